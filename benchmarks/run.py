@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import appending
 import building
 import decoding
 import differing
@@ -322,7 +323,7 @@ def main() -> None:
         table += first_batch(first)
         table += compressed(Path(folder), min(3, repetitions))
     table += states() + order_of_a_billion() + seeding()
-    builds = building.measure(few)
+    builds = building.measure(few) + appending.measured(few)
     others = frameworks.in_processes(few)
     far = remote.measure(few)
     shown = views.measure(few) + token_windows.measure(few)

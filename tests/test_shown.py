@@ -83,13 +83,16 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
     }
     assert shown(yoga.Storage(tmp_path)) == {
         *(
+            "append",
             "audit",
             "cacheable",
             "check",
             "clean",
+            "compact",
             "compression",
             "convert",
             "copy",
+            "delete_rows",
             "fetch",
             "format",
             "list",

@@ -18,6 +18,7 @@ from typing import Literal, ParamSpec, overload
 
 from .adapters.sources import dataset_and_source
 from .building.build import BuildOptions, build
+from .caching.appended import Growth, appended
 from .caching.cacheable import Cacheable
 from .caching.comparing.audit import Audit, audited
 from .caching.comparing.kept_hashes import submitted_with_hashes, with_hashes
@@ -25,11 +26,13 @@ from .caching.kept import check_kept, remove_kept
 from .caching.lineage import Record, lineage_of, lineage_of_converted, parents_of_converted
 from .caching.parts.many import Many, submitted_by_many
 from .caching.parts.planned import PlannedBuild, planned_build
+from .caching.rewritten import Numbers, Where, own_format, reduced
 from .caching.spare import cleanable, cleaned
 from .caching.staleness import Stale
 from .caching.submission import submitted
 from .coding.encoders import Encoder
 from .coding.encoding import check_codecs, encoded_schema, recoded
+from .coding.fitted import fitted
 from .files.root import Root
 from .formats.contract import format_named
 from .order.full import as_int
@@ -508,6 +511,139 @@ class Storage:
                 plainer, encode = recoded(codecs, whole)
                 source = encode(dataset_and_source(plainer)[1])
             return ref_of(self._store, build(source, self._store, id, target, kept, replaces))
+
+    def append(
+        self,
+        data: object,
+        id: str,
+        version: str,
+        *,
+        after: str,
+        num_workers: int = 0,
+        max_rows: int | None = None,
+        progress: bool | None = None,
+        info: Mapping[str, object] | None = None,
+        codecs: Mapping[str, Encoder | None] | None = None,
+        record: Record = True,
+        message: str | None = None,
+    ) -> DataRef:
+        """Publishes a version of the rows of `after` and then those of `data`; only the new rows are written.
+
+        The files of `after` are shared: they stay as long as a version names them, whatever becomes of
+        `after`. The fingerprint is that of all rows submitted at once. See docs/versions.md.
+
+        Args:
+            data: the new rows, as in `submit`; they get the schema, the format and the codecs of `after`.
+            id: which dataset.
+            version: the name of the new version.
+            after: a published version of the same id.
+            num_workers: as in `submit`.
+            max_rows: as in `submit`, of the new rows.
+            progress: as in `submit`.
+            info: added to the info of `after`, in place of what has the same names.
+            codecs: as in `submit`, for a column whose codec is not to be that of `after`'s values as it was
+                recorded, such as another quality; a column that is encoded otherwise is a SchemaError.
+            record: as in `submit`.
+            message: as in `submit`.
+
+        Raises:
+            NotFoundError: `after` is not published, or was removed meanwhile.
+            ExistsError: `version` is published already.
+            SchemaError: a new row does not fit the schema of `after`; names the column.
+            BusyError: others still build one of the two after `timeout` seconds.
+            LostError, OSError, RemoteError, TypeError, ValueError: as `submit`.
+
+        Whatever is raised, nothing is published; an interrupted call is continued as that of `submit` is.
+
+        Example:
+            >>> old = storage.submit({"x": np.arange(3)}, "grown", "1")
+            >>> new = storage.append({"x": np.arange(3, 5)}, "grown", "2", after="1", message="May")
+            >>> len(new), new.fingerprint == storage.submit({"x": np.arange(5)}, "at once", "1").fingerprint
+            (5, True)
+        """
+        growth = Growth(self._store, self._lock, id, after)
+        options = self._options(None, max_rows, progress, None, None, info)
+        options = replace(options, lineage=lineage_of(data, record, message))
+        self._store.refuse_existing(id, version)
+        self._store.manifest(id, after)
+        with self._lock(id, version):
+            self._store.refuse_existing(id, version)
+            self._store.check_place(id, version)
+            return appended(data, growth, version, options, num_workers, fit=partial(fitted, codecs or {}))
+
+    def compact(
+        self, id: str, version: str, *, to: str | None = None, progress: bool | None = None
+    ) -> DataRef:
+        """Writes a version into files of its own: the same rows, the same fingerprint.
+
+        Small files become files of ordinary size. The bytes of deleted rows are gone once no other version
+        names the files in which they lie.
+
+        Args:
+            id: which dataset.
+            version: which version of it; replaced in one step, while readers that have it open go on.
+            to: publish under this version instead and keep the old one.
+            progress: show a progress bar; by default on a terminal.
+
+        Raises:
+            NotFoundError, ExistsError, BusyError, LostError, CorruptError: as `convert`.
+
+        Example:
+            >>> old = storage.submit({"x": np.arange(5)}, "compacted", "1")
+            >>> reduced = storage.delete_rows("compacted", "1", rows=[0, 3], to="2")
+            >>> storage.remove("compacted", "1")  # its file stays, for "2" names it
+            >>> storage.compact("compacted", "2").fingerprint == reduced.fingerprint
+            True
+        """
+        found = own_format(self._store.manifest(id, version), self.format, self.compression)
+        return self.convert(id, version, format=found[0], compression=found[1], to=to, progress=progress)
+
+    def delete_rows(
+        self,
+        id: str,
+        version: str,
+        *,
+        rows: Numbers | None = None,
+        where: Where | None = None,
+        to: str,
+        record: Record = True,
+        message: str | None = None,
+    ) -> DataRef:
+        """Publishes a version without some rows, which shares the files of the old one.
+
+        The fingerprint is that of the other rows submitted by themselves. The bytes of the rows stay in the
+        files; to take them away, remove the old version and `compact` the new one.
+
+        Args:
+            id: which dataset.
+            version: which version of it; it stays as it is.
+            rows: (D,) numbers of the rows to delete, in any order, each once.
+            where: in place of `rows`, a column or several and a condition, as `DataRef.where` takes them: the
+                rows for which it holds are deleted.
+            to: the name of the new version.
+            record: as in `submit`.
+            message: as in `submit`.
+
+        Raises:
+            ValueError: no row is to be deleted, or one twice; or neither or both of `rows` and `where` are
+                given.
+            IndexError: there is no such row.
+            NotFoundError, ExistsError, BusyError, CorruptError, RemoteError: as `append`.
+
+        Example:
+            >>> old = storage.submit({"x": np.arange(5)}, "reduced", "1")
+            >>> new = storage.delete_rows("reduced", "1", where=("x", lambda x: x % 2 == 1), to="2")
+            >>> [int(row["x"]) for row in new]
+            [0, 2, 4]
+        """
+        growth = Growth(self._store, self._lock, id, version)
+        lineage = lineage_of(None, record, message)
+        self._store.refuse_existing(id, to)
+        self._store.manifest(id, version)
+        with self._lock(id, to):
+            self._store.refuse_existing(id, to)
+            self._store.check_place(id, to)
+            return reduced(growth, to, rows, where, lineage)
 
     def copy(
         self,

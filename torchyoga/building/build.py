@@ -13,6 +13,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -68,6 +69,8 @@ class BuildOptions:
         lineage: makes the lineage of the version, from the seconds that the build took.
         each_block: called with each block of rows, as they are stored, while it is written; those that an
             interrupted build has left are not among them.
+        publishing: takes the manifest of what was built, and gives the one to publish, within a `with`
+            statement.
         before_publishing: called when all rows have been read; an exception from it ends the build.
         stats: keep statistics of columns with the version.
     """
@@ -88,6 +91,7 @@ class BuildOptions:
     stats: bool = True
     parents: tuple[Parent, ...] = ()
     lineage: Callable[[float], Json] | None = None
+    publishing: Callable[[Manifest], AbstractContextManager[Manifest]] = contextlib.nullcontext
 
 
 def build(
@@ -135,7 +139,8 @@ def build(
             parents=options.parents,
             lineage=options.lineage(time.monotonic() - started) if options.lineage is not None else {},
         )
-        manifest = store.publish(staging, manifest, options.progress)
+        with options.publishing(manifest) as grown:
+            manifest = store.publish(staging, grown, options.progress)
     except BaseException as error:
         if os.getpid() != process:
             raise  # a child that the source has forked: the files are its parent's

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -77,7 +78,9 @@ def lineage_of_converted(
 def parents_of_converted(manifest: Manifest, to: str | None, is_recoded: bool) -> tuple[Parent, ...]:
     """The parents of a version in another format: those that it has, or, under a new name, itself besides."""
     if to is None or to == manifest.version:
-        return manifest.parents
+        return tuple(
+            replace(parent, is_prefix=parent.is_prefix and not is_recoded) for parent in manifest.parents
+        )
     own = Parent(manifest.version, manifest.fingerprint, manifest.num_rows, is_prefix=not is_recoded)
     return (*manifest.parents, own)
 

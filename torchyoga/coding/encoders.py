@@ -18,13 +18,13 @@ import torch
 from ..errors import SchemaError
 from ..order.full import as_int
 from ..rows.meaning import Codec
-from ..rows.types import Row
+from ..rows.types import Json, Row
 from .libraries import library, used_for
 from .pictures import format_of, header, resized
 from .sounds import rate_of_flac, whole_samples
 from .whole_images import opaque_pixels, whole_pixels
 
-__all__ = ["Encoder", "flac", "jpeg", "png", "zstd"]
+__all__ = ["Encoder", "encoder_of", "flac", "jpeg", "png", "zstd"]
 
 _SAMPLE_BYTES, _SAMPLE_ROWS = 2**22, 2**12  # that a dictionary is learned from
 _DICTIONARY_BYTES = 110 * 2**10
@@ -139,6 +139,25 @@ def flac(samplerate: int) -> Encoder:
 
 
 # -- images
+
+
+def encoder_of(codec: Codec) -> Encoder | None:
+    """What encodes more values as a column has them already; None if its codec is not known here.
+
+    Example:
+        >>> from torchyoga.coding.encoders import encoder_of
+        >>> pixels = np.zeros((9, 9, 3), np.uint8)
+        >>> encoder_of(yoga.jpeg(80).codec(pixels)) == yoga.jpeg(80)
+        True
+    """
+    found: Json = dict(codec.parameters)
+    if codec.name == "jpeg":
+        return _Jpeg(found.get("quality", 90), found.get("short_side"))
+    if codec.name == "zstd":
+        return _Zstd(dictionary=base64.b64decode(found.get("dictionary", "")))
+    if codec.name == "flac":
+        return _Flac(found["samplerate"])
+    return _Png() if codec.name == "png" else None
 
 
 def _file_of(value: Row) -> bytes | None:

@@ -73,11 +73,12 @@ class Reader:
         self._marks = Marks([file.nbytes for file in self.files]) if marks is None else marks
         self._format_of = format_of
         self._given_most_open = most_open
-        counts = np.array([file.rows for file in self.files], np.int64)
+        counts = np.array([file.whole.rows for file in self.files], np.int64)
         self._file_starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        self.num_rows = int(self._file_starts[-1])
-        self._numbering = Numbering()  # of rows; its blocks are the files
-        self._numbering.append(self._file_starts[:-1], self.num_rows)
+        self.num_rows = sum(file.rows for file in self.files)
+        self._numbering = Numbering()  # of all rows in the files; its blocks are the files
+        self._numbering.append(self._file_starts[:-1], int(self._file_starts[-1]))
+        self._kept_before = self._rows_kept_before()
         self._mapped: dict[int, MappedFile] = {}
         self._watches: dict[int, Watch] = {}  # of mapped files that other machines may cut
         self._shelf: Shelf | None = None
@@ -93,6 +94,25 @@ class Reader:
         self._pool = BufferPool()
         self.renew()
         renew_in_children(self)
+
+    def _rows_kept_before(self) -> Ints | None:
+        """(D,) for each deleted row, how many that stay come before it; None if no row is deleted."""
+        starts = self._file_starts.tolist()
+        found = [
+            start + file.deleted.rows
+            for file, start in zip(self.files, starts, strict=False)
+            if file.deleted is not None
+        ]
+        if not found:
+            return None
+        deleted = np.concatenate(found)
+        return deleted - np.arange(len(deleted))
+
+    def _stored(self, rows: Ints) -> Ints:
+        """Where rows (N,) lie among all rows in the files, deleted ones included."""
+        if self._kept_before is None:
+            return rows
+        return rows + np.searchsorted(self._kept_before, rows, side="right")
 
     def map_all(self) -> None:
         """Maps every file, up to as many as may be open: what is mapped stays readable if it is deleted.
@@ -368,6 +388,7 @@ class Reader:
         if not self.where.is_remote:
             return False
         shelf = self._shelf
+        rows = self._stored(rows)
         numbers = distinct(self._numbering.blocks(rows)).tolist() if len(self.files) > 1 else [0]
         closed = [self.files[n] for n in numbers if shelf is None or shelf.slots[n] < 0]
         return not all(map(self.where.is_here, closed))
@@ -381,7 +402,7 @@ class Reader:
 
     def _ready(self, rows: Ints) -> tuple[Shelf, Ints]:
         """The shelf that the rows are read from, and their numbers there."""
-        shelf = self._shelf
+        shelf, rows = self._shelf, self._stored(rows)
         if len(self.files) == 1:
             shelf = shelf or self._open([0])
             if self._watches:
@@ -507,7 +528,7 @@ class Reader:
         file, entry = self._map(number), self.files[number]
         try:
             extents = self._format_of(entry.format).read_extents(file.data, entry.index, self.schema)
-            check_extents(extents, self.schema, entry.nbytes, entry.rows)
+            check_extents(extents, self.schema, entry.nbytes, entry.whole.rows)
         except (CorruptError, ValueError) as error:
             raise CorruptError(f"{file.path}: {error}; remove the version and build it again") from error
         names = [f"{column.name}/{part}" for column in self.schema.columns for part in column.parts]
@@ -531,27 +552,25 @@ class Reader:
                     if not was_mapped:
                         del self._mapped[number]
                 opened.check_all()
-                self._compare_checks(opened, entry)
+                self._compare_checks(opened, entry.whole)
+                if entry.deleted is not None:
+                    self._compare_checks(
+                        opened, entry, np.setdiff1d(np.arange(entry.whole.rows), entry.deleted.rows)
+                    )
             except (BusyError, RemoteError):
                 raise  # that says nothing about the files
             except (CorruptError, OSError) as error:
                 problems.append(f"{entry.name}: {error}")
         return problems
 
-    def _compare_checks(self, opened: Opened, entry: FileEntry) -> None:
-        """Raises CorruptError unless the rows of a file are those that the manifest's checks cover."""
+    def _compare_checks(self, opened: Opened, entry: FileEntry, rows: Ints | None = None) -> None:
+        """Raises CorruptError unless rows of a file, all or some, are those that the manifest's checks
+        cover."""
         total = sum(nbytes for nbytes, _ in entry.checks)
-        if not total or _have_checks(opened, entry):
+        if not total or (rows is None and _have_checks(opened, entry)):
             return  # rows without bytes have nothing to compare
-        shelf = Shelf(self.schema, np.array([0, entry.rows]), {0: opened}, False, self._warmth, self._marks)
-        step = max(1, _CHECKED_BYTES * entry.rows // total)
-        found = [(0, 0)] * len(opened.names)
-        for start in range(0, entry.rows, step):
-            block = self._block(shelf, np.arange(start, min(start + step, entry.rows)), self._whole)
-            found = [
-                (nbytes + data.nbytes, crc32(data.data, crc))
-                for (nbytes, crc), data in zip(found, block.checked(), strict=True)
-            ]
+        items = np.arange(entry.rows) if rows is None else rows
+        found = self._checks_of(opened, entry.whole.rows, items, total)
         for name, check, expected in zip(opened.names, found, entry.checks, strict=True):
             if check != expected:
                 raise CorruptError(
@@ -559,6 +578,38 @@ class Reader:
                     f"the manifest says {expected[0]} and {expected[1]:08x}; remove the version and build it "
                     "again"
                 )
+
+    def _checks_of(self, opened: Opened, num_rows: int, items: Ints, nbytes: int) -> list[tuple[int, int]]:
+        """The checks of some rows of an open file, which have about `nbytes` bytes."""
+        shelf = Shelf(self.schema, np.array([0, num_rows]), {0: opened}, False, self._warmth, self._marks)
+        step = max(1, _CHECKED_BYTES * len(items) // max(1, nbytes))
+        found = [(0, 0)] * len(opened.names)
+        for start in range(0, len(items), step):
+            block = self._block(shelf, items[start : start + step], self._whole)
+            found = [
+                (size + data.nbytes, crc32(data.data, crc))
+                for (size, crc), data in zip(found, block.checked(), strict=True)
+            ]
+        return found
+
+    def checks_without(self, number: int, deleted: Ints) -> tuple[tuple[int, int], ...]:
+        """The checks of what remains of a file without some of its rows; the file is checked first.
+
+        Args:
+            number: of the file.
+            deleted: (D,) rows to leave out: their numbers in the file as it was written.
+
+        Raises:
+            CorruptError: the file is missing, cut or damaged.
+        """
+        entry = self.files[number]
+        problems = Reader(self.where, self.schema, [entry]).verify_all()
+        if problems:
+            raise CorruptError(f"{self.where.name}: {problems[0]}")
+        items = np.delete(np.arange(entry.whole.rows), deleted)
+        with self._lock:
+            opened = self._opened(number)
+        return tuple(self._checks_of(opened, entry.whole.rows, items, entry.nbytes))
 
 
 _UNKNOWN = object()

@@ -55,7 +55,7 @@ def checked_files(store: Versions, manifest: Manifest) -> Held:
         assert manifest.schema is not None, "a version with files has a schema"
         with files.held(entry) as path:
             folder, name = os.path.split(path)
-            problems = Reader(folder, manifest.schema, [replace(entry, name=name)]).verify_all()
+            problems = Reader(folder, manifest.schema, [replace(entry, name=name, of=None)]).verify_all()
             if problems:
                 raise CorruptError(f"{files.name} is damaged: {problems[0]}; nothing was published")
             yield path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 from abc import ABC, abstractmethod
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from ..errors import CorruptError, ExistsError, NotFoundError, YogaError
 from ..reading.reader import Reader
 from ..versions.location import MANIFEST, Files, is_foreign
-from ..versions.manifest import FileEntry, Manifest, is_data_file, is_like_manifest
+from ..versions.manifest import FileEntry, Manifest, is_data_file, is_like_manifest, names_no_other
 from ..versions.staging import Staging
 from .notes import Notes
 
@@ -37,7 +38,7 @@ def sealed(manifest: Manifest, held: Held | None = None) -> bytes:
     if Manifest.from_bytes(text) != manifest:
         raise CorruptError("the manifest would read back as another one; nothing was published")
     if held is not None:
-        for entry in manifest.files:
+        for entry in manifest.own_files:
             with opening(manifest, held)(entry):
                 pass
     return text
@@ -51,7 +52,7 @@ def opening(manifest: Manifest, held: Held) -> Held:
         assert manifest.schema is not None, "a version with files has a schema"
         with held(entry) as path:
             folder, name = os.path.split(path)
-            Reader(folder, manifest.schema, [replace(entry, name=name)]).open_all()
+            Reader(folder, manifest.schema, [replace(entry, name=name, of=None)]).open_all()
             yield path
 
     return opened
@@ -292,7 +293,7 @@ class Versions(ABC):
     def check_files(self, manifest: Manifest) -> list[str]:
         """Differences between a manifest and the files next to it, both ways; empty if there are none."""
         present = self.sizes(manifest)
-        named = {file.name: file.nbytes for file in manifest.files}
+        named = {file.name: file.nbytes for file in manifest.own_files}
         # An interrupted publication, or readers on Windows, may leave files of another build behind. They
         # are harmless, and the next publication deletes them.
         problems = [
@@ -305,7 +306,77 @@ class Versions(ABC):
                 problems.append(f"{name} is missing")
             elif present[name] != nbytes:
                 problems.append(f"{name} has {present[name]} bytes, the manifest says {nbytes}")
+        for version in sorted({file.of for file in manifest.files if file.of is not None}):
+            shared = manifest.shared_with(version)
+            present = self.sizes(shared)
+            for file in shared.files:
+                if present.get(file.name) != file.nbytes:
+                    found = f"has {present[file.name]} bytes" if file.name in present else "is missing"
+                    problems.append(f"{file.name} of {version!r} {found}, the manifest says {file.nbytes}")
         return problems
+
+    def named_by_others(self, id: str, version: str) -> Callable[[str], bool]:
+        """What says of a file in the folder of a version whether manifests of other versions name it.
+
+        Look after the manifest of the version has been removed or replaced, and while its lock is held:
+        whoever shares its files publishes under that lock. If a manifest is damaged, every file counts as
+        named.
+        """
+        names: set[str] = set()
+        for other in self.versions(id):
+            if other == version:
+                continue
+            try:
+                text = self.read_manifest(id, other) or b""
+                if text and names_no_other(text):
+                    continue
+                found = self.find(id, other)
+            except CorruptError:
+                return _is_any
+            if found is not None:
+                names.update(file.name for file in found.files if file.of == version)
+        return names.__contains__
+
+    def shared_by(self, id: str, version: str) -> dict[str, set[str]]:
+        """Names of the files that a version shares with others, by version; empty if it is damaged."""
+        found: dict[str, set[str]] = {}
+        with contextlib.suppress(CorruptError):
+            manifest = self.find(id, version)
+            for file in () if manifest is None else manifest.files:
+                if file.of is not None:
+                    found.setdefault(file.of, set()).add(file.name)
+        return found
+
+    def unnamed(self, id: str, version: str, names: Iterable[str]) -> list[str]:
+        """Those of some files in the folder of a version that no manifest names. Hold its lock."""
+        try:
+            manifest = self.find(id, version)
+        except CorruptError:
+            return []
+        own = {file.name for file in manifest.own_files} if manifest is not None else set()
+        is_named = self.named_by_others(id, version)
+        return sorted(name for name in names if name not in own and not is_named(name))
+
+    def refuse_unshared(self, manifest: Manifest) -> None:
+        """Raises NotFoundError unless the direct parent of a version still names all files that it shares.
+
+        Hold the lock of the parent: as long as it is published nobody deletes these files.
+        """
+        shared = {(file.of, file.name) for file in manifest.files if file.of is not None}
+        if not shared:
+            return
+        parent = manifest.parents[-1].version
+        found = self.find(manifest.id, parent)
+        named = () if found is None else found.files
+        if shared - {(file.of or parent, file.name) for file in named}:
+            raise NotFoundError(
+                f"{manifest.id!r} {parent!r} in {self.name}, whose files {manifest.version!r} shares, was "
+                "removed or replaced meanwhile; nothing was published, try again"
+            )
+
+
+def _is_any(name: str) -> bool:
+    return True
 
 
 def nearest(name: str, names: Iterable[str]) -> list[str]:

@@ -9,7 +9,7 @@ from ..reading.version_ref import VersionRef
 from ..versions.lineage import sendable
 from ..versions.manifest import Manifest
 from .checking import MOST_LOOKS, checked_files, latest, overwritten
-from .contract import Versions
+from .contract import Held, Versions
 from .local import Store
 from .refs import ref_of
 
@@ -47,7 +47,7 @@ def copied(
         to.check_place(id, version)
         replaces = to.seen(id, version) if overwrite else None
         try:
-            published = to.receive(manifest, checked_files(store, manifest), replaces, progress)
+            published = to.receive(manifest.on_its_own(), _own(store, manifest), replaces, progress)
             return ref_of(to, published)
         except (CorruptError, FileNotFoundError):
             now = latest(store, manifest, "copied")
@@ -55,3 +55,10 @@ def copied(
                 raise
             manifest = now
     raise overwritten(store, manifest, "copied")
+
+
+def _own(store: Versions, manifest: Manifest) -> Held:
+    """Gives a path for each file of `manifest.on_its_own()`, once the file has been checked."""
+    held = checked_files(store, manifest)
+    files = dict(zip((file.name for file in manifest.on_its_own().files), manifest.files, strict=True))
+    return lambda entry: held(files[entry.name])

@@ -41,6 +41,7 @@ from ..reading.reader import Reader
 from ..rows.schema import Schema
 from ..versions.location import MANIFEST, Progress
 from ..versions.manifest import LARGEST_MANIFEST, FileEntry, Manifest
+from ..versions.names import encoded
 from .cache import Cache
 from .local import transfer_bar
 from .objects import Found, Remote
@@ -93,7 +94,7 @@ class Downloads:
         self.cache = cache
         self.lease_seconds = lease_seconds
         self._keys: dict[int, tuple[FileEntry, str]] = {}  # the key of each entry, which is needed often
-        self._listed: dict[str, Found] | None = None
+        self._listed: dict[str, dict[str, Found]] = {}
         self.renew()
         renew_in_children(self)
 
@@ -128,10 +129,17 @@ class Downloads:
         """The name of a file in the cache: no other file of any store has the same."""
         known = self._keys.get(id(entry))
         if known is None or known[0] is not entry:
-            what = f"{self.name}/{json.dumps(entry.to_json(), sort_keys=True)}"
+            # Of a file that versions share, the name is the same in each of them.
+            where = self.remote.where(self._folder_of(entry))
+            what = f"{where}/{json.dumps(entry.whole.to_json(), sort_keys=True)}"
             hashed = blake2b(what.encode(), digest_size=16).hexdigest()
             known = self._keys[id(entry)] = entry, f"{hashed}{Path(entry.name).suffix}"
         return known[1]
+
+    def _folder_of(self, entry: FileEntry) -> str:
+        if entry.of is None:
+            return self._folder
+        return f"{self._folder.rpartition('/')[0]}/{encoded('version', entry.of)}"
 
     def is_here(self, entry: FileEntry) -> bool:
         """True if the file is in the cache."""
@@ -385,7 +393,7 @@ class Downloads:
 
     def _download(self, entry: FileEntry, path: Path) -> None:
         """Writes the missing rest of a file, and checks the file."""
-        name, key = f"{self._folder}/{entry.name}", self.key(entry)
+        name, key = f"{self._folder_of(entry)}/{entry.name}", self.key(entry)
         for _ in range(_TRIES):
             with self.cache.part(key) as file:
                 crc = self._append(name, entry, file)
@@ -404,12 +412,13 @@ class Downloads:
             return None if crc == entry.crc else f"its CRC-32 is {crc:08x}, the manifest says {entry.crc:08x}"
         assert self._schema is not None, "a version with files has a schema"
         # Uploaded by other tools: its blocks have checksums.
-        found = Reader(str(path.parent), self._schema, [replace(entry, name=path.name)]).verify_all()
+        found = Reader(str(path.parent), self._schema, [replace(entry.whole, name=path.name)]).verify_all()
         return found[0] if found else None
 
     def _check_size(self, entry: FileEntry) -> None:
-        name = f"{self._folder}/{entry.name}"
-        found = self._files_in_store().get(entry.name)
+        folder = self._folder_of(entry)
+        name = f"{folder}/{entry.name}"
+        found = self._files_in_store(folder).get(entry.name)
         if found is None:
             found = self.remote.find_one(name)
         if found is None:
@@ -420,15 +429,17 @@ class Downloads:
                 "remove the version and publish it again"
             )
 
-    def _files_in_store(self) -> dict[str, Found]:
-        """The files of the version in the store: one request for all rather than one for each."""
+    def _files_in_store(self, folder: str) -> dict[str, Found]:
+        """The files in a folder of the store: one request for all rather than one for each."""
         with self._listing:
-            if self._listed is None:
+            found = self._listed.get(folder)
+            if found is None:
                 try:
-                    self._listed = self.remote.find(self._folder)
+                    found = self.remote.find(folder)
                 except RemoteError:
-                    self._listed = {}  # permission to read does not include permission to list
-            return self._listed
+                    found = {}  # permission to read does not include permission to list
+                self._listed[folder] = found
+            return found
 
     def _raise_what_happened(self, entry: FileEntry) -> None:
         text = self.manifest()

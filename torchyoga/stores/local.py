@@ -128,15 +128,22 @@ class Store(Versions):
             if not (self.root / folder / MANIFEST).is_file():
                 self.manifest(id, version)  # its error lists what is published
             self.check_place(id, version)
+            shared = self.shared_by(id, version)
             self._root.unlink(f"{folder}/{MANIFEST}")  # from now on there is no version
             self._root.sync(folder)  # so it cannot reappear without its files
-            self._delete(folder, keep=set())
+            self._delete(folder, set(), self.named_by_others(id, version))
             self._root.rmdir(folder)
             Staging(self._root.at(f".staging/{folder}")).clear()
+        for other, names in shared.items():
+            # Whoever holds that lock may be about to name them; `clean` takes what is left.
+            with contextlib.suppress(YogaError, PermissionError), self.lock(id, other, timeout=0):
+                for name in self.unnamed(id, other, names):
+                    self._root.unlink(f"{_folder(id, other)}/{name}")
+                self._root.rmdir(_folder(id, other))
 
-    def _delete(self, folder: str, keep: set[str]) -> None:
+    def _delete(self, folder: str, keep: set[str], is_named: Callable[[str], bool]) -> None:
         for entry in self._root.scan(folder):
-            if _is_own(entry) and entry.name not in keep:
+            if _is_own(entry) and entry.name not in keep and not is_named(entry.name):
                 self._root.unlink(f"{folder}/{entry.name}")
 
     def check_place(self, id: str, version: str) -> None:
@@ -251,7 +258,8 @@ class Store(Versions):
         self.check_place(manifest.id, manifest.version)
         # Steps that may need space come first, so that a full disk leaves the version as it was.
         self._root.prepare(f"{folder}/{MANIFEST}", text)
-        for file in manifest.files:
+        self.refuse_unshared(manifest)
+        for file in manifest.own_files:
             self._root.move(f".staging/{folder}/{file.name}", f"{folder}/{file.name}")
         self._publish(manifest)
         staging.clear()
@@ -265,7 +273,8 @@ class Store(Versions):
         self._root.at(folder).sync_way()  # the folder may be new, too
         # Files of the version before, or of an interrupted publication: no manifest names them any more.
         with contextlib.suppress(OSError):
-            self._delete(folder, keep={file.name for file in manifest.files} | {MANIFEST})
+            own = {file.name for file in manifest.own_files} | {MANIFEST}
+            self._delete(folder, own, self.named_by_others(manifest.id, manifest.version))
 
     def scratch(self, attempt: str) -> Staging:
         """A folder in that of all parts."""
@@ -524,8 +533,10 @@ class Store(Versions):
             manifest = self.find(id, version)
         except CorruptError:  # it is unknown which files belong to it
             return []
-        named = {file.name for file in manifest.files} if manifest is not None else set()
-        return [f"{folder}/{entry.name}" for entry in old if entry.name not in named]
+        named = {file.name for file in manifest.own_files} if manifest is not None else set()
+        left = [entry.name for entry in old if entry.name not in named]
+        is_named = self.named_by_others(id, version) if left else named.__contains__
+        return [f"{folder}/{name}" for name in left if not is_named(name)]
 
 
 def transfer_bar(manifest: Manifest, what: str, progress: bool | None) -> Bar:

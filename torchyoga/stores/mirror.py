@@ -29,7 +29,7 @@ from functools import partial
 from hashlib import blake2b
 from itertools import islice
 
-from ..errors import CorruptError, ExistsError, LostError, RemoteError, YogaError
+from ..errors import BusyError, CorruptError, ExistsError, LostError, NotFoundError, RemoteError, YogaError
 from ..files.checksum import crc32_of
 from ..files.root import beside
 from ..process.progress import Bar
@@ -158,10 +158,10 @@ class Mirror(Versions):
         """The files next to a manifest, except hidden ones; one request each where a store does not list."""
         folder = self._folder(manifest.id, manifest.version)
         found: dict[str, Found | None] = {**self._remote.find(folder)}
-        for entry in manifest.files:
+        for entry in manifest.own_files:
             if entry.name not in found or found[entry.name].nbytes is None:  # type: ignore[union-attr]
                 found[entry.name] = self._remote.find_one(f"{folder}/{entry.name}")
-        known = {entry.name: entry.nbytes for entry in manifest.files}
+        known = {entry.name: entry.nbytes for entry in manifest.own_files}
         return {
             name: known.get(name, 0) if one.nbytes is None else one.nbytes
             for name, one in found.items()
@@ -219,7 +219,7 @@ class Mirror(Versions):
         published = self._put(manifest, Folder(str(staging.path)).held, staging.replaces, progress)
         files = self.files(published)
         # Files that were built here need not be downloaded.
-        for built, file in zip(manifest.files, published.files, strict=True):
+        for built, file in zip(manifest.own_files, published.own_files, strict=True):
             with contextlib.suppress(OSError, YogaError):
                 self._cache.adopt(files.key(file), f"{staging.root.within}/{built.name}")
         staging.clear()
@@ -309,15 +309,17 @@ class Mirror(Versions):
         present = self._remote.find(folder)
         self.refuse_foreign(id, version, present)
         with transfer_bar(manifest, f"uploading to {self.name}", progress) as bar:
-            entries = tuple(self._uploaded(folder, manifest.files, named.files, opened, present, bar))
-        self._check_arrived(folder, manifest.files, named.files, opened)
+            own = self._uploaded(folder, manifest.own_files, named.own_files, opened, present, bar)
+            entries = tuple(next(own) if file.of is None else file for file in named.files)
+        self._check_arrived(folder, manifest.own_files, named.own_files, opened)
         published = replace(named, files=entries)
         name, text = f"{folder}/{MANIFEST}", sealed(published)
-        if not manifest.files and any(map(is_data_file, present)):
+        if not manifest.own_files and any(map(is_data_file, present)):
             # `clean` takes files of a single build for those of the manifest, but these are not.
             self._remote.write(f"{folder}/{_OTHER_BUILD}", b"")
         if lease.is_another_deleting():
             lease.check()
+        self.refuse_unshared(published)
         try:
             if replaces is None:
                 self._remote.create(name, text)
@@ -327,9 +329,22 @@ class Mirror(Versions):
             raise ExistsError(
                 f"{id!r} {version!r} was published in {self.name} by another builder meanwhile; fetch that"
             ) from error
+        try:
+            # Whoever removes the parent from now on sees this manifest before any file is deleted.
+            self.refuse_unshared(published)
+        except NotFoundError:
+            if replaces is None:
+                self._take_back(published)
+            raise
         if lease.is_another_deleting() or self._is_torn(published):
             return self._put_again(manifest, held, published, progress, tries - 1)
         return published
+
+    def _take_back(self, published: Manifest) -> None:
+        """Deletes a manifest that has replaced none, as the files that it shares may be gone."""
+        seen = self.seen(published.id, published.version)
+        if seen is not None and seen.build == published.build:
+            self._remote.delete_seen(f"{self._folder(published.id, published.version)}/{MANIFEST}", seen.tag)
 
     def _is_seen(self, id: str, version: str, expected: Seen) -> bool:
         """True if the version to replace is still the one that was seen, as far as its build shows."""
@@ -368,8 +383,8 @@ class Mirror(Versions):
     def _is_torn(self, manifest: Manifest) -> bool:
         """True if a file of a version is missing."""
         folder = self._folder(manifest.id, manifest.version)
-        present = self._remote.find(folder) if manifest.files else {}
-        missing = [file.name for file in manifest.files if file.name not in present]
+        present = self._remote.find(folder) if manifest.own_files else {}
+        missing = [file.name for file in manifest.own_files if file.name not in present]
         return bool(missing) and self._remote.find_one(f"{folder}/{missing[0]}") is None
 
     def _uploaded(
@@ -433,20 +448,30 @@ class Mirror(Versions):
                 seen = self.seen(id, version)  # it was published just now
             names = self._remote.find(folder)
             self.refuse_foreign(id, version, names)
+            shared = self.shared_by(id, version)
             lease.check()  # a builder that takes over from now on uses other names than those listed
             # Files that another builder is about to publish stay.
             ours = f"{seen.build}-" if seen is not None and seen.build is not None else ""
             named = self._named(id, version)  # files of a build by many do not begin with its name
-            data = [
-                f"{folder}/{name}"
-                for name in names
-                if is_data_file(name) and (name.startswith(ours) or name in named)
-            ]
+            data = [name for name in names if is_data_file(name) and (name.startswith(ours) or name in named)]
             if seen is not None:
                 self._remote.delete_seen(f"{folder}/{MANIFEST}", seen.tag)
             self._remote.delete(f"{folder}/{name}" for name in _MANIFESTS[1:] if name in names)
-            self._remote.delete(data)
+            is_named = self.named_by_others(id, version)
+            self._remote.delete(f"{folder}/{name}" for name in data if not is_named(name))
             self._local.stage(id, version).clear()
+        for other, shared_names in shared.items():
+            self._remove_shared(id, other, shared_names)
+
+    def _remove_shared(self, id: str, version: str, names: set[str]) -> None:
+        """Removes files that a removed version has shared, unless a manifest names them.
+
+        If a builder holds the lease of their version, `clean` takes them.
+        """
+        with contextlib.suppress(BusyError, LostError), self._held(id, version, 0, deletes=True) as lease:
+            left = self.unnamed(id, version, names)
+            lease.check()
+            self._remote.delete(f"{self._folder(id, version)}/{name}" for name in left)
 
     def _named(self, id: str, version: str) -> set[str]:
         """The names of the files of a version, as far as its manifest shows them."""
@@ -454,7 +479,7 @@ class Mirror(Versions):
             found = self.find(id, version)
         except CorruptError:
             return set()
-        return set() if found is None else {file.name for file in found.files}
+        return set() if found is None else {file.name for file in found.own_files}
 
     def ages(self, id: str) -> dict[str, float]:
         """The seconds since the manifest of each version was written."""
@@ -580,7 +605,10 @@ class Mirror(Versions):
                 return []
             if manifest is None:
                 return []
-            old -= {file.name for file in manifest.files}
+            old -= {file.name for file in manifest.own_files}
+        if old:
+            is_named = self.named_by_others(parts[0], parts[1])
+            old = {name for name in old if not is_named(name)}
         return [f"{folder}/{name}" for name in names if name in old]
 
     def _warn_of_weak_stores(self) -> None:

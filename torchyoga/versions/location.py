@@ -15,6 +15,7 @@ from ..errors import NotFoundError
 from ..files.regular import read_regular
 from ..files.root import beside
 from .manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file
+from .names import encoded
 
 __all__ = ["MANIFEST", "Files", "Folder", "Progress", "is_foreign"]
 
@@ -108,7 +109,9 @@ class Folder:
 
     def path(self, entry: FileEntry) -> str:
         """The path of a file."""
-        return os.path.join(self.name, entry.name)
+        if entry.of is None:
+            return os.path.join(self.name, entry.name)
+        return os.path.join(os.path.dirname(self.name), encoded("version", entry.of), entry.name)
 
     @contextmanager
     def held(self, entry: FileEntry) -> Iterator[str]:

@@ -22,13 +22,16 @@ from ..files.checksum import crc32_of_all
 from ..process.lazy import cached_property
 from ..rows.schema import FEATURES, Schema
 from ..rows.types import Json
+from .deleted import MOST_DELETED, Deleted
 from .info import plain
-from .names import SUFFIXES
+from .names import SUFFIXES, encoded
 from .parent import Parent
 
 __all__ = [
+    "DELETED_ROWS",
     "FORMAT_VERSION",
     "LARGEST_MANIFEST",
+    "SHARED_FILES",
     "FileEntry",
     "FunctionEntry",
     "Manifest",
@@ -37,8 +40,10 @@ __all__ = [
     "is_data_file",
     "is_like_manifest",
     "is_token",
+    "names_no_other",
 ]
 
+SHARED_FILES, DELETED_ROWS = "shared-files", "deleted-rows"  # what a version may require besides its schema
 FORMAT_VERSION = 2  # the latest; a version whose rows need nothing of it is of format 1
 LARGEST_MANIFEST = 256 * 2**20  # bytes
 # `to_bytes` writes each element of an object or a list on a line of its own: a long text of shorter elements
@@ -67,6 +72,8 @@ class FileEntry:
         checks: for each part of each column, the number of bytes and the CRC-32 of all rows of the file,
             whatever the blocks are.
         crc: CRC-32 of the whole file, to check downloads; None if it was not recorded.
+        of: the version of the same id in whose folder the file lies; None for the version's own.
+        deleted: rows in the file that the version leaves out; `rows` and `checks` are of the others.
     """
 
     name: str
@@ -76,10 +83,24 @@ class FileEntry:
     index: Json
     checks: tuple[tuple[int, int], ...]
     crc: int | None = None
+    of: str | None = None
+    deleted: Deleted | None = None
+
+    @property
+    def whole(self) -> FileEntry:
+        """The file as it was written: in its own folder, with all of its rows."""
+        if self.of is None and self.deleted is None:
+            return self
+        if self.deleted is None:
+            return replace(self, of=None)
+        rows, checks = self.rows + self.deleted.count, self.deleted.checks
+        return replace(self, of=None, deleted=None, rows=rows, checks=checks)
 
     def to_json(self) -> Json:
         """Plain data."""
         found = {**vars(self), "checks": [list(check) for check in self.checks]}
+        if self.deleted is not None:
+            found["deleted"] = self.deleted.to_json()
         return {name: value for name, value in found.items() if value is not None}
 
     @staticmethod
@@ -96,12 +117,17 @@ class FileEntry:
             raise ValueError(f"not the name of a data file: {data['name']!r:.80}")
         if not isinstance(data["format"], str) or not isinstance(data["index"], dict):
             raise TypeError("format must be a str and index a dict")
+        of = data.get("of")
+        if "of" in data:
+            encoded("version", str(of) if isinstance(of, str) else "")  # refuses what no version has
         return FileEntry(
             name=data["name"],
             format=data["format"],
             index=data["index"],
             checks=checks,
             crc=data.get("crc"),
+            of=of,
+            deleted=Deleted.from_json(data["deleted"]) if "deleted" in data else None,
             **numbers,
         )
 
@@ -206,11 +232,40 @@ class Manifest:
         """True for the name of a data file that another build of this version has written."""
         return is_data_file(name) and not name.startswith(f"{self.build}-")
 
+    @cached_property
+    def own_files(self) -> tuple[FileEntry, ...]:
+        """The files in the version's own folder."""
+        return tuple(file for file in self.files if file.of is None)
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """What a reader must know to read its rows rightly, besides format 1."""
+        found = self.schema.requires if self.schema else ()
+        found += (SHARED_FILES,) if any(file.of is not None for file in self.files) else ()
+        return found + ((DELETED_ROWS,) if any(file.deleted for file in self.files) else ())
+
+    def shared_with(self, version: str) -> Manifest:
+        """The files that lie in the folder of another version, as if they were all of that version."""
+        files = tuple(file.whole for file in self.files if file.of == version)
+        return replace(self, version=version, files=files)
+
+    def on_its_own(self) -> Manifest:
+        """This version with all files in its own folder, numbered if some are shared."""
+        if len(self.own_files) == len(self.files):
+            return self
+        files = (
+            replace(file, of=None, name=f"{self.build}-{number:05}.{file.name.rpartition('.')[2]}")
+            for number, file in enumerate(self.files)
+        )
+        return replace(self, files=tuple(files))
+
     def named_anew(self, build: str) -> Manifest:
-        """This version as another build, with new names for its files."""
+        """This version as another build, with new names for its own files."""
         # Not by their own numbers: files of a build by many have the tokens of several, and so equal ones.
         files = (
             replace(file, name=f"{build}-{number:05d}.{file.name.rpartition('.')[2]}")
+            if file.of is None
+            else file
             for number, file in enumerate(self.files)
         )
         return replace(self, build=build, files=tuple(files))
@@ -220,14 +275,16 @@ class Manifest:
 
         def unnamed(manifest: Manifest) -> Manifest:
             return replace(
-                manifest, build="", files=tuple(replace(f, name="", crc=None) for f in manifest.files)
+                manifest,
+                build="",
+                files=tuple(replace(f, name="", crc=None, of=None) for f in manifest.files),
             )
 
         return self.build == other.build or unnamed(self) == unnamed(other)
 
     def to_bytes(self) -> bytes:
         """The text of `manifest.json`, with its own checksum."""
-        requires = self.schema.requires if self.schema else ()
+        requires = self.requires
         content = {
             "torchyoga": FORMAT_VERSION if requires else 1,
             **({"requires": list(requires)} if requires else {}),
@@ -288,8 +345,10 @@ class Manifest:
                 raise ValueError("it has files but no schema")
             if len({file.name for file in manifest.files}) < len(manifest.files):
                 raise ValueError("it names a file twice")
+            _refuse_forged(manifest, content.get("requires", []))
             if schema is not None:
                 _refuse_other_sizes(schema, manifest.files)
+                _refuse_other_sizes(schema, [file.whole for file in manifest.files if file.deleted])
             if manifest.fingerprint != fingerprint_of(schema, manifest.files):
                 raise ValueError("its fingerprint is not that of its schema and the checks of its files")
             return manifest
@@ -307,9 +366,28 @@ def _object_in(content: Json, name: str) -> Json:
 
 def _refuse_unknown(requires: object) -> None:
     """Raises ValueError unless this reader knows all that a version requires."""
-    unknown = set(map(str, requires)) - FEATURES if isinstance(requires, list) else {str(requires)}
+    known = {*FEATURES, SHARED_FILES, DELETED_ROWS}
+    unknown = set(map(str, requires)) - known if isinstance(requires, list) else {str(requires)}
     if unknown:
         raise ValueError(f"it requires {', '.join(sorted(unknown))!r:.200}, unknown here; update torchyoga")
+
+
+def _refuse_forged(manifest: Manifest, requires: object) -> None:
+    """Raises ValueError for shared files or deleted rows that the writer of a manifest cannot have meant."""
+    for name in (SHARED_FILES, DELETED_ROWS):
+        if name in manifest.requires and not (isinstance(requires, list) and name in requires):
+            raise ValueError(f"it does not say that it requires {name}")
+    if any(file.of == manifest.version for file in manifest.files):
+        raise ValueError("it says that files of its own are of another version")
+    if any(file.name.startswith(f"{manifest.build}-") for file in manifest.files if file.of is not None):
+        raise ValueError("it says that files of its own build are of another version")
+    reduced = [file for file in manifest.files if file.deleted is not None]
+    if sum(file.deleted.count for file in reduced if file.deleted) > MOST_DELETED:
+        raise ValueError(f"more than {MOST_DELETED} of its rows are deleted")
+    for file in reduced:
+        assert file.deleted is not None
+        if file.rows < 1 or int(file.deleted.rows[-1]) >= file.rows + file.deleted.count:
+            raise ValueError(f"{file.name} does not have the rows that are deleted")
 
 
 def is_token(build: object) -> bool:
@@ -377,6 +455,11 @@ def is_data_file(name: str) -> bool:
 def is_like_manifest(text: bytes) -> bool:
     """True for a manifest, intact, cut or lost in a crash; False for a foreign file of that name."""
     return bool(not text.strip(b"\0 \r\n") or _BEGIN.match(text) or re.search(rb'"torchyoga":\s*[0-9]', text))
+
+
+def names_no_other(text: bytes) -> bool:
+    """True for a whole manifest that names no file of another version, as shows without parsing it."""
+    return b'"of"' not in text and text.rstrip()[-1:] == b"}" and bool(_BEGIN.match(text))
 
 
 def digest(content: object) -> str:

@@ -1,0 +1,593 @@
+"""Versions that share files: against plain lists, under kills, and while others remove what they share."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pickle
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sound import check_versions
+from victims import Victim
+
+import torchyoga as yoga
+from torchyoga.errors import (
+    BusyError,
+    CorruptError,
+    ExistsError,
+    LostError,
+    NotFoundError,
+    SchemaError,
+    YogaError,
+)
+from torchyoga.formats.contract import FORMATS
+from torchyoga.storage import Storage
+from torchyoga.stores.contract import Versions
+from torchyoga.testing import check_view
+from torchyoga.versions.deleted import Deleted
+from torchyoga.versions.manifest import Manifest, fingerprint_of
+
+COUNTER = itertools.count()
+NAMES = ["1", "2", "3", "4"]
+Row = dict[str, Any]
+
+
+def rows_of(*numbers: int) -> list[Row]:
+    return [{"x": number, "text": "row " * (number % 5)} for number in numbers]
+
+
+@pytest.fixture(params=["directory", "memory"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
+    if request.param == "directory":
+        yield Storage(tmp_path / "storage")
+    else:
+        yield Storage(f"memory://growing-{next(COUNTER)}", cache_dir=tmp_path / "cache")
+
+
+def check_rows(storage: Storage, version: str, rows: list[Row], id: str = "d") -> None:
+    """A version has these rows, is sound, and has the fingerprint of their own build."""
+    ref = storage.fetch(id, version)
+    assert list(ref) == rows
+    storage.check(id, version)
+    alone = storage.submit(rows, "alone", f"{next(COUNTER)}", schema=ref.schema)
+    assert ref.fingerprint == alone.fingerprint
+    assert list(pickle.loads(pickle.dumps(ref))) == rows
+
+
+def test_an_append_shares_files_and_says_of_what(storage: Storage) -> None:
+    old = storage.submit(rows_of(0, 1, 2), "d", "1", info={"a": 1, "b": 1})
+    new = storage.append(rows_of(3, 4), "d", "2", after="1", info={"b": 2}, message="May")
+    check_rows(storage, "2", rows_of(0, 1, 2, 3, 4))
+    assert new.info == {"a": 1, "b": 2}
+    manifest = storage._store.manifest("d", "2")
+    assert [file.of for file in manifest.files] == ["1", None]
+    assert manifest.requires == ("shared-files",)
+    assert manifest.lineage["message"] == "May"
+    (parent,) = manifest.parents
+    assert (parent.version, parent.fingerprint, parent.rows, parent.is_prefix) == (
+        "1",
+        old.fingerprint,
+        3,
+        True,
+    )
+    third = storage.append([], "d", "3", after="2")
+    assert [p.version for p in storage._store.manifest("d", "3").parents] == ["1", "2"]
+    assert third.fingerprint == new.fingerprint
+
+
+def test_nothing_that_another_version_names_is_deleted(storage: Storage) -> None:
+    storage.submit(rows_of(0, 1), "d", "1")
+    storage.append(rows_of(2), "d", "2", after="1")
+    storage.append(rows_of(3), "d", "3", after="2")
+    storage.remove("d", "1")
+    storage.clean(0)
+    check_rows(storage, "2", rows_of(0, 1, 2))
+    storage.submit(rows_of(9), "d", "2", overwrite=True)
+    storage.clean(0)
+    check_rows(storage, "3", rows_of(0, 1, 2, 3))
+    storage.convert("d", "3", format="hdf5", compression="gzip")
+    storage.clean(0)
+    check_rows(storage, "3", rows_of(0, 1, 2, 3))
+    assert storage._store.manifest("d", "3").requires == ()
+
+
+def data_files(storage: Storage) -> list[str]:
+    """All data files of the dataset "d"."""
+    if storage.url.startswith("memory"):
+        return sorted(n for n in storage._store._remote.find("d") if not n.endswith(".json"))  # type: ignore[attr-defined]
+    return sorted(str(p) for p in Path(storage.url, "d").rglob("*") if p.suffix in (".mdb", ".h5"))
+
+
+def test_the_last_one_that_names_files_takes_them_along(storage: Storage) -> None:
+    storage.submit(rows_of(0, 1), "d", "1")
+    storage.append(rows_of(2), "d", "2", after="1")
+    storage.delete_rows("d", "2", rows=[1], to="3")
+    storage.remove("d", "1")
+    storage.remove("d", "2")
+    assert len(data_files(storage)) == 2
+    storage.remove("d", "3")
+    assert data_files(storage) == []
+    storage.submit(rows_of(0), "d", "1")
+    storage.append([], "d", "2", after="1")
+    storage.remove("d", "1")
+    storage.compact("d", "2")
+    storage.clean(0)
+    assert len(data_files(storage)) == 1
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_deleted_rows_of_columns_of_all_kinds(format: str, tmp_path: Path) -> None:
+    storage = Storage(tmp_path / "storage", format=format)
+    rows = [
+        {"a": np.arange(i % 3, dtype=np.int16), "b": None if i % 2 else i, "c": ["x" * (i % 4)] * (i % 3)}
+        for i in range(9)
+    ]
+    storage.submit(rows, "d", "1")
+    for size in range(9):
+        gone = sorted(random.Random(size).sample(range(9), size + 1))
+        kept = [row for number, row in enumerate(rows) if number not in gone]
+        version = f"without {size}"
+        ref = storage.delete_rows("d", "1", rows=np.array(gone)[::-1], to=version)
+        assert len(ref) == len(kept)
+        assert ref.fingerprint == storage.submit(kept, "e", version, schema=ref.schema).fingerprint
+        storage.check("d", version)
+        if kept:
+            found = ref.__getitems__(list(range(len(kept)))[::-1])
+            assert repr(list(found)) == repr(kept[::-1])
+        if size == 3:
+            again = partial(storage.fetch, "d", version)
+            check_view(lambda _: again(), storage.fetch("e", version), reads_ahead=False)  # noqa: B023
+
+
+def test_parts_lengths_and_columns_of_reduced_versions(tmp_path: Path) -> None:
+    storage = Storage(tmp_path / "storage")
+    ragged = [{"x": np.arange(n), "y": n} for n in range(8)]
+    storage.submit(ragged[:5], "d", "1")
+    storage.append(ragged[5:], "d", "2", after="1")
+    ref = storage.delete_rows("d", "2", rows=[0, 4, 5], to="3")["x"]
+    numbers = np.array([4, 0, 2])
+    kept = np.array([1, 2, 3, 6, 7])[numbers]
+    assert ref.lengths(numbers).tolist() == kept.tolist()
+    found = ref.take_parts(numbers, np.zeros(3, np.int64), np.ones(3, np.int64))
+    assert found.tolist() == [0, 0, 0]
+    assert [len(row) for row in ref.__getitems__([4, 0, 2])] == kept.tolist()
+    assert storage.fetch("d", "3").file_starts.tolist() == [0, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"rows": [-1]}, IndexError, "there is no row -1"),
+        ({"rows": [3]}, IndexError, "there is no row 3"),
+        ({"rows": np.array([2**63], np.uint64)}, IndexError, "there is no row 9223372036854775808"),
+        ({"rows": [1, 1]}, ValueError, "names row 1 twice"),
+        ({"rows": []}, ValueError, "no row of 'd' '1' is to be deleted"),
+        ({"where": ("x", lambda x: x > 9)}, ValueError, "no row of 'd' '1' is to be deleted"),
+        ({"rows": [0.5]}, TypeError, "must be numbers of rows"),
+        ({"rows": [True]}, TypeError, "must be numbers of rows"),
+        ({"where": "x"}, TypeError, "a pair of columns and a condition"),
+        ({}, ValueError, "pass either rows="),
+        ({"rows": [0], "message": "x" * 10_001}, ValueError, "10000 are allowed"),
+        ({"rows": [0], "message": 3}, TypeError, "message must be text"),
+        ({"rows": [0], "message": "\ud800"}, ValueError, "lone surrogates"),
+    ],
+)
+def test_rows_that_cannot_be_deleted(
+    given: Any, error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    storage = Storage(tmp_path / "storage")
+    storage.submit(rows_of(0, 1, 2), "d", "1")
+    with pytest.raises(error, match=message):
+        storage.delete_rows("d", "1", to="2", **given)
+    assert storage.versions("d") == ["1"]
+
+
+def test_rows_that_do_not_fit_are_refused_by_column(storage: Storage) -> None:
+    storage.submit({"x": np.arange(3)}, "d", "1")
+    with pytest.raises(SchemaError, match="column 'x'"):
+        storage.append({"x": np.arange(3.0)}, "d", "2", after="1")
+    with pytest.raises(SchemaError, match="'x'"):
+        storage.append([{"x": "text"}], "d", "2", after="1")
+    with pytest.raises(SchemaError, match="'y'"):
+        storage.append({"x": np.arange(3), "y": np.arange(3)}, "d", "2", after="1")
+    with pytest.raises(NotFoundError, match="has no version '7'"):
+        storage.append([], "d", "2", after="7")
+    with pytest.raises(ExistsError, match="is published already"):
+        storage.append([], "d", "1", after="1")
+    assert storage.versions("d") == ["1"]
+
+
+def test_new_rows_are_encoded_as_the_old_ones(storage: Storage) -> None:
+    texts = [{"t": f"line {number} " * 30} for number in range(300)]
+    codecs = {"t": yoga.zstd(dictionary=True)}
+    old = storage.submit(texts[:200], "d", "1", codecs=codecs)
+    new = storage.append(texts[200:], "d", "2", after="1")
+    assert new.schema == old.schema
+    assert list(new.decoded()) == texts
+    again = storage.append(new.select(range(5)), "d", "3", after="2")  # encoded already
+    assert list(again.decoded()) == texts + texts[:5]
+    storage.check("d", "3")
+
+
+def test_a_file_of_two_versions_is_downloaded_once(tmp_path: Path) -> None:
+    storage = Storage(f"memory://growing-{next(COUNTER)}", cache_dir=tmp_path / "cache")
+    storage.submit(rows_of(*range(20)), "d", "1")
+    storage.append(rows_of(20), "d", "2", after="1")
+    storage.delete_rows("d", "2", rows=[3], to="3")
+    other = Storage(storage.url, cache_dir=tmp_path / "other")
+    for version in ("1", "2", "3"):
+        assert other.fetch("d", version, download=True)[0] == rows_of(0)[0]
+    assert len([p for p in (tmp_path / "other").rglob("*.mdb")]) == 2
+
+
+def test_a_copy_has_files_of_its_own_and_goes_on(storage: Storage, tmp_path: Path) -> None:
+    storage.submit(rows_of(0, 1), "d", "1")
+    storage.append(rows_of(2), "d", "2", after="1")
+    ref = storage.delete_rows("d", "2", rows=[0], to="3")
+    for number, to in enumerate([Storage(tmp_path / "to"), Storage(f"memory://to-{next(COUNTER)}")]):
+        calls = 0
+        receive = to._store.receive
+
+        def interrupted(manifest: Manifest, held: Any, *more: Any, receive: Any = receive) -> Manifest:
+            nonlocal calls
+            calls += 1
+            if calls > 1:
+                return receive(manifest, held, *more)
+
+            def once(entry: Any) -> Any:
+                if entry.name.endswith("00001.mdb"):
+                    raise KeyboardInterrupt
+                return held(entry)
+
+            return receive(manifest, once, *more)
+
+        to._store.receive = interrupted  # type: ignore[method-assign, assignment]
+        with pytest.raises(KeyboardInterrupt):
+            storage.copy("d", "3", to)
+        copied = storage.copy("d", "3", to)
+        assert (list(copied), copied.fingerprint) == (rows_of(1, 2), ref.fingerprint), number
+        to.check("d", "3")
+        assert to.versions("d") == ["3"]
+        assert storage.copy("d", "3", to).fingerprint == ref.fingerprint
+
+
+def test_an_interrupted_append_is_continued(tmp_path: Path, files_of: Callable[[int], None]) -> None:
+    files_of(50)
+    storage = Storage(tmp_path / "storage")
+    storage.submit(rows_of(0, 1), "d", "1")
+
+    class Rows:
+        def __init__(self) -> None:
+            self.asked: list[int] = []
+            self.broken = True
+
+        def __len__(self) -> int:
+            return 300
+
+        def __getitem__(self, number: int) -> Row:
+            if self.broken and number == 250:
+                raise RuntimeError("the source")
+            self.asked.append(number)
+            return rows_of(2 + number)[0]
+
+    source = Rows()
+    with pytest.raises(RuntimeError, match="the source"):
+        storage.append(source, "d", "2", after="1")
+    source.broken = False
+    source.asked.clear()
+    storage.append(source, "d", "2", after="1")
+    assert 250 in source.asked
+    assert len(set(source.asked)) < 150
+    check_rows(storage, "2", rows_of(*range(302)))
+
+
+# -- forged manifests
+
+
+@pytest.mark.damages("manifests are forged")
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"of": "2"},
+        {"of": ""},
+        {"of": "x" * 300},
+        {"of": 3},
+        {"of": None},
+        {"of": "\ud800"},
+        {"deleted": {"rows": "", "count": 1, "checks": []}},
+        {"deleted": {"rows": "AAAA", "count": 2**40, "checks": []}},
+        {"deleted": None},
+        {"name": "../1/0123456789abcdef-00000.mdb"},
+    ],
+)
+def test_forged_entries_are_refused(change: Row, tmp_path: Path) -> None:
+    manifest, content = forged_manifest(tmp_path)
+    content["files"][0].update(change)
+    with pytest.raises(CorruptError, match="the manifest is damaged"):
+        Manifest.from_bytes(resealed(content))
+    assert manifest.files
+
+
+def forged_manifest(tmp_path: Path) -> tuple[Manifest, Any]:
+    storage = Storage(tmp_path / "storage")
+    storage.submit(rows_of(0, 1, 2), "d", "1")
+    storage.delete_rows("d", "1", rows=[1], to="2")
+    manifest = storage._store.manifest("d", "2")
+    return manifest, json.loads(manifest.to_bytes())
+
+
+def resealed(content: Any) -> bytes:
+    from torchyoga.versions.manifest import digest
+
+    content.pop("checksum", None)
+    return json.dumps({**content, "checksum": digest(content)}).encode()
+
+
+@pytest.mark.damages("manifests are forged")
+def test_a_manifest_says_what_it_requires(tmp_path: Path) -> None:
+    manifest, content = forged_manifest(tmp_path)
+    assert manifest.requires == ("shared-files", "deleted-rows")
+    for requires in (["shared-files"], ["deleted-rows"], []):
+        with pytest.raises(CorruptError, match="does not say that it requires"):
+            Manifest.from_bytes(resealed({**content, "requires": requires}))
+
+
+@pytest.mark.damages("manifests are forged")
+@pytest.mark.parametrize("of", ["../..", "..", "7", "/etc"])
+def test_files_of_versions_that_are_not_there_are_harmless(of: str, tmp_path: Path) -> None:
+    _, content = forged_manifest(tmp_path)
+    content["files"][0]["of"] = of
+    (tmp_path / "storage" / "d" / "2" / "manifest.json").write_bytes(resealed(content))
+    with pytest.raises(CorruptError, match=r"missing|No such file"):
+        Storage(tmp_path / "storage").fetch("d", "2")
+    with pytest.raises(CorruptError, match="is missing"):
+        Storage(tmp_path / "storage").check("d", "2")
+
+
+@pytest.mark.parametrize("rows", [[3, 2], [1, 1], [-1, 2], [2, 2**62]])
+def test_numbers_that_do_not_rise_are_refused(rows: list[int]) -> None:
+    with pytest.raises(ValueError, match="do not rise"):
+        _ = Deleted.of_rows(np.array(rows), ()).rows
+
+
+@given(st.sets(st.integers(0, 2**50)))
+def test_deleted_rows_read_back(rows: set[int]) -> None:
+    found = Deleted.of_rows(np.array(sorted(rows), np.int64), ((1, 2),))
+    assert found.rows.tolist() == sorted(rows)
+    if rows:
+        assert Deleted.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+# -- any sequence of operations
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["submit", "append", "delete", "compact", "remove", "clean", "convert", "overwrite"]),
+        st.sampled_from(NAMES),
+        st.sampled_from(NAMES),
+        st.integers(0, 6),
+    ),
+    min_size=4,
+    max_size=12,
+)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("kind", ["directory", "memory"])
+@given(steps=STEPS)
+@settings(max_examples=4)
+def test_any_sequence_gives_what_lists_give(
+    kind: str, format: str, steps: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("growing")
+    url = str(folder / "storage") if kind == "directory" else f"memory://growing-{next(COUNTER)}"
+    cache = {} if kind == "directory" else {"cache_dir": folder / "cache"}
+    storage = Storage(url, format, **cache)  # type: ignore[arg-type]
+    known: dict[str, list[Row]] = {}
+    opened: list[tuple[Any, list[Row]]] = []
+    number = itertools.count()
+    schema = storage.submit(rows_of(0), "schema", "1").schema
+    for what, name, other, size in [("submit", "1", "1", 3), *steps]:
+        new = rows_of(*itertools.islice(number, size))
+        if what in ("submit", "overwrite"):
+            if what == "submit" and name in known:
+                continue
+            storage.submit(new, "d", name, schema=schema, overwrite=what == "overwrite")
+            known[name] = new
+        elif what == "append" and other in known and name not in known:
+            storage.append(new, "d", name, after=other)
+            known[name] = known[other] + new
+        elif what == "delete" and known.get(other) and name not in known:
+            rows = sorted({(size * n) % len(known[other]) for n in range(1, 3)})
+            storage.delete_rows("d", other, rows=rows, to=name)
+            known[name] = [row for n, row in enumerate(known[other]) if n not in rows]
+        elif what in ("compact", "convert") and name in known:
+            to = None if other in known else other
+            if what == "compact":
+                storage.compact("d", name, to=to)
+            else:
+                storage.convert("d", name, format=FORMATS and sorted(FORMATS)[size % 2], to=to)
+            known[to or name] = known[name]
+        elif what == "remove" and name in known:
+            storage.remove("d", name)
+            del known[name]
+        elif what == "clean":
+            storage.clean(0)
+        assert storage.versions("d") == sorted(known)
+        for version, rows_known in known.items():
+            ref = storage.fetch("d", version)
+            assert list(ref) == rows_known
+            if kind == "directory":
+                opened.append((ref, rows_known))
+    for version, rows_known in known.items():
+        storage.check("d", version)
+        alone = storage.submit(rows_known, "alone", version, schema=schema)
+        assert storage.fetch("d", version).fingerprint == alone.fingerprint
+    for ref, rows_known in opened:
+        assert list(ref) == rows_known
+    for version in known:
+        storage.remove("d", version)
+    storage.clean(0)
+    assert data_files(storage) == []
+
+
+# -- kills and races
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("what", ["append", "delete_rows", "remove", "remove_last", "overwrite", "clean"])
+def test_kills_between_steps_lose_nothing(what: str, tmp_path: Path) -> None:
+    kill_between(what, tmp_path, 20)
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("what", ["append", "delete_rows", "remove", "remove_last", "overwrite", "clean"])
+def test_a_kill_between_any_two_steps_loses_nothing(what: str, tmp_path: Path) -> None:
+    kill_between(what, tmp_path, 10_000)
+
+
+def kill_between(what: str, tmp_path: Path, kills: int) -> None:
+    """Kills a child after some of its touches of the world outside, spread evenly, or after each."""
+    storage = Storage(tmp_path / "storage")
+    acts: dict[str, Callable[[], object]] = {
+        "append": lambda: storage.append(rows_of(2), "d", "2", after="1") and None,
+        "delete_rows": lambda: storage.delete_rows("d", "1", rows=[1], to="2") and None,
+        "remove": lambda: storage.remove("d", "1"),
+        "remove_last": lambda: storage.remove("d", "2"),
+        "overwrite": lambda: storage.submit(rows_of(9), "d", "1", overwrite=True) and None,
+        "clean": lambda: storage.clean(0) and None,
+    }
+    most = 1
+    number = -1
+    while True:
+        touches = None if number < 0 else number * max(1, most // kills)
+        number += 1
+        for version in storage.versions("d"):
+            storage.remove("d", version)
+        storage.submit(rows_of(0, 1), "d", "1")
+        if what not in ("append", "delete_rows"):
+            storage.append(rows_of(2), "d", "2", after="1")
+        if what == "clean":
+            storage.remove("d", "1")
+            storage.submit(rows_of(5), "d", "1")
+        found = Victim(acts[what], touches).end()
+        if touches is None:
+            assert found is not None
+            most = found[0]
+            continue
+        check_versions(tmp_path)
+        for version in storage.versions("d"):
+            list(storage.fetch("d", version))
+        if "1" in storage.versions("d"):
+            storage.remove("d", "1")
+        storage.clean(0)
+        check_versions(tmp_path)
+        if "2" in storage.versions("d"):
+            assert storage.fetch("d", "2")[0]["x"] == 0
+            storage.remove("d", "2")
+        storage.clean(0)
+        assert data_files(storage) == []
+        if touches > most:
+            break
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_appends_beside_processes_that_remove_replace_and_clean(tmp_path: Path) -> None:
+    storage = Storage(tmp_path / "storage", timeout=20)
+    storage.submit(rows_of(0, 1), "d", "1")
+
+    def grow(name: str) -> int:
+        made = 0
+        for number in range(12):
+            try:
+                storage.append(rows_of(number), "d", f"{name}{number}", after="1")
+                made += 1
+            except (NotFoundError, BusyError):
+                pass
+        return made
+
+    def disturb(seed: int) -> None:
+        rng = random.Random(seed)
+        for _ in range(12):
+            act = rng.choice(["remove", "overwrite", "clean", "convert"])
+            try:
+                if act == "remove":
+                    storage.remove("d", "1")
+                    storage.submit(rows_of(0, 1), "d", "1")
+                elif act == "overwrite":
+                    storage.submit(rows_of(0, 1), "d", "1", overwrite=True)
+                elif act == "clean":
+                    storage.clean(0)
+                else:
+                    storage.convert("d", "1")
+            except (YogaError, FileNotFoundError):
+                pass
+
+    children = [Victim(lambda: grow("a")), Victim(lambda: grow("b"))]
+    others = [Victim(lambda: disturb(1)), Victim(lambda: disturb(2))]
+    made = sum((child.end() or (0, 0))[1] for child in children)
+    for child in others:
+        child.end()
+    assert made == len([v for v in storage.versions("d") if v != "1"])
+    storage.clean(0)
+    for version in storage.versions("d"):
+        storage.check("d", version)
+        assert [row["x"] for row in storage.fetch("d", version)][:2] == [0, 1]
+
+
+def test_a_lost_parent_takes_the_new_version_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if this process had been silent between its last look and the publication."""
+    url = f"memory://growing-{next(COUNTER)}"
+    storage = Storage(url, cache_dir=tmp_path / "cache")
+    storage.submit(rows_of(0, 1), "d", "1")
+    looks, look = itertools.count(), Versions.refuse_unshared
+
+    def silent(self: Versions, manifest: Manifest) -> None:
+        look(self, manifest)
+        if manifest.version == "2" and next(looks) == 0:
+            remote = storage._store._remote  # type: ignore[attr-defined]
+            remote.delete(f"d/1/{name}" for name in list(remote.find("d/1")))
+
+    monkeypatch.setattr(Versions, "refuse_unshared", silent)
+    with pytest.raises((NotFoundError, LostError), match="was removed or replaced meanwhile"):
+        storage.append(rows_of(2), "d", "2", after="1")
+    assert storage.versions("d") == []
+
+
+def test_a_damaged_manifest_counts_as_naming_everything(tmp_path: Path) -> None:
+    storage = Storage(tmp_path / "storage")
+    storage.submit(rows_of(0, 1), "d", "1")
+    storage.append(rows_of(2), "d", "2", after="1")
+    path = tmp_path / "storage" / "d" / "2" / "manifest.json"
+    text = path.read_bytes()
+    for damaged in (text[: len(text) // 3], text[:-9] + b"}", b"\0" * 100):
+        path.write_bytes(damaged)
+        storage.clean(0)
+        if "1" in storage.versions("d"):
+            storage.remove("d", "1")
+        storage.clean(0)
+    path.write_bytes(text)
+    check_rows(storage, "2", rows_of(0, 1, 2))
+
+
+def test_an_unshared_manifest_is_as_before(tmp_path: Path) -> None:
+    storage = Storage(tmp_path / "storage")
+    manifest = storage.submit(rows_of(0, 1), "d", "1") and storage._store.manifest("d", "1")
+    content = json.loads(manifest.to_bytes())
+    assert content["torchyoga"] == 1
+    assert set(content["files"][0]) == {"name", "format", "rows", "nbytes", "index", "checks"}
+    assert manifest.on_its_own() is manifest
+    assert fingerprint_of(manifest.schema, [replace(f, of="9") for f in manifest.files]) == (
+        manifest.fingerprint
+    )

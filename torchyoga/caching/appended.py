@@ -1,0 +1,163 @@
+"""A published version and new rows -> a version of all of them, which shares the files of the first.
+
+Note 120. Whoever publishes shared files holds the lock of their version.
+Under that lock the version before is looked at once more; nobody can remove or replace it until the new
+one is published. Whoever removes or replaces it later reads the new manifest before deleting a file. In a
+store, where a lock can be lost, it is looked at again after publishing: if it is still there, its remover
+will see the new manifest; if not, the new manifest is taken back.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ..adapters.sources import dataset_and_source
+from ..building.build import BuildOptions, build
+from ..building.sources import BlockSource, Source
+from ..building.statistics import merged
+from ..errors import SchemaError
+from ..reading.dataref import DataRef
+from ..reading.version_ref import VersionRef
+from ..rows.schema import Schema
+from ..rows.types import Json
+from ..stores.contract import Versions
+from ..stores.refs import ref_of
+from ..versions.info import plain
+from ..versions.manifest import FileEntry, Manifest, fingerprint_of
+from ..versions.parent import Parent
+
+__all__ = ["Growth", "appended", "shared_files"]
+
+_log = logging.getLogger("torchyoga")
+
+Fit = Callable[[object, Schema | None], tuple[object, Schema | None, Callable[[Source], Source]]]
+Locked = Callable[[str, str], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A version that another one is made from.
+
+    Attributes:
+        store: where both are.
+        lock: holds the lock of a version.
+        id, after: the version before.
+    """
+
+    store: Versions
+    lock: Locked
+    id: str
+    after: str
+
+    def begun(self, version: str) -> Manifest:
+        """A new version without rows."""
+        created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        return Manifest(self.id, version, secrets.token_hex(8), created, None, "")
+
+    @contextmanager
+    def publishing(self, added: Json, new: Manifest) -> Iterator[Manifest]:
+        """The manifest of all rows, given that of the new ones; nobody replaces the version before meanwhile.
+
+        Args:
+            added: information that was passed.
+            new: of the new rows.
+        """
+        with self.lock(self.id, self.after):
+            old = self.store.manifest(self.id, self.after)
+            schema = new.schema if old.schema is None else old.schema
+            if new.schema is not None and schema != new.schema:
+                raise _differing(old, new.schema)
+            files = (*shared_files(old), *new.files)
+            parent = Parent(old.version, old.fingerprint, old.num_rows, is_prefix=True)
+            yield replace(
+                new,
+                schema=schema,
+                files=files,
+                fingerprint=fingerprint_of(schema, files),
+                info=plain({**old.info, **added}),
+                parents=(*old.parents, parent),
+                stats=_stats(old, new, schema),
+            )
+
+
+def shared_files(manifest: Manifest) -> tuple[FileEntry, ...]:
+    """The files of a version as another version of the same id names them."""
+    return tuple(replace(file, of=file.of or manifest.version) for file in manifest.files)
+
+
+def _stats(old: Manifest, new: Manifest, schema: Schema | None) -> Json:
+    """Statistics of the rows of both; empty unless both have some."""
+    if schema is None:
+        return {}
+    try:
+        return merged([(old.stats, old.num_rows), (new.stats, new.num_rows)], schema)
+    except (ValueError, TypeError, KeyError) as error:
+        _log.warning("%r %r: the statistics of %r are damaged: %s", new.id, new.version, old.version, error)
+        return {}
+
+
+def appended(
+    data: object,
+    growth: Growth,
+    version: str,
+    options: BuildOptions,
+    num_workers: int = 0,
+    *,
+    fit: Fit,
+) -> VersionRef:
+    """Publishes a version of the rows of another one and new ones; see `Storage.append`. Hold its lock.
+
+    Args:
+        data: the new rows.
+        growth: the version before.
+        version: the name of the new one.
+        options: how to build.
+        num_workers: processes that read rows by number.
+        fit: takes a dataset and the schema of the version before; gives a dataset to read, the schema for its
+            build, and what encodes a source of it.
+    """
+    store, id = growth.store, growth.id
+    old = store.manifest(id, growth.after)
+    if old.files:
+        options = replace(options, format=old.files[0].format, compression=_compression(old.files[0]))
+    options = replace(options, publishing=partial(growth.publishing, options.info))
+    dataset, source = dataset_and_source(data, num_workers)
+    if old.schema is None or not (isinstance(dataset, DataRef) and dataset.schema == old.schema):
+        plainer, schema, encode = fit(dataset, old.schema)
+        _, source = dataset_and_source(plainer, num_workers, schema)
+        if isinstance(source, BlockSource) and schema not in (None, source.schema):
+            raise _differing(old, source.schema)
+        source, options = encode(source), replace(options, schema=schema)
+    return ref_of(store, build(source, store, id, version, options))
+
+
+def _compression(entry: FileEntry) -> str | None:
+    found = entry.index.get("compression")
+    return found if isinstance(found, str) else None
+
+
+def _differing(old: Manifest, found: Schema) -> SchemaError:
+    """The error for rows that do not fit those of a version, with the columns that differ."""
+    assert old.schema is not None
+    before = {column.name: column for column in old.schema.columns}
+    after = {column.name: column for column in found.columns}
+    names = [
+        name
+        for name in [*before, *(n for n in after if n not in before)]
+        if before.get(name) != after.get(name)
+    ]
+    what = "; ".join(
+        f"column {name!r} is {before.get(name, 'not there')} in {old.version!r} and "
+        f"{after.get(name, 'not there')} in the new rows"
+        for name in names[:5]
+    )
+    return SchemaError(
+        f"the new rows do not fit {old.id!r} {old.version!r}: {what or 'they nest otherwise'}. "
+        "Convert them, or submit all rows as a version of its own"
+    )

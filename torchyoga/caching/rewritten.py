@@ -1,0 +1,118 @@
+"""A published version -> a version without some rows, which shares its files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ..reading.dataref import Condition
+from ..reading.version_ref import VersionRef
+from ..rows.types import Json
+from ..stores.refs import fetched, ref_of
+from ..versions.deleted import MOST_DELETED, Deleted
+from ..versions.manifest import FileEntry, Manifest, fingerprint_of
+from ..versions.parent import Parent
+from .appended import Growth
+
+__all__ = ["Numbers", "Where", "own_format", "reduced"]
+
+Ints = npt.NDArray[np.int64]
+Numbers = Sequence[int] | Ints
+Where = tuple[str | Sequence[str], Condition]
+
+
+def own_format(manifest: Manifest, format: str, compression: str | None) -> tuple[str, str | None]:
+    """The format and the compression of the files of a version; those given if it has none."""
+    if not manifest.files:
+        return format, compression
+    found = manifest.files[0].index.get("compression")
+    return manifest.files[0].format, found if isinstance(found, str) else None
+
+
+def reduced(
+    growth: Growth,
+    to: str,
+    rows: Numbers | None,
+    where: Where | None,
+    lineage: Callable[[float], Json],
+) -> VersionRef:
+    """Publishes a version without some rows, which shares all files. Hold its lock.
+
+    See `Storage.delete_rows`.
+    """
+    store, id, started = growth.store, growth.id, time.monotonic()
+    whole = fetched(store, id, growth.after)
+    old = whole.manifest
+    if (rows is None) == (where is None):
+        raise ValueError("pass either rows=, numbers of rows, or where=(columns, condition)")
+    gone = _numbers(rows, len(whole)) if where is None else _found(whole, where)
+    if not len(gone):
+        raise ValueError(f"no row of {id!r} {old.version!r} is to be deleted; nothing was published")
+    files = tuple(_without(whole, gone))
+    if sum(file.deleted.count for file in files if file.deleted is not None) > MOST_DELETED:
+        raise ValueError(f"more than {MOST_DELETED} rows would be deleted; call compact first")
+    parent = Parent(old.version, old.fingerprint, old.num_rows, is_prefix=False)
+    with growth.lock(id, growth.after):
+        manifest = replace(
+            growth.begun(to),
+            schema=old.schema,
+            files=files,
+            fingerprint=fingerprint_of(old.schema, files),
+            info=old.info,
+            function=old.function,
+            parents=(*old.parents, parent),
+            lineage=lineage(time.monotonic() - started),
+        )
+        return ref_of(store, store.publish(store.stage(id, to), manifest))
+
+
+def _numbers(rows: Numbers | None, length: int) -> Ints:
+    """(D,) numbers of rows, sorted; IndexError, TypeError or ValueError if they are not that."""
+    found = np.asarray([] if rows is None else rows)
+    if not found.size:
+        return np.zeros(0, np.int64)
+    if found.dtype.kind not in "iu" or found.ndim != 1:
+        raise TypeError(f"rows must be numbers of rows, found {found.dtype} of shape {found.shape}")
+    wrong = found[(found < 0) | (found >= length)]
+    if len(wrong):
+        raise IndexError(f"there is no row {wrong[0]}: the version has {length} rows, counted from 0")
+    found = np.sort(found.astype(np.int64))
+    twice = found[1:][found[1:] == found[:-1]]
+    if len(twice):
+        raise ValueError(f"rows names row {twice[0]} twice")
+    return found
+
+
+def _found(whole: VersionRef, where: Where) -> Ints:
+    """(D,) the rows for which a condition holds, sorted."""
+    if not isinstance(where, tuple) or len(where) != 2 or not callable(where[1]):
+        raise TypeError(f"where must be a pair of columns and a condition, found {where!r:.80}")
+    if not len(whole):
+        return np.zeros(0, np.int64)
+    found = whole.where(*where)
+    return np.sort(found.rows_at(np.arange(len(found))))
+
+
+def _without(whole: VersionRef, gone: Ints) -> Iterator[FileEntry]:
+    """The files of a version without some rows; only those that lose rows are read."""
+    old, starts = whole.manifest, whole.manifest.file_starts
+    bounds = np.searchsorted(gone, starts).tolist()
+    for number, file in enumerate(old.files):
+        lost = gone[bounds[number] : bounds[number + 1]] - int(starts[number])
+        shared = replace(file, of=file.of or old.version)
+        if len(lost) == file.rows and file.rows:
+            continue
+        if not len(lost):
+            yield shared
+            continue
+        if file.deleted is not None:
+            before = file.deleted.rows
+            lost = lost + np.searchsorted(before - np.arange(len(before)), lost, side="right")
+            lost = np.sort(np.concatenate([before, lost]))
+        checks = whole.open().checks_without(number, lost)
+        rows = file.whole.rows - len(lost)
+        yield replace(shared, rows=rows, checks=checks, deleted=Deleted.of_rows(lost, file.whole.checks))
