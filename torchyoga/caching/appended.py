@@ -1,6 +1,6 @@
 """A published version and new rows -> a version of all of them, which shares the files of the first.
 
-Note 120. Whoever publishes shared files holds the lock of their version.
+Note 108. Whoever publishes shared files holds the lock of their version.
 Under that lock the version before is looked at once more; nobody can remove or replace it until the new
 one is published. Whoever removes or replaces it later reads the new manifest before deleting a file. In a
 store, where a lock can be lost, it is looked at again after publishing: if it is still there, its remover

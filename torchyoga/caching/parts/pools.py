@@ -91,12 +91,10 @@ class Pools:
             return self._made()
         if type(old) is ProcessPoolExecutor:
             self._is_ours = True
-            known: Any = old
-            return ProcessPoolExecutor(
-                known._max_workers, known._mp_context, known._initializer, known._initargs
-            )
+            names = ("_max_workers", "_mp_context", "_initializer", "_initargs")  # nothing public tells them
+            return ProcessPoolExecutor(*(getattr(old, name) for name in names))
         if type(old).__module__.startswith("loky."):
-            return sys.modules["loky"].get_reusable_executor(max_workers=old._max_workers)
+            return sys.modules["loky"].get_reusable_executor(max_workers=self.workers)
         return None
 
     def _close(self, pool: Executor) -> None:
