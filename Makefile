@@ -6,6 +6,7 @@ RUN := $(VENV)/$(BIN)/python
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 TRAINERS_STAMP := $(VENV)/.installed-trainers
+ENGINES_STAMP := $(VENV)/.installed-engines
 DIST := .venv-dist
 DIST_STAMP := $(DIST)/.installed
 LOWEST := .venv-lowest
@@ -20,14 +21,15 @@ WAITING := -n 4 --dist worksteal
 # One process for each backend of Keras, which come first; all other tests are dealt one by one.
 BACKENDS := -n 3 --dist loadgroup
 # TensorFlow and Keras have threads of their own, and so have the event loops of remote stores, beside which
-# the other tests must not fork; trainers need packages of their own.
-APART := --ignore=tests/frameworks --ignore=tests/trainers --ignore=tests/remote
+# the other tests must not fork; trainers and engines need packages of their own.
+APART := --ignore=tests/frameworks --ignore=tests/trainers --ignore=tests/remote --ignore=tests/engines
 # What each needs; the demo needs little, for people in a hurry.
 EXTRAS_$(DEMO_STAMP) := demo
 EXTRAS_$(STAMP) := demo,bench,test,lint
 EXTRAS_$(TRAINERS_STAMP) := demo,test,trainers
+EXTRAS_$(ENGINES_STAMP) := demo,test,engines
 
-.PHONY: demo test test-rest test-all test-trainers test-lowest soak mutants lint bench bench-quick picture dist dist-check clean
+.PHONY: demo test test-rest test-all test-engines test-trainers test-lowest soak mutants lint bench bench-quick picture dist dist-check clean
 
 demo: $(DEMO_STAMP)
 	$(RUN) examples/quickstart.py
@@ -36,11 +38,12 @@ demo: $(DEMO_STAMP)
 test: lint
 	$(RUN) -m pytest $(TWO) -m "not rest and not soak" $(APART)
 
-# Exhaustive tests, then stores, frameworks and trainers.
-test-rest: $(STAMP) $(TRAINERS_STAMP)
+# Exhaustive tests, then stores, frameworks, engines and trainers.
+test-rest: $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP)
 	$(RUN) -m pytest $(TWO) -m "rest and not soak" $(APART)
 	$(RUN) -m pytest $(WAITING) tests/remote
 	TF_CPP_MIN_LOG_LEVEL=3 $(RUN) -m pytest $(BACKENDS) tests/frameworks
+	$(MAKE) test-engines
 	$(MAKE) test-trainers
 
 test-all:
@@ -52,6 +55,10 @@ test-trainers: $(TRAINERS_STAMP)
 	$(RUN) -m pytest -n 2 --dist loadgroup --timeout 1200 tests/trainers
 	$(RUN) tests/trainers/matrix.py
 
+# Builds by many, by real engines: process pools, loky, Dask, Ray, torchrun, processes that share only a store.
+test-engines: $(ENGINES_STAMP)
+	$(RUN) -m pytest -n 2 --dist loadgroup tests/engines
+
 # With the oldest packages that setup.cfg allows, except torch; in a virtual environment of its own.
 test-lowest: $(LOWEST_STAMP)
 	$(LOWEST)/$(BIN)/python -m pytest $(TWO) $(LOWEST_TESTS)
@@ -60,7 +67,7 @@ test-lowest: $(LOWEST_STAMP)
 # Long tests: half a million random stories of training jobs, the statistics of 100,000 orders; a thousand
 # kills, 10,000 damaged files, 16 processes at once for ten minutes.
 soak: $(STAMP)
-	$(RUN) -m pytest $(TWO) -m soak --timeout 7200 --ignore=tests/remote
+	$(RUN) -m pytest $(TWO) -m soak --timeout 7200 --ignore=tests/remote --ignore=tests/engines
 	$(RUN) -m pytest $(TWO) -m soak --timeout 7200 tests/remote
 
 # A thousand small changes to the rooms where a silent mistake costs most: hours. `make mutants ARGS="--rooms store
@@ -96,7 +103,7 @@ dist-check: dist
 	$(DIST)/empty/$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
 	$(DIST)/empty/$(BIN)/python tests/wheel.py dist/*.whl
 
-$(DEMO_STAMP) $(STAMP) $(TRAINERS_STAMP): setup.cfg constraints.txt
+$(DEMO_STAMP) $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP): setup.cfg constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "torchyoga needs Python 3.10 or later; found " + sys.version.split()[0] + ". Say: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS_$@)]"

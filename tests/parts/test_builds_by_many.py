@@ -45,7 +45,7 @@ def make_plain() -> Plain:
 
 
 @pytest.mark.parametrize("kind", list(SOURCES))
-@pytest.mark.parametrize("format", ["lmdb", "hdf5"])
+@pytest.mark.parametrize("format", ["lmdb", pytest.param("hdf5", marks=pytest.mark.rest)])
 def test_a_build_by_many_is_that_of_one(kind, format, storage):
     one = storage.submit(SOURCES[kind](), "one", "1", format=format)
     with threads() as executor:
@@ -366,7 +366,7 @@ class Forgetful(Executor):
         self._pool.shutdown(wait)
 
 
-@pytest.mark.parametrize("executor", [Forgetful, Forgetful()])
+@pytest.mark.parametrize("executor", [Forgetful, pytest.param(Forgetful(), marks=pytest.mark.rest)])
 def test_futures_that_never_come_are_not_waited_for(executor, storage, monkeypatch):
     monkeypatch.setattr("torchyoga.caching.parts.driver._LONGEST_SILENCE", 1.0)
     monkeypatch.setattr("torchyoga.caching.parts.driver._QUIET", 0.5)

@@ -1,0 +1,189 @@
+"""Random stories of plans, parts, deaths, versions that grow, tags and cleaning, against plain lists."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from torchyoga import Storage
+from torchyoga.building.parts.board import Board
+from torchyoga.caching.parts.planned import PlannedBuild
+from torchyoga.errors import BusyError, ExistsError, NotFoundError
+
+ROWS = st.lists(st.integers(0, 99), min_size=1, max_size=7)
+
+
+class Stories(RuleBasedStateMachine):
+    """One id, its versions as lists of numbers, and plans that are under way."""
+
+    kind = "directory"
+
+    @initialize()
+    def begin(self) -> None:
+        self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        path = Path(self.folder.name)
+        if self.kind == "directory":
+            self.storage = Storage(path / "storage", timeout=20)
+        else:
+            self.storage = Storage(f"memory://{secrets.token_hex(4)}", cache_dir=path / "cache", timeout=20)
+        self.versions: dict[str, list[int]] = {}
+        self.plans: dict[str, tuple[list[int], PlannedBuild, set[int]]] = {}
+        self.tags: dict[str, str] = {}
+        self.number = 0
+
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            self.folder.cleanup()
+
+    def new(self) -> str:
+        self.number += 1
+        return f"v{self.number}"
+
+    def drawn(self, data: st.DataObject, of: dict[str, object]) -> str:
+        return data.draw(st.sampled_from(sorted(of)))
+
+    # -- builds by many
+
+    @rule(rows=ROWS, parts=st.integers(1, 3))
+    def plan(self, rows: list[int], parts: int) -> None:
+        version = self.new()
+        self.plans[version] = rows, self.storage.plan(rows, "a", version, parts=parts), set()
+
+    @precondition(lambda self: self.plans)
+    @rule(data=st.data())
+    def plan_again(self, data: st.DataObject) -> None:
+        """As a second driver does: it takes the plan that is there."""
+        version = self.drawn(data, self.plans)
+        rows, plan, built = self.plans[version]
+        again = self.storage.plan(rows, "a", version)
+        assert [part.number for part in again.missing] == [part.number for part in plan.missing]
+        self.plans[version] = rows, again, built
+
+    @precondition(lambda self: self.plans)
+    @rule(data=st.data())
+    def build(self, data: st.DataObject) -> None:
+        _, plan, built = self.plans[self.drawn(data, self.plans)]
+        part = data.draw(st.sampled_from(plan.parts))
+        assert (part.build() > 0) == (part.number not in built) or part.number not in built
+        built.add(part.number)
+        assert {part.number for part in plan.missing} == set(range(len(plan.parts))) - built
+
+    @precondition(lambda self: self.plans)
+    @rule(data=st.data(), claims=st.booleans())
+    def die(self, data: st.DataObject, claims: bool) -> None:
+        """Before the note, with the files in place; or with no more than a claim."""
+        version = self.drawn(data, self.plans)
+        _, plan, _ = self.plans[version]
+        part = data.draw(st.sampled_from(plan.parts))
+        board = Board(self.storage._store, "a", version, 60.0)
+        if claims:
+            found = board.plan()
+            assert found is not None
+            board.begin(found, part.number, secrets.token_hex(8), is_taken=True)
+            return
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Board, "note", _killed)
+            with suppress(KeyboardInterrupt):
+                part.build()
+
+    @precondition(lambda self: self.plans)
+    @rule(data=st.data())
+    def publish(self, data: st.DataObject) -> None:
+        version = self.drawn(data, self.plans)
+        rows, plan, built = self.plans[version]
+        if len(built) < len(plan.parts):
+            with pytest.raises(BusyError, match="not done"):
+                plan.publish()
+            return
+        assert len(plan.publish()) == len(rows)
+        self.versions[version] = rows
+        del self.plans[version]
+
+    # -- versions
+
+    @rule(rows=ROWS, after=st.data())
+    @precondition(lambda self: self.versions)
+    def append(self, rows: list[int], after: st.DataObject) -> None:
+        old, version = self.drawn(after, self.versions), self.new()
+        self.storage.append(rows, "a", version, after=old)
+        self.versions[version] = [*self.versions[old], *rows]
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.versions)
+    def delete_rows(self, data: st.DataObject) -> None:
+        old, version = self.drawn(data, self.versions), self.new()
+        rows = self.versions[old]
+        if not rows:
+            return
+        gone = data.draw(st.sets(st.integers(0, len(rows) - 1), min_size=1, max_size=len(rows)))
+        self.storage.delete_rows("a", old, rows=sorted(gone), to=version)
+        self.versions[version] = [row for number, row in enumerate(rows) if number not in gone]
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.versions)
+    def compact(self, data: st.DataObject) -> None:
+        self.storage.compact("a", self.drawn(data, self.versions))
+
+    @rule(data=st.data(), tag=st.sampled_from(["prod", "test"]))
+    @precondition(lambda self: self.versions)
+    def tag(self, data: st.DataObject, tag: str) -> None:
+        self.tags[tag] = self.drawn(data, self.versions)
+        self.storage.tag("a", tag, self.tags[tag])
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.versions)
+    def remove(self, data: st.DataObject) -> None:
+        version = self.drawn(data, self.versions)
+        self.storage.remove("a", version)
+        del self.versions[version]
+
+    @rule()
+    def clean(self) -> None:
+        self.storage.clean(3600)
+
+    @rule()
+    def clean_all(self) -> None:
+        """Also plans at which somebody may be: who comes back hears that they are gone."""
+        self.storage.clean(0)
+        for _, plan, built in self.plans.values():
+            with pytest.raises((BusyError, ExistsError)):
+                plan.publish()
+            assert len(built) <= len(plan.parts)
+        self.plans.clear()
+
+    # -- what must hold
+
+    @invariant()
+    def all_can_be_read(self) -> None:
+        if not hasattr(self, "versions"):
+            return
+        assert self.storage.list() == sorted(("a", version) for version in self.versions)
+        for version, rows in self.versions.items():
+            assert list(self.storage.fetch("a", version)) == rows
+        for tag, version in self.tags.items():
+            if version in self.versions:
+                assert list(self.storage.fetch("a", tag=tag)) == self.versions[version]
+            else:
+                with pytest.raises(NotFoundError, match=tag):
+                    self.storage.fetch("a", tag=tag)
+
+
+def _killed(*_: object) -> None:
+    raise KeyboardInterrupt  # which, unlike an error, leaves everything as it is
+
+
+class InMemory(Stories):
+    kind = "memory"
+
+
+TestStories = Stories.TestCase
+TestStories.settings = settings(max_examples=60, stateful_step_count=25)
+TestInMemory = pytest.mark.rest(InMemory.TestCase)
+TestInMemory.settings = settings(max_examples=60, stateful_step_count=25)
