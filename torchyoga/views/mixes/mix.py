@@ -82,8 +82,9 @@ def mix(
         `mix[0]` to `mix[len(mix) - 1]`, each source's are in their order, as without a shuffle.
 
     Raises:
-        ValueError: weights that are negative, no numbers, all 0 or of other names; a source with a weight,
-            but without rows; more rows than `epochs` allows.
+        ValueError: weights that are negative, no numbers, all 0 or of other names, or so small, below 5e-8 of
+            all, that they cannot be kept to within 1 %; a source with a weight, but without rows; more rows
+            than `epochs` allows.
         SchemaError: the rows of two sources differ; names the first column that does.
 
     Example:

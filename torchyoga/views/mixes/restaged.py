@@ -24,9 +24,9 @@ def place_of(state: State, length: int) -> int:
     """The place, over all epochs, behind all that was delivered up to a state.
 
     Raises:
-        StateError: it is of another number of rows, of an epoch that is not counted, or of one rank of several
-            whose batches came in any order. Of which data it is, loaders check: it may be of a view that has
-            these rows.
+        StateError: it is of another number of rows, of an epoch that is not counted, or of one rank of
+            several whose batches came in any order. Of which data it is, loaders check: it may be of a view
+            that has these rows.
     """
     if state.length != length:
         raise StateError(
@@ -39,9 +39,9 @@ def place_of(state: State, length: int) -> int:
     is_within = bool(state.left) or 0 < state.position < state.length
     if is_within and state.share is not None and state.share.num_replicas > 1:
         raise StateError(
-            f"the state is of rank {state.share.rank} of {state.share.num_replicas}, whose batches came in any "
-            "order, and does not say where the others are, so each would begin the weights at another place; "
-            "reweight at a state saved with in_order=True, or at the end of an epoch"
+            f"the state is of rank {state.share.rank} of {state.share.num_replicas}, whose batches came in "
+            "any order, and does not say where the others are, so each would begin the weights at another "
+            "place; reweight at a state saved with in_order=True, or at the end of an epoch"
         )
     # Rows that came early are behind the place; those left out there keep their weights.
     return state.epoch * state.length + state.position + sum(map(len, state.left))
@@ -136,7 +136,7 @@ def _check_counts(mixture: Mixture, orders: Orders, stages: Sequence[Stage], sta
         expected = orders(before)(shuffle, True, window, state.seed).consumed(stage.start)
         if stage.counts != expected:
             raise StateError(
-                f"the state says that up to place {stage.start} the sources had given {stage.counts} rows, but "
-                f"by its weights and its seed they gave {expected}; pass what state_dict() of a loader of this "
-                "dataset gave, or reweight the mixture that has these stages"
+                f"the state says that up to place {stage.start} the sources had given {stage.counts} rows, "
+                f"but by its weights and its seed they gave {expected}; pass what state_dict() of a loader "
+                "of this dataset gave, or reweight the mixture that has these stages"
             )
