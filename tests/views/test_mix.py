@@ -677,3 +677,26 @@ def test_stages_whose_counts_do_not_follow_are_refused(plain: dict[str, yoga.Dat
     assert len(mix.reweighted("size", at=later).mixture.stages) == 3
     # Stages of its own stay, whatever the seed of the state.
     assert len(other.reweighted("size", at={**later, "seed": 8}).mixture.stages) == 3
+
+
+def test_numbers_of_numpy_and_bfloat16_are_taken(plain: dict[str, yoga.DataRef]) -> None:
+    mix = yoga.mix(plain, "size", rows=50, temperature=np.float32(2), epochs=np.int64(4))  # type: ignore[arg-type]
+    assert mix.mixture == yoga.mix(plain, "size", rows=50, temperature=2, epochs=4).mixture
+    weights = torch.arange(1, 8)
+    found = plain["math"].weighted(weights.to(torch.bfloat16), rows=28)
+    assert Counter(ids(delivered(found)[0])) == Counter(
+        ids(delivered(plain["math"].weighted(weights, rows=28))[0])
+    )
+    for wrong in (np.float32(0), np.float32(np.nan), "2", np.bool_(True)):
+        with pytest.raises(ValueError, match="temperature must be a number above 0"):
+            yoga.mix(plain, "size", rows=50, temperature=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="there are no rows to weigh"):
+        plain["math"][:0].weighted([])
+
+
+def test_damaged_stages_are_one_error(plain: dict[str, yoga.DataRef]) -> None:
+    mix = yoga.mix(plain, WEIGHTS, rows=120)
+    _, state = delivered(mix, 3)
+    with pytest.raises(StateError) as caught:
+        mix.reweighted("size", at={**state, "stages": "x"})
+    assert str(caught.value).count("pass what state_dict() of a loader") == 1
