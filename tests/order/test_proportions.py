@@ -81,7 +81,19 @@ def test_it_pickles_as_its_weights() -> None:
 def test_whole_weights_are_exact_where_they_can_be() -> None:
     assert whole_weights([Fraction("0.1"), Fraction("0.9")]) == (1, 9)
     assert whole_weights([Fraction(6), Fraction(0), Fraction(4)]) == (3, 0, 2)
-    large = whole_weights([Fraction(10**12), Fraction(3 * 10**12 + 1), Fraction(1), Fraction(0)])
+    large = whole_weights([Fraction(10**12), Fraction(3 * 10**12 + 1), Fraction(10**6), Fraction(0)])
     assert sum(large) <= MOST_WEIGHT
-    assert large[2:] == (1, 0)
-    assert abs(large[0] / sum(large) - 0.25) < 1e-8
+    assert large[2:] == (537, 0)
+    assert abs(large[0] / sum(large) - 10**12 / (4 * 10**12 + 10**6 + 1)) < 1e-8
+
+
+@pytest.mark.parametrize("small", ["1e-300", "1e-12", "1.7e-9"])
+def test_weights_that_would_get_another_share_are_an_error(small: str) -> None:
+    with pytest.raises(ValueError, match=r"weight 1 is .* of all weights.*more than 1 %.*5e-8 of them, or 0"):
+        whole_weights([Fraction(1), Fraction(small)])
+
+
+@pytest.mark.parametrize("small", ["0.00000005", "0.0000000512345678901"])
+def test_small_weights_keep_their_share(small: str) -> None:
+    large, less = whole_weights([Fraction(1), Fraction(small)])
+    assert abs(Fraction(less, large) / Fraction(small) - 1) < Fraction(1, 100)

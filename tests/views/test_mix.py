@@ -235,11 +235,13 @@ def test_the_past_of_a_mixture_cannot_be_changed(plain: Any) -> None:
 
 def test_weights_change_as_often_as_a_state_can_tell(plain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     mix = yoga.mix(plain, WEIGHTS, rows=10_000)
-    _, state = delivered(mix, 2)
-    stages = ["0:5,3,2", *(f"{place}:1,1,1/{place},0,0" for place in range(1, 16))]
     monkeypatch.setattr(restaged, "MOST_STAGES", 16)
+    now, state = mix, None
+    for number in range(16):
+        _, state = delivered(now, 1, state)
+        now = mix.reweighted({**WEIGHTS, "web": number + 10}, at=state) if number < 15 else now
     with pytest.raises(ValueError, match="the weights have changed 15 times, and a state tells no more"):
-        mix.reweighted("size", at={**state, "stages": ";".join(stages)})
+        mix.reweighted("size", at=state)
 
 
 def test_weights_cannot_change_where_every_epoch_is_the_same(plain: Any) -> None:
@@ -634,3 +636,67 @@ def test_lengths_that_are_none(sources: Any) -> None:
         web.bucketed("id")
     assert len(web.bucketed(torch.arange(90)).take(np.array([3]))) == 1
     assert len(delivered(web[:0].bucketed("ids"))[0]) == 0
+
+
+@pytest.mark.parametrize("kind", ["mix", "weighted", "balanced"])
+def test_reweighting_at_one_rank_of_several_in_any_order_is_an_error(
+    plain: dict[str, yoga.DataRef], kind: str
+) -> None:
+    ref: Any = {
+        "mix": lambda: yoga.mix(plain, WEIGHTS, rows=120),
+        "weighted": lambda: plain["web"].weighted(np.ones(90), rows=120),
+        "balanced": lambda: yoga.from_arrays({"label": np.arange(9) % 2}).balanced("label", rows=120),
+    }[kind]()
+    weights: Any = {"mix": {**WEIGHTS, "web": 0}, "weighted": np.arange(90), "balanced": {0: 1, 1: 3}}[kind]
+    loader = yoga.DataLoader(ref, 8, shuffle=True, seed=7, num_replicas=2, rank=0)
+    iterator = iter(loader)
+    for _ in range(3):
+        next(iterator)
+    state = loader.state_dict()
+    early = {**state, "left": [[16, 32, 2]], "share": [0, 2, 16, 8]}
+    with pytest.raises(StateError, match=r"rank 0 of 2.*where the others are.*in_order=True"):
+        ref.reweighted(weights, at=early)
+    end = {**state, "position": 120, "share": [0, 2, 60, 8]}
+    ref.reweighted(weights, at=end)
+    with pytest.raises(StateError, match=r"the state is damaged: epoch \d+ of 120 rows lies beyond"):
+        ref.reweighted(weights, at={**state, "epoch": 2**62})
+
+
+@pytest.mark.parametrize("counts", ["24,0,0", "12,8,4", "0,0,24"])
+def test_stages_whose_counts_do_not_follow_are_refused(plain: dict[str, yoga.DataRef], counts: str) -> None:
+    mix = yoga.mix(plain, WEIGHTS, rows=120)
+    _, state = delivered(mix, 3)
+    other = mix.reweighted({**WEIGHTS, "web": 0}, at=state)
+    _, later = delivered(other, 2, state)
+    good = later["stages"]
+    assert good.count(";") == 1
+    forged = good.rpartition("/")[0] + "/" + counts
+    assert forged != good
+    with pytest.raises(StateError, match="by its weights and its seed they gave"):
+        mix.reweighted("size", at={**later, "stages": forged})
+    assert len(mix.reweighted("size", at=later).mixture.stages) == 3
+    # Stages of its own stay, whatever the seed of the state.
+    assert len(other.reweighted("size", at={**later, "seed": 8}).mixture.stages) == 3
+
+
+def test_numbers_of_numpy_and_bfloat16_are_taken(plain: dict[str, yoga.DataRef]) -> None:
+    mix = yoga.mix(plain, "size", rows=50, temperature=np.float32(2), epochs=np.int64(4))  # type: ignore[arg-type]
+    assert mix.mixture == yoga.mix(plain, "size", rows=50, temperature=2, epochs=4).mixture
+    weights = torch.arange(1, 8)
+    found = plain["math"].weighted(weights.to(torch.bfloat16), rows=28)
+    assert Counter(ids(delivered(found)[0])) == Counter(
+        ids(delivered(plain["math"].weighted(weights, rows=28))[0])
+    )
+    for wrong in (np.float32(0), np.float32(np.nan), "2", np.bool_(True)):
+        with pytest.raises(ValueError, match="temperature must be a number above 0"):
+            yoga.mix(plain, "size", rows=50, temperature=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="there are no rows to weigh"):
+        plain["math"][:0].weighted([])
+
+
+def test_damaged_stages_are_one_error(plain: dict[str, yoga.DataRef]) -> None:
+    mix = yoga.mix(plain, WEIGHTS, rows=120)
+    _, state = delivered(mix, 3)
+    with pytest.raises(StateError) as caught:
+        mix.reweighted("size", at={**state, "stages": "x"})
+    assert str(caught.value).count("pass what state_dict() of a loader") == 1

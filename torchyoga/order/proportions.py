@@ -27,12 +27,17 @@ __all__ = ["MOST_WEIGHT", "Proportions", "whole_weights"]
 
 Ints = npt.NDArray[np.int64]
 MOST_WEIGHT = 2**31  # of all together: a product of two such numbers fits int64
+_ROUNDING = 100  # a weight changes by at most this part of it
 
 
 def whole_weights(weights: Sequence[Fraction]) -> tuple[int, ...]:
     """Weights as whole numbers in the same proportions, as long as their sum stays below 2**31.
 
-    Beyond that they are rounded to such a sum, by the largest remainder; those above 0 stay above it.
+    Beyond that they are rounded to such a sum, by the largest remainder, as long as each stays within 1 % of
+    its share. A share of 5e-8 or more always does.
+
+    Raises:
+        ValueError: a share is so small that rounding would change it by more.
 
     Example:
         >>> whole_weights([Fraction("0.7"), Fraction("0.2"), Fraction("0.1")])
@@ -51,6 +56,14 @@ def whole_weights(weights: Sequence[Fraction]) -> tuple[int, ...]:
     by_rest = sorted(range(len(found)), key=lambda number: (-scaled[number][1], number))
     for number in by_rest[: room - sum(whole for whole, _ in scaled)]:
         rounded[number] += 1
+    whole_total = sum(rounded)
+    for number, (weight, becomes) in enumerate(zip(found, rounded, strict=True)):
+        if abs(becomes * total - weight * whole_total) > weight * whole_total // _ROUNDING:
+            raise ValueError(
+                f"weight {number} is {float(Fraction(weight, total)):.1e} of all weights, which are kept in "
+                f"units of 1 / {MOST_WEIGHT}, and rounded to that it would change by more than 1 %; give it "
+                "at least 5e-8 of them, or 0"
+            )
     return tuple(rounded)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import numbers
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -82,8 +83,9 @@ def mix(
         `mix[0]` to `mix[len(mix) - 1]`, each source's are in their order, as without a shuffle.
 
     Raises:
-        ValueError: weights that are negative, no numbers, all 0 or of other names; a source with a weight,
-            but without rows; more rows than `epochs` allows.
+        ValueError: weights that are negative, no numbers, all 0 or of other names, or so small, below 5e-8 of
+            all, that they cannot be kept to within 1 %; a source with a weight, but without rows; more rows
+            than `epochs` allows.
         SchemaError: the rows of two sources differ; names the first column that does.
 
     Example:
@@ -152,10 +154,11 @@ def _passes(epochs: float | Mapping[str, float] | None, names: Sequence[str]) ->
     for name, most in given.items():
         if name not in names:
             raise ValueError(f"epochs= names {name!r}; the sources are {list(names)}")
-        is_number = isinstance(most, (int, float)) and not isinstance(most, bool)
+        is_number = isinstance(most, numbers.Real) and not isinstance(most, bool)
         if most is not None and not (is_number and most > 0):
             raise ValueError(f"epochs= of {name!r} must be a number above 0, found {most!r}")
-    return tuple(given.get(name) for name in names)
+    found = [given.get(name) for name in names]
+    return tuple(most.item() if isinstance(most, np.generic) else most for most in found)
 
 
 def _length_until(stage: Stage, sizes: Sequence[int], until: Until) -> int:

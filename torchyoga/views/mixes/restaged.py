@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 from ...errors import StateError
-from ...order.contract import Shuffle
+from ...order.contract import Shuffle, check_epoch
 from ...order.mixed import MixOrder, Mixture, Stage
 from ...order.proportions import Proportions
 from ...order.saved import Pin
@@ -24,12 +24,24 @@ def place_of(state: State, length: int) -> int:
     """The place, over all epochs, behind all that was delivered up to a state.
 
     Raises:
-        StateError: it is of another number of rows. Of which data it is, loaders check: it may be of a view
+        StateError: it is of another number of rows, of an epoch that is not counted, or of one rank of
+            several whose batches came in any order. Of which data it is, loaders check: it may be of a view
             that has these rows.
     """
     if state.length != length:
         raise StateError(
             f"the state has length {state.length}, but here it is {length}: it is of another dataset"
+        )
+    try:
+        check_epoch(state.epoch, state.length)
+    except ValueError as error:
+        raise StateError(f"the state is damaged: {error}; pass what state_dict() gave") from error
+    is_within = bool(state.left) or 0 < state.position < state.length
+    if is_within and state.share is not None and state.share.num_replicas > 1:
+        raise StateError(
+            f"the state is of rank {state.share.rank} of {state.share.num_replicas}, whose batches came in "
+            "any order, and does not say where the others are, so each would begin the weights at another "
+            "place; reweight at a state saved with in_order=True, or at the end of an epoch"
         )
     # Rows that came early are behind the place; those left out there keep their weights.
     return state.epoch * state.length + state.position + sum(map(len, state.left))
@@ -90,16 +102,18 @@ def restaged(mixture: Mixture, orders: Orders, weights: tuple[int, ...], state: 
         place: the place behind all that was delivered.
 
     Raises:
-        StateError: the state does not tell its weights, or nothing can change within it.
+        StateError: the state does not tell its weights, its stages do not follow from each other, or nothing
+            can change within it.
     """
     num_sources = len(mixture.lengths)
+    told = begun_before(place, state.pins.get("stages"))
     try:
-        told = begun_before(place, state.pins.get("stages"))
         stages = [Stage.of_told(start, text, num_sources) for start, text in told]
         for stage in stages:
             Proportions(stage.weights)  # raises if they are no weights
     except ValueError as error:
         raise _no_stages(error) from error
+    _check_counts(mixture, orders, stages, state)
     before = replace(mixture, stages=tuple(stages))
     if not stages:
         return replace(mixture, stages=(Stage(0, weights, (0,) * num_sources),))
@@ -109,3 +123,20 @@ def restaged(mixture: Mixture, orders: Orders, weights: tuple[int, ...], state: 
     shuffle, window = shuffle_of(state)
     counts = orders(before)(shuffle, True, window, state.seed).consumed(place)
     return replace(mixture, stages=(*stages, Stage(place, weights, counts)))
+
+
+def _check_counts(mixture: Mixture, orders: Orders, stages: Sequence[Stage], state: State) -> None:
+    """Raises StateError if a stage begins with other counts of rows than those before it give."""
+    for number, stage in enumerate(stages):
+        # The mixture's own stages may have begun under another seed.
+        if not number or tuple(stages[: number + 1]) == mixture.stages[: number + 1]:
+            continue
+        shuffle, window = shuffle_of(state)
+        before = replace(mixture, stages=tuple(stages[:number]))
+        expected = orders(before)(shuffle, True, window, state.seed).consumed(stage.start)
+        if stage.counts != expected:
+            raise StateError(
+                f"the state says that up to place {stage.start} the sources had given {stage.counts} rows, "
+                f"but by its weights and its seed they gave {expected}; pass what state_dict() of a loader "
+                "of this dataset gave, or reweight the mixture that has these stages"
+            )

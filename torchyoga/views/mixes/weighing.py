@@ -44,7 +44,7 @@ def fractions_of(
     Raises:
         ValueError: a weight is negative or no number, all are 0, or the names are others.
     """
-    if isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not temperature > 0:
+    if isinstance(temperature, bool) or not isinstance(temperature, numbers.Real) or not temperature > 0:
         raise ValueError(f"temperature must be a number above 0, found {temperature!r}")
     if isinstance(weights, str):
         if weights != "size":
@@ -70,6 +70,7 @@ def fractions_of(
         raise ValueError("all weights are 0; give at least one source a weight above 0")
     if temperature == 1:
         return found
+    temperature = float(temperature) if isinstance(temperature, np.generic) else temperature
     # Relative to the largest, so that nothing overflows.
     most = max(found)
     scaled = [float(weight / most) ** (1 / temperature) for weight in found]

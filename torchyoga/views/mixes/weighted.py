@@ -35,7 +35,14 @@ def weighted(ref: DataRef, weights: Weights, rows: int | None = None) -> Weighte
 
 
 def _ends(ref: DataRef, weights: Weights) -> Ints:
-    found = weights.detach().cpu().numpy() if isinstance(weights, torch.Tensor) else np.asarray(weights)
+    if not len(ref):
+        raise ValueError("there are no rows to weigh")
+    if isinstance(weights, torch.Tensor):
+        weights = weights.detach().cpu()
+        # NumPy has no bfloat16.
+        found = (weights.float() if weights.dtype == torch.bfloat16 else weights).numpy()
+    else:
+        found = np.asarray(weights)
     if found.ndim != 1 or len(found) != len(ref):
         raise ValueError(
             f"weighted takes a weight for each of the {len(ref)} rows, found an array of shape {found.shape}"
