@@ -22,6 +22,7 @@ from typing import Any
 
 import appending
 import building
+import by_many
 import decoding
 import differing
 import epochs
@@ -330,7 +331,7 @@ def main() -> None:
     packs = packing.measure(few)
     apart = differing.measure(few)
     mixed = mixtures.measure(few)
-    past = history.measure(few)
+    past = history.measure(few) + by_many.measure(3)
     lying = tables.measure(few) + parquet.measure(few)
     encoded = decoding.measure(repetitions)
     show(
