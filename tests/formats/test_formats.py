@@ -98,7 +98,7 @@ def test_what_needs_nothing_new_is_of_format_1(tmp_path: Path) -> None:
     one, other = (
         json.loads((root / "golden" / "1" / "manifest.json").read_bytes()) for root in (GOLDEN, tmp_path)
     )
-    assert other.keys() - one.keys() == {"stats"}  # which readers of format 1 leave alone
+    assert other.keys() - one.keys() == {"lineage", "stats"}  # which readers of format 1 leave alone
     assert one.keys() <= other.keys()
     for name in ("torchyoga", "schema", "rows"):
         assert one[name] == other[name]
