@@ -90,6 +90,12 @@ class VersionRef(DataRef):
         return self.manifest.fingerprint
 
     @property
+    def prefixes(self) -> Sequence[tuple[str, int]]:
+        """Fingerprint and rows of the versions that rows were appended to."""
+        parents = self.manifest.parents
+        return [(parent.fingerprint, parent.rows) for parent in parents if parent.is_prefix]
+
+    @property
     def schema(self) -> Schema | None:
         """What a row looks like; None for a version without rows."""
         return self.manifest.schema
@@ -179,6 +185,11 @@ class VersionColumns(DataRef):
     def fingerprint(self) -> str | None:
         """A name for the content, made of the version's and the columns."""
         return self._of.pinned(self._version.manifest.fingerprint)
+
+    @property
+    def prefixes(self) -> Sequence[tuple[str, int]]:
+        """Those of the version, cut down to the columns."""
+        return [(self._of.pinned(name) or "", rows) for name, rows in self._version.prefixes]
 
     @property
     def schema(self) -> Schema:

@@ -24,6 +24,7 @@ from torch.utils.data import (
 )
 
 from ..errors import StateError
+from ..order.carry import Appended
 from ..order.contract import Locality
 from ..order.cursor import UNKNOWN, Cursor
 from ..order.full import ORDER_VERSION, Order
@@ -319,7 +320,9 @@ class Replay(Indices):
                 f"state; {advice}: then it is drawn again"
             )
 
-    def load_state_dict(self, state: Mapping[str, object], strict: bool = True) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, object], strict: bool = True, appended: Appended | None = None
+    ) -> None:
         """Continues from a state: its indices are drawn again when the next iteration begins.
 
         Raises:
