@@ -9,9 +9,10 @@ from itertools import product
 
 import pytest
 
-import torchyoga
-from torchyoga import StateError
+from torchyoga.errors import StateError
 from torchyoga.loading.loader import DataLoader
+from torchyoga.order.full import Order
+from torchyoga.order.grown import Grown
 from torchyoga.sampling.sampler import ResumableSampler
 
 
@@ -41,7 +42,7 @@ def samplers(data: Versions, world: int, shuffle: object = True) -> list[Resumab
 
 
 def taken(some: list[ResumableSampler], steps: int | None = None) -> list[int]:
-    """The rows of so many steps of all ranks, in the order of their positions; of the whole epoch by default."""
+    """The rows of so many steps of all ranks, by position; of the whole epoch by default."""
     iterators, found = [iter(one) for one in some], []
     while steps is None or steps:
         rows = [row for one in iterators if (row := next(one, None)) is not None]
@@ -58,7 +59,7 @@ def saved(some: list[ResumableSampler]) -> Mapping[str, object]:
     return json.loads(json.dumps(state))
 
 
-@pytest.mark.parametrize("way, shuffle", product(["next", "now"], [True, False]))
+@pytest.mark.parametrize(("way", "shuffle"), list(product(["next", "now"], [True, False])))
 def test_each_row_comes_once_whatever_is_appended(way: str, shuffle: bool) -> None:
     for old, more, world in product(range(1, 7), range(1, 5), (1, 2, 3)):
         for steps in range(-(-old // world)):
@@ -81,7 +82,9 @@ def test_each_row_comes_once_whatever_is_appended(way: str, shuffle: bool) -> No
                     assert rows == whole
                 else:
                     assert sorted(rows) == list(range(old + more))
-                assert "joined" not in (state := saved(last)) and state["length"] == old + more
+                state = saved(last)
+                assert "joined" not in state
+                assert state["length"] == old + more
                 assert sorted(taken(last)) == list(range(old + more))
 
 
@@ -129,7 +132,7 @@ def resumed(shuffle: object = True, appended: str | None = None) -> DataLoader:
 
 
 def test_new_rows_are_not_taken_silently() -> None:
-    with pytest.raises(StateError, match="10 rows were appended.*'next'.*'now'"):
+    with pytest.raises(StateError, match=r"10 rows were appended.*'next'.*'now'"):
         resumed()
     with pytest.raises(ValueError, match="appended"):
         resumed(appended="later")
@@ -139,7 +142,7 @@ def test_a_loader_takes_the_way_and_proves_it() -> None:
     for way, count in (("now", 22), ("next", 12)):
         loader = resumed(appended=way)
         assert sum(len(batch) for batch in loader) == count
-        assert loader.prove().is_exact if hasattr(loader.prove(), "is_exact") else loader.prove()
+        assert "each exactly once" in str(loader.prove())
 
 
 def test_block_shuffle_goes_on_with_next_only() -> None:
@@ -175,9 +178,9 @@ def test_forged_states_are_refused(more: dict[str, object]) -> None:
 
 
 def test_a_lookup_has_an_inverse() -> None:
-    order = torchyoga.order.grown.Grown(
-        torchyoga.order.full.Order(9000, 7),
-        torchyoga.order.full.Order(5000, 7),
+    order = Grown(
+        Order(9000, 7),
+        Order(5000, 7),
         epoch=0,
         joined=((5000, 70), (8000, 6000)),
         until=9000,

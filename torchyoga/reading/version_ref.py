@@ -189,7 +189,8 @@ class VersionColumns(DataRef):
     @property
     def prefixes(self) -> Sequence[tuple[str, int]]:
         """Those of the version, cut down to the columns."""
-        return [(self._of.pinned(name) or "", rows) for name, rows in self._version.prefixes]
+        parents = [parent for parent in self._version.manifest.parents if parent.is_prefix]
+        return [(self._of.pinned(parent.fingerprint) or "", parent.rows) for parent in parents]
 
     @property
     def schema(self) -> Schema:
