@@ -18,6 +18,7 @@ OF_A_REF |= {
     "where",
     "windows",
     "packed",
+    "prefixes",
     "token_windows",
     "token_batches",
     "take_parts",

@@ -156,7 +156,7 @@ def test_a_finished_position_loads_as_the_next_epoch() -> None:
         ({"shuffle": "once"}, "shuffle 'once'"),
         ({"fingerprint": "g"}, "fingerprint 'g'"),
         ({"fingerprint": None}, "fingerprint None, but here it is 'f'"),
-        ({"version": 3}, "of version 3, this torchyoga reads versions 1 to 2"),
+        ({"version": 4}, "of version 4, this torchyoga reads versions 1 to 3"),
         ({"epoch": -1}, "epoch must be an int of at least 0, found -1"),
         ({"position": "3"}, "position must be an int"),
         ({"position": True}, "position must be an int"),

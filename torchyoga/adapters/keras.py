@@ -27,6 +27,7 @@ import torch
 
 from ..errors import CorruptError, StateError
 from ..files.root import sync_folder
+from ..order.carry import Appended
 from ..order.contract import Shuffle
 from ..order.full import as_int
 from ..order.iteration import Iteration
@@ -289,9 +290,11 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
             )
         return self._stream.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, Any], strict: bool = True, appended: Appended | None = None
+    ) -> None:
         """Continues from a state; see `ResumableSampler.load_state_dict`."""
-        self._stream.load_state_dict(state, strict)
+        self._stream.load_state_dict(state, strict, appended)
         self._pass = None
 
 

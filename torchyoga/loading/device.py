@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..order.carry import Appended
 from ..order.saved import Saved
 from ..rows.types import Batch
 from .delivery import Delivery
@@ -64,9 +65,11 @@ class DeviceLoader:
         """See `DataLoader.state_dict`."""
         return self.loader.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, object], strict: bool = True) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, object], strict: bool = True, appended: Appended | None = None
+    ) -> None:
         """See `DataLoader.load_state_dict`."""
-        self.loader.load_state_dict(state, strict)
+        self.loader.load_state_dict(state, strict, appended)
 
     def __getattr__(self, name: str) -> Any:
         if name == "loader":  # not set yet, while it is unpickled

@@ -13,6 +13,7 @@ import torch.utils.data
 from torch.utils.data import Dataset
 
 from ..errors import StateError
+from ..order.carry import Appended, check_appended
 from ..order.contract import Locality, Shuffle
 from ..order.full import as_int
 from ..order.saved import Saved
@@ -79,6 +80,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         group: the ranks among which rows are divided, see `ResumableSampler`.
         shuffle_window: with shuffle="block", files mixed with each other at once.
         locality: "shard" gives each rank files of its own, see `ResumableSampler`.
+        appended: when rows come that were appended since a state was saved, see `ResumableSampler`.
         **torch_arguments: the other arguments of `torch.utils.data.DataLoader`. Unlike torch's,
             `prefetch_factor` also holds for a DataRef with `num_workers=0`: batches that a thread reads ahead
             (2 by default, 0 for none). With `in_order=False` the state names the batches that came early; of
@@ -124,6 +126,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         group: Group | None = None,
         shuffle_window: int = 8,
         locality: Locality = "global",
+        appended: Appended | None = None,
         **torch_arguments: Any,
     ) -> None:
         table = recognised(dataset)
@@ -144,6 +147,9 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             locality,
             generator,
         )
+        check_appended(appended)
+        if appended is not None:
+            indices.cursor.appended = appended
         batch_size, drop_last = choice.batch_size, choice.drop_last
         if seed_rows is None:
             seed_rows = indices.seed_rows
@@ -280,7 +286,9 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             raise StateError("no iteration of this loader has begun yet; take state_dict()")
         return self._indices.state_after(self._pipeline.latest, steps)
 
-    def load_state_dict(self, state: Mapping[str, object], strict: bool = True) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, object], strict: bool = True, appended: Appended | None = None
+    ) -> None:
         """Continues from a state, with any number of workers and ranks and any batch size.
 
         An iterator that has begun before raises StateError when it is asked for more.
@@ -289,7 +297,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             StateError: the state is of another dataset, length, seed or kind of shuffle, or damaged.
                 `strict=False` takes its epoch and position nevertheless.
         """
-        super().load_state_dict(state, strict)
+        super().load_state_dict(state, strict, appended)
         own, other = self._indices.cursor.extra.get("libraries"), state.get("libraries")
         if own is not None and other is not None and own != other:
             warn_user(

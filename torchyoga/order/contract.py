@@ -64,6 +64,10 @@ class AnyOrder(ABC):
             ValueError: there is no such row, or it does not come in the epoch.
         """
 
+    def length_in(self, epoch: int) -> int:
+        """Positions of an epoch: N, unless it was begun before rows were appended."""
+        return self.length
+
     def dealt(self, num_replicas: int, begun: int | None) -> Self:
         """This order for so many ranks; epoch `begun`, if any, goes on as it was dealt."""
         return self

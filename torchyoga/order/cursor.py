@@ -11,8 +11,10 @@ from dataclasses import replace
 
 from ..errors import StateError
 from ..process.warned import warn_user
+from .carry import Appended, Prefixes, carried, check_appended
 from .contract import AnyOrder, Locality, Shuffle
-from .full import as_int
+from .full import ORDER_VERSION, as_int
+from .grown import Grown
 from .iteration import Iteration
 from .place import Place, after, num_steps_left, taken
 from .proof import PRIME, weight_until
@@ -46,6 +48,8 @@ class Cursor:
         num_begun: iterations that have delivered anything since the last load.
         needs_seed: False if nothing depends on the seed, so that none is drawn.
         extra: further fields of a state.
+        appended: when rows come that were appended since a state; None if that is to be said.
+        prefixes: fingerprint and rows of the versions that the dataset begins with.
     """
 
     def __init__(
@@ -85,6 +89,8 @@ class Cursor:
         self._were_left: set[int] = set()
         self._has_warned = False
         self.extra: Saved = {}
+        self.appended: Appended | None = None
+        self.prefixes: Prefixes = ()
 
     # -- the seed
 
@@ -103,6 +109,10 @@ class Cursor:
     def length(self) -> int:
         """Number of rows N."""
         return self._order.length
+
+    def length_in(self, epoch: int) -> int:
+        """Number of rows of an epoch: N, unless it was begun before rows were appended."""
+        return self._order.length_in(epoch)
 
     @property
     def shuffle(self) -> Shuffle:
@@ -291,7 +301,8 @@ class Cursor:
         """Rows of the dataset that all ranks still have to deliver in an epoch, in `iteration`'s batches."""
         if self.rolled(place, iteration.batch_size, iteration.drop_last).epoch != place.epoch:
             return 0
-        return min(self.shard.end(self.length, place.position), self.length) - place.position
+        length = self.length_in(place.epoch)
+        return min(self.shard.end(length, place.position), length) - place.position
 
     def _note_seen(self, place: Place) -> None:
         self._seen[place.epoch] = max(self._seen.pop(place.epoch, 0), place.position)
@@ -309,7 +320,7 @@ class Cursor:
         if rows and iteration.start.epoch != self._place.epoch:
             self._has_warned = True
             unit, is_known = self._unit, self.length < UNKNOWN
-            of, others = (f" of {self.length}", f"{rows} ") if is_known else ("", "")
+            of, others = (f" of {self.length_in(self._place.epoch)}", f"{rows} ") if is_known else ("", "")
             warn_user(
                 f"the iteration before this one was left after {self._place.position}{of} {unit} "
                 f"of epoch {self._place.epoch}; this one begins epoch {self._place.epoch + 1}, so the other "
@@ -355,7 +366,7 @@ class Cursor:
             shard: that of the iteration; by default this cursor's.
             rows: rows that this rank has delivered itself, if `place` belongs to it alone.
         """
-        length, shard = self.length, shard or self.shard
+        length, shard = self.length_in(place.epoch), shard or self.shard
         if not place.position or length - place.position >= shard.num_replicas * batch_size:
             return place
         # Over all ranks: a rank with one row less must not begin the next epoch while another still has its
@@ -382,20 +393,20 @@ class Cursor:
         start = iteration.start if iteration else here
         before = iteration.steps_before if iteration else self.entry_of(start).steps
         if not start.position or before is None:
-            return self.steps(batch_size, drop_last)
-        return before + self.shard.steps(self.length, start.position, batch_size, drop_last)
+            return self.shard.steps(self.length_in(start.epoch), 0, batch_size, drop_last)
+        return before + self.shard.steps(self.length_in(start.epoch), start.position, batch_size, drop_last)
 
     def ahead(self, steps: int, batch_size: int = 1, drop_last: bool = False) -> Place:
         """The place after `steps` batches on this rank, over all epochs since the last load or set_epoch."""
         place = self.rolled(self._origin, batch_size, drop_last)
-        left = self.shard.steps(self.length, place.position, batch_size, drop_last)
+        left = self.shard.steps(self.length_in(place.epoch), place.position, batch_size, drop_last)
         if steps >= left:
             whole = self.steps(batch_size, drop_last)
             if not whole:
                 raise ValueError(f"an epoch has no batch of {batch_size} rows; use a smaller batch_size")
             epochs, steps = divmod(steps - left, whole)
             place = Place(place.epoch + 1 + epochs, 0)
-        return after(place, self.shard, self.length, steps * batch_size)
+        return after(place, self.shard, self.length_in(place.epoch), steps * batch_size)
 
     def check_generation(self, generation: int) -> None:
         """Raises StateError if a state was loaded since an iterator noted `generation`."""
@@ -487,6 +498,7 @@ class Cursor:
         order, last = self.order, iteration or (None if self._has_forgotten else self._last)
         last = last if last is not None and last.start.epoch == place.epoch else None
         entry, share = self._entry, None
+        grown = order if isinstance(order, Grown) and order.epoch == place.epoch else None
         if place.share[1] > 1:
             rows, proof = entry.share if last is None else last.share
             share = Share(*place.share, rows, entry.batch_size if last is None else last.batch_size)
@@ -499,7 +511,9 @@ class Cursor:
             seed=order.seed,
             epoch=place.epoch,
             position=place.position,
-            length=order.length,
+            length=order.length_in(place.epoch),
+            joined=grown.joined if grown else (),
+            grown=order.length if grown and grown.until != order.length else None,
             pins=order.pins(place.epoch),
             fingerprint=self.fingerprint,
             steps=steps if place.position else 0,
@@ -513,7 +527,8 @@ class Cursor:
 
     def receipt(self) -> Saved:
         """The account of the last epoch in which this rank has delivered anything, for `prove`."""
-        iteration, length = self._last or self.iteration(self._entry.batch_size), self.length
+        iteration = self._last or self.iteration(self._entry.batch_size)
+        length = self.length_in(iteration.start.epoch)
         place, shard = iteration.place, iteration.shard
         rows, weight = iteration.share
         # After the same step of all ranks it does not matter how later rows are dealt to them, or which of
@@ -557,35 +572,41 @@ class Cursor:
             return iteration.fault
         return entry.fault if entry.place.epoch == place.epoch else 0
 
-    def load_state_dict(self, state: Mapping[str, object], strict: bool = True) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, object], strict: bool = True, appended: Appended | None = None
+    ) -> None:
         """Continues from `state`: its place holds for the next iteration, whatever the ranks and batch size.
 
         Args:
             state: what `state_dict` returned, here or in any other process.
             strict: False takes only epoch and position, for a dataset that has changed on purpose. The seed
                 is taken in any case, if none was given here.
+            appended: when rows come that were appended since; by default as the cursor was told.
 
         Raises:
             StateError: the state is damaged, or of another dataset, length, seed or kind of shuffle.
         """
+        check_appended(appended)
         saved = State.from_dict(state, only_place=not strict)
+        order = self._order.whole if isinstance(self._order, Grown) else self._order
         if strict:
             # If no seed was passed here, that of the state counts.
             seed = self._order.seed if self._draw is None else saved.seed
-            pins = self._order.pins(saved.epoch)
-            saved.check_same({**pins, "length": self.length, "seed": seed, "fingerprint": self.fingerprint})
+            when = self.appended if appended is None else appended
+            saved, order = carried(saved, order, self.fingerprint, self.prefixes, when, seed)
         entry = saved.entry
         self._check_rank(entry.place)
-        if entry.place.position >= self.length:
+        if entry.place.position >= order.length_in(entry.place.epoch):
             entry = Entry(Place(entry.place.epoch + 1, 0))
         place = entry.place
         begun = place.epoch if place.position else None
+        self._order = order
         if self._draw is not None:
             self._order, self._is_seeded = self._order.changed(seed=saved.seed), True
             # Now, because users restore the state of torch's generator after this.
             self.fix_seed()
         shards = saved.shards if strict else None
-        self._order = self._order.resumed(begun, shards, saved.version)
+        self._order = self._order.resumed(begun, shards, min(saved.version, ORDER_VERSION))
         self._place = self._origin = place
         self._steps, self._entry, self._last = entry.steps, entry, None
         self._running = self._bound = False

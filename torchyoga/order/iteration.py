@@ -24,8 +24,7 @@ class Account(Protocol):
     generation: int
     shard: Shard
 
-    @property
-    def length(self) -> int:
+    def length_in(self, epoch: int) -> int:
         """Number of rows of an epoch."""
 
     @property
@@ -306,7 +305,7 @@ class Iteration:
 
     @property
     def _length(self) -> int:
-        return self.cursor.length
+        return self.cursor.length_in(self.start.epoch)
 
     @property
     def _seed(self) -> int:

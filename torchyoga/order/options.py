@@ -6,6 +6,7 @@ from collections.abc import Callable, Sized
 from dataclasses import dataclass
 
 from .by_file import MOST_WINDOW, BlockOrder, equal_runs
+from .carry import Appended, check_appended
 from .contract import AnyOrder, Arrangement, Locality, Shuffle
 from .cursor import Cursor
 from .full import Order, as_int
@@ -29,6 +30,7 @@ class OrderOptions:
         locality: "global", or "shard" to give each rank files of its own.
         shard: ranks and remainder.
         offset: rows over all ranks that the first iteration leaves out.
+        appended: when rows come that were appended since a state was saved.
 
     Raises:
         ValueError: an argument is out of range.
@@ -41,8 +43,10 @@ class OrderOptions:
     locality: Locality = "global"
     shard: Shard = _ALONE
     offset: int = 0
+    appended: Appended | None = None
 
     def __post_init__(self) -> None:
+        check_appended(self.appended)
         if self.shuffle not in (True, False, "block"):
             raise ValueError(f"shuffle must be True, False or 'block', found {self.shuffle!r}")
         if self.locality not in ("global", "shard"):
@@ -95,10 +99,12 @@ class OrderOptions:
     def cursor_of(self, source: Sized | int, draw: Callable[[], int] | None = None) -> Cursor:
         """A cursor at the beginning of the order of a source; `draw` returns the seed if there is none."""
         fingerprint = getattr(source, "fingerprint", None)
-        return Cursor(
+        cursor = Cursor(
             self.order_of(source),
             self.shard,
             self.offset,
             fingerprint if isinstance(fingerprint, str) else None,
             draw=draw if self.seed is None else None,
         )
+        cursor.appended, cursor.prefixes = self.appended, tuple(getattr(source, "prefixes", ()))
+        return cursor

@@ -98,11 +98,12 @@ def _runs(origin: int, shard: Shard, length: int, start: int, stop: int) -> Iter
 
 def chunks(order: AnyOrder, shard: Shard, place: Place, multiple: int = 1) -> Iterator[Positions]:
     """The rows of a rank from a place on, thousands at a time, in multiples of `multiple`."""
-    count = shard.count(order.length, place.position)
+    length = order.length_in(place.epoch)
+    count = shard.count(length, place.position)
     done, size = 0, _FIRST_CHUNK
     while done < count:
         size_now = min(max(size // multiple, 1) * multiple, count - done)
-        yield order.rows(place.epoch, positions(place, shard, order.length, done, done + size_now))
+        yield order.rows(place.epoch, positions(place, shard, length, done, done + size_now))
         done += size_now
         size = _CHUNK
 

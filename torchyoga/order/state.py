@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from ..errors import StateError
@@ -14,13 +15,15 @@ from .proof import PRIME, is_count, weight_until
 from .saved import Pin, Saved
 from .stages import same_past
 
-__all__ = ["Entry", "LeftOut", "State", "without_keys", "written"]
+__all__ = ["MOST_JOINED", "Entry", "LeftOut", "State", "without_keys", "written"]
 
 KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
 _PINS = ("shuffle", "window", "files", "shards", "stages")
-_MORE = ("steps", "left", "share", "proof", "again", "left_out")
+_MORE = ("joined", "grown", "steps", "left", "share", "proof", "again", "left_out")
 _ARGUMENTS = {"window": "shuffle_window"}  # the name of the argument
 _SEED_BITS = 4096
+MOST_JOINED = 16  # times that rows join an epoch
+_CARRIED_VERSION = ORDER_VERSION + 1  # of states with joined or grown
 _MOST_LEFT = 2**16  # ranges in a state; a loader has at most one for each unfinished batch
 
 
@@ -91,6 +94,8 @@ class State:
         share: the rows that the rank that saved it has delivered alone; None if the place holds for all
             ranks.
         proof: the weight of the rows delivered; None if it is not known.
+        joined: (N, position) for each time that rows joined the epoch: the rows before, and the place.
+        grown: rows of the dataset, if those of the epoch are fewer; else None.
         extra: further fields of a loader.
     """
 
@@ -107,6 +112,8 @@ class State:
     proof: int | None = None
     again: int = 0
     left_out: LeftOut = _NONE
+    joined: tuple[tuple[int, int], ...] = ()
+    grown: int | None = None
     extra: Mapping[str, object] = field(default_factory=dict)
 
     def to_dict(self) -> Saved:
@@ -132,7 +139,19 @@ class State:
             "length": self.length,
             **self.pins,
             "fingerprint": self.fingerprint,
+            **({"joined": [list(some) for some in self.joined]} if self.joined else {}),
+            **({} if self.grown is None else {"grown": self.grown}),
         }
+
+    @property
+    def is_carried(self) -> bool:
+        """True if its epoch was begun before rows were appended."""
+        return bool(self.joined) or self.grown is not None
+
+    @property
+    def rows(self) -> int:
+        """Rows of the dataset that it is of."""
+        return self.length if self.grown is None else self.grown
 
     @classmethod
     def from_dict(cls, state: Mapping[str, object], only_place: bool = False) -> State:
@@ -148,6 +167,7 @@ class State:
         found = _checked(state)
         pins = {name: found[name] for name in _PINS if name in found}
         known = {name: found[name] for name in KEYS if name != "shuffle"}
+        known["joined"], known["grown"] = _read_joined(found), found.get("grown")
         if only_place:
             return cls(**known, pins=pins)
         extra = {name: found[name] for name in found if name not in (*KEYS, *_PINS, *_MORE)}
@@ -250,10 +270,10 @@ def _checked(state: object) -> Saved:
     for key in ("shuffle", "fingerprint", "window", "files", "stages"):
         if type(state.get(key)) not in (bool, int, str, type(None)):
             raise StateError(f"the state's {key} is damaged; pass what state_dict() gave")
-    if not 0 < state["version"] <= ORDER_VERSION:
+    if not 0 < state["version"] <= _CARRIED_VERSION:
         raise StateError(
             f"the state is of version {state['version']}, this torchyoga reads versions 1 to "
-            f"{ORDER_VERSION}; load it with the torchyoga that saved it"
+            f"{_CARRIED_VERSION}; load it with the torchyoga that saved it"
         )
     if state["position"] > state["length"]:
         raise StateError(f"the state's position {state['position']} lies past its length {state['length']}")
@@ -263,6 +283,25 @@ def _checked(state: object) -> Saved:
     if "shards" in state and (type(shards) is not int or not 0 < shards <= MOST_SHARDS):
         raise StateError(f"the state's shards must be an int in 1..{MOST_SHARDS}, found {_shown(shards)}")
     return dict(state)
+
+
+def _read_joined(state: Saved) -> tuple[tuple[int, int], ...]:
+    """Where rows joined the epoch of a state; StateError if that is damaged."""
+    joined, grown, length = state.get("joined", []), state.get("grown"), state["length"]
+    is_sound = isinstance(joined, (list, tuple)) and len(joined) <= MOST_JOINED
+    is_sound = is_sound and all(
+        isinstance(some, (list, tuple)) and len(some) == 2 and all(map(is_count, some)) for some in joined
+    )
+    is_sound = is_sound and (grown is None or (is_count(grown) and length < grown < 2**62))
+    is_sound = is_sound and (bool(joined) or grown is not None) == (state["version"] == _CARRIED_VERSION)
+    if is_sound:
+        rows, places = [some[0] for some in joined] + [length], [some[1] for some in joined]
+        is_sound = all(before < behind for before, behind in pairwise(rows))
+        is_sound = is_sound and all(before <= behind for before, behind in pairwise(places))
+        is_sound = is_sound and all(0 < place <= number for number, place in joined)
+    if not is_sound:
+        raise StateError("the state's joined or grown is damaged; pass what state_dict() gave")
+    return tuple((rows, place) for rows, place in joined)
 
 
 def _with_more(place: State, state: Saved) -> State:

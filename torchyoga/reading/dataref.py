@@ -298,6 +298,11 @@ class DataRef(ABC, Generic[RowT]):
         return None
 
     @property
+    def prefixes(self) -> Sequence[tuple[str, int]]:
+        """Fingerprint and rows of the versions that its rows begin with; none if that is not known."""
+        return ()
+
+    @property
     def schema(self) -> Schema | None:
         """What a row looks like; None if that is not known, or there are no rows."""
         return None
@@ -1524,6 +1529,11 @@ class ProjectedRef(DataRef):
     def fingerprint(self) -> str | None:
         """A name for the content, made of the whole's and the columns."""
         return self.of.pinned(self.whole.fingerprint)
+
+    @property
+    def prefixes(self) -> Sequence[tuple[str, int]]:
+        """The whole's, cut down to the columns."""
+        return [(self.of.pinned(name) or "", rows) for name, rows in self.whole.prefixes]
 
     @property
     def schema(self) -> Schema:

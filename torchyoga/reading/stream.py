@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..order.carry import Appended
 from ..order.full import as_int
 from ..order.iteration import Iteration
 from ..order.options import OrderOptions
@@ -237,6 +238,8 @@ class Stream(Generic[RowT]):
         """What this shard has delivered, to be put together with the others' by `prove`."""
         return self.cursor.receipt()
 
-    def load_state_dict(self, state: Mapping[str, object], strict: bool = True) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, object], strict: bool = True, appended: Appended | None = None
+    ) -> None:
         """Continues from a state, of any number of shards; see `ResumableSampler.load_state_dict`."""
-        self.cursor.load_state_dict(state, strict)
+        self.cursor.load_state_dict(state, strict, appended)

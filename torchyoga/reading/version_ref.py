@@ -90,6 +90,12 @@ class VersionRef(DataRef):
         return self.manifest.fingerprint
 
     @property
+    def prefixes(self) -> Sequence[tuple[str, int]]:
+        """Fingerprint and rows of the versions that rows were appended to."""
+        parents = self.manifest.parents
+        return [(parent.fingerprint, parent.rows) for parent in parents if parent.is_prefix]
+
+    @property
     def schema(self) -> Schema | None:
         """What a row looks like; None for a version without rows."""
         return self.manifest.schema
@@ -184,6 +190,12 @@ class VersionColumns(DataRef):
     def fingerprint(self) -> str | None:
         """A name for the content, made of the version's and the columns."""
         return self._of.pinned(self._version.manifest.fingerprint)
+
+    @property
+    def prefixes(self) -> Sequence[tuple[str, int]]:
+        """Those of the version, cut down to the columns."""
+        parents = [parent for parent in self._version.manifest.parents if parent.is_prefix]
+        return [(self._of.pinned(parent.fingerprint) or "", parent.rows) for parent in parents]
 
     @property
     def schema(self) -> Schema:

@@ -12,6 +12,7 @@ import torch
 from torch.distributed import ProcessGroup
 
 from ..errors import StateError
+from ..order.carry import Appended
 from ..order.cursor import Cursor
 from ..order.full import as_int
 from ..order.iteration import Iteration
@@ -197,7 +198,9 @@ class Indices(ABC):
         return self.cursor.state_dict()
 
     @abstractmethod
-    def load_state_dict(self, state: Mapping[str, object], strict: bool = True) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, object], strict: bool = True, appended: Appended | None = None
+    ) -> None:
         """See `ResumableSampler.load_state_dict`."""
 
     @abstractmethod

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from torch.distributed import ProcessGroup
 
+from ..order.carry import Appended
 from ..order.contract import Locality
 from ..order.cursor import Cursor
 from ..order.full import as_int
@@ -145,7 +146,7 @@ class OrderedIndices(Indices):
 
     def firsts(self, iteration: Iteration) -> Iterator[int]:
         """The position at which each of these batches begins."""
-        length, size = self.cursor.length, iteration.batch_size
+        length, size = self.cursor.length_in(iteration.start.epoch), iteration.batch_size
         return first_positions(iteration.shard, length, iteration.start, size)
 
     def num_steps(self, batch_size: int, drop_last: bool) -> int:
@@ -227,9 +228,11 @@ class OrderedIndices(Indices):
             )
         return self.cursor.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, object], strict: bool = True) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, object], strict: bool = True, appended: Appended | None = None
+    ) -> None:
         """See `ResumableSampler.load_state_dict`."""
-        self.located.load_state_dict(state, strict)
+        self.located.load_state_dict(state, strict, appended)
         self.latest = None
         for handing in self.running:
             handing.stop()
@@ -252,7 +255,7 @@ class OrderedIndices(Indices):
         """See `ResumableBatchSampler.rows_in_step`."""
         cursor = self.cursor
         size = batch_size * cursor.shard.num_replicas
-        end = cursor.shard.end(cursor.length)
+        end = cursor.shard.end(cursor.length_in(cursor.epoch if epoch is None else epoch))
         positions = np.arange(size * as_int("step", step, low=0), min(size * (step + 1), end))
         if not len(positions):
             most = self.num_steps(batch_size, drop_last) - 1
@@ -286,7 +289,8 @@ class Begun(NamedTuple):
         self.settle()
         found = copy(self.iteration)
         rows = min(
-            found.taken * found.batch_size, found.shard.count(found.cursor.length, found.start.position)
+            found.taken * found.batch_size,
+            found.shard.count(found.cursor.length_in(found.start.epoch), found.start.position),
         )
         most = rows // batch_size if drop_last else -(-rows // batch_size)
         if not 0 <= as_int("steps", steps) <= most:

@@ -24,6 +24,7 @@ from torch.utils.data import (
 )
 
 from ..errors import StateError
+from ..order.carry import Appended
 from ..order.contract import Locality
 from ..order.cursor import UNKNOWN, Cursor
 from ..order.full import ORDER_VERSION, Order
@@ -319,13 +320,20 @@ class Replay(Indices):
                 f"state; {advice}: then it is drawn again"
             )
 
-    def load_state_dict(self, state: Mapping[str, object], strict: bool = True) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, object], strict: bool = True, appended: Appended | None = None
+    ) -> None:
         """Continues from a state: its indices are drawn again when the next iteration begins.
 
         Raises:
             StateError: it is of another sampler, batch size, dataset, number of ranks or seed, or damaged.
                 `strict=False` takes its epoch and batches nevertheless.
         """
+        if appended is not None:
+            raise StateError(
+                f"{self.name} draws its own order, so rows cannot join an epoch of it; leave appended out, or "
+                "use shuffle=True in place of the sampler"
+            )
         saved = self._checked(state, strict)
         found = {
             "version": ORDER_VERSION,

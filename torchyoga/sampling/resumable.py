@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from torch.distributed import ProcessGroup
 
+from ..order.carry import Appended
 from ..order.proof import Proof
 from ..order.saved import Saved
 from .indices import Indices
@@ -37,14 +38,16 @@ class Resumable(ABC):
         """The place that is reached: a small JSON-able dict, the same on every rank; see docs/resume.md."""
         return self._account.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, object], strict: bool = True) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, object], strict: bool = True, appended: Appended | None = None
+    ) -> None:
         """Continues from a state, under any number of ranks.
 
         Raises:
             StateError: it is of another dataset, length, seed or kind of shuffle, or damaged. `strict=False`
                 takes its epoch and position nevertheless.
         """
-        self._account.load_state_dict(state, strict)
+        self._account.load_state_dict(state, strict, appended)
 
     def receipt(self) -> Saved:
         """What this rank has delivered of the epoch under way, or of the last one if none is.

@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
 
 from ..errors import StateError
+from ..order.carry import Appended
 from ..order.contract import Locality, Shuffle
 from ..order.full import as_int
 from ..order.options import OrderOptions
@@ -56,6 +57,8 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
         shuffle_window: with shuffle="block", files mixed with each other at once.
         locality: "shard" gives each rank files of its own, the same in every epoch, so that it need not see
             the others; "global" deals out all rows anew in each epoch.
+        appended: when rows come that were appended since a state was saved: "next" after the epoch under
+            way, "now" in the rest of it. By default such a state is a StateError.
 
     Raises:
         ValueError: an argument is out of range.
@@ -82,6 +85,7 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
         group: Group | None = None,
         shuffle_window: int = 8,
         locality: Locality = "global",
+        appended: Appended | None = None,
     ) -> None:
         ranks = Ranks(num_replicas, rank, group)
         dataset: Sized = (
@@ -92,7 +96,7 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
         self.dataset: Any = dataset  # torch's base class says less of it
         shard = Shard(*ranks.now(), "drop" if drop_last else remainder)
         source = flattened(dataset_or_length)
-        options = OrderOptions(shuffle, seed, True, shuffle_window, locality, shard, start_offset)
+        options = OrderOptions(shuffle, seed, True, shuffle_window, locality, shard, start_offset, appended)
         cursor = options.cursor_of(dataset_or_length if source is None else source, self._drawn_seed)
         self.indices = OrderedIndices(dataset, cursor, ranks)
         self.shuffle: Any = cursor.shuffle  # a bool there

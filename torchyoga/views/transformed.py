@@ -109,8 +109,14 @@ class TransformedRef(DataRef):
     def fingerprint(self) -> str | None:
         """A name for the content, made of the whole's and the names of the functions."""
         whole = self.whole.fingerprint
-        if whole is None:
-            return None
+        return None if whole is None else self._pinned(whole)
+
+    @property
+    def prefixes(self) -> Sequence[tuple[str, int]]:
+        """The whole's: each row is made of one of its rows."""
+        return [(self._pinned(name), rows) for name, rows in self.whole.prefixes]
+
+    def _pinned(self, whole: str) -> str:
         text = f"{whole} map {' '.join(map(name_of, self.functions))}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

@@ -1,0 +1,190 @@
+"""States of epochs that rows were appended to."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from itertools import product
+
+import pytest
+
+from torchyoga.errors import StateError
+from torchyoga.loading.loader import DataLoader
+from torchyoga.order.full import Order
+from torchyoga.order.grown import Grown
+from torchyoga.sampling.sampler import ResumableSampler
+
+
+class Versions:
+    """A dataset of so many rows, that begins with those of smaller ones."""
+
+    def __init__(self, length: int, *before: int) -> None:
+        self.length, self.before = length, before
+
+    @property
+    def fingerprint(self) -> str:
+        return f"rows {self.length}"
+
+    @property
+    def prefixes(self) -> list[tuple[str, int]]:
+        return [(f"rows {rows}", rows) for rows in self.before]
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, row: int) -> int:
+        return range(self.length)[row]
+
+
+def samplers(data: Versions, world: int, shuffle: object = True) -> list[ResumableSampler]:
+    return [ResumableSampler(data, world, rank, shuffle, 7, remainder="keep") for rank in range(world)]
+
+
+def taken(some: list[ResumableSampler], steps: int | None = None) -> list[int]:
+    """The rows of so many steps of all ranks, by position; of the whole epoch by default."""
+    iterators, found = [iter(one) for one in some], []
+    while steps is None or steps:
+        rows = [row for one in iterators if (row := next(one, None)) is not None]
+        found += rows
+        if not rows:
+            break
+        steps = None if steps is None else steps - 1
+    return found
+
+
+def saved(some: list[ResumableSampler]) -> Mapping[str, object]:
+    state = some[0].state_dict()
+    assert len(json.dumps(state)) < 1024
+    return json.loads(json.dumps(state))
+
+
+@pytest.mark.parametrize(("way", "shuffle"), list(product(["next", "now"], [True, False])))
+def test_each_row_comes_once_whatever_is_appended(way: str, shuffle: bool) -> None:
+    for old, more, world in product(range(1, 7), range(1, 5), (1, 2, 3)):
+        for steps in range(-(-old // world)):
+            some = samplers(Versions(old), world, shuffle)
+            whole = taken(samplers(Versions(old), world, shuffle))
+            before = taken(some, steps)
+            assert before == whole[: len(before)]
+            for others in (1, 2, 3):
+                then = samplers(Versions(old + more, old), others, shuffle)
+                for one in then:
+                    one.load_state_dict(saved(some), appended=way)
+                middle = taken(then, 1)
+                last = samplers(Versions(old + more, old), world, shuffle)
+                for one in last:
+                    one.load_state_dict(saved(then))
+                # One step may have been all that was left of the epoch.
+                rest = taken(last) if then[0].state_dict()["position"] else []
+                rows = before + middle + rest
+                if way == "next" and before:
+                    assert rows == whole
+                else:
+                    assert sorted(rows) == list(range(old + more))
+                state = saved(last)
+                assert "joined" not in state
+                assert state["length"] == old + more
+                assert sorted(taken(last)) == list(range(old + more))
+
+
+def story(number: int) -> None:
+    """Trains, appends, resumes and resizes, and checks each epoch's rows."""
+    draw = random.Random(number)
+    length, world, before = draw.randint(1, 12), draw.randint(1, 3), ()
+    some, epoch, seen, until = samplers(Versions(length), world), 0, [], length
+    for _ in range(12):
+        for row in taken(some, 1):
+            seen.append(row)
+        state = saved(some)
+        if state["epoch"] > epoch:
+            assert sorted(seen) == list(range(until)), number
+            seen, until, epoch = [], length, state["epoch"]
+        appended = None
+        if draw.random() < 0.4:
+            before, length = (*before, length), length + draw.randint(1, 5)
+            appended = draw.choice(["now", "next"])
+            until = length if appended == "now" or not state["position"] else until
+        some = samplers(Versions(length, *before), draw.randint(1, 3))
+        for one in some:
+            one.load_state_dict(state, appended=appended)
+
+
+def test_stories() -> None:
+    for number in range(300):
+        story(number)
+
+
+@pytest.mark.soak
+def test_many_stories() -> None:
+    for number in range(100_000):
+        story(number)
+
+
+def resumed(shuffle: object = True, appended: str | None = None) -> DataLoader:
+    """A loader over 30 rows, with a state after 8 of the first 20."""
+    loader = DataLoader(Versions(20), 4, shuffle, seed=7)
+    batches = iter(loader)
+    next(batches), next(batches)
+    grown = DataLoader(Versions(30, 20), 4, shuffle, seed=7, appended=appended)
+    grown.load_state_dict(loader.state_dict())
+    return grown
+
+
+def test_new_rows_are_not_taken_silently() -> None:
+    with pytest.raises(StateError, match=r"10 rows were appended.*'next'.*'now'"):
+        resumed()
+    with pytest.raises(ValueError, match="appended"):
+        resumed(appended="later")
+
+
+def test_a_loader_takes_the_way_and_proves_it() -> None:
+    for way, count in (("now", 22), ("next", 12)):
+        loader = resumed(appended=way)
+        assert sum(len(batch) for batch in loader) == count
+        assert "each exactly once" in str(loader.prove())
+
+
+def test_block_shuffle_goes_on_with_next_only() -> None:
+    assert sum(len(batch) for batch in resumed("block", "next")) == 12
+    with pytest.raises(StateError, match="'next'"):
+        resumed("block", "now")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"joined": [[20, -1]]},
+        {"joined": [[20, 21]]},
+        {"joined": [[30, 8]]},
+        {"joined": [[20, 8], [10, 9]]},
+        {"joined": [[10, 9], [20, 8]]},
+        {"joined": [[n, n] for n in range(1, 20)]},
+        {"joined": [[20.0, 8]]},
+        {"joined": "no"},
+        {"joined": []},
+        {"grown": 5},
+        {"grown": "x"},
+        {"grown": 2**70},
+        {"grown": 31},
+        {"version": 2},
+    ],
+)
+def test_forged_states_are_refused(more: dict[str, object]) -> None:
+    loader = resumed(appended="now")
+    state = {**loader.state_dict(), **more}
+    with pytest.raises(StateError):
+        resumed(appended="now").load_state_dict(state)
+
+
+def test_a_lookup_has_an_inverse() -> None:
+    order = Grown(
+        Order(9000, 7),
+        Order(5000, 7),
+        epoch=0,
+        joined=((5000, 70), (8000, 6000)),
+        until=9000,
+    )
+    rows = order.rows(0, range(9000))
+    assert sorted(rows.tolist()) == list(range(9000))
+    assert order.positions(0, rows).tolist() == list(range(9000))

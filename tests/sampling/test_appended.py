@@ -1,0 +1,158 @@
+"""Loaders whose state goes on over a version to which rows were appended."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchyoga as yoga
+from torchyoga.errors import StateError
+from torchyoga.reading.dataref import DataRef
+
+OLD, NEW = 40, 17
+
+
+@pytest.fixture(params=["lmdb", pytest.param("hdf5", marks=pytest.mark.rest)])
+def versions(request, tmp_path: Path) -> list[DataRef]:
+    """Three versions, each with more rows than the one before."""
+    storage = yoga.Storage(tmp_path, format=request.param)
+    found = [storage.submit([{"x": n} for n in range(OLD)], "a", "1")]
+    for version in (2, 3):
+        start = len(found[-1])
+        rows = [{"x": n} for n in range(start, start + NEW)]
+        found.append(storage.append(rows, "a", str(version), after=str(version - 1)))
+    return found
+
+
+def numbers(batches) -> list[int]:
+    return [int(x) for batch in batches for x in (batch["x"] if isinstance(batch, dict) else batch)]
+
+
+def begun(ref: DataRef, batches: int, **options) -> tuple[list[int], dict]:
+    """The rows of some batches, and the state after them."""
+    loader = yoga.DataLoader(ref, batch_size=4, **{"shuffle": True, "seed": 5, **options})
+    given = iter(loader)
+    return numbers(next(given) for _ in range(batches)), loader.state_dict()
+
+
+def saved(state: dict) -> dict:
+    """A state that went through a file."""
+    file = io.BytesIO()
+    torch.save(json.loads(json.dumps(state)), file)
+    file.seek(0)
+    return torch.load(file)
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.rest)])
+@pytest.mark.parametrize("way", ["next", "now"])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_each_row_comes_once(way, shuffle, workers, versions):
+    old, new, _ = versions
+    first, state = begun(old, 6, shuffle=shuffle, num_workers=workers)
+    options = {"batch_size": 4, "shuffle": shuffle, "seed": 5, "num_workers": workers}
+    loader = yoga.DataLoader(new, appended=way, **options)
+    loader.load_state_dict(saved(state))
+    given = iter(loader)
+    rest = numbers(next(given) for _ in range(2))
+    later = yoga.DataLoader(new, **options)  # a state of the joined epoch needs no argument
+    later.load_state_dict(saved(loader.state_dict()))
+    ends = numbers(given)
+    assert numbers(later) == ends
+    assert sorted(first + rest + ends) == list(range(OLD if way == "next" else OLD + NEW))
+    if way == "next":
+        plain = yoga.DataLoader(old, **options)
+        plain.load_state_dict(state)
+        assert rest + ends == numbers(plain)
+    assert sorted(numbers(later)) == list(range(OLD + NEW))
+    assert not {"joined", "grown"} & later.state_dict().keys()
+
+
+@pytest.mark.parametrize("ways", [("now", "now"), ("next", "now"), ("now", "next"), ("next", "next")])
+def test_rows_are_appended_twice_in_an_epoch(ways, versions):
+    seen, state = begun(versions[0], 3)
+    for ref, way in zip(versions[1:], ways, strict=True):
+        loader = yoga.DataLoader(ref, batch_size=4, shuffle=True, seed=5)
+        loader.load_state_dict(saved(state), appended=way)
+        given = iter(loader)
+        seen += numbers(next(given) for _ in range(2))
+        state = loader.state_dict()
+    seen += numbers(given)
+    assert len(seen) == len(set(seen))
+    expected = {("now", "now"): OLD + 2 * NEW, ("next", "next"): OLD, ("now", "next"): OLD + NEW}
+    assert len(seen) == expected.get(ways, OLD + 2 * NEW)
+    assert sorted(numbers(loader)) == list(range(OLD + 2 * NEW))
+
+
+def test_without_the_argument_the_error_names_both_ways(versions):
+    _, state = begun(versions[0], 3)
+    loader = yoga.DataLoader(versions[2], batch_size=4, shuffle=True, seed=5)
+    with pytest.raises(StateError, match=rf"{2 * NEW} rows were appended.*appended='next'.*appended='now'"):
+        loader.load_state_dict(state)
+    with pytest.raises(ValueError, match="appended must be 'next', 'now' or None, found 'later'"):
+        yoga.DataLoader(versions[2], appended="later")
+    loader = yoga.DataLoader(versions[2], batch_size=4, shuffle="block", appended="now")
+    _, state = begun(versions[0], 3, shuffle="block")
+    with pytest.raises(StateError, match="pass appended='next'"):
+        loader.load_state_dict(state)
+
+
+VIEWS: dict[str, Callable[[DataRef], DataRef]] = {
+    "a column": lambda ref: ref["x"],
+    "one of a dict": lambda ref: ref.columns(["x"]),
+    "map": lambda ref: ref.map(doubled),
+    "map_batches": lambda ref: ref.map_batches(doubled_all),
+    "map of columns": lambda ref: ref.columns(["x"]).map(doubled),
+}
+
+
+def doubled(row):
+    return {"x": row["x"] * 2}
+
+
+def doubled_all(batch):
+    return {"x": batch["x"] * 2}
+
+
+@pytest.mark.parametrize("kind", list(VIEWS))
+def test_views_row_by_row_are_carried_over(kind, versions):
+    old, new = (VIEWS[kind](ref) for ref in versions[:2])
+    first, state = begun(old, 6)
+    loader = yoga.DataLoader(new, batch_size=4, shuffle=True, seed=5, appended="now")
+    loader.load_state_dict(state)
+    expected = [row["x"] if isinstance(row, dict) else row for row in new]
+    assert sorted(first + numbers(loader)) == sorted(map(int, expected))
+
+
+@pytest.mark.parametrize("way", ["next", "now"])
+def test_ranks_change_with_the_join(way, versions):
+    old, new, _ = versions
+    seen: list[int] = []
+    states = []
+    for rank in range(2):
+        found, state = begun(old, 3, num_replicas=2, rank=rank)
+        seen += found
+        states.append(state)
+    assert states[0]["position"] == states[1]["position"] == 24
+    for rank in range(3):
+        loader = yoga.DataLoader(
+            new, batch_size=4, shuffle=True, seed=5, num_replicas=3, rank=rank, appended=way
+        )
+        loader.load_state_dict(saved(states[0]))
+        seen += numbers(loader)
+    whole = OLD if way == "next" else OLD + NEW
+    assert set(seen) == set(range(whole))
+    assert len(seen) < whole + 3 * 4  # what evens ranks out comes twice
+
+
+def test_a_sampler_of_ones_own_refuses_the_argument(versions):
+    sampler = torch.utils.data.RandomSampler(range(OLD), generator=torch.Generator().manual_seed(1))
+    loader = yoga.DataLoader(versions[0], batch_size=4, sampler=sampler)
+    next(iter(loader))
+    state = loader.state_dict()
+    with pytest.raises(StateError, match="draws its own order"):
+        loader.load_state_dict(state, appended="now")

@@ -1,0 +1,146 @@
+"""A state of an earlier version, carried over to one that begins with its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from ..errors import StateError
+from .by_file import BlockOrder, equal_runs
+from .contract import AnyOrder
+from .full import ORDER_VERSION, Order
+from .grown import CARRIED_VERSION, Grown
+from .state import MOST_JOINED, State
+
+__all__ = ["Appended", "Prefixes", "carried", "check_appended"]
+
+Appended = Literal["next", "now"]
+Prefixes = Sequence[tuple[str, int]]
+
+
+def check_appended(appended: object) -> None:
+    """Raises ValueError unless it is None, "next" or "now"."""
+    if appended not in (None, "next", "now"):
+        raise ValueError(f"appended must be 'next', 'now' or None, found {appended!r:.100}")
+
+
+def carried(
+    saved: State,
+    whole: AnyOrder,
+    fingerprint: str | None,
+    prefixes: Prefixes,
+    appended: Appended | None,
+    seed: int,
+) -> tuple[State, AnyOrder]:
+    """A state of this dataset, or of its first rows, as one of this dataset, and the order it goes on in.
+
+    Args:
+        saved: the state.
+        whole: the order of all rows.
+        fingerprint: of the dataset.
+        prefixes: fingerprint and rows of the versions that it begins with.
+        appended: when the new rows come: after the epoch under way, or in the rest of it.
+        seed: that of the state, or the one given here.
+
+    Raises:
+        StateError: the state is of another dataset, or there are new rows and `appended` is None, or it
+            cannot be done.
+    """
+    is_own = saved.fingerprint == fingerprint or (saved.fingerprint, saved.rows) not in prefixes
+    if is_own and not saved.is_carried:
+        mine = {**whole.pins(saved.epoch), "length": whole.length, "seed": seed, "fingerprint": fingerprint}
+        saved.check_same(mine)
+        return saved, whole
+    first = _first(whole, saved.joined[0][0] if saved.joined else saved.length)
+    expected = {**first.pins(saved.epoch), "length": saved.length, "seed": seed}
+    saved.check_same({**expected, "fingerprint": fingerprint if is_own else saved.fingerprint})
+    if is_own:
+        if saved.rows != whole.length:
+            raise StateError(
+                f"the state has a dataset of {saved.rows} rows, but here it has {whole.length}: it is of "
+                "another dataset, or damaged"
+            )
+        _check_joins(saved.joined, whole)
+        return saved, Grown(whole, first, saved.epoch, saved.joined, saved.length)
+    if appended is None:
+        raise StateError(
+            f"the state is of {saved.rows} rows, and {whole.length - saved.rows} rows were appended since: "
+            f"here are {whole.length}. Pass appended='next' to finish the epoch under way without them, or "
+            "appended='now' to mix them into the rest of it; the loader and load_state_dict() take it"
+        )
+    if saved.position in (0, saved.length) and not saved.left:
+        epoch = saved.epoch + bool(saved.position)
+        begun = replace(saved, epoch=epoch, position=0, left=(), share=None, proof=None, steps=0, again=0)
+        pins, version = whole.pins(epoch), ORDER_VERSION
+        ordinary = replace(begun, length=whole.length, version=version, pins=pins, joined=(), grown=None)
+        return replace(ordinary, fingerprint=fingerprint), whole
+    if saved.version not in (ORDER_VERSION, CARRIED_VERSION):
+        raise StateError(
+            f"the epoch of the state was begun in version {saved.version} of the order, which no rows can "
+            "join; finish the epoch over the version of the dataset that it was begun on"
+        )
+    found = replace(saved, fingerprint=fingerprint, version=CARRIED_VERSION)
+    if appended == "next":
+        return (
+            replace(found, grown=whole.length),
+            Grown(whole, first, saved.epoch, saved.joined, saved.length),
+        )
+    return _joining(found, whole, first)
+
+
+def _joining(saved: State, whole: AnyOrder, first: AnyOrder) -> tuple[State, AnyOrder]:
+    """A state whose epoch all new rows join."""
+    if type(whole) is not Order:
+        raise StateError(
+            "appended='now' needs shuffle=True or False over all rows: a block shuffle and files of each "
+            "rank's own are laid out for the epoch; pass appended='next'"
+        )
+    if not whole.shuffle:
+        plain = replace(saved, joined=(), grown=None, length=whole.length, version=ORDER_VERSION)
+        return plain, whole
+    if saved.share is not None and saved.share.num_replicas > 1:
+        raise StateError(
+            "the state is of one rank of several alone, as with in_order=False, so ranks would not agree "
+            "where rows join; pass appended='next', or train with in_order=True"
+        )
+    # Positions that are left over lie before the join, and stay what they are.
+    start = saved.position + sum(map(len, saved.left))
+    joined = (*saved.joined, (saved.length, start))
+    if len(joined) > MOST_JOINED:
+        raise StateError(
+            f"rows have joined the epoch of the state {MOST_JOINED} times, and a state holds no more; pass "
+            "appended='next'"
+        )
+    if saved.joined and start < saved.joined[-1][1]:
+        raise StateError(
+            f"rows joined the epoch at position {saved.joined[-1][1]}, and the state is at {start}, before "
+            "it; pass appended='next'"
+        )
+    found = replace(saved, joined=joined, length=whole.length, grown=None)
+    return found, Grown(whole, first, saved.epoch, joined, whole.length)
+
+
+def _check_joins(joined: tuple[tuple[int, int], ...], whole: AnyOrder) -> None:
+    """Raises StateError if no rows could have joined an epoch of this order."""
+    if joined and (type(whole) is not Order or not whole.shuffle):
+        raise StateError("the state has joined rows, which only a full shuffle has; it is damaged")
+
+
+def _first(whole: AnyOrder, rows: int) -> AnyOrder:
+    """The order of the first rows, as it was before the others were appended."""
+    if isinstance(whole, Order):
+        return whole.changed(length=rows)
+    if isinstance(whole, BlockOrder) and rows <= whole.length:
+        if np.array_equal(whole.starts, equal_runs(whole.length)):
+            return replace(whole, starts=equal_runs(rows))
+        starts = whole.starts[: int(np.searchsorted(whole.starts, rows)) + 1]
+        if int(starts[-1]) == rows:
+            return replace(whole, starts=starts)
+    raise StateError(
+        "the sources of the state have grown, and a mixture, weights, stages, buckets or files that were "
+        "laid anew do not know the order before; finish the epoch over the version of the state, or pass "
+        "strict=False to take its epoch and position"
+    )
