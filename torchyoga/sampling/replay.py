@@ -331,8 +331,8 @@ class Replay(Indices):
         """
         if appended is not None:
             raise StateError(
-                f"{self.name} draws its own order, so rows cannot join an epoch of it; leave appended out, or "
-                "use shuffle=True in place of the sampler"
+                f"{self.name} draws its own order, so no rows can join an epoch of it; leave appended out, "
+                "or use shuffle=True in place of the sampler"
             )
         saved = self._checked(state, strict)
         found = {
