@@ -1,4 +1,4 @@
-"""A version built by several workers, of which one is killed; then it grows, is tagged, and tells its history.
+"""A version built by workers, of which one is killed; then it grows, is tagged, and tells its history.
 
 Needs nothing but torchyoga; with Dask installed, a local cluster of Dask builds.
 """

@@ -50,6 +50,7 @@ TRAINER_EXAMPLES = {
     "accelerate_resume": "all 94 losses are equal",
 }
 REMOTE_EXAMPLES = {"s3_training": "all 57 losses are equal"}
+ENGINE_EXAMPLES = {"build_by_many": "600 rows; the same as one process gives: True"}
 MODULES = [name for name in _MODULES if name not in FRAMEWORK_MODULES]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from docs import (
+    ENGINE_EXAMPLES,
     FRAMEWORK_EXAMPLES,
     FRAMEWORK_PAGES,
     MODULES,
@@ -70,5 +71,5 @@ def test_examples_in_docstrings(name: str, tmp_path: Path) -> None:
 
 
 def test_every_example_is_run_by_some_test() -> None:
-    known = {"quickstart", *FRAMEWORK_EXAMPLES, *TRAINER_EXAMPLES, *REMOTE_EXAMPLES}
+    known = {"quickstart", *FRAMEWORK_EXAMPLES, *TRAINER_EXAMPLES, *REMOTE_EXAMPLES, *ENGINE_EXAMPLES}
     assert known == {path.stem for path in (ROOT / "examples").glob("*.py")}

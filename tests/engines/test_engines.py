@@ -17,6 +17,7 @@ from parted import Deadly, Plain
 from waiting import eventually
 
 import torchyoga as yoga
+from docs import ENGINE_EXAMPLES
 from torchyoga import Storage
 
 ROWS = 240
@@ -173,11 +174,12 @@ def test_plain_processes_that_share_only_a_store(tmp_path, expected):
 
 
 @pytest.mark.xdist_group("dask")
-def test_the_example_goes_on_when_a_worker_is_killed():
+@pytest.mark.parametrize("name", ENGINE_EXAMPLES)
+def test_the_examples_do_what_they_say(name):
     pytest.importorskip("distributed", reason="Dask is not installed: make test-engines")
-    example = Path(__file__).parents[2] / "examples" / "build_by_many.py"
+    example = Path(__file__).parents[2] / "examples" / f"{name}.py"
     done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "killed a worker" in done.stdout
-    assert "600 rows; the same as one process gives: True" in done.stdout
+    assert ENGINE_EXAMPLES[name] in done.stdout
     assert "620 rows as {'prod': '1.1'}" in done.stdout
