@@ -1,4 +1,4 @@
-"""Draws the pictures of order.md, shuffle.md, resume.md, views.md and mixtures.md from the code itself.
+"""Draws the pictures of builds.md, versions.md, order.md, shuffle.md, resume.md, views.md and mixtures.md.
 
 python docs/pictures.py
 """
@@ -283,10 +283,75 @@ def padding() -> None:
     figure.savefig(IMAGES / "padding.svg", bbox_inches="tight", facecolor="white", metadata={"Date": None})
 
 
+def builds() -> None:
+    """Twelve parts and three helpers, of which one dies at its third part; another one builds that again."""
+    figure, axes = plt.subplots(figsize=(8, 2.6))
+    axes.set_xlim(-2.2, 6)
+    axes.set_ylim(-3.2, 1.3)
+    with tempfile.TemporaryDirectory() as folder:
+        storage = yoga.Storage(folder)
+        plan = storage.plan([{"x": n} for n in range(60)], "rows", "1.0", parts=12)
+        turn = 0
+        while plan.missing:
+            waiting = plan.missing
+            axes.text(turn + 0.46, 1.0, str(turn), ha="center", color="gray", size=8)
+            for helper in range(3 if turn < 3 else 2):
+                if helper >= len(waiting):
+                    break
+                part = waiting[helper]
+                dies = (helper, turn) == (2, 2)
+                cell(axes, turn, -1.1 * helper, str(part.number), COLOURS[helper], hollow=dies)
+                if dies:
+                    axes.text(turn + 1.1, -1.1 * helper + 0.38, "killed", va="center", color="black")
+                else:
+                    part.build()
+            turn += 1
+        ref = plan.publish()
+    label(axes, 0.8, "turn")
+    for helper in range(3):
+        label(axes, -1.1 * helper, f"helper {helper + 1}")
+    axes.text(0, -2.9, f"12 parts, each noted once: {len(ref)} rows", ha="left", va="center", color="black")
+    save(figure, axes, "builds.svg")
+
+
+def versions() -> None:
+    """The files of versions that were made from each other; each colour is a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        storage = yoga.Storage(folder)
+        made = [("1.0, by submit", storage.submit({"x": np.arange(60)}, "rows", "1.0"))]
+        more = storage.append({"x": np.arange(60, 80)}, "rows", "1.1", after="1.0")
+        made.append(("1.1, by append", more))
+        more = storage.append({"x": np.arange(80, 110)}, "rows", "1.2", after="1.1")
+        made.append(("1.2, by append", more))
+        fewer = storage.delete_rows("rows", "1.2", rows=range(20, 35), to="1.3")
+        made.append(("1.3, by delete_rows", fewer))
+        made.append(("1.3, after compact", storage.compact("rows", "1.3")))
+        found = [(name, ref.manifest.files) for name, ref in made]  # type: ignore[attr-defined]
+    figure, axes = plt.subplots(figsize=(8, 2.4))
+    known: dict[str, str] = {}
+    for y, (name, files) in enumerate(found):
+        start = 0
+        for file in files:
+            colour = known.setdefault(file.name, [*COLOURS, "#b279a2"][len(known)])
+            whole = file.whole.rows
+            axes.barh(-y, whole, left=start, color=colour, height=0.7, edgecolor="white")
+            if file.deleted is not None:
+                lost = file.deleted.rows
+                left = start + int(lost[0])
+                axes.barh(-y, len(lost), left=left, color="white", hatch="////", edgecolor=colour, height=0.7)
+            start += whole
+        axes.text(-2, -y, name, ha="right", va="center")
+    axes.set_xlim(-40, 112)
+    axes.axis("off")
+    figure.savefig(IMAGES / "versions.svg", bbox_inches="tight", facecolor="white", metadata={"Date": None})
+
+
 if __name__ == "__main__":
     mixture()
     packed_batch()
     padding()
+    builds()
+    versions()
     order()
     views()
     shuffle()
