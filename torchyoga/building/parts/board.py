@@ -83,6 +83,11 @@ class Board:
         self._ahead: float | None = None  # of the store's clock, before this machine's steady one
         self._is_known = False
 
+    @property
+    def place(self) -> str:
+        """Where the notes are, for messages."""
+        return self._notes.where("")
+
     # -- the plan
 
     def plan(self) -> Plan | None:

@@ -12,7 +12,7 @@ import statistics
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 
-from ...building.parts.board import Board, Look
+from ...building.parts.board import Board, Look, here
 from ...building.parts.plan import Plan
 from ...errors import YogaError
 from ...process.progress import Bar, progress_bar
@@ -28,6 +28,7 @@ _WINDOW, _UNKNOWN_WINDOW = 2, 1000  # parts in flight: for each worker, or if th
 _SLOW, _FEWEST, _SHORTEST = 3.0, 3, 1.0  # medians, of so many parts, and seconds: from then on a part is slow
 _QUIET = 10.0  # seconds without a note or a sign of life, until work counts as lost on its way
 _ENDING = 10.0  # seconds to wait for work under way when a build has failed
+_UNSEEN = 3  # times that a part is said to be done, and is not noted
 _MOST_DEATHS = 5  # of pools, without a part done in between
 _LONGEST_SILENCE = 180.0  # seconds without a note or a sign of life
 
@@ -82,7 +83,8 @@ class _Driver:
         self._board, self._plan, self._payload = board, plan, payload
         self._pools, self._bar = pools, bar
         self._silence = max(_LONGEST_SILENCE, 3 * lease_seconds)
-        self._futures: dict[Future[float], int] = {}
+        self._futures: dict[Future[tuple[float, str]], int] = {}
+        self._claimed: dict[int, list[str]] = {}  # parts that are said to be done: by which processes
         self._begun: dict[int, float] = {}  # when a claim on a part was first seen
         self._took: list[float] = []  # seconds of parts that were seen from their claim on
         self._extra: dict[int, int] = {}  # parts handed out again although they are in flight
@@ -133,6 +135,14 @@ class _Driver:
         """Fills the workers with parts that nobody has, and then with those that are late."""
         if time.monotonic() - self._heard > self._silence:
             self._renew(f"no sign of life for {self._silence:.0f} s")
+        unseen = [part for part, hosts in self._claimed.items() if len(hosts) >= _UNSEEN]
+        if set(unseen) - look.done:
+            part = min(set(unseen) - look.done)
+            raise YogaError(
+                f"{self._plan.named(part)} was built {_UNSEEN} times, last by {self._claimed[part][-1]}, but "
+                f"{here()} sees no note of it in {self._board.place}: do all machines see the same files "
+                "there? Use a directory that they share, or a store behind a URL"
+            )
         flying = set(self._futures.values())
         room = self._window - len(self._futures)
         fresh = [k for k in range(self._plan.num_parts) if k not in look.done and k not in flying]
@@ -186,6 +196,8 @@ class _Driver:
                 died.append(str(error))
             elif error is not None:
                 failures.see(part, error, "a worker")
+            elif not future.cancelled():
+                self._claimed.setdefault(part, []).append(future.result()[1])
         if died:
             self._renew(died[0])
 

@@ -46,7 +46,8 @@ class Part:
             SchemaError: a row does not fit.
             Exception: whatever reading and writing raises.
         """
-        return run_part(self._payload, self.number)
+        seconds, _ = run_part(self._payload, self.number)
+        return seconds
 
     def __repr__(self) -> str:
         return f"<Part {self.number}: {self.rows[0]} to {self.rows[1]}>"
