@@ -156,3 +156,16 @@ def test_a_sampler_of_ones_own_refuses_the_argument(versions):
     state = loader.state_dict()
     with pytest.raises(StateError, match="draws its own order"):
         loader.load_state_dict(state, appended="now")
+
+
+def test_a_version_without_some_rows_goes_on_only_from_versions_that_it_begins_with(versions, tmp_path):
+    storage = yoga.Storage(tmp_path)
+    _, state = begun(versions[0], 3)
+    lacks = storage.delete_rows("a", "3", rows=[OLD - 1, OLD + 3], to="lacks an old row")
+    with pytest.raises(StateError, match=r"length is|another"):
+        yoga.DataLoader(lacks, batch_size=4, shuffle=True, seed=5, appended="now").load_state_dict(state)
+    seen, state = begun(versions[0], 3)
+    whole = storage.delete_rows("a", "3", rows=[OLD, OLD + 3], to="lacks new rows")
+    loader = yoga.DataLoader(whole, batch_size=4, shuffle=True, seed=5, appended="now")
+    loader.load_state_dict(state)
+    assert sorted(seen + numbers(loader)) == sorted(set(range(OLD + 2 * NEW)) - {OLD, OLD + 3})

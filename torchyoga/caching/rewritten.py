@@ -64,10 +64,15 @@ def reduced(
             fingerprint=fingerprint_of(old.schema, files),
             info=old.info,
             function=old.function,
-            parents=(*old.parents, parent),
+            parents=(*(_still(before, gone) for before in old.parents), parent),
             lineage=lineage(time.monotonic() - started),
         )
         return ref_of(store, store.publish(store.stage(id, to), manifest))
+
+
+def _still(parent: Parent, gone: Ints) -> Parent:
+    """A parent of the version before, which begins no version that lacks one of its rows."""
+    return replace(parent, is_prefix=parent.is_prefix and int(gone[0]) >= parent.rows)
 
 
 def _numbers(rows: Numbers | None, length: int) -> Ints:
