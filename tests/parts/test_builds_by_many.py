@@ -113,18 +113,7 @@ def test_what_a_driver_has_left_is_not_built_again(storage, tmp_path):
     with threads() as executor:
         ref = storage.submit(Counted(60, tmp_path / "notes"), "a", "1", executor=executor)
     read = [int(line) for line in (tmp_path / "notes").read_text().split()]
-    middle = set(range(41)) - {
-        0,
-        9,
-        10,
-        19,
-        20,
-        29,
-        30,
-        39,
-        40,
-    }  # not at the ends of a part, nor in the middle
-    assert not middle & set(read)
+    assert len(set(read) & set(range(40))) < 25  # some rows are compared
     assert set(range(40, 60)) <= set(read)
     assert ref.fingerprint == storage.submit(Plain(60), "b", "1").fingerprint
 
@@ -386,6 +375,69 @@ def test_workers_that_do_not_share_the_files_are_named(storage):
         YogaError, match=r"built 3 times, last by process 7 on the moon, but process \d+ on .* sees"
     ):
         storage.submit(Plain(9), "a", "1", executor=Elsewhere())
+
+
+class Rival(ThreadPoolExecutor):
+    """Builds, while another builder publishes the version and so removes the plan."""
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__(1)
+        self.storage, self.count = storage, 0
+
+    def submit(self, function, /, *args, **kwargs):
+        self.count += 1
+        if self.count == 3:
+            self.storage.submit(Plain(40), "a", "1", together=True, progress=False)
+        return super().submit(function, *args, **kwargs)
+
+
+def test_a_driver_ends_when_another_builder_has_published(storage, monkeypatch):
+    monkeypatch.setattr("torchyoga.caching.parts.driver._CURRENT", 0.2)
+    with Rival(storage) as executor:
+        assert len(storage.submit(Plain(40), "a", "1", executor=executor)) == 40
+
+
+def test_other_inputs_are_another_build(storage):
+    storage.submit(yoga.shards(read_lines, [1, 2, 3]), "a", "1", together=True)
+    with pytest.raises(ExistsError, match="another first row"):
+        storage.submit(yoga.shards(read_lines, [2, 3, 1]), "a", "1", together=True)
+    plan = storage.plan(yoga.shards(read_lines, [1, 2, 3]), "b", "1")
+    plan.parts[0].build()
+    storage._store.notes(".builds/b/1").create(f"{_token(storage, 'b')}/claims/00001.json", b"{}")
+    with pytest.raises(BusyError, match="its source, code or options are others"):
+        storage.plan(yoga.shards(read_lines, [1, 2, 7]), "b", "1")
+
+
+class Drawn(Plain):
+    """Rows that follow from the generator of the process."""
+
+    def __getitem__(self, number: int) -> dict[str, object]:
+        return {**super().__getitem__(number), "noise": float(np.random.random())}
+
+
+def test_rows_drawn_by_each_process_are_known_as_random(storage):
+    with threads() as executor, pytest.warns(UserWarning, match="differ when they are read again"):
+        assert len(storage.submit(Drawn(30), "a", "1", executor=executor)) == 30
+    assert len(storage.submit(Drawn(30), "a", "1", together=True)) == 30
+
+
+def test_a_failure_of_no_part_is_forged(storage):
+    plan = storage.plan(Plain(40), "a", "1", parts=4)
+    from torchyoga.building.parts.board import Board
+    from torchyoga.building.parts.note import Failure
+
+    board = Board(storage._store, "a", "1", 60.0)
+    found = board.plan()
+    assert found is not None
+
+    class Forging(ThreadPoolExecutor):
+        def submit(self, function, /, *args, **kwargs):
+            board.fail(found, secrets.token_hex(8), Failure(99, "SchemaError", "no", "nobody", is_final=True))
+            return super().submit(function, *args, **kwargs)
+
+    with Forging(1) as executor:
+        assert len(storage.submit(Plain(40), "a", "1", executor=executor)) == 40
+    assert len(plan.parts) == 4
 
 
 class Broken(Executor):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from ..building.sources import PlacedSource, RowSource, Source
 from ..rows.block import Rows
@@ -63,8 +65,20 @@ def source_of(data: object, sources: Callable[[object], Source]) -> RowSource | 
         return None
     found = sources(data.data)
     if isinstance(found, RowSource) and found.seekable and found.length is not None:
-        return _Continued(found, data.function)
+        return _Continued(found, data.function, _names_of(data.data))
     return _Once(found, data.function)
+
+
+def _names_of(data: object) -> str | None:
+    """A digest of inputs that are numbers or paths, which may lie in other folders on other machines."""
+    if not isinstance(data, (list, tuple, range)) or not data:
+        return None
+    found = blake2b(digest_size=8)
+    for item in data:
+        if not isinstance(item, (str, int, os.PathLike)):
+            return None
+        found.update(f"{str(item).replace(os.sep, '/').rpartition('/')[2]}\n".encode(errors="replace"))
+    return found.hexdigest()
 
 
 class _Once(RowSource):
@@ -93,18 +107,26 @@ class _Once(RowSource):
 class _Continued(PlacedSource):
     """The rows of a source that can begin anywhere, each turned into many."""
 
-    def __init__(self, source: RowSource, function: Callable[[Row], Iterable[Row]]) -> None:
+    def __init__(
+        self, source: RowSource, function: Callable[[Row], Iterable[Row]], names: str | None = None
+    ) -> None:
         self.name = f"{name_of(function)} of {source.length} rows of {source.name}"
         self.fingerprint = source.fingerprint
         self._source, self._function = source, function
         assert source.length is not None
         self.num_inputs = source.length
+        self._names = names
         self._begun: list[tuple[int, int]] = []  # the first row that was made of each row, and the row
 
     @property
     def found(self) -> Json:
         """What the source has found."""
         return self._source.found
+
+    @property
+    def pin(self) -> object:
+        """A digest of the names of the inputs."""
+        return self._names
 
     def rows(self, start: int) -> Iterator[Row]:
         """All rows."""

@@ -23,6 +23,7 @@ from .objects import Remote
 
 __all__ = ["FolderNotes", "Notes", "RemoteNotes"]
 
+_FORGOTTEN = 3600.0  # seconds that writing a note never takes
 _DELETIONS = 8  # at once
 _HIDDEN = ".new-"  # begins the name of a file that is being written
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
@@ -159,6 +160,10 @@ class FolderNotes(Notes):
         with ThreadPoolExecutor(_DELETIONS, "torchyoga notes") as pool:
             deque(pool.map(self._root.unlink, names), maxlen=0)
         folders = {name.rpartition("/")[0] for name in names}
+        for folder in {"", *folders}:  # what killed writers have left
+            for entry in self._root.scan(folder):
+                if entry.name.startswith(_HIDDEN) and entry.written < time.time() - _FORGOTTEN:
+                    self._root.unlink(f"{folder}/{entry.name}".lstrip("/"))
         for folder in sorted({up for below in folders for up in _upwards(below)}, reverse=True):
             self._root.rmdir(folder)
         with contextlib.suppress(OSError):

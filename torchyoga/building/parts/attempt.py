@@ -101,6 +101,9 @@ def build_part(
             board.fail(plan, attempt, failure)
         board.give_up(plan, part)
         raise
+    except BaseException:  # as by Ctrl-C
+        board.give_up(plan, part)
+        raise
     finally:
         with suppress(OSError, YogaError):
             staging.clear()

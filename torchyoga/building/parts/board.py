@@ -210,6 +210,8 @@ class Board:
             found = PartNote.from_json(unsealed(text))
             if found.plan != plan.token:
                 raise ValueError("it is of another plan")
+            if plan.of_rows and found.rows != plan.bounds[part + 1] - plan.bounds[part]:
+                raise ValueError(f"it has {found.rows} rows, which is not what the plan says")
             return found
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             _log.warning(

@@ -58,6 +58,8 @@ class PartNote:
             or not all(isinstance(end, str) for end in ends)
         ):
             raise TypeError("what it found must be an object, and the ends text")
+        if type(data["seconds"]) not in (int, float) or not 0 <= data["seconds"] < 1e9:
+            raise ValueError(f"not seconds: {data['seconds']!r:.40}")
         return PartNote(
             plan=data["plan"],
             attempt=data["attempt"],

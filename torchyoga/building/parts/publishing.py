@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-from ...errors import ExistsError, SchemaError
+from ...errors import ExistsError
 from ...rows.types import Json
 from ...stores.contract import Versions
 from ...versions.info import plain
@@ -43,7 +43,6 @@ def publish(store: Versions, board: Board, plan: Plan, timeout: float) -> tuple[
     whole = [note for note in notes if note is not None]
     if len(whole) < plan.num_parts:
         return None
-    _check_ranges(plan, whole)
     files = tuple(file for note in whole for file in note.files)
     manifest = Manifest(
         id=plan.id,
@@ -85,17 +84,6 @@ def publish(store: Versions, board: Board, plan: Plan, timeout: float) -> tuple[
         store.commit(manifest, plan.replaces)
         board.clear()
     return manifest, any(note.is_random for note in whole)
-
-
-def _check_ranges(plan: Plan, notes: list[PartNote]) -> None:
-    if not plan.of_rows:
-        return
-    for part, note in enumerate(notes):
-        expected = plan.bounds[part + 1] - plan.bounds[part]
-        if note.rows != expected:
-            raise SchemaError(
-                f"{plan.named(part)} has {note.rows} rows, not {expected}; it was built by {note.host}"
-            )
 
 
 def _lineage(plan: Plan, notes: list[PartNote]) -> Json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Generator, Iterator, Sequence
 from hashlib import blake2b
@@ -10,7 +11,7 @@ from itertools import islice
 import numpy as np
 
 from ...errors import SchemaError
-from ...process.seeding import generators_put_back
+from ...process.seeding import generators_put_back, seeder
 from ...rows.block import Block
 from ...rows.collector import Collector, block_of
 from ...rows.schema import Schema
@@ -202,6 +203,14 @@ class Splits:
             if isinstance(rows, Generator):
                 rows.close()
 
+    def first(self, schema: Schema) -> str:
+        """A digest of the first row; empty if the first inputs have none."""
+        with generators_put_back():
+            for number in range(min(_INPUTS, self.count)):
+                for row in self._rows_at(number):
+                    return self.digest(block_of([row], schema))
+        return ""
+
     @staticmethod
     def digest(block: Block) -> str:
         """A digest of the rows of a block, whatever the memory is like that holds them."""
@@ -210,11 +219,16 @@ class Splits:
             found.update(part.data)
         return found.hexdigest()
 
-    def digests(self, numbers: Sequence[int], schema: Schema) -> list[str]:
-        """Digests of rows of these numbers, as they are read now; empty strings where that says nothing."""
+    def digests(self, numbers: Sequence[int], schema: Schema, others: bool = False) -> list[str]:
+        """Digests of rows of these numbers, as they are read now; empty strings where that says nothing.
+
+        With `others` the generators of random numbers give others than before: this shows random rows.
+        """
         source = self.source
         found = []
         with generators_put_back():
+            if others:
+                seeder()(secrets.randbelow(2**31))
             for number in numbers:
                 if isinstance(source, SeekableBlocks):
                     block = source.some(np.array([number], np.int64))

@@ -28,6 +28,8 @@ _WINDOW, _UNKNOWN_WINDOW = 2, 1000  # parts in flight: for each worker, or if th
 _SLOW, _FEWEST, _SHORTEST = 3.0, 3, 1.0  # medians, of so many parts, and seconds: from then on a part is slow
 _QUIET = 10.0  # seconds without a note or a sign of life, until work counts as lost on its way
 _ENDING = 10.0  # seconds to wait for work under way when a build has failed
+_MOST_SILENCES = 10  # of an executor that cannot be made anew
+_CURRENT = 5.0  # seconds between two looks whether the plan is still there
 _UNSEEN = 3  # times that a part is said to be done, and is not noted
 _MOST_DEATHS = 5  # of pools, without a part done in between
 _LONGEST_SILENCE = 180.0  # seconds without a note or a sign of life
@@ -58,6 +60,9 @@ def drive(
                 driver.run()
             except Exception:
                 driver.stop()
+                raise
+            except BaseException:  # as by Ctrl-C
+                driver.cancel()
                 raise
     finally:
         pools.close()
@@ -90,15 +95,19 @@ class _Driver:
         self._extra: dict[int, int] = {}  # parts handed out again although they are in flight
         self._done: set[int] = set()
         self._deaths = 0
-        self._heard = time.monotonic()  # the last note or sign of life
+        self._heard = self._looked = (
+            time.monotonic()
+        )  # the last note or sign of life; when the plan was there
+        self._silences = 0
         self._poll = _FIRST_POLL
 
     def run(self) -> None:
         look = self._board.look(self._plan)
         failures = Failures(self._board, self._plan, look.failed)
         while True:
+            is_gone = self._is_gone(look)
             self._take_in(look)
-            if len(look.done) >= self._plan.num_parts:
+            if len(look.done) >= self._plan.num_parts or is_gone:
                 return
             failures.check(look)
             self._hand_out(look)
@@ -110,11 +119,23 @@ class _Driver:
                 _LONGEST_POLL, max(cost, 1.5 * self._poll if look.done == self._done else _FIRST_POLL)
             )
 
+    def _is_gone(self, look: Look) -> bool:
+        """True if the plan has been removed, as when another builder has published the version."""
+        now = time.monotonic()
+        if self._done <= look.done and now - self._looked < _CURRENT:
+            return False
+        self._looked = now
+        return not self._board.is_current(self._plan)
+
     def stop(self) -> None:
         """Leaves no work behind, as far as it ends soon: the next call may build from corrected data."""
+        self.cancel()
+        wait(self._futures, timeout=_ENDING)
+
+    def cancel(self) -> None:
+        """Takes back what no worker has begun."""
         for future in self._futures:
             future.cancel()
-        wait(self._futures, timeout=_ENDING)
 
     def _take_in(self, look: Look) -> None:
         """Notes what a look has shown."""
@@ -134,7 +155,12 @@ class _Driver:
     def _hand_out(self, look: Look) -> None:
         """Fills the workers with parts that nobody has, and then with those that are late."""
         if time.monotonic() - self._heard > self._silence:
-            self._renew(f"no sign of life for {self._silence:.0f} s")
+            self._silences += 1
+            if self._pools.can_renew or self._silences >= _MOST_SILENCES:
+                self._renew(f"no sign of life for {self._silence:.0f} s")
+            else:  # perhaps its first worker has yet to begin
+                _log.warning("%r %r: no sign of life of a worker so far", self._plan.id, self._plan.version)
+                self._heard = time.monotonic()
         unseen = [part for part, hosts in self._claimed.items() if len(hosts) >= _UNSEEN]
         if set(unseen) - look.done:
             part = min(set(unseen) - look.done)

@@ -41,6 +41,8 @@ class Failures:
         new = sorted(look.failed - self._known)
         self._known |= set(new)
         for failure in self._board.failures(new):
+            if not 0 <= failure.part < self._plan.num_parts:
+                continue  # forged
             self._noted[failure.part].append(failure)
         for part in {*self._noted, *self._raised} - look.done:
             found = max(self._noted[part], self._raised[part], key=len)

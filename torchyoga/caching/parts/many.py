@@ -165,11 +165,15 @@ def _the_same(ref: VersionRef, splits: Splits, id: str, version: str) -> Version
     differs = f"has {len(ref)} rows, not {count}" if len(ref) != count else None
     if differs is None and ref.schema is not None:
         there = [Splits.digest(block_of([ref[number]], ref.schema)) for number in numbers]
-        here, again = (splits.digests(numbers, ref.schema) for _ in range(2))
+        here, again = (splits.digests(numbers, ref.schema, others) for others in (False, True))
         for number, one, other, last in zip(numbers, there, here, again, strict=True):
             if other and other == last != one:
                 differs = f"has another row {number}"
                 break
+        if not splits.of_rows and len(ref):
+            found, other = splits.first(ref.schema), splits.first(ref.schema)
+            if found and found == other != Splits.digest(block_of([ref[0]], ref.schema)):
+                differs = "has another first row"
     if differs is not None:
         raise ExistsError(
             f"{id!r} {version!r} is published already, and {differs}; fetch it, or choose another version"

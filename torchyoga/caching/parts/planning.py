@@ -23,7 +23,7 @@ __all__ = ["Wanted", "agreed_plan"]
 _log = logging.getLogger("torchyoga")
 _PART_BYTES, _PART_SECONDS = 256 * 2**20, 30.0
 _PARTS_EACH = 4  # for a worker, at least: so none waits long for the last one
-_LOOKS = 3  # rows that each builder compares
+_LOOKS, _FEW_LOOKS, _LOOKING = 16, 3, 2.0  # rows that each builder compares: fewer if they take that long
 _COMPARED = 8  # parts of an interrupted build
 _TRIES = 5
 
@@ -102,11 +102,12 @@ def _new(wanted: Wanted) -> Plan:
             f"the first inputs of {splits.source.name} have no rows, so it is unknown what rows look like; "
             "pass schema="
         )
-    numbers = sorted({splits.count * i // max(1, _LOOKS - 1) for i in range(_LOOKS)})
+    most = _LOOKS if _LOOKS * seconds < _LOOKING else _FEW_LOOKS
+    numbers = sorted({splits.count * i // (most - 1) for i in range(most)})
     numbers = sorted({min(number, splits.count - 1) for number in numbers})
     looks: Sequence[tuple[int, str]] = ()
     if splits.of_rows:
-        first, again = splits.digests(numbers, schema), splits.digests(numbers, schema)
+        first, again = splits.digests(numbers, schema), splits.digests(numbers, schema, others=True)
         looks = tuple(zip(numbers, first, strict=True)) if first == again else ()
     return Plan(
         token=secrets.token_hex(8),

@@ -54,6 +54,12 @@ class Pools:
         found = getattr(self._pool, "_max_workers", None)
         return found if isinstance(found, int) and found > 0 else None
 
+    @property
+    def can_renew(self) -> bool:
+        """True if it can be made anew."""
+        kind = type(self._pool)
+        return self._make is not None or kind is ProcessPoolExecutor or kind.__module__.startswith("loky.")
+
     def submit(self, function: Callable[..., Any], *args: object) -> Future[Any]:
         """Hands work over.
 

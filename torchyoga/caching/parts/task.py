@@ -109,7 +109,9 @@ def run_part(payload: bytes, part: int) -> tuple[float, str]:
         job = pickle.loads(payload)
         board = job.board()
         try:
-            _HERE.found = found = key, job, board, job.splits()
+            board.begin(job.plan, part, attempt, is_taken=True)
+            with board.working(job.plan, part, attempt):  # to open a dataset may take long
+                _HERE.found = found = key, job, board, job.splits()
         except Exception as error:
             failure = Failure(part, type(error).__name__, str(error), here())
             with suppress(OSError, YogaError):  # the error itself says more
