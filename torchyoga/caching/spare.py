@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
+from ..errors import CorruptError, NotFoundError
 from ..stores.contract import Versions
 from ..stores.history.keep import Keep, removed_versions, spare_versions
 from ..versions.names import encoded
@@ -34,9 +36,29 @@ def cleanable(store: Versions, grace: float, keep: Keep | None, id: str | None) 
     for one in _ids(store, keep, id):
         assert keep is not None, "else there are no ids"
         spare = spare_versions(store, one, keep, grace)
-        found |= {_name(one, version): node.nbytes for version, node in spare.items()}
+        found |= {_name(one, version): nbytes for version, nbytes in _freed(store, one, set(spare)).items()}
     store.clean(grace, id, found)
     return dict(sorted(found.items()))
+
+
+def _freed(store: Versions, id: str, spare: set[str]) -> dict[str, int]:
+    """The bytes of the files of each version that no other version of the id needs."""
+    named: set[tuple[str, str]] = set()
+    manifests = {}
+    for version in store.versions(id) if spare else []:
+        with suppress(CorruptError, NotFoundError):  # it was removed since, or may name anything
+            manifests[version] = store.manifest(id, version)
+            if version not in spare:
+                named |= {(file.of or version, file.name) for file in manifests[version].files}
+    found = dict.fromkeys(spare, 0)
+    counted: set[tuple[str, str]] = set()
+    for version in sorted(spare & manifests.keys()):
+        for file in manifests[version].files:
+            place = file.of or version, file.name
+            if place not in named and place not in counted:
+                counted.add(place)
+                found[version] += file.nbytes
+    return found
 
 
 def _ids(store: Versions, keep: Keep | None, id: str | None) -> list[str]:
