@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from torchyoga.files.checksum import combine_crc32
-from torchyoga.mapped.checks import num_units, unit_bytes_of
+from torchyoga.formats.mapped.checks import num_units, unit_bytes_of
 from torchyoga.rows.schema import Schema
 from torchyoga.versions.manifest import FileEntry, Manifest, fingerprint_of
 

@@ -19,7 +19,7 @@ PICTURE, PAGE = DOCS / "images" / "rooms.svg", DOCS / "design.md"
 # Each room on a road is imported by one before it.
 ROADS = {
     "in": ("storage", "adapters", "building", "rows", "formats", "versions", "stores"),
-    "out": ("loading", "order", "reading", "mapped", "rows"),
+    "out": ("loading", "order", "reading", "formats", "rows"),
 }
 SIGNS = {"in": "the way in: your data to a published version", "out": "the way out: an index to a batch"}
 NOTE = re.compile(r"^Note (\d+)\. (.*)\.$", re.MULTILINE)

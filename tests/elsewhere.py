@@ -122,8 +122,8 @@ def rows(num_rows: int) -> list[dict[str, Any]]:
 def story(folder: Path) -> None:
     """Submits, fetches, shuffles, stops, resumes, overwrites, removes, caches, publishes in a store."""
     import torchyoga as yoga
+    from torchyoga.formats.mapped import pages
     from torchyoga.loading.shared_memory import Ring
-    from torchyoga.mapped import pages
 
     assert Ring.made(2) is None
     assert not (pages.can_advise and sys.argv[1] == "no-posix")

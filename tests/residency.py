@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from torchyoga.mapped.pages import PAGE
+from torchyoga.formats.mapped.pages import PAGE
 
 __all__ = ["linux", "on_disk", "resident"]
 

@@ -25,7 +25,6 @@ HOUSE = [
     "rows",
     "order",
     "files",
-    "mapped",
     "formats",
     "versions",
     "reading",
@@ -39,6 +38,7 @@ HOUSE = [
     "caching",
     "coding",
     "storage",
+    "tools",
     "testing",
     "compat",
 ]

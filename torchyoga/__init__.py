@@ -1,50 +1,49 @@
-"""torchyoga: training data that is as easy to stop, continue and re-shard as a list is to slice."""
+"""torchyoga: training data that is as easy to stop, continue and re-shard as a list is to slice.
+
+Names are loaded when they are first asked for, so that a command that reads a manifest need not load torch.
+"""
 
 import importlib
 from typing import TYPE_CHECKING
 
 from . import errors
-from .adapters.arrays import from_arrays
-from .adapters.flat_map import flat_map
-from .adapters.image_folder import image_folder
-from .adapters.pickled import from_lmdb
-from .adapters.shards import shards
-from .adapters.webdataset import webdataset
-from .caching.comparing.diff import diff
-from .caching.comparing.overlap import overlap
-from .caching.kept import kept_where
-from .caching.kept_packs import kept_packing
-from .caching.parts.ray import ray_executor
-from .coding.decoded import decoded
-from .coding.decoders import audio, text
-from .coding.encoders import flac, jpeg, png, zstd
-from .coding.images import image
-from .coding.libraries import codecs
-from .loading.device import to_device
-from .loading.loader import DataLoader
-from .order.proof import prove
-from .order.quality import ShuffleQuality, shuffle_quality
-from .reading.dataref import DataRef, provide_exports, provide_views
-from .reading.stream import Stream
-from .rows.collate import jagged, padded
-from .rows.schema import Schema
-from .sampling.batch_sampler import ResumableBatchSampler
-from .sampling.sampler import ResumableSampler
-from .storage import Storage
-from .stores.history.keep import Keep
-from .tables.exports import Exports
-from .views.chosen import concat
-from .views.makers import Makers
-from .views.mixes.mix import mix
-from .views.ragged import RaggedColumn
+from .reading.provided import provide
 
 if TYPE_CHECKING:
+    from .adapters.arrays import from_arrays
+    from .adapters.flat_map import flat_map
     from .adapters.hdf5 import from_hdf5
+    from .adapters.image_folder import image_folder
+    from .adapters.pickled import from_lmdb
+    from .adapters.shards import shards
+    from .adapters.webdataset import webdataset
+    from .caching.comparing.diff import diff
+    from .caching.comparing.overlap import overlap
+    from .caching.parts.ray import ray_executor
+    from .coding.decoders import audio, text
+    from .coding.encoders import flac, jpeg, png, zstd
+    from .coding.images import image
+    from .coding.libraries import codecs
+    from .loading.device import to_device
+    from .loading.loader import DataLoader
+    from .order.proof import prove
+    from .order.quality import ShuffleQuality, shuffle_quality
+    from .reading.dataref import DataRef
+    from .reading.stream import Stream
+    from .rows.collate import jagged, padded
+    from .rows.schema import Schema
+    from .sampling.batch_sampler import ResumableBatchSampler
+    from .sampling.sampler import ResumableSampler
+    from .storage import Storage
+    from .stores.history.keep import Keep
     from .tables.arrow_ref import from_arrow
     from .tables.frames import from_pandas, from_polars
     from .tables.huggingface import from_huggingface
     from .tables.parquet.petastorm import from_petastorm
     from .tables.parquet.ref import from_parquet
+    from .views.chosen import concat
+    from .views.mixes.mix import mix
+    from .views.ragged import RaggedColumn
 
 __all__ = [
     "DataLoader",
@@ -91,36 +90,85 @@ __all__ = [
     "zstd",
 ]
 
-
-provide_views(Makers(kept_where, kept_packing, decoded))
-provide_exports(Exports())
-
-_BY_PYARROW = {
+_PLACES = {  # of the public names
+    "DataLoader": ".loading.loader",
+    "DataRef": ".reading.dataref",
+    "Keep": ".stores.history.keep",
+    "RaggedColumn": ".views.ragged",
+    "ResumableBatchSampler": ".sampling.batch_sampler",
+    "ResumableSampler": ".sampling.sampler",
+    "Schema": ".rows.schema",
+    "ShuffleQuality": ".order.quality",
+    "Storage": ".storage",
+    "Stream": ".reading.stream",
+    "audio": ".coding.decoders",
+    "codecs": ".coding.libraries",
+    "concat": ".views.chosen",
+    "diff": ".caching.comparing.diff",
+    "flac": ".coding.encoders",
+    "flat_map": ".adapters.flat_map",
+    "from_arrays": ".adapters.arrays",
     "from_arrow": ".tables.arrow_ref",
+    "from_hdf5": ".adapters.hdf5",
     "from_huggingface": ".tables.huggingface",
+    "from_lmdb": ".adapters.pickled",
     "from_pandas": ".tables.frames",
     "from_parquet": ".tables.parquet.ref",
     "from_petastorm": ".tables.parquet.petastorm",
     "from_polars": ".tables.frames",
+    "image": ".coding.images",
+    "image_folder": ".adapters.image_folder",
+    "jagged": ".rows.collate",
+    "jpeg": ".coding.encoders",
+    "mix": ".views.mixes.mix",
+    "overlap": ".caching.comparing.overlap",
+    "padded": ".rows.collate",
+    "png": ".coding.encoders",
+    "prove": ".order.proof",
+    "ray_executor": ".caching.parts.ray",
+    "shards": ".adapters.shards",
+    "shuffle_quality": ".order.quality",
+    "text": ".coding.decoders",
+    "to_device": ".loading.device",
+    "webdataset": ".adapters.webdataset",
+    "zstd": ".coding.encoders",
 }
+_NEEDED = {"pyarrow": "arrow"}  # by public names that not every user needs: the extra that has the package
 _FOR_USERS = {"adapters", "compat", "testing"}  # once they are imported
 
 
-def __getattr__(name: str) -> object:
-    if name == "from_hdf5":  # loads h5py
-        from .adapters.hdf5 import from_hdf5
+def _views() -> object:
+    from .caching.kept import kept_where
+    from .caching.kept_packs import kept_packing
+    from .coding.decoded import decoded
+    from .views.makers import Makers
 
-        return from_hdf5
-    if name in _BY_PYARROW:
-        try:
-            return getattr(importlib.import_module(_BY_PYARROW[name], __name__), name)
-        except ModuleNotFoundError as error:
-            if error.name != "pyarrow":
-                raise
-            raise ImportError(
-                f"yoga.{name} needs pyarrow, which is not installed; pip install 'torchyoga[arrow]'"
-            ) from error
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return Makers(kept_where, kept_packing, decoded)
+
+
+def _exports() -> object:
+    from .tables.exports import Exports
+
+    return Exports()
+
+
+provide(views=_views, exports=_exports)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        value: object = getattr(importlib.import_module(_PLACES[name], __name__), name)
+    except ModuleNotFoundError as error:
+        if error.name not in _NEEDED:
+            raise
+        raise ImportError(
+            f"yoga.{name} needs {error.name}, which is not installed; "
+            f"pip install 'torchyoga[{_NEEDED[error.name]}]'"
+        ) from error
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

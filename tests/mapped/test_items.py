@@ -13,8 +13,8 @@ from children import status_of_child
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from torchyoga.mapped.gather import Bytes, Memory, address_of
-from torchyoga.mapped.items import Cut, Decoded, Items, Mapped, Numbering
+from torchyoga.formats.mapped.gather import Bytes, Memory, address_of
+from torchyoga.formats.mapped.items import Cut, Decoded, Items, Mapped, Numbering
 
 SIZE = 6  # bytes of a piece
 

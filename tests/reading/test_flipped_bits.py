@@ -21,7 +21,7 @@ from torchyoga.building.build import BuildOptions
 from torchyoga.caching.submission import submitted
 from torchyoga.errors import CorruptError
 from torchyoga.formats.contract import FORMATS
-from torchyoga.mapped.marks import Marks
+from torchyoga.formats.mapped.marks import Marks
 from torchyoga.reading.reader import Reader
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.rows.schema import Schema

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import torch
 
 from ..errors import CorruptError, NotFoundError, SchemaError
-from ..mapped.gather import Memory, address_of, bytes_from
-from ..mapped.items import Mapped
+from ..formats.mapped.gather import Memory, address_of, bytes_from
+from ..formats.mapped.items import Mapped
 from ..process.buffers import BufferPool
 from ..reading.columns_ref import ColumnsRef
 from ..reading.dataref import DataRef

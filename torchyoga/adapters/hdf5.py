@@ -21,9 +21,9 @@ from h5py import h5d, h5p, h5t
 
 from ..errors import BusyError, CorruptError, NotFoundError, SchemaError
 from ..formats.hdf5_filters import Pipeline, require_filters
-from ..mapped.gather import Bytes, MappedFile, Memory, address_of
-from ..mapped.items import Decoded, Items, Mapped
-from ..mapped.pages import Watch
+from ..formats.mapped.gather import Bytes, MappedFile, Memory, address_of
+from ..formats.mapped.items import Decoded, Items, Mapped
+from ..formats.mapped.pages import Watch
 from ..process.buffers import BufferPool
 from ..reading.columns_ref import ColumnsRef
 from ..reading.dataref import DataRef

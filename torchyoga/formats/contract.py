@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from ..errors import CorruptError
 from ..files.checksum import crc32
-from ..mapped.checks import num_units, unit_bytes_of
-from ..mapped.gather import Bytes
 from ..rows.block import Block
 from ..rows.schema import Schema
 from ..rows.types import Json
+from .mapped.checks import num_units, unit_bytes_of
+from .mapped.gather import Bytes
 
 __all__ = [
     "FORMATS",

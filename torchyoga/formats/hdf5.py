@@ -30,8 +30,6 @@ from h5py._objects import ObjectID
 
 from ..errors import CorruptError, SchemaError
 from ..files.checksum import combine_crc32, crc32
-from ..mapped.checks import unit_bytes_of, unit_checksums
-from ..mapped.gather import Bytes
 from ..process.lazy import cached_property
 from ..process.task_thread import TaskThread
 from ..rows.block import Block
@@ -48,6 +46,8 @@ from .hdf5_filters import (
     memory_file,
     shuffled,
 )
+from .mapped.checks import unit_bytes_of, unit_checksums
+from .mapped.gather import Bytes
 
 __all__ = ["COMPRESSIONS", "SUFFIX", "Writer", "read_extents"]
 

@@ -31,9 +31,9 @@ from h5py import h5d, h5p, h5s, h5t, h5z
 from h5py._objects import phil
 
 from ..errors import CorruptError, SchemaError
-from ..mapped.gather import Bytes
 from ..process.lazy import cached_property
 from ..rows.types import Json
+from .mapped.gather import Bytes
 
 __all__ = [
     "COMPRESSIONS",

@@ -26,13 +26,13 @@ import numpy.typing as npt
 from ..errors import CorruptError
 from ..files.checksum import crc32
 from ..files.writeback import Writeback
-from ..mapped.checks import unit_bytes_of, unit_checksums
-from ..mapped.gather import Bytes
 from ..process.task_thread import TaskThread
 from ..rows.block import Block
 from ..rows.schema import Schema
 from ..rows.types import Json
 from .contract import Extent, Ints, read_table, with_units
+from .mapped.checks import unit_bytes_of, unit_checksums
+from .mapped.gather import Bytes
 
 __all__ = ["COMPRESSIONS", "SUFFIX", "Writer", "read_extents"]
 

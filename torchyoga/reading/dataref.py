@@ -14,6 +14,7 @@ from typing import (
     Protocol,
     SupportsIndex,
     TypeAlias,
+    cast,
     overload,
 )
 
@@ -35,6 +36,7 @@ from ..rows.schema import Schema
 from ..rows.stats.column_stats import TableStats
 from ..rows.types import Array, Collate, Json, Row
 from .pack_report import PackReport
+from .provided import provided
 from .readahead import ReadAhead, Translated
 from .stream import Stream
 
@@ -63,8 +65,6 @@ __all__ = [
     "RowView",
     "SlicedRef",
     "WhenStale",
-    "provide_exports",
-    "provide_views",
     "row_numbers",
 ]
 
@@ -227,16 +227,8 @@ class _Views(Protocol):
     ) -> DataRef: ...
 
 
-_provided: list[_Views] = []
-
-
-def provide_views(views: _Views) -> None:
-    """Says what DataRefs make views of themselves with; called once, when the package is imported."""
-    _provided[:] = [views]
-
-
 def _views() -> _Views:
-    return _provided[0]
+    return cast(_Views, provided("views"))
 
 
 class _Exports(Protocol):
@@ -253,12 +245,8 @@ class _Exports(Protocol):
     def to_parquet(self, ref: DataRef, path: str | os.PathLike[str], group_bytes: int) -> None: ...
 
 
-_exports: list[_Exports] = []
-
-
-def provide_exports(exports: _Exports) -> None:
-    """Says what makes tables of DataRefs; called once, when the package is imported."""
-    _exports[:] = [exports]
+def _exports() -> _Exports:
+    return cast(_Exports, provided("exports"))
 
 
 class DataRef(ABC, Generic[RowT]):
@@ -1011,7 +999,7 @@ class DataRef(ABC, Generic[RowT]):
             >>> yoga.from_arrays({"x": np.arange(9), "y": np.zeros((9, 2))})[7:].to_arrow().to_pylist()
             [{'x': 7, 'y': [0.0, 0.0]}, {'x': 8, 'y': [0.0, 0.0]}]
         """
-        return _exports[0].to_arrow(self)
+        return _exports().to_arrow(self)
 
     def to_pandas(self) -> pandas.DataFrame:
         """All rows as a pandas DataFrame; raises as `to_arrow` does.
@@ -1022,7 +1010,7 @@ class DataRef(ABC, Generic[RowT]):
             0  7
             1  8
         """
-        return _exports[0].to_pandas(self)
+        return _exports().to_pandas(self)
 
     def to_polars(self) -> polars.DataFrame:
         """All rows as a polars DataFrame; raises as `to_arrow` does.
@@ -1031,7 +1019,7 @@ class DataRef(ABC, Generic[RowT]):
             >>> yoga.from_arrays({"x": np.arange(9)})[7:].to_polars().shape
             (2, 1)
         """
-        return _exports[0].to_polars(self)
+        return _exports().to_polars(self)
 
     def to_huggingface(self) -> datasets.Dataset:
         """All rows as a `datasets.Dataset` in memory; raises as `to_arrow` does.
@@ -1042,7 +1030,7 @@ class DataRef(ABC, Generic[RowT]):
             >>> yoga.from_arrays({"x": np.arange(9)})[7:].to_huggingface()[0]
             {'x': 7}
         """
-        return _exports[0].to_huggingface(self)
+        return _exports().to_huggingface(self)
 
     def to_parquet(self, path: str | os.PathLike[str], group_bytes: int = 64 * 2**20) -> None:
         """Writes all rows into a Parquet file, block by block; it appears when it is whole.
@@ -1059,7 +1047,7 @@ class DataRef(ABC, Generic[RowT]):
         Example:
             >>> yoga.from_arrays({"x": np.arange(9)}).to_parquet(tmp_path / "numbers.parquet")
         """
-        _exports[0].to_parquet(self, path, group_bytes)
+        _exports().to_parquet(self, path, group_bytes)
 
     def projected(self, of: Projection) -> DataRef:
         """The same rows with some of their columns only; a subclass that can read less than all overrides it.

@@ -19,11 +19,11 @@ import numpy.typing as npt
 
 from ..errors import CorruptError
 from ..formats.contract import Extent
-from ..mapped.checks import Checks, num_units
-from ..mapped.gather import Bytes, MappedFile, Memory
-from ..mapped.items import Cut, Decoded, Items, Mapped, Numbering, appended, with_columns
-from ..mapped.marks import CELL, Marks
-from ..mapped.pages import Thermometer, merged, scatter, usage, will_need
+from ..formats.mapped.checks import Checks, num_units
+from ..formats.mapped.gather import Bytes, MappedFile, Memory
+from ..formats.mapped.items import Cut, Decoded, Items, Mapped, Numbering, appended, with_columns
+from ..formats.mapped.marks import CELL, Marks
+from ..formats.mapped.pages import Thermometer, merged, scatter, usage, will_need
 from ..process.buffers import address_of, fresh
 from ..rows.schema import Schema
 

@@ -14,10 +14,10 @@ import numpy.typing as npt
 from ..errors import BusyError, CorruptError, RemoteError
 from ..files.checksum import crc32, crc32_of_all
 from ..formats.contract import Format, check_extents, format_named
-from ..mapped.gather import MappedFile
-from ..mapped.items import Numbering
-from ..mapped.marks import Marks
-from ..mapped.pages import Thermometer, Watch, num_to_spare, usage
+from ..formats.mapped.gather import MappedFile
+from ..formats.mapped.items import Numbering
+from ..formats.mapped.marks import Marks
+from ..formats.mapped.pages import Thermometer, Watch, num_to_spare, usage
 from ..process.buffers import BufferPool
 from ..process.distinct import distinct
 from ..process.forks import renew_in_children

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..mapped.gather import Bytes, Memory
-from ..mapped.pages import usage
+from ..formats.mapped.gather import Bytes, Memory
+from ..formats.mapped.pages import usage
 from ..rows.block import Block
 from ..rows.data import Data
 from ..rows.schema import Schema

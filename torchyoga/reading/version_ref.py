@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import CorruptError, NotFoundError
-from ..mapped.marks import Marks
+from ..formats.mapped.marks import Marks
 from ..process.lazy import cached_property
 from ..rows.block import Rows
 from ..rows.projection import Projection

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import CorruptError, NotFoundError, SchemaError
-from ..mapped.items import Numbering
+from ..formats.mapped.items import Numbering
 from ..process.buffers import BufferPool
 from ..process.distinct import distinct
 from ..process.lazy import cached_property

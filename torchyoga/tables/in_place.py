@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import CorruptError
-from ..mapped.gather import Memory, address_of
-from ..mapped.items import Runs
+from ..formats.mapped.gather import Memory, address_of
+from ..formats.mapped.items import Runs
 from ..rows.data import Data
 from ..rows.types import Array
 from .buffers import Values, base_of, without_views

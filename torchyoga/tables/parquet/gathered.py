@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ...mapped.gather import Memory, address_of
-from ...mapped.items import Runs
+from ...formats.mapped.gather import Memory, address_of
+from ...formats.mapped.items import Runs
 from ...process.buffers import BufferPool
 from ...rows.block import Block
 from ...rows.column import Column

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..files.checksum import crc32
-from ..process.distinct import distinct, first_places
+from ...files.checksum import crc32
+from ...process.distinct import distinct, first_places
 from .items import appended, with_columns
 from .marks import Marks
 

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..process.distinct import distinct
-from ..process.forks import renew_in_children
-from ..rows.types import Array
+from ...process.distinct import distinct
+from ...process.forks import renew_in_children
+from ...rows.types import Array
 from .gather import Bytes, Memory, address_of
 
 __all__ = ["Cut", "Decoded", "Items", "Mapped", "Numbering", "Runs", "appended", "with_columns"]

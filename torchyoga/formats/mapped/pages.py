@@ -42,7 +42,7 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-from ..errors import CorruptError
+from ...errors import CorruptError
 
 __all__ = [
     "Residency",

@@ -22,11 +22,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..errors import CorruptError
-from ..files.checksum import crc32
-from ..files.regular import open_regular
-from ..process.buffers import address_of, is_placing
-from ..rows.types import Array
+from ...errors import CorruptError
+from ...files.checksum import crc32
+from ...files.regular import open_regular
+from ...process.buffers import address_of, is_placing
+from ...rows.types import Array
 from .pages import Residency, mapped_bytes
 
 __all__ = ["Bytes", "MappedFile", "Memory", "address_of", "bytes_from"]
