@@ -14,7 +14,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
@@ -171,6 +171,17 @@ def _say(text: str) -> None:
         _give_up_output()
 
 
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    _say(f"warning: {message}")
+
+
 def _give_up_output() -> None:
     """Nothing more is written, also not what Python still holds when it ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -193,8 +204,8 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
 @click.group(
     cls=_Group,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Each command says more: yoga ls --help. Exit codes: 0; 1 if something is damaged or differs; 2 if "
-    "it cannot be done as asked; 130 after Ctrl-C.",
+    epilog="Each command says more: yoga ls --help. Exit codes: 0; 1 if something is damaged or differs; 2 "
+    "if it cannot be done as asked; 130 after Ctrl-C.",
 )
 @click.option("--debug", is_flag=True, help="Show a traceback of an error.")
 @click.option(
@@ -212,10 +223,7 @@ def command(debug: bool) -> None:
 def main() -> NoReturn:
     """The entry point of `torchyoga` and `yoga`."""
 
-    def show(message: Warning | str, *rest: object, **more: object) -> None:
-        _say(f"warning: {message}")
-
-    setattr(warnings, "showwarning", show)
+    warnings.showwarning = _show_warning
     for stream in (sys.stdout, sys.stderr):  # a terminal without UTF-8 gets escapes
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

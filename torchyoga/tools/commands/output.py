@@ -151,12 +151,11 @@ def _draw(table: Table) -> None:
 
     drawn = Drawn(box=None, pad_edge=False, header_style="bold")
     for title in table.columns:
-        justify = "right" if title in table.right else "left"
         drawn.add_column(
             Text(escaped(title)),
-            justify=justify,
+            justify="right" if title in table.right else "left",
             no_wrap=True,
-            overflow="ellipsis",  # type: ignore[arg-type]
+            overflow="ellipsis",
         )
     for row in table.rows:
         drawn.add_row(*(Text(escaped(text)) for text in row))

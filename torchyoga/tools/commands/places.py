@@ -79,6 +79,8 @@ def opened(url: str, create: bool = False, **options: object) -> Storage:
 def placed(storage: Storage, id: str, version: str | None) -> Place:
     """The id and version that names mean: `id version`, `id@tag`, `id @tag`, or the newest version of an id.
 
+    Where there is no such tag, `id@version` is that version.
+
     Raises:
         NotFoundError: there is no such id, version or tag; names what there is.
     """
@@ -87,16 +89,12 @@ def placed(storage: Storage, id: str, version: str | None) -> Place:
         id, _, tag = id.rpartition(_SIGN)
     elif version is not None and version.startswith(_SIGN) and version not in storage.versions(id):
         version, tag = None, version[1:]
-    if tag:
-        tags = storage.tags(id)
-        if tag not in tags and tag in storage.versions(id):
-            raise NotFoundError(f"{id!r} has no tag {tag!r}, but a version of that name; ask for {id} {tag}")
-        return Place(
-            id, tags[tag] if tag in tags else _version_of(storage.fetch(id, tag=tag)).manifest.version
-        )
-    if version is None:
-        return Place(id, _version_of(storage.fetch(id, latest=True)).manifest.version)
-    return Place(id, version)
+    if tag is not None and tag not in storage.tags(id) and tag in storage.versions(id):
+        return Place(id, tag)
+    if version is not None:
+        return Place(id, version)
+    ref = storage.fetch(id, latest=True) if tag is None else storage.fetch(id, tag=tag)
+    return Place(id, _version_of(ref).manifest.version)
 
 
 def fetched(storage: Storage, id: str, version: str | None) -> VersionRef:
