@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .output import Table, bytes_text, json_option, write
-from .places import opened, storage_option
+from .places import storage_option, versions_in
 
 __all__ = ["command"]
 
@@ -21,52 +21,46 @@ def command(place: str | None, storage: str, long: bool, as_json: bool) -> None:
     PLACE is a directory or URL; by default that of --storage.
 
     \b
-    Example:
-      yoga ls storage
-      yoga ls --long --json
+    Examples:
+      yoga ls
+      yoga ls --long storage
     """
-    found = opened(place or storage)
+    from ...stores.history.log import log_of
+
+    store = versions_in(place or storage)
     versions: dict[str, list[str]] = {}
-    for id, version in found.list():
+    for id, version in store.published():
         versions.setdefault(id, []).append(version)
+    empty = f"{store.name} holds no datasets"
     if not long:
-        plain = {"storage": found.url, "datasets": [{"id": i, "versions": v} for i, v in versions.items()]}
-        table = Table(("id", "versions"), [(i, " ".join(v)) for i, v in versions.items()])
-        write(plain, as_json, table if versions else f"{found.url} holds no datasets")
+        plain = [{"id": id, "versions": found} for id, found in versions.items()]
+        table = Table(("id", "versions"), [(id, " ".join(found)) for id, found in versions.items()])
+        write({"storage": store.name, "datasets": plain}, as_json, table if plain else empty)
         return
-    entries = [(id, entry) for id in versions for entry in found.log(id)]
-    write(
+    entries = [(id, entry) for id in versions for entry in log_of(store, id)]
+    plain = [
         {
-            "storage": found.url,
-            "versions": [
-                {
-                    "id": id,
-                    "version": entry.version,
-                    "rows": entry.rows,
-                    "bytes": entry.nbytes,
-                    "created": entry.created or None,
-                    "tags": list(entry.tags),
-                    "problem": entry.problem,
-                }
-                for id, entry in entries
-            ],
-        },
-        as_json,
-        Table(
-            ("id", "version", "rows", "bytes", "tags", "problem"),
-            [
-                (
-                    id,
-                    entry.version,
-                    "" if entry.rows is None else f"{entry.rows:,}",
-                    "" if entry.nbytes is None else bytes_text(entry.nbytes),
-                    " ".join(entry.tags),
-                    "" if entry.problem is None else f"damaged: {entry.problem}",
-                )
-                for id, entry in entries
-            ],
-            right=("rows", "bytes"),
+            "id": id,
+            "version": entry.version,
+            "rows": entry.rows,
+            "bytes": entry.nbytes,
+            "created": entry.created or None,
+            "tags": list(entry.tags),
+            "problem": entry.problem,
+        }
+        for id, entry in entries
+    ]
+    rows = [
+        (
+            id,
+            entry.version,
+            "" if entry.rows is None else f"{entry.rows:,}",
+            "" if entry.nbytes is None else bytes_text(entry.nbytes),
+            " ".join(entry.tags),
+            "" if entry.problem is None else f"damaged: {entry.problem}",
         )
-        if entries
-        else f"{found.url} holds no datasets",
-    )
+        for id, entry in entries
+    ]
+    titles = ("id", "version", "rows", "bytes", "tags", "problem")
+    shown = Table(titles, rows, right=("rows", "bytes"))
+    write({"storage": store.name, "versions": plain}, as_json, shown if rows else empty)

@@ -15,17 +15,30 @@ import os
 import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
 from ...versions.lineage import escaped
 
-__all__ = ["Table", "bytes_text", "cell", "json_option", "jsonable", "write"]
+__all__ = [
+    "MOST_LINES",
+    "Table",
+    "bytes_text",
+    "cell",
+    "first",
+    "json_option",
+    "jsonable",
+    "value_text",
+    "write",
+]
 
+F = TypeVar("F")
 MOST_SHOWN = 60  # characters of a cell
+MOST_LINES = 200  # of a table of columns or files
 _MOST_VALUES = 1000  # of an array, in JSON
 _MOST_BYTES = 1000
+_MOST_ITEMS = 8  # of a list, in a cell
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
@@ -62,6 +75,40 @@ def bytes_text(nbytes: int) -> str:
     while size >= 999.5 and unit < len(_UNITS) - 1:
         size, unit = size / 1000, unit + 1
     return f"{size:.0f} {_UNITS[unit]}" if unit == 0 or size >= 9.95 else f"{size:.1f} {_UNITS[unit]}"
+
+
+def first(rows: Sequence[F], what: str, most: int = MOST_LINES) -> tuple[Sequence[F], list[str]]:
+    """The first rows of a table, and a line that says how many more there are."""
+    more = len(rows) - most
+    return rows[:most], [f"and {more:,} more {what}; --json prints all"] if more > 0 else []
+
+
+def value_text(value: object) -> str:
+    """A value of a row in short, for a cell.
+
+    Example:
+        >>> value_text(np.zeros((8, 8), np.uint8)), value_text(np.arange(3)), value_text(b"abc")
+        ('uint8 8x8, 0 to 0', '[0, 1, 2]', '3 bytes')
+    """
+    if isinstance(value, (bytes, bytearray)):
+        return f"{len(value):,} bytes"
+    if hasattr(value, "tolist") and hasattr(value, "shape"):
+        return cell(_array_text(value))
+    if isinstance(value, (list, tuple)):
+        return cell(
+            f"{list(value[:_MOST_ITEMS])}" + (f" of {len(value)}" if len(value) > _MOST_ITEMS else "")
+        )
+    return "" if value is None else cell(value)
+
+
+def _array_text(value: Any) -> str:
+    shape = tuple(value.shape)
+    if not shape or (len(shape) == 1 and shape[0] <= _MOST_ITEMS):
+        return str(value.tolist())
+    kind = f"{str(value.dtype).removeprefix('torch.')} {'x'.join(map(str, shape))}"
+    if not all(shape) or str(value.dtype).removeprefix("torch.")[:3] not in ("int", "uin", "flo"):
+        return kind
+    return f"{kind}, {value.min().item():.4g} to {value.max().item():.4g}"
 
 
 def jsonable(value: object) -> object:

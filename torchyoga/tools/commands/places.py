@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -19,15 +19,19 @@ if TYPE_CHECKING:
     from ...reading.dataref import DataRef
     from ...reading.version_ref import VersionRef
     from ...storage import Storage
+    from ...stores.contract import Versions
 
 __all__ = [
     "Place",
     "fetched",
     "id_argument",
+    "message_option",
     "opened",
     "placed",
     "storage_option",
+    "tag_argument",
     "version_argument",
+    "versions_in",
 ]
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -52,31 +56,43 @@ class Place(NamedTuple):
     version: str
 
 
-def opened(url: str, create: bool = False, **options: object) -> Storage:
+def versions_in(url: str, create: bool = False) -> Versions:
+    """The versions of a directory or URL, for commands that read only manifests: torch is not loaded.
+
+    Raises:
+        NotFoundError: there is no such directory, and it is not to be made.
+        ValueError, ImportError: as `Storage`.
+    """
+    from ...stores.address import is_url
+    from ...stores.opened import opened as store_opened
+
+    path = Path(url).expanduser()
+    if not create and not is_url(url) and not path.is_dir():
+        what = "is a file" if path.exists() else "is not there"
+        raise NotFoundError(
+            f"the storage {url!r} {what}; name its directory or URL with --storage, or in {_VARIABLE}"
+        )
+    return store_opened(url)
+
+
+def opened(url: str, create: bool = False) -> Storage:
     """The storage of a directory or URL.
 
     Args:
         url: a directory or URL.
         create: a directory that is not there is made when it is written to.
-        options: of `Storage`.
 
     Raises:
         NotFoundError: there is no such directory.
         ValueError, ImportError: as `Storage`.
     """
-    from ...stores.objects import is_url
-
-    if not create and not is_url(url) and not Path(url).expanduser().is_dir():
-        what = "a file" if Path(url).expanduser().exists() else "not there"
-        raise NotFoundError(
-            f"the storage {url!r} is {what}; name its directory or URL with --storage, or in {_VARIABLE}"
-        )
+    versions_in(url, create)
     from ...storage import Storage
 
-    return Storage(url, **options)  # type: ignore[arg-type]
+    return Storage(url)
 
 
-def placed(storage: Storage, id: str, version: str | None) -> Place:
+def placed(storage: Storage | Versions, id: str, version: str | None = None) -> Place:
     """The id and version that names mean: `id version`, `id@tag`, `id @tag`, or the newest version of an id.
 
     Where there is no such tag, `id@version` is that version.
@@ -84,23 +100,36 @@ def placed(storage: Storage, id: str, version: str | None) -> Place:
     Raises:
         NotFoundError: there is no such id, version or tag; names what there is.
     """
-    tag = None
-    if version is None and _SIGN in id and not storage.versions(id):
+    from ...stores.contract import Versions
+    from ...stores.history.graph import newest
+    from ...stores.history.tags import gone, named_by, tags_of
+
+    store = storage if isinstance(storage, Versions) else versions_in(storage.url, create=True)
+    known, tag = store.versions(id), None
+    if version is None and _SIGN in id and not known:
         id, _, tag = id.rpartition(_SIGN)
-    elif version is not None and version.startswith(_SIGN) and version not in storage.versions(id):
+        known = store.versions(id)
+    elif version is not None and version.startswith(_SIGN) and version not in known:
         version, tag = None, version[1:]
-    if tag is not None and tag not in storage.tags(id) and tag in storage.versions(id):
-        return Place(id, tag)
-    if version is not None:
-        return Place(id, version)
-    ref = storage.fetch(id, latest=True) if tag is None else storage.fetch(id, tag=tag)
-    return Place(id, _version_of(ref).manifest.version)
+    if tag is not None and tag in known and tag not in tags_of(store, id):
+        version, tag = tag, None
+    if tag is not None:
+        entry = named_by(store, id, tag)
+        place = Place(id, str(entry.version))
+        found = store.find(*place)
+        if found is None or found.fingerprint != entry.fingerprint:
+            raise gone(entry, "removed" if found is None else "overwritten by other rows")
+        return place
+    if version is None:
+        return Place(id, newest(store, id).version)
+    if version not in known:
+        store.manifest(id, version)  # says what there is
+    return Place(id, version)
 
 
-def fetched(storage: Storage, id: str, version: str | None) -> VersionRef:
+def fetched(storage: Storage, id: str, version: str | None = None) -> VersionRef:
     """The version that names mean, as `placed` describes it; only its manifest is read."""
-    place = placed(storage, id, version)
-    return _version_of(storage.fetch(place.id, place.version))
+    return _version_of(storage.fetch(*placed(storage, id, version)))
 
 
 def _version_of(ref: DataRef) -> VersionRef:
@@ -108,6 +137,9 @@ def _version_of(ref: DataRef) -> VersionRef:
 
     assert isinstance(ref, VersionRef), "a storage gives its versions"
     return ref
+
+
+message_option = click.option("--message", "-m", help="What you want to say about it; log shows it.")
 
 
 def id_argument(name: str = "id", required: bool = True) -> Callable[[F], F]:
@@ -120,37 +152,51 @@ def version_argument(name: str = "version", required: bool = False) -> Callable[
     return click.argument(name, required=required, shell_complete=_versions)
 
 
+def tag_argument(name: str = "tag", required: bool = False) -> Callable[[F], F]:
+    """An argument that is a tag of the id before it."""
+    return click.argument(name, required=required, shell_complete=_tags)
+
+
 def _ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    def found(storage: Storage) -> Sequence[str]:
+    def found(store: Versions) -> Iterable[str]:
+        from ...stores.history.tags import tags_of
+
         id, sign, _ = incomplete.rpartition(_SIGN)
-        if sign and storage.versions(id):
-            return [f"{id}{_SIGN}{tag}" for tag in storage.tags(id)]
-        return sorted({id for id, _ in storage.list()})
+        if sign and store.versions(id):
+            return [f"{id}{_SIGN}{tag}" for tag in tags_of(store, id)]
+        return {id for id, _ in store.published()}
 
     return _completed(ctx, incomplete, found)
 
 
 def _versions(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    def found(storage: Storage) -> Sequence[str]:
-        id = ctx.params.get("id")
-        if not isinstance(id, str):
-            return []
-        tags = [f"{_SIGN}{tag}" for tag in storage.tags(id)] if incomplete.startswith(_SIGN) else []
-        return [*storage.versions(id), *tags]
+    def found(store: Versions) -> Iterable[str]:
+        from ...stores.history.tags import tags_of
+
+        id = str(ctx.params.get("id"))
+        tags = [f"{_SIGN}{tag}" for tag in tags_of(store, id)] if incomplete.startswith(_SIGN) else []
+        return [*store.versions(id), *tags]
+
+    return _completed(ctx, incomplete, found)
+
+
+def _tags(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def found(store: Versions) -> Iterable[str]:
+        from ...stores.history.tags import tags_of
+
+        return tags_of(store, str(ctx.params.get("id")))
 
     return _completed(ctx, incomplete, found)
 
 
 def _completed(
-    ctx: click.Context, incomplete: str, found: Callable[[Storage], Sequence[str]]
+    ctx: click.Context, incomplete: str, found: Callable[[Versions], Iterable[str]]
 ) -> list[CompletionItem]:
     """Names that begin so; those that a shell would not show as they are, are left out."""
     from click.shell_completion import CompletionItem
 
+    names: list[str] = []
     with suppress(Exception):  # there is nothing to complete
         url = ctx.params.get("storage") or os.environ.get(_VARIABLE) or _DEFAULT
-        names = found(opened(str(url)))
-        return [
-            CompletionItem(name) for name in names if name.startswith(incomplete) and escaped(name) == name
-        ]
-    return []
+        names = sorted(found(versions_in(str(url))))
+    return [CompletionItem(name) for name in names if name.startswith(incomplete) and escaped(name) == name]
