@@ -8,7 +8,16 @@ import click
 
 from ...errors import CorruptError
 from .output import Table, cell, json_option, write
-from .places import Place, id_argument, opened, placed, storage_option, version_argument, versions_in
+from .places import (
+    Place,
+    id_argument,
+    known_versions,
+    opened,
+    placed,
+    storage_option,
+    version_argument,
+    versions_in,
+)
 
 if TYPE_CHECKING:
     from ...stores.contract import Versions
@@ -63,8 +72,9 @@ def command(
         for one in found
     ]
     table = Table(("id", "version", "state"), rows)
-    shown = [table, *(["", *problems] if problems else [])] if rows else f"{store.name} holds no datasets"
-    write({"storage": store.name, "read": not manifests, "checked": plain}, as_json, shown)
+    shown: list[str | Table] = [table, *(["", *problems] if problems else [])]
+    empty = f"{store.name} holds no datasets"
+    write({"storage": store.name, "read": not manifests, "checked": plain}, as_json, shown if rows else empty)
     ctx.exit(1 if damaged else 0)
 
 
@@ -75,9 +85,7 @@ def _places(store: Versions, id: str | None, version: str | None, every: bool) -
         return [placed(store, id, version)]
     if version is not None:
         raise click.UsageError("--all is of all versions; leave it or the version out")
-    if not store.versions(id):
-        store.manifest(id, "latest")  # says which ids there are
-    return [Place(id, one) for one in store.versions(id)]
+    return [Place(id, one) for one in known_versions(store, id)]
 
 
 def _looked_at(store: Versions, place: Place) -> _Found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .output import Table, bytes_text, cell, json_option, write
-from .places import id_argument, storage_option, versions_in
+from .places import id_argument, known_versions, storage_option, versions_in
 
 __all__ = ["command"]
 
@@ -52,8 +52,8 @@ def command(
     if untagged and keep is None:
         raise click.UsageError("--untagged is about versions; say with --keep how many stay")
     store = versions_in(storage)
-    if id is not None and not store.versions(id):
-        store.manifest(id, "latest")  # says which ids there are
+    if id is not None:
+        known_versions(store, id)
     kept = None if keep is None else Keep(last=keep, tagged=not untagged)
     found = cleanable(store, grace, kept, id)
     if yes:
@@ -67,5 +67,6 @@ def command(
     )
     done = "deleted" if yes else "could be deleted"
     what = f"{len(found):,} things, {bytes_text(total)}, {done}" + ("" if yes else "; --yes deletes them")
-    shown = [table, what] if found else "there is nothing to delete"
-    write({"storage": store.name, "deleted": yes, "bytes": total, "things": plain}, as_json, shown)
+    shown: list[str | Table] = [table, what]
+    found_json = {"storage": store.name, "deleted": yes, "bytes": total, "things": plain}
+    write(found_json, as_json, shown if found else "there is nothing to delete")

@@ -203,6 +203,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
 
 @click.group(
     cls=_Group,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Each command says more: yoga ls --help. Exit codes: 0; 1 if something is damaged or differs; 2 "
     "if it cannot be done as asked; 130 after Ctrl-C.",
@@ -216,8 +217,11 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
     callback=_show_version,
     help="Show the version.",
 )
-def command(debug: bool) -> None:
+@click.pass_context
+def command(ctx: click.Context, debug: bool) -> None:
     """Cached datasets: what there is, what is in it, whether it is whole."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 def main() -> NoReturn:

@@ -83,7 +83,8 @@ def command(id: str, version: str | None, storage: str, as_json: bool) -> None:
     some, more = first(columns, "columns")
     rows = [_cells(column) for column in some]
     table = Table(("column", "kind", "dtype", "shape"), rows)
-    write(plain, as_json, ["\n".join(lines), *(["", table] if rows else []), *more])
+    shown: list[str | Table] = ["\n".join(lines)]
+    write(plain, as_json, [*shown, "", table, *more] if rows else shown)
 
 
 def _facts(manifest: Manifest, lineage: Lineage, tags: list[str]) -> list[tuple[str, str]]:

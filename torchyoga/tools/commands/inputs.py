@@ -178,6 +178,6 @@ def _turn(kind: str, dtype: str) -> Callable[[Any], object] | None:
         return lambda value: np.asarray(value, dtype)
     if kind == "float":
         return lambda value: float(value) if type(value) is int else value
-    if kind == "numpy.scalar":
+    if kind == "scalar":
         return lambda value: np.dtype(dtype).type(value)
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .output import Table, json_option, write
-from .places import id_argument, storage_option, versions_in
+from .places import id_argument, known_versions, storage_option, versions_in
 
 __all__ = ["command"]
 
@@ -27,7 +27,9 @@ def command(id: str, limit: int | None, storage: str, as_json: bool) -> None:
     """
     from ...stores.history.log import log_of
 
-    log = log_of(versions_in(storage), id, limit)
+    store = versions_in(storage)
+    known_versions(store, id)
+    log = log_of(store, id, limit)
     cells = [entry.cells() for entry in log]
     used = [n for n in range(len(_TITLES)) if n == 0 or any(row[n] for row in cells)]
     table = Table(

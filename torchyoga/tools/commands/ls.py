@@ -33,9 +33,9 @@ def command(place: str | None, storage: str, long: bool, as_json: bool) -> None:
         versions.setdefault(id, []).append(version)
     empty = f"{store.name} holds no datasets"
     if not long:
-        plain = [{"id": id, "versions": found} for id, found in versions.items()]
+        datasets = [{"id": id, "versions": found} for id, found in versions.items()]
         table = Table(("id", "versions"), [(id, " ".join(found)) for id, found in versions.items()])
-        write({"storage": store.name, "datasets": plain}, as_json, table if plain else empty)
+        write({"storage": store.name, "datasets": datasets}, as_json, table if datasets else empty)
         return
     entries = [(id, entry) for id in versions for entry in log_of(store, id)]
     plain = [

@@ -15,7 +15,7 @@ import os
 import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import click
 
@@ -23,6 +23,7 @@ from ...versions.lineage import escaped
 
 __all__ = [
     "MOST_LINES",
+    "Shown",
     "Table",
     "bytes_text",
     "cell",
@@ -147,7 +148,10 @@ def jsonable(value: object) -> object:
     return str(value)
 
 
-def write(plain: object, as_json: bool, shown: str | Table | Sequence[str | Table]) -> None:
+Shown: TypeAlias = "str | Table | Sequence[str | Table]"
+
+
+def write(plain: object, as_json: bool, shown: Shown) -> None:
     """Prints what a command found.
 
     Args:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -25,6 +26,7 @@ __all__ = [
     "Place",
     "fetched",
     "id_argument",
+    "known_versions",
     "message_option",
     "opened",
     "placed",
@@ -37,6 +39,7 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., object])
 _VARIABLE, _DEFAULT = "TORCHYOGA_STORAGE", "storage"
 _SIGN = "@"  # before a tag
+_MOST_NAMED = 8  # in a message
 
 storage_option = click.option(
     "--storage",
@@ -108,11 +111,13 @@ def placed(storage: Storage | Versions, id: str, version: str | None = None) -> 
     known, tag = store.versions(id), None
     if version is None and _SIGN in id and not known:
         id, _, tag = id.rpartition(_SIGN)
-        known = store.versions(id)
+        known = known_versions(store, id)
     elif version is not None and version.startswith(_SIGN) and version not in known:
-        version, tag = None, version[1:]
+        tag = version.removeprefix(_SIGN)
     if tag is not None and tag in known and tag not in tags_of(store, id):
-        version, tag = tag, None
+        return Place(id, tag)
+    if not known:
+        known_versions(store, id)
     if tag is not None:
         entry = named_by(store, id, tag)
         place = Place(id, str(entry.version))
@@ -123,8 +128,31 @@ def placed(storage: Storage | Versions, id: str, version: str | None = None) -> 
     if version is None:
         return Place(id, newest(store, id).version)
     if version not in known:
-        store.manifest(id, version)  # says what there is
+        raise NotFoundError(
+            f"{id!r} has no version {version!r} in {store.name}: its versions are {_near(version, known)}"
+        )
     return Place(id, version)
+
+
+def known_versions(store: Versions, id: str) -> list[str]:
+    """The published versions of an id.
+
+    Raises:
+        NotFoundError: it has none; names the ids most like it.
+    """
+    if found := store.versions(id):
+        return found
+    ids = sorted({one for one, _ in store.published()})
+    what = f"the storage holds {_near(id, ids)}" if ids else "the storage holds no datasets"
+    raise NotFoundError(f"there is no dataset {id!r} in {store.name}: {what}")
+
+
+def _near(name: str, names: Sequence[str]) -> str:
+    """Names, the most similar first."""
+    close = difflib.get_close_matches(name, names, _MOST_NAMED, 0.5)
+    shown = [*close, *(one for one in names if one not in close)][:_MOST_NAMED]
+    more = len(names) - len(shown)
+    return ", ".join(map(repr, shown)) + (f" and {more:,} more" if more else "")
 
 
 def fetched(storage: Storage, id: str, version: str | None = None) -> VersionRef:

@@ -9,6 +9,7 @@ import click
 from .output import Table, cell, json_option, write
 from .places import (
     id_argument,
+    known_versions,
     message_option,
     placed,
     storage_option,
@@ -57,8 +58,7 @@ def command(
 
     store = versions_in(storage)
     if tag is None:
-        if not store.versions(id):
-            store.manifest(id, "latest")  # says which ids there are
+        known_versions(store, id)
         tags = tags_of(store, id)
         plain: dict[str, object] = {"id": id, "tags": tags}
         table = Table(("tag", "version"), [(cell(name), cell(found)) for name, found in tags.items()])
