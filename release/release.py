@@ -69,14 +69,18 @@ def check_built(dist: Path, version: str) -> Path:
 
 def tag(root: Path, version: str) -> None:
     """Makes the tag, signed where git knows a key."""
-    key = subprocess.run(["git", "-C", str(root), "config", "user.signingkey"], capture_output=True, timeout=60)
+    key = subprocess.run(
+        ["git", "-C", str(root), "config", "user.signingkey"], capture_output=True, timeout=60
+    )
     git(root, "tag", "-s" if key.stdout.strip() else "-a", f"v{version}", "-m", f"torchyoga {version}")
 
 
 def main() -> int:
     """Exit code 1 if anything hinders."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dry-run", action="store_true", help="build and check, and name what hinders; no tag")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="build and check, and name what hinders; no tag"
+    )
     dry = parser.parse_args().dry_run
     found, version = hindrances(ROOT), version_of(ROOT)
     for hindrance in found:

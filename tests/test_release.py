@@ -32,7 +32,16 @@ def release() -> ModuleType:
 
 
 def git(root: Path, *arguments: str) -> None:
-    named = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false", "-c", "tag.gpgsign=false"]
+    named = [
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@b.c",
+        "-c",
+        "commit.gpgsign=false",
+        "-c",
+        "tag.gpgsign=false",
+    ]
     subprocess.run(["git", "-C", str(root), *named, *arguments], check=True, capture_output=True, timeout=60)
 
 
@@ -75,8 +84,7 @@ def test_what_hinders_is_said(release: ModuleType, clean: Path, path: str, text:
     assert "1 files are not committed" in " ".join(found)
     git(clean, "add", "-A")
     git(clean, "commit", "-qm", "more")
-    (found,) = release.hindrances(clean)
-    assert said in found
+    assert said in release.hindrances(clean)[0]
 
 
 def test_other_branches_are_not_released(release: ModuleType, clean: Path) -> None:
@@ -126,13 +134,23 @@ def test_the_recipe_needs_what_the_package_needs() -> None:
 def test_fragments_become_a_section(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "changes", tmp_path / "changes")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 0.0.1 (2020-01-01)\n\n- the first\n")
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n<!-- the latest release is first -->\n\n## 0.0.1 (2020-01-01)\n\n- the first\n")
     (tmp_path / "changes" / "7.feature.md").write_text("`yoga.seven` counts to seven.\n")
     (tmp_path / "changes" / "meter.fix.md").write_text("- One.\n- Two.\n")
-    command = [sys.executable, "-m", "towncrier", "build", "--yes", "--version", "9.9.9", "--date", "2026-11-23"]
+    command = [
+        sys.executable,
+        "-m",
+        "towncrier",
+        "build",
+        "--yes",
+        "--version",
+        "9.9.9",
+        "--date",
+        "2026-11-23",
+    ]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=60)
     text = (tmp_path / "CHANGELOG.md").read_text()
-    assert text.startswith("# Changelog\n\n## 9.9.9 (2026-11-23)\n")
+    assert text.startswith("# Changelog\n\n<!-- the latest release is first -->\n\n## 9.9.9 (2026-11-23)\n")
     for line in ("### New", "- `yoga.seven` counts to seven.", "### Mended", "- One.\n- Two.", "- the first"):
         assert f"\n{line}\n" in text
     assert text.index("### New") < text.index("### Mended") < text.index("## 0.0.1")
