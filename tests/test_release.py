@@ -134,7 +134,9 @@ def test_the_recipe_needs_what_the_package_needs() -> None:
 def test_fragments_become_a_section(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "changes", tmp_path / "changes")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n<!-- the latest release is first -->\n\n## 0.0.1 (2020-01-01)\n\n- the first\n")
+    (tmp_path / "CHANGELOG.md").write_text(
+        "# Changelog\n\n<!-- the latest release is first -->\n\n## 0.0.1 (2020-01-01)\n\n- the first\n"
+    )
     (tmp_path / "changes" / "7.feature.md").write_text("`yoga.seven` counts to seven.\n")
     (tmp_path / "changes" / "meter.fix.md").write_text("- One.\n- Two.\n")
     command = [
