@@ -130,6 +130,10 @@ class DecodedRef(DataRef):
         return self._decoded(rows, given, seeds)
 
     def _decoded(self, rows: Ints, given: Sequence[Row], seeds: Seeds | None) -> Rows:
+        with timed(Stage.DECODE):
+            return self._made(rows, given, seeds)
+
+    def _made(self, rows: Ints, given: Sequence[Row], seeds: Seeds | None) -> Rows:
         schema = self.whole.schema
         assert schema is not None
         block = block_of(given, schema)

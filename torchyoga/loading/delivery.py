@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
+from time import perf_counter
 
 import torch
 
@@ -18,6 +19,7 @@ from ..sampling.indices import are_skipped
 from .accelerate import Accelerated
 from .device_copy import Moving
 from .failures import BatchError, is_late
+from .meter.meter import Meter
 from .pipeline import Arriving, Pipeline, TorchLoader
 
 __all__ = ["Delivery"]
@@ -26,7 +28,10 @@ __all__ = ["Delivery"]
 class Delivery(Iterator[Batch]):
     """One iteration of a loader, counting every batch that reaches the training loop."""
 
-    def __init__(self, loader: TorchLoader, pipeline: Pipeline, accelerated: Accelerated) -> None:
+    def __init__(
+        self, loader: TorchLoader, pipeline: Pipeline, accelerated: Accelerated, meter: Meter
+    ) -> None:
+        self._meter = meter
         self._loader, self._pipeline, self._accelerated = loader, pipeline, accelerated
         self._indices = pipeline.plan.indices
         self._moved: Callable[[Iterator[Batch]], Iterator[Batch]] = iter
@@ -40,12 +45,13 @@ class Delivery(Iterator[Batch]):
 
     def move_to(self, device: torch.device) -> None:
         """Copies all batches to a device, each while the one before it is computed with."""
-        self._moved = partial(Moving, device)
+        self._moved = partial(Moving, device, self._meter.watch)
 
     def __len__(self) -> int:
         return len(self._loader)
 
     def __next__(self) -> Batch:
+        asked = perf_counter()
         iteration, batches = self._iteration, self._batches
         if iteration is None or batches is None or self._process != os.getpid():
             iteration, batches = self._begin()
@@ -91,6 +97,7 @@ class Delivery(Iterator[Batch]):
         self._indices.latest = iteration
         if iteration.taken == self._steps:
             self._accelerated.is_at_end = True
+        self._meter.delivered(asked, perf_counter())
         return batch
 
     def skip(self, steps: int) -> None:
@@ -105,6 +112,7 @@ class Delivery(Iterator[Batch]):
             in_order = not pipeline.plan.is_unordered
             self._accelerated.prepare(self._indices, loader.batch_size or 1, in_order)
             self._iteration = iteration = pipeline.begin(loader, self._made)
+            self._meter.begun()
             iteration.hold(self)
             pipeline.latest = iteration
             if skipped and not are_skipped(iteration, skipped):

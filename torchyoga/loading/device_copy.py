@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
+from ..process.stages import Stage, Stopwatch
 from ..rows.tree import mapped
 from ..rows.types import Batch, Row
 
@@ -16,9 +17,9 @@ __all__ = ["Moving"]
 class Moving(Iterator[Batch]):
     """Batches on a device; one is always on its way."""
 
-    def __init__(self, device: torch.device, batches: Iterator[Batch]) -> None:
+    def __init__(self, device: torch.device, watch: Stopwatch, batches: Iterator[Batch]) -> None:
         self._batches = batches
-        self._copy = _CudaCopy(device) if device.type == "cuda" else _Copy(device)
+        self._copy = _CudaCopy(device, watch) if device.type == "cuda" else _Copy(device, watch)
         self._coming: _Copied | Exception | None = None
 
     def __next__(self) -> Batch:
@@ -51,12 +52,14 @@ class _Copy:
     They are waited for: the memory copied from may be used again as soon as nothing holds it.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, watch: Stopwatch) -> None:
         self.device = device
+        self.watch = watch
 
     def begun(self, batch: Batch) -> _Copied:
         """Begins to copy a batch."""
-        return _Copied(mapped(batch, self._moved, _moves_itself), batch)
+        with self.watch.running(Stage.COPY):
+            return _Copied(mapped(batch, self._moved, _moves_itself), batch)
 
     def arrived(self, copied: _Copied) -> Batch:
         """The batch, once it may be computed with."""
@@ -73,20 +76,24 @@ class _CudaCopy(_Copy):
     could not be told that each part of it is used on another stream than it was made on.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        super().__init__(device)
+    def __init__(self, device: torch.device, watch: Stopwatch) -> None:
+        super().__init__(device, watch)
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._read: deque[tuple[torch.Event, Batch]] = deque()  # perhaps still being read by the device
+        # Perhaps still being read by the device: when the copy began and ended, and what it is of.
+        self._read: deque[tuple[torch.cuda.Event, torch.cuda.Event, Batch]] = deque()
 
     def begun(self, batch: Batch) -> _Copied:
         """Begins to copy a batch."""
-        while self._read and self._read[0][0].query():
-            self._read.popleft()
+        while self._read and self._read[0][1].query():
+            began, ended, _ = self._read.popleft()
+            self.watch.add(Stage.COPY, began.elapsed_time(ended) / 1e3)
         with torch.cuda.stream(self._stream):
+            began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            began.record(self._stream)
             moved = mapped(batch, self._moved_ahead, _moves_itself)
-            event = self._stream.record_event()
-            self._read.append((event, batch))
-            return _Copied(moved, batch, event)
+            ended.record(self._stream)
+            self._read.append((began, ended, batch))
+            return _Copied(moved, batch, ended)
 
     def arrived(self, copied: _Copied) -> Batch:
         """The batch; the current stream waits for it, the process does not."""

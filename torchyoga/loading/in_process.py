@@ -9,6 +9,7 @@ import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.background import Ahead, Task
+from ..process.stages import Stage, Stopwatch, timed
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..reading.stream import Window
@@ -25,8 +26,9 @@ __all__ = ["InProcess", "has_accelerator", "rows_of"]
 class _Reading:
     """Reads windows of batches. It leads to no iterator, so a thread that reads ahead keeps none alive."""
 
-    def __init__(self, source: DataRef, collate: Collate, pins: bool) -> None:
+    def __init__(self, source: DataRef, collate: Collate, pins: bool, watch: Stopwatch) -> None:
         self.source = source
+        self.watch = watch
         self.batches = Collating(collate)
         self.is_plain = is_ours(collate)  # a user's function runs in the user's thread
         self._pins = pins and has_accelerator()
@@ -34,11 +36,16 @@ class _Reading:
     def window(self, window: Window) -> list[Batch]:
         """The batches of a window, or what became of them."""
         try:
-            rows = rows_of(self.source, window.numbers)
-            if not self.is_plain:
-                return self.batches.parts(rows, window)
-            found = self.batches.of(rows, window)
-            return [self.pinned(batch) for batch in found] if self._pins else found
+            with self.watch.running(Stage.GATHER):
+                rows = rows_of(self.source, window.numbers)
+                if not self.is_plain:
+                    return self.batches.parts(rows, window)
+                with timed(Stage.COLLATE):
+                    found = self.batches.of(rows, window)
+                if not self._pins:
+                    return found
+                with timed(Stage.PIN):
+                    return [self.pinned(batch) for batch in found]
         except Exception as error:
             if len(window.ends) == 1:
                 return [Failure(error)]
@@ -61,9 +68,10 @@ class InProcess(Iterator[Batch]):
         collate: Collate,
         pins: bool,
         num_ahead: int,
+        watch: Stopwatch,
     ) -> None:
         assert plan.iteration is not None
-        self._reading = reading = _Reading(source, collate, pins)
+        self._reading = reading = _Reading(source, collate, pins, watch)
         self._seeding = seeding
         self._seed, self._epoch = plan.indices.cursor.order.seed, plan.epoch
         self._firsts = plan.indices.firsts(plan.iteration)
@@ -88,8 +96,10 @@ class InProcess(Iterator[Batch]):
         try:
             with self._seeding.meanwhile():
                 seeds = self._seeding.of_batches(self._seed, self._epoch, [first])
-                (batch,) = self._reading.batches.of_parts([found], seeds)
-            return self._reading.pinned(batch)
+                with self._reading.watch.running(Stage.COLLATE):
+                    (batch,) = self._reading.batches.of_parts([found], seeds)
+            with self._reading.watch.running(Stage.PIN):
+                return self._reading.pinned(batch)
         except Exception as error:
             raise BatchError(error) from error
 

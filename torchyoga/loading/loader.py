@@ -33,6 +33,8 @@ from ..views.flattened import flattened
 from .accelerate import Accelerated, AcceleratePrepared
 from .choice import Choice, with_random_access
 from .delivery import Delivery
+from .meter.meter import Meter
+from .meter.verdict import Setting
 from .pipeline import Pipeline
 from .plan import EpochIndices
 from .skipping import show_to_accelerate
@@ -171,7 +173,10 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         ahead = torch_arguments.pop("prefetch_factor", None) if reads_here else None
         num_ahead = 2 if ahead is None else as_int("prefetch_factor", ahead, low=0)
         self._indices = indices
-        self._pipeline = Pipeline(plan, reads_here, num_ahead, self._seeds_rows, seeds_collation)
+        self._meter = Meter(self._setting)
+        self._pipeline = Pipeline(
+            plan, reads_here, num_ahead, self._seeds_rows, seeds_collation, self._meter.watch
+        )
         self._accelerated = Accelerated()
         self._taken_from_lightning: Sequence[Saved] | None = None  # states that are not to be taken again
         self._has_warned = False  # that random numbers differ from a state's
@@ -225,6 +230,23 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         return self._seeds_rows
 
     @property
+    def meter(self) -> Meter:
+        """How long the loop waited for data, and what for: see docs/meter.md.
+
+        Example:
+            >>> loader = DataLoader(list(range(100)), batch_size=4)
+            >>> rows = [batch for batch in loader]
+            >>> loader.meter.epoch.batches, loader.meter.epoch.waited > 0
+            (25, True)
+        """
+        return self._meter
+
+    def _setting(self) -> Setting:
+        """What the meter's verdict depends on."""
+        ahead = bool(self.prefetch_factor) and not self.num_workers
+        return Setting(self.num_workers, num_cpus(), self.persistent_workers, self.pin_memory, ahead)
+
+    @property
     def total_batch_size(self) -> int:
         """Rows of a batch on all ranks."""
         return (self.batch_size or 1) * self._indices.num_replicas
@@ -243,7 +265,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         if left is not None and left[0] is not self._taken_from_lightning:
             self._taken_from_lightning, state = left
             self.load_state_dict({**state, "steps": 0})  # Lightning has forgotten their number, too
-        delivery = Delivery(self, self._pipeline, self._accelerated)
+        delivery = Delivery(self, self._pipeline, self._accelerated, self._meter)
         device = accelerate_device() if self._accelerated.is_prepared else None
         if isinstance(device, torch.device) and device.type != "cpu":
             delivery.move_to(device)

@@ -14,6 +14,7 @@ import os
 from collections import deque
 from collections.abc import Iterator
 from copy import copy
+from time import perf_counter
 from typing import Any, TypeAlias, cast
 
 import torch
@@ -23,6 +24,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..order.iteration import Iteration
 from ..process.seeding import generators_put_back, worker_seed
+from ..process.stages import Stage, Stopwatch
 from ..reading.dataref import DataRef
 from ..rows.types import Batch, MapStyle
 from ..sampling.foreign import SamplerError
@@ -32,7 +34,7 @@ from .failures import BatchError, Failure, TakenOverError
 from .in_process import InProcess, has_accelerator
 from .parcel import Parcel
 from .plan import EpochIndices, SingleRow
-from .row_maker import Numbered, RowMaker, WorkerInit
+from .row_maker import Made, RowMaker, WorkerInit
 from .shared_memory import Ring
 
 __all__ = ["Arriving", "Pipeline", "TorchLoader"]
@@ -52,6 +54,7 @@ class Pipeline:
         num_ahead: batches to read ahead then.
         seeds_rows: each row is made with random numbers of its own.
         seeds_collation: each batch is collated with random numbers of its own.
+        watch: counts the seconds of each stage.
 
     Attributes:
         latest: the iteration that has begun last.
@@ -59,9 +62,16 @@ class Pipeline:
     """
 
     def __init__(
-        self, plan: EpochIndices, reads_here: bool, num_ahead: int, seeds_rows: bool, seeds_collation: bool
+        self,
+        plan: EpochIndices,
+        reads_here: bool,
+        num_ahead: int,
+        seeds_rows: bool,
+        seeds_collation: bool,
+        watch: Stopwatch,
     ) -> None:
         self.plan = plan
+        self.watch = plan.watch = watch
         self.latest: Iteration | None = None
         self.turn = 0
         self._reads_here, self._num_ahead = reads_here, num_ahead
@@ -95,7 +105,9 @@ class Pipeline:
         source = plan.source
         if self._reads_here and isinstance(source, DataRef):
             self.turn += 1
-            return InProcess(source, plan, seeding, loader.collate_fn, loader.pin_memory, self._num_ahead)
+            return InProcess(
+                source, plan, seeding, loader.collate_fn, loader.pin_memory, self._num_ahead, self.watch
+            )
         try:
             fetched = iter(self._inner_loader(loader, seeding, dataset))
         except BaseException:
@@ -110,13 +122,13 @@ class Pipeline:
         size, drop_last = loader.batch_size or 1, loader.drop_last
         look = indices.begin(size, drop_last, made=indices.clock(), looked_at=True)
         plan.iteration, plan.together = look, 1
-        plan.ring, plan.seen_by, plan.is_unordered = None, None, False
+        plan.ring, plan.seen_by, plan.is_unordered, plan.watch = None, None, False, Stopwatch()
         wanted = next(iter(plan), None)
         if wanted is None:
             raise ValueError(f"epoch {look.start.epoch} has no batch from position {look.start.position} on")
         source = flattened(loader.dataset)
         dataset = _dataset_of(loader) if source is None else source
-        rows = RowMaker(dataset, self._seeding(is_here=True), loader.collate_fn, None)
+        rows = RowMaker(dataset, self._seeding(is_here=True), loader.collate_fn, None, plan.watch)
         with generators_put_back():
             found = rows[wanted] if isinstance(wanted, SingleRow) else rows.__getitems__(wanted)[0]
         pins = loader.pin_memory and has_accelerator()
@@ -160,7 +172,7 @@ class Pipeline:
         if loader.num_workers:
             more |= {name: getattr(loader, name) for name in _OF_WORKERS if hasattr(loader, name)}
             more["worker_init_fn"] = WorkerInit(loader.dataset, loader.worker_init_fn)
-        rows = RowMaker(dataset, seeding, loader.collate_fn, plan.ring)
+        rows = RowMaker(dataset, seeding, loader.collate_fn, plan.ring, self.watch)
         inner = _Inner(
             cast("torch.utils.data.Dataset[Batch]", rows),
             collate_fn=_itself,
@@ -249,14 +261,19 @@ class Arriving(Iterator[Batch]):
             raise BatchError(error) from error
         if self._is_single:
             return [found]
-        numbered = found if type(found) is Numbered else None
+        made = found if type(found) is Made else None
+        step = None if made is None else made.step
         if ring is not None:
-            ring.arrived(None if numbered is None else numbered.slot)
-        if numbered is not None:
-            found = numbered.batches
+            ring.arrived(None if made is None or step is None else made.slot)
+        if made is None:
+            return cast("list[Batch]", found)
+        watch, found = self._pipeline.watch, made.batches
+        watch.add_sent(made.seconds)
+        began = perf_counter()
         batches: list[Batch] = found.unpacked() if type(found) is Parcel else found
-        if numbered is not None:
-            self.numbers.extend(range(numbered.step, numbered.step + len(batches)))
+        watch.add(Stage.HAND_OVER, perf_counter() - began)
+        if step is not None:
+            self.numbers.extend(range(step, step + len(batches)))
         return batches
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from time import perf_counter
 from typing import NamedTuple
 
 from ..order.iteration import Iteration
+from ..process.stages import Stage, Stopwatch
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..reading.stream import Window, windows_of
@@ -63,6 +65,7 @@ class EpochIndices:
         self.together = together
         self.reads_here = True  # False if workers do
         self.at_once = 1  # windows read before they are wanted
+        self.watch = Stopwatch()
         self._has_warned = False  # that they are much, compared with what is kept
 
     def __len__(self) -> int:
@@ -106,8 +109,18 @@ class EpochIndices:
         # batches travel together, because every journey costs as much as reading some of them.
         if self.indices.is_known_ahead and isinstance(self.source, DataRef):
             most = self._fitting(self.source, most)
-            return windows_of(self.source, self.batches(iteration), read_here, most)
-        return (Window(batch, [_size(batch)]) for batch in self.batches(iteration))
+            return self._asked(windows_of(self.source, self.batches(iteration), read_here, most))
+        return self._asked(Window(batch, [_size(batch)]) for batch in self.batches(iteration))
+
+    def _asked(self, windows: Iterator[Window]) -> Iterator[Window]:
+        """The windows; how long they are thought about is measured."""
+        while True:
+            began = perf_counter()
+            window = next(windows, None)
+            if window is None:
+                return
+            self.watch.add(Stage.ASKED, perf_counter() - began)
+            yield window
 
     def _fitting(self, source: DataRef, most: int | None) -> int | None:
         """How many batches a window may have, so that all windows leave room for what is still to be read."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import Subset, get_worker_info
+from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.buffers import placing
 from ..process.seeding import row_seeds, seeder
+from ..process.stages import Stage, Stopwatch, timed
 from ..reading.columns_ref import ColumnsRef
 from ..reading.dataref import DataRef, ProjectedRef, SlicedRef
 from ..reading.version_ref import VersionColumns, VersionRef
@@ -40,31 +42,53 @@ from .plan import Job, SingleRow
 from .sealed import can_be_named
 from .shared_memory import Ring
 
-__all__ = ["Numbered", "RowMaker", "WorkerInit"]
+__all__ = ["Made", "RowMaker", "WorkerInit"]
 
 _SEVERAL = (list, tuple, np.ndarray, torch.Tensor)  # types in which indices of rows come
 
 
-class Numbered(NamedTuple):
-    """The batches of a job, and which they are."""
+class Made:
+    """The batches of a job, as a worker made them.
 
-    step: int
-    slot: int
-    batches: Batch
+    Attributes:
+        step: the number of the first; None if they come in order.
+        slot: of the ring, in which they lie.
+        seconds: what the worker spent on each stage.
+    """
+
+    __slots__ = ("batches", "seconds", "slot", "step")
+
+    def __init__(self, step: int | None, slot: int, batches: Batch, seconds: bytes) -> None:
+        self.step, self.slot, self.batches, self.seconds = step, slot, batches, seconds
+
+    def __reduce__(self) -> tuple[type[Made], tuple[object, ...]]:
+        return Made, (self.step, self.slot, self.batches, self.seconds)
+
+    def pin_memory(self, device: object = None) -> Made:
+        """The same, with batches in pinned memory; called by torch's thread."""
+        watch = Stopwatch()
+        watch.add_sent(self.seconds)
+        with watch.running(Stage.PIN):
+            batches = pin_memory(self.batches, device)  # type: ignore[no-untyped-call]
+        return Made(self.step, self.slot, batches, watch.sent())
 
 
 class RowMaker:
     """A dataset as torch's fetchers see it: it makes rows with random numbers of their own, and batches."""
 
-    def __init__(self, dataset: MapStyle, seeding: Seeding, collate: Collate, ring: Ring | None) -> None:
+    def __init__(
+        self, dataset: MapStyle, seeding: Seeding, collate: Collate, ring: Ring | None, watch: Stopwatch
+    ) -> None:
         self.dataset = dataset
+        self._watch, self._process = watch, os.getpid()
+        self._stage = Stage.GATHER if isinstance(dataset, DataRef) else Stage.TRANSFORM
         self._seeding = seeding
         self._batches = Collating(collate)
         self._ring = ring
         self._bound: tuple[int, MapStyle] | None = None  # an epoch, and the dataset as it is in it
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_bound": None}
+        return {**self.__dict__, "_bound": None, "_process": 0}
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -93,13 +117,16 @@ class RowMaker:
     def __getitems__(self, job: Job) -> Batch:
         """The batches of a job: a list, or a parcel of one."""
         worker = get_worker_info()
+        if self._process != os.getpid():
+            self._watch, self._process = Stopwatch(), os.getpid()
         try:
-            found = self._packed(job)
+            with self._watch.running(self._stage):
+                found = self._packed(job)
         except Exception:
             if worker is None:
                 raise
             found = [_wrapped(worker.id)] * len(job.window.ends)
-        return found if job.step is None else Numbered(job.step, job.slot, found)
+        return found if worker is None else Made(job.step, job.slot, found, self._watch.sent())
 
     def _packed(self, job: Job) -> Batch:
         if get_worker_info() is None:
@@ -110,7 +137,8 @@ class RowMaker:
         with placing(place) if ours and place is not None else contextlib.nullcontext():
             found = self._all(job)
         try:
-            return sendable(packed(found, job.ring, job.slot, place), len(found))
+            with timed(Stage.HAND_OVER):
+                return sendable(packed(found, job.ring, job.slot, place), len(found))
         except Exception:
             if len(found) == 1:
                 raise
@@ -139,7 +167,9 @@ class RowMaker:
 
     def _made(self, job: Job) -> list[Batch]:
         seeds = self._seeding.of_batches(job.seed, job.epoch, job.firsts)
-        return self._batches.of(self._rows(job), job.window, seeds)
+        rows = self._rows(job)
+        with timed(Stage.COLLATE):
+            return self._batches.of(rows, job.window, seeds)
 
     def _rows(self, job: Job) -> Sequence[Row]:
         numbers: Index = job.window.numbers

@@ -147,11 +147,12 @@ class Reader:
             return Block(of.schema, 0, tuple(_nothing(column) for column in of.schema.columns))
         try:
             name = _name(rows), of.columns
-            if self.is_cold_for(of) and self._announced.pop(name, _UNKNOWN) is _UNKNOWN:
-                for values in (False, True):  # so that they are all read at once
-                    self.announce(rows, values, of)
-                self._announced.pop(name, None)
-            return self._taken(rows, of)
+            with timed(Stage.GATHER):
+                if self.is_cold_for(of) and self._announced.pop(name, _UNKNOWN) is _UNKNOWN:
+                    for values in (False, True):  # so that they are all read at once
+                        self.announce(rows, values, of)
+                    self._announced.pop(name, None)
+                return self._taken(rows, of)
         except CorruptError as error:
             if self.where.is_remote:
                 self._throw_away(error)
@@ -261,9 +262,14 @@ class Reader:
             raise
 
     def _taken(self, rows: Ints, of: Projection) -> Block:
-        before = usage()
+        before, is_cold = usage(), is_timed() and self.is_cold_for(of)
+        began = perf_counter(), thread_time()
         found = self._block(*self._ready(rows), of)
-        if usage().faults > before.faults:
+        has_faulted = usage().faults > before.faults
+        if has_faulted or is_cold:  # while it did not compute, it waited for the disk
+            waited = perf_counter() - began[0] - (thread_time() - began[1])
+            shift(max(0.0, waited), Stage.GATHER, Stage.DISK)
+        if has_faulted:
             self._after_fault(of)
         return found
 

@@ -165,7 +165,8 @@ class Downloads:
                 return str(found)
             if was_here and warn is not None:
                 warn()
-            self._asked(entry, first=True).result()
+            with timed(Stage.DOWNLOAD):
+                self._asked(entry, first=True).result()
         raise self._deleted(entry)
 
     def _deleted(self, entry: FileEntry) -> RemoteError:

@@ -1,0 +1,4 @@
+"""What each batch waited for -> numbers, and the setting to change.
+
+Doors: `Meter`, `metered`. Never sees how rows are read.
+"""
