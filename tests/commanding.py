@@ -12,7 +12,8 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -25,7 +26,17 @@ from click.testing import CliRunner, Result
 import torchyoga as yoga
 from torchyoga.tools.commands.group import command
 
-__all__ = ["entry_point", "made", "on_terminal", "parsed", "process", "run", "said", "timeless"]
+__all__ = [
+    "entry_point",
+    "fresh_modules",
+    "made",
+    "on_terminal",
+    "parsed",
+    "process",
+    "run",
+    "said",
+    "timeless",
+]
 
 OWN = """
 import numpy as np
@@ -46,6 +57,16 @@ def others():
     return [{**row, "label": 7} for row in images()]
 """
 ROW = {"id": 90, "image": [[1] * 4] * 4, "label": 2, "text": "from JSON"}
+
+
+@contextmanager
+def fresh_modules() -> Iterator[None]:
+    """Forgets modules that commands have imported from the current folder."""
+    path = [*sys.path]
+    sys.modules.pop("mydata", None)
+    yield
+    sys.path[:] = path
+    sys.modules.pop("mydata", None)
 
 
 def made(folder: Path) -> yoga.Storage:

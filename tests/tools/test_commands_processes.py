@@ -76,9 +76,9 @@ def test_a_terminal_without_utf8_gets_escapes(program: Path) -> None:
     plain = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
     found = process(str(program), "ls", **plain)
     assert r"fotos gr\xf6\xdfe" in found.stdout
-    found = process(str(program), "info", "größe", **plain)
+    found = process(str(program), "info", "gr", **plain)
     assert found.returncode == 2
-    assert "fotos gr" in found.stderr
+    assert r"fotos gr\xf6\xdfe" in found.stderr
 
 
 def completed(program: Path, words: str, shell: str = "bash") -> list[str]:
@@ -88,7 +88,7 @@ def completed(program: Path, words: str, shell: str = "bash") -> list[str]:
     given = {"COMP_WORDS": words, "COMP_CWORD": str(last if shell == "fish" else count)}
     found = process(str(program), _YOGA_COMPLETE=f"{shell}_complete", **given)
     assert found.stderr == ""
-    lines = found.stdout.splitlines()
+    lines = found.stdout.strip().splitlines()
     if shell == "zsh":  # kind, value and help on lines of their own
         return lines[1::3]
     return [line.split(",", 1)[1].split("\t")[0] for line in lines]
@@ -129,7 +129,7 @@ def test_bash_completes_with_the_line_that_the_page_shows(program: Path) -> None
 export PATH={shlex.quote(str(program.parent))}:$PATH
 {line}
 COMP_WORDS=(yoga info im) COMP_CWORD=2
-_yoga_completion
+_yoga_completion yoga
 echo "${{COMPREPLY[@]}}"
 """
     found = process("bash", "--norc", "-c", script)
