@@ -103,21 +103,19 @@ def test_numbers_that_json_lacks_are_texts(storage: yoga.Storage) -> None:
     assert float(values["ok"]) == float("-inf")
 
 
-def test_a_dataset_of_as_many_columns_as_there_may_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dataset_of_a_thousand_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    row = {f"c{number:05}": number for number in range(4096)}
+    row = {f"c{number:05}": number for number in range(1000)}
     yoga.Storage("storage").submit([row], "wide", "1", progress=False)
     text = said("info", "wide")
-    assert text.endswith("and 3,896 more columns; --json prints all\n")
+    assert text.endswith("and 800 more columns; --json prints all\n")
     assert text.count("\n") < 220
-    assert said("stats", "wide").endswith("and 3,896 more columns; --json prints all\n")
+    assert said("stats", "wide").endswith("and 800 more columns; --json prints all\n")
     text = said("head", "wide")
     assert text.startswith("row  c00000  c00001")
-    assert text.endswith("rows 0 to 0 of 1\nand 4,084 more columns; name them with --columns\n")
-    assert len(parsed("info", "wide")["columns"]) == 4096
-    assert said("head", "wide", "-c", "c04095").startswith("row  c04095\n  0  4095\n")
+    assert text.endswith("rows 0 to 0 of 1\nand 988 more columns; name them with --columns\n")
+    assert len(parsed("info", "wide")["columns"]) == 1000
+    assert said("head", "wide", "-c", "c00999").startswith("row  c00999\n  0  999\n")
 
 
 def test_ten_thousand_columns_in_a_pipe() -> None:

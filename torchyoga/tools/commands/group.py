@@ -166,7 +166,7 @@ def _say(text: str) -> None:
     from ...versions.lineage import escaped
 
     try:
-        click.echo("\n".join(map(escaped, text.split("\n"))), err=True)
+        print("\n".join(map(escaped, text.split("\n"))), file=sys.stderr, flush=True)
     except OSError:  # nobody can be told
         _give_up_output()
 
