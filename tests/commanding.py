@@ -28,6 +28,8 @@ import torchyoga as yoga
 from torchyoga.tools.commands.group import command
 
 __all__ = [
+    "ENVIRONMENT",
+    "by_ada",
     "entry_point",
     "fresh_modules",
     "made",
@@ -57,6 +59,8 @@ def more():
 def others():
     return [{**row, "label": 7} for row in images()]
 """
+# So that a program finds this package, and writes as it does in a shell.
+ENVIRONMENT = {"PYTHONPATH": str(Path(yoga.__file__).parents[1]), "PYTHONUNBUFFERED": ""}
 ROW = {"id": 90, "image": [[1] * 4] * 4, "label": 2, "text": "from JSON"}
 
 
@@ -72,8 +76,15 @@ def fresh_modules() -> Iterator[None]:
 
 def made(folder: Path) -> yoga.Storage:
     """A storage with two versions of `images`, made by ada, and files to append, in a folder."""
-    with patch.dict(os.environ, {"LOGNAME": "ada"}):
+    with by_ada():
         return _made(folder)
+
+
+@contextmanager
+def by_ada() -> Iterator[None]:
+    """What is built is by the user ada, and of no commit."""
+    with patch.dict(os.environ, {"LOGNAME": "ada", "GIT_DIR": "/nowhere"}):
+        yield
 
 
 def _made(folder: Path) -> yoga.Storage:
@@ -139,7 +150,7 @@ def entry_point(folder: Path) -> Path:
 
 def process(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A program that has ended."""
-    found = {**os.environ, "PYTHONPATH": str(Path(yoga.__file__).parents[1]), **environment}
+    found = {**os.environ, **ENVIRONMENT, **environment}
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env=found)
 
 

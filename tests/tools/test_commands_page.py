@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
-from commanding import fresh_modules, run, timeless
+from commanding import by_ada, fresh_modules, run, timeless
 
 from docs import ROOT
 from torchyoga.tools.commands.group import COMMANDS
@@ -56,7 +54,7 @@ def test_the_page_shows_what_commands_print(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     text = PAGE.read_text()
     monkeypatch.delenv("TORCHYOGA_STORAGE", raising=False)
-    with fresh_modules(), patch.dict(os.environ, {"LOGNAME": "ada"}):
+    with fresh_modules(), by_ada():
         found = page_with_what_is_printed(text)
     assert sizeless(found) == sizeless(text)
 

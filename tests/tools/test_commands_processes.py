@@ -10,12 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from commanding import entry_point, made, process
+from commanding import ENVIRONMENT, entry_point, made, process
 from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
-
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(yoga.__file__).parents[1])}
 
 
 @pytest.fixture
@@ -40,7 +38,7 @@ def test_a_pipe_that_closes_ends_it_quietly(program: Path) -> None:
             stdout=below,
             stderr=subprocess.PIPE,
             timeout=PATIENCE,
-            env=ENVIRONMENT,
+            env={**os.environ, **ENVIRONMENT},
         )
         assert (ended.returncode, ended.stderr) == (141, b"")
     os.close(below)
@@ -63,7 +61,7 @@ def test_ctrl_c_ends_it_quietly(program: Path, tmp_path: Path) -> None:
         [str(program), "audit", "images", "1.0", "slow:rows"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=ENVIRONMENT,
+        env={**os.environ, **ENVIRONMENT},
     )
     eventually((tmp_path / "begun").exists)
     running.send_signal(signal.SIGINT)
