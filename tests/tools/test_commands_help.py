@@ -111,6 +111,16 @@ def test_the_help_of_the_group_imports_no_command(tmp_path: Path) -> None:
     assert found.stdout.splitlines() == ["plain,log", "plain,ls", "['torchyoga.tools.commands.group']"]
 
 
+def test_help_of_commands_loads_neither_torch_nor_numpy() -> None:
+    code = "import sys\nfrom torchyoga.tools.commands.group import command\n"
+    code += f"for name in {OF_STORAGES}:\n"
+    code += "    try: command.main([name, '--help'], prog_name='yoga')\n"
+    code += "    except SystemExit as end: assert end.code == 0, name\n"
+    code += "print('heavy', sorted({'torch', 'numpy', 'rich', 'h5py', 'lmdb', 'fsspec'} & set(sys.modules)))"
+    found = process(sys.executable, "-c", code)
+    assert found.stdout.splitlines()[-1] == "heavy []", found.stderr
+
+
 LIGHT = [
     ["ls", "-l"],
     ["info", "images"],
