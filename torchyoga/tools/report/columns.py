@@ -156,7 +156,8 @@ def _kind(name: str, schema: Schema | None) -> str:
     column = found[0]
     dtype = column.dtype if column.kind == "tensor" else str(column.storage)
     if column.kind in ("ndarray", "tensor", "scalar"):
-        shape = "of any shape" if column.shape is None else "x".join(map(str, column.shape))
+        any_shape = "of any length" if column.ndim == 1 else "of any shape"
+        shape = any_shape if column.shape is None else "x".join(map(str, column.shape))
         return " ".join(filter(None, [dtype, shape if column.kind != "scalar" else ""]))
     return column.kind.replace("numpy.", "") + (" list" if _is_list(name, column.ndim, column.kind) else "")
 

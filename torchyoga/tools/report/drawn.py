@@ -74,7 +74,8 @@ class _Looked:
     """What was looked at: the rows at some positions of all ranks.
 
     Attributes:
-        positions: (M,) ascending; `rows`: (M,) at them; `ranks`: (M,) that take them.
+        positions: (M,) ascending; `rows`: (M,) at them; `ranks`: (M,) that take them; `is_even`: (M,) those
+            that are spread evenly over the epoch, and not only of its beginning.
         distance: rows between two that a rank takes one after the other, on average; None without any.
         total: positions of the epoch.
     """
@@ -82,6 +83,7 @@ class _Looked:
     positions: Ints
     rows: Ints
     ranks: Ints
+    is_even: npt.NDArray[np.bool_]
     distance: float | None
     total: int
 
@@ -147,7 +149,8 @@ def _looked_at(sampler: ResumableSampler, seed: int) -> _Looked:
     if len(before):
         steps = sampler.rows_at(before + replicas) - sampler.rows_at(before)
         distance = float(np.abs(steps).mean())
-    return _Looked(positions, rows, positions // run % replicas, distance, total)
+    is_even = np.isin(positions, some)
+    return _Looked(positions, rows, positions // run % replicas, is_even, distance, total)
 
 
 def _facts(sampler: ResumableSampler) -> tuple[str, ...]:
@@ -200,7 +203,7 @@ def _looked_foreign(order: object) -> _Looked:
     total, rows = len(rows), rows[:_MOST_LOOKED]
     distance = float(np.abs(np.diff(rows)).mean()) if len(rows) > 1 else None
     places = np.arange(len(rows))
-    return _Looked(places, rows, np.zeros_like(places), distance, total)
+    return _Looked(places, rows, np.zeros_like(places), places >= 0, distance, total)
 
 
 def _looked_distributed(sampler: DistributedSampler[object]) -> _Looked:
@@ -215,7 +218,8 @@ def _looked_distributed(sampler: DistributedSampler[object]) -> _Looked:
     rows = np.stack([one[:steps] for one in each], axis=1)
     distance = float(np.abs(np.diff(rows, axis=0)).mean()) if steps > 1 else None
     places = np.arange(rows.size)
-    return _Looked(places, rows.reshape(-1), places % rows.shape[1], distance, sampler.total_size)
+    ranks = places % rows.shape[1]
+    return _Looked(places, rows.reshape(-1), ranks, places >= 0, distance, sampler.total_size)
 
 
 def _numbers(source: Iterable[object]) -> Iterator[int]:
@@ -247,7 +251,8 @@ def _verdict(looked: _Looked, rows: int) -> tuple[str, bool]:
         return f"Hardly shuffled: {near}.", True
     if looked.distance < 0.5 * full:
         return f"Weakly shuffled: {near}.", True
-    drift = float(np.corrcoef(looked.positions, looked.rows)[0, 1])
+    even = looked.is_even
+    drift = float(np.corrcoef(looked.positions[even], looked.rows[even])[0, 1])
     if abs(drift) > 0.3:
         return "Weakly shuffled: rows that lie at the beginning come at the beginning.", True
     if len(np.unique(looked.rows)) < 0.9 * len(looked.rows):
@@ -257,7 +262,9 @@ def _verdict(looked: _Looked, rows: int) -> tuple[str, bool]:
 
 def _panels(looked: _Looked, rows: int, replicas: int) -> tuple[tuple[Panel, ...], tuple[Panel, ...]]:
     positions, last = looked.positions, max(1, rows - 1)
-    seen = min(looked.total, int(positions[-1]) + 1) if len(positions) else 0
+    if not len(positions):
+        return (), ()
+    seen = looked.total if positions[-1] >= 0.99 * looked.total else int(positions[-1]) + 1
 
     def panel(title: str, chosen: npt.NDArray[np.bool_], end: int, most: int) -> Panel:
         at = np.flatnonzero(chosen)
@@ -276,14 +283,11 @@ def _panels(looked: _Looked, rows: int, replicas: int) -> tuple[tuple[Panel, ...
             f"{said}upwards rows 0 to {number(rows - 1)}.",
         )
 
-    if not seen:
-        return (), ()
-    whole = np.ones(len(positions), bool)
-    panels = [panel("The epoch", whole, seen, _MOST_POINTS)]
+    panels = [panel("The epoch", looked.is_even, seen, _MOST_POINTS)]
     if seen > 2 * _BEGINNING:
         panels.append(panel("Its beginning", positions < _BEGINNING, _BEGINNING, _BEGINNING))
     ranks = [
-        panel(f"Rank {rank}", looked.ranks == rank, seen, _OF_A_RANK)
+        panel(f"Rank {rank}", looked.is_even & (looked.ranks == rank), seen, _OF_A_RANK)
         for rank in range(min(replicas, _MOST_RANKS) if replicas > 1 else 0)
     ]
     return tuple(panels), tuple(ranks)

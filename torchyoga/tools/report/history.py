@@ -19,6 +19,7 @@ __all__ = ["FileRow", "Files", "History", "history_of"]
 
 _MOST_FILES, _MOST_VERSIONS, _MOST_BUILDERS = 50, 50, 50
 _MOST_SEGMENTS = 200
+_TITLES = ("version", "made from", "rows", "new rows", "size", "made", "by", "tags", "code", "message")
 _MOST_SOURCE, _MOST_CELL = 16_000, 120
 
 
@@ -88,14 +89,16 @@ def history_of(ref: VersionRef | VersionColumns) -> History:
         note = f"And {log.left_out:,} older versions."
     source = lineage.source or ""
     cut = f"\n… {len(source) - _MOST_SOURCE:,} more characters" if len(source) > _MOST_SOURCE else ""
+    cells = [one.cells() for one in entries]
+    used = [n for n in range(len(_TITLES)) if any(row[n] for row in cells)]
     return History(
         _files(manifest, made),
         _lineage(manifest, lineage),
         "\n".join(visible(line) for line in source[:_MOST_SOURCE].splitlines()) + cut,
         {visible(name): visible(text) for name, text in sorted(lineage.packages.items())},
         *_builders(manifest.files, lineage),
-        ("version", "made from", "rows", "new rows", "size", "made", "by", "tags", "code", "message"),
-        tuple(one.cells() for one in entries),
+        tuple(_TITLES[n] for n in used),
+        tuple(tuple(row[n] for n in used) for row in cells),
         here[0] if here else None,
         note,
     )
@@ -164,7 +167,6 @@ def _lineage(manifest: Manifest, lineage: Lineage) -> dict[str, str]:
         "seconds": None if lineage.seconds is None else number(lineage.seconds),
         "made from": ", ".join(parents),
         "build": manifest.build,
-        "fingerprint": manifest.fingerprint,
     }
     return {title: shown(text, 4 * _MOST_CELL) for title, text in found.items() if text}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 __all__ = ["number", "share", "size"]
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
@@ -22,8 +20,7 @@ def number(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
     if isinstance(value, float):
-        is_whole = math.isfinite(value) and value == int(value) and abs(value) < 1e6
-        return f"{int(value):,}" if is_whole else f"{value:.4g}"
+        return f"{value:,.0f}" if 999.5 <= abs(value) < 1e7 else f"{value:.4g}"
     return f"{value:,}" if abs(value) < 10**15 else f"{value:.4g}" if abs(value) < 10**300 else "huge"
 
 
