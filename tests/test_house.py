@@ -20,8 +20,8 @@ PACKAGE = Path(torchyoga.__file__).parent
 # From the floor up: a room imports only rooms above it in this list, or others of its own folder.
 HOUSE = [
     "errors",
-    "compound",
     "process",
+    "compound",
     "rows",
     "order",
     "files",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
 import torch
 
 import torchyoga as yoga
@@ -52,12 +55,65 @@ def shown(thing: object) -> set[str]:
     return {name for name in dir(thing) if not name.startswith("_")}
 
 
-def test_the_package_shows_its_public_names() -> None:
-    code = "import torchyoga; print([n for n in dir(torchyoga) if n[0] != '_'] == sorted("
-    code += "{*torchyoga.__all__, 'adapters'}), '__version__' in dir(torchyoga))"
-    command = [sys.executable, "-c", code]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-    assert finished.stdout.split() == ["True", "True"]
+def run(code: str, *arguments: str) -> list[str]:
+    """The words that a fresh process prints."""
+    command = [sys.executable, "-c", code, *arguments]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout.split()
+
+
+def test_the_package_shows_its_public_names_and_loads_what_is_asked_for() -> None:
+    code = "import sys, torchyoga; print([n for n in dir(torchyoga) if n[0] != '_'] == sorted("
+    code += "torchyoga.__all__), '__version__' in dir(torchyoga), {'torch', 'numpy'} & set(sys.modules))"
+    code += "\nimport torchyoga.adapters\nprint('adapters' in dir(torchyoga))"
+    assert run(code) == ["True", "True", "set()", "True"]
+
+
+def test_each_public_name_is_where_the_package_says() -> None:
+    declared = {
+        alias.name
+        for node in ast.walk(ast.parse(Path(yoga.__file__).read_text()))
+        if isinstance(node, ast.If)
+        for inner in node.body
+        if isinstance(inner, ast.ImportFrom)
+        for alias in inner.names
+    }
+    assert declared == set(yoga._PLACES) == set(yoga.__all__) - {"errors"}
+    assert yoga.__all__ == sorted(yoga.__all__)
+    for name in yoga.__all__:
+        assert getattr(yoga, name) is not None
+        assert name in vars(yoga)
+    with pytest.raises(AttributeError, match="no attribute 'DataLoder'"):
+        yoga.DataLoder  # noqa: B018
+
+
+def test_a_name_that_needs_a_package_names_it() -> None:
+    code = "import sys, torchyoga\nsys.modules['pyarrow'] = None\ntry: torchyoga.from_arrow\n"
+    code += "except ImportError as error: print(error)"
+    assert "torchyoga[arrow]" in " ".join(run(code))
+
+
+def test_manifests_are_read_without_numpy_and_torch(tmp_path: Path) -> None:
+    rows = [{"image": np.zeros((2, 3), np.float32), "label": 1, "text": "a", "t": torch.zeros(2)}] * 5
+    storage = yoga.Storage(tmp_path)
+    storage.submit(rows, "some", "1.0", info={"classes": ["a"], "count": 3})
+    storage.append(rows, "some", "1.1", after="1.0")
+    storage.tag("some", "prod", "1.1")
+    code = """
+import sys
+from torchyoga.caching.spare import cleanable
+from torchyoga.stores.history.log import log_of
+from torchyoga.stores.history.tags import tags_of
+from torchyoga.stores.opened import opened
+
+store = opened(sys.argv[1])
+assert store.manifest("some", "1.1").num_rows == 10
+assert len(log_of(store, "some")) == 2 and tags_of(store, "some") == {"prod": "1.1"}
+assert not cleanable(store, 0, None, None)
+print(*({"numpy", "torch", "h5py", "lmdb", "fsspec", "tqdm", "asyncio"} & set(sys.modules)))
+"""
+    assert run(code, str(tmp_path)) == []
 
 
 def test_refs_show_what_is_for_users(tmp_path: Path) -> None:

@@ -1,13 +1,17 @@
-"""`python -m torchyoga`: the versions of what is installed, for a report of a fault."""
+"""`python -m torchyoga`: the versions of what is installed, for a report of a fault.
+
+With arguments it is the command line, as `yoga` is.
+"""
 
 from __future__ import annotations
 
 import platform
+import sys
 from importlib import metadata
 
 from torchyoga import __version__
 
-_REQUIRED = ("torch", "numpy", "lmdb", "h5py", "fsspec", "filelock", "tqdm")
+_REQUIRED = ("torch", "numpy", "lmdb", "h5py", "fsspec", "filelock", "tqdm", "click", "rich")
 # What is used if it is there, and what is done without.
 _OPTIONAL = {
     "isal": "CRC-32 is zlib's, at a tenth of the speed",
@@ -39,4 +43,8 @@ def _lines() -> list[str]:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        from torchyoga.tools.commands.group import main
+
+        main()
     print("\n".join(_lines()))

@@ -10,10 +10,15 @@ TensorFlow say what they are.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
+from .process.later import later
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+else:
+    np = later("numpy")
 
 __all__ = ["RaggedParts", "SparseParts", "StringParts"]
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import builtins
 import os
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -22,35 +21,30 @@ from .caching.appended import Growth, appended
 from .caching.cacheable import Cacheable
 from .caching.comparing.audit import Audit, audited
 from .caching.comparing.kept_hashes import submitted_with_hashes, with_hashes
-from .caching.kept import check_kept, remove_kept
+from .caching.kept import check_kept
 from .caching.lineage import Record, lineage_of, lineage_of_converted, parents_of_converted
 from .caching.parts.many import Many, submitted_by_many
 from .caching.parts.planned import PlannedBuild, planned_build
 from .caching.rewritten import Numbers, Where, own_format, reduced
-from .caching.spare import cleanable, cleaned
+from .caching.spare import cleanable, cleaned, remove_kept
 from .caching.staleness import Stale
 from .caching.submission import submitted
 from .coding.encoders import Encoder
 from .coding.encoding import check_codecs, encoded_schema, recoded
 from .coding.fitted import fitted
-from .files.root import Root
 from .formats.contract import format_named
 from .order.full import as_int
 from .reading.dataref import DataRef
 from .reading.version_ref import VersionRef
 from .rows.schema import Schema
-from .stores.address import directory_of
-from .stores.cache import Cache, default_folder
 from .stores.checking import check
-from .stores.contract import Versions
 from .stores.copying import copied
 from .stores.history.choice import Choice, chosen
 from .stores.history.keep import Keep
 from .stores.history.log import Log, log_of
 from .stores.history.tags import TagEntry, tag_history, tagged, tags_of, untagged
 from .stores.local import Store
-from .stores.mirror import Mirror
-from .stores.objects import Remote, is_url
+from .stores.opened import opened
 from .stores.refs import fetched, ref_of
 from .versions.info import plain
 
@@ -104,9 +98,6 @@ class Storage:
         lease_seconds: float = 60.0,
         shared: bool = False,
     ) -> None:
-        text = os.fspath(url)
-        if not isinstance(url, str) and re.match(r"[A-Za-z0-9]{2,}:/[^/]", text):
-            raise ValueError(f"{text!r} looks like a URL that was turned into a Path; pass the URL as a str")
         format_named(format, compression)
         if not timeout >= 0:
             raise ValueError(f"timeout must be at least 0 seconds, found {timeout!r}")
@@ -116,16 +107,7 @@ class Storage:
         self.compression = compression
         self.timeout = timeout
         self._lease_seconds = lease_seconds
-        self._store: Versions
-        if is_url(text):
-            folder = default_folder() if cache_dir is None else Path(cache_dir).expanduser().absolute()
-            limit = None if cache_bytes is None else as_int("cache_bytes", cache_bytes, low=0)
-            self._store = Mirror(Remote(text, storage_options), Cache(folder, limit, shared), lease_seconds)
-        else:
-            for name, value in (("storage_options", storage_options), ("cache_dir", cache_dir)):
-                if value:
-                    raise ValueError(f"{name} is for a store behind a URL, but {text!r} is a directory")
-            self._store = Store(Root(directory_of(text), shared=shared))
+        self._store = opened(url, storage_options, cache_dir, cache_bytes, lease_seconds, shared)
 
     @property
     def url(self) -> str:

@@ -17,7 +17,8 @@ from servers import S3, Fault, Gcs, Proxy, http_server
 from waiting import PATIENCE
 
 from torchyoga.errors import CorruptError, RemoteError
-from torchyoga.stores.objects import Remote, is_url
+from torchyoga.stores.address import is_url
+from torchyoga.stores.objects import Remote
 
 QUICK = {"config_kwargs": {"connect_timeout": 2, "read_timeout": 2, "retries": {"max_attempts": 0}}}
 

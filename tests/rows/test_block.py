@@ -22,7 +22,7 @@ import torchyoga as yoga
 from torchyoga.errors import CorruptError, SchemaError
 from torchyoga.rows.block import Block, Rows, equal_blocks, interleaved, joined
 from torchyoga.rows.collector import Collector
-from torchyoga.rows.leaf import MOST_DIMENSIONS
+from torchyoga.rows.leaf import most_dimensions
 from torchyoga.rows.node import Node
 from torchyoga.rows.schema import Schema
 from torchyoga.testing import assert_rows_equal
@@ -205,7 +205,7 @@ def test_tensors_of_several_parts_are_refused() -> None:
 
 
 def test_values_with_the_largest_number_of_dimensions_come_back(tmp_path: Path) -> None:
-    for value in (np.ones((1,) * MOST_DIMENSIONS), torch.ones((1,) * MOST_DIMENSIONS)):
+    for value in (np.ones((1,) * most_dimensions()), torch.ones((1,) * most_dimensions())):
         ref = yoga.Storage(tmp_path).submit([value] * 2, "a", type(value).__name__)
         assert_rows_equal(list(ref), [value] * 2)
 

@@ -19,7 +19,7 @@ from .comparing.kept_hashes import HASHES, check_hashes
 from .keeping import Keeping, Kind, columns_of
 from .kept_packs import PACKS, loaded_packing
 
-__all__ = ["check_kept", "kept_where", "remove_kept"]
+__all__ = ["check_kept", "kept_where"]
 
 _SELECTION = Kind(
     call="where",
@@ -116,11 +116,3 @@ def check_kept(store: Versions, id: str, version: str) -> None:
                     f"{noun} {name!r} of {id!r} {version!r} is damaged: {error}; pass stale='rebuild' to "
                     f"`{call}` to make it again"
                 ) from error
-
-
-def remove_kept(store: Versions, id: str, version: str, timeout: float) -> None:
-    """Removes what is kept beside a version."""
-    kept, of = store.kept, kept_id(id, version)
-    for name in kept.versions(of):
-        with contextlib.suppress(NotFoundError):
-            kept.remove(of, name, timeout)

@@ -8,10 +8,9 @@ from contextlib import suppress
 from ..errors import CorruptError, NotFoundError
 from ..stores.contract import Versions
 from ..stores.history.keep import Keep, removed_versions, spare_versions
-from ..versions.names import encoded
-from .kept import remove_kept
+from ..versions.names import encoded, kept_id
 
-__all__ = ["cleanable", "cleaned"]
+__all__ = ["cleanable", "cleaned", "remove_kept"]
 
 
 def cleaned(store: Versions, grace: float, keep: Keep | None, id: str | None) -> list[str]:
@@ -70,3 +69,11 @@ def _ids(store: Versions, keep: Keep | None, id: str | None) -> list[str]:
 
 def _name(id: str, version: str) -> str:
     return f"{encoded('id', id)}/{encoded('version', version)}"
+
+
+def remove_kept(store: Versions, id: str, version: str, timeout: float) -> None:
+    """Removes what is kept beside a version."""
+    kept, of = store.kept, kept_id(id, version)
+    for name in kept.versions(of):
+        with suppress(NotFoundError):
+            kept.remove(of, name, timeout)

@@ -8,19 +8,25 @@ megabytes at a time; Python's zlib makes 1 to 4.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import BinaryIO
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 try:
     from isal.isal_zlib import crc32
 except ImportError:  # no wheel for this system; only slower
     from zlib import crc32
+from ..process.later import later
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Crcs = npt.NDArray[np.uint32]
+else:
+    np = later("numpy")
+    Crcs = Any
 
 __all__ = ["combine_crc32", "crc32", "crc32_of", "crc32_of_all"]
 
-Crcs = npt.NDArray[np.uint32]
 
 _READ_BYTES = 2**20
 _POLYNOMIAL = 0xEDB88320  # of zlib's CRC-32, bit-reversed

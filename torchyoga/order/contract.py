@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Literal
 
 from .saved import Pin
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+from ..process.later import later
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Ints = npt.NDArray[np.int64]
+else:
+    np = later("numpy")
+    Ints = Any
 
 __all__ = ["ARRANGED", "AnyOrder", "Arrangement", "Locality", "Shuffle", "check_epoch"]
 
 Shuffle = bool | Literal["block"]
 Locality = Literal["global", "shard"]
-Ints = npt.NDArray[np.int64]
 ARRANGED = range(2**61, 2**62)
 _MOST_PLACES = 2**61
 

@@ -27,13 +27,22 @@ import hashlib
 import operator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
+from ..process.later import later
 from .contract import AnyOrder
 from .saved import Pin
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Positions = npt.NDArray[np.int64]
+    Words = npt.NDArray[np.uint64]
+    _Digits: TypeAlias = npt.NDArray[np.unsignedinteger]  # 32 bits wide, or 64
+else:
+    np = later("numpy")
+    Positions = Words = _Digits = Any
 
 __all__ = [
     "ORDER_VERSION",
@@ -48,16 +57,13 @@ __all__ = [
     "words_at",
 ]
 
-Positions = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
-_Digits: TypeAlias = npt.NDArray[np.unsignedinteger]  # 32 bits wide, or 64
 
 ORDER_VERSION = 2  # of epochs that begin now; in every saved state, so another shuffle needs another number
 _ROUNDS = 8
 _FIRST_ROUNDS, _FIRST_BITS = 6, 6  # of version 1, and the fewest bits of its networks
 _MOST_SORTED = 4096  # rows; sorting them takes as long as the first thousand of a network
 _SORTED_BITS = 12  # enough for their numbers
-_ODD = np.array([1, 0, 1], np.uint64)
+_ODD = (1, 0, 1)
 _CHUNK = 65536  # positions computed at once, so that they stay in the processor's cache
 
 
@@ -176,7 +182,7 @@ def keyed_words(count: int, *key: int | str) -> Words:
 def first_keys(*key: int | str) -> Words:
     """What each round of version 1's networks multiplies by, adds, and multiplies by: (rounds, 3)."""
     words = b"".join(keyed_bytes(24, *key, index) for index in range(_FIRST_ROUNDS))
-    return np.frombuffer(words, "<u8").astype(np.uint64).reshape(-1, 3) | _ODD
+    return np.frombuffer(words, "<u8").astype(np.uint64).reshape(-1, 3) | np.array(_ODD, np.uint64)
 
 
 def random_words(key: int, count: int) -> Words:
@@ -277,7 +283,7 @@ def _permutation(length: int, version: int, seed: int, epoch: int) -> _Sorted | 
         return _sorted(length, *keyed_words(1, "sorted", length, seed, epoch).tolist())
     else:
         last, *words = keyed_words(1 + 3 * _ROUNDS, "order 2", length, seed, epoch).tolist()
-        keys, swaps = np.array(words, np.uint64).reshape(-1, 3) | _ODD, last % 2 == 1
+        keys, swaps = np.array(words, np.uint64).reshape(-1, 3) | np.array(_ODD, np.uint64), last % 2 == 1
     word = np.uint32 if bits <= 32 else np.uint64
     return _Network(length, bits, tuple(map(tuple, keys.astype(word))), swaps)
 

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import sys
-import threading
 from typing import Protocol
-
-from tqdm import tqdm
-
-from .forks import renew_in_children
 
 __all__ = ["Bar", "progress_bar"]
 
@@ -36,32 +31,11 @@ def progress_bar(shown: bool | None, total: int | None, what: str, unit: str, **
     """
     if shown is None:
         shown = sys.stderr is not None and sys.stderr.isatty()
-    return _Bar(total=total, desc=what, unit=unit, **more) if shown else _Nothing()
+    if not shown:
+        return _Nothing()
+    from .bar import TqdmBar  # tqdm takes time to load
 
-
-class _Bar(tqdm):  # type: ignore[misc]
-    """tqdm's bar, without the lock that all forked processes share.
-
-    A process that is killed while it holds that lock leaves all others waiting for ever; hidden bars take it,
-    too.
-    """
-
-    monitor_interval = 0  # its thread takes the lock, too
-
-
-class _Lock:
-    """A lock that forked children renew."""
-
-    def __init__(self) -> None:
-        self.renew()
-        renew_in_children(self)
-
-    def renew(self) -> None:
-        """Makes locks and threads anew, in a forked child."""
-        _Bar.set_lock(threading.RLock())
-
-
-_lock = _Lock()
+    return TqdmBar(total=total, desc=what, unit=unit, **more)
 
 
 class _Nothing:

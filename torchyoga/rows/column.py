@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ..errors import SchemaError
+from ..process.later import later
 from ..process.lazy import cached_property
 from . import leaf as leaves
 from . import times
 from .leaf import Leaf
 from .meaning import PLAIN, Meaning, exactly
 from .types import Json
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = later("numpy")
 
 __all__ = ["Column", "column_of"]
 
@@ -52,8 +57,8 @@ class Column:
                 f"column {self.name!r}: the shape {self.shape} does not have {self.ndim} dimensions of at "
                 "least 0"
             )
-        most = leaves.MOST_DIMENSIONS + self.is_ragged  # ragged rows never lie side by side
-        if leaves.is_too_large(self.storage.itemsize, self.shape or ()) or not 0 <= self.ndim <= most:
+        most = leaves.most_dimensions(self.ndim) + self.is_ragged  # ragged rows never lie side by side
+        if leaves.is_too_large(self._item_bytes, self.shape or ()) or not 0 <= self.ndim <= most:
             raise ValueError(f"column {self.name!r}: rows of shape {self.shape} are too large")
         if (self.kind == "decimal") != (self.meaning.scale is not None) or not 0 <= (
             self.meaning.scale or 0
@@ -74,10 +79,14 @@ class Column:
         """The NumPy dtype of the values on disk."""
         return leaves.storage_dtype(self.kind, self.dtype)
 
+    @property
+    def _item_bytes(self) -> int:
+        return leaves.item_bytes(self.kind, self.dtype)
+
     @cached_property
     def row_bytes(self) -> int:
         """Bytes of one row of a fixed column; of one element of a ragged one."""
-        size = self.storage.itemsize
+        size = self._item_bytes
         for extent in self.shape or ():
             size *= extent
         return size

@@ -6,18 +6,22 @@ from collections.abc import Iterable
 from dataclasses import is_dataclass
 from enum import Enum
 from math import prod
-from typing import NamedTuple
-
-import numpy as np
-import torch
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import CorruptError, SchemaError
+from ..process.later import later
 from . import times
 from .meaning import PLAIN, Meaning
 from .types import Array, Row
 
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+else:
+    np = later("numpy")
+    torch = later("torch")
+
 __all__ = [
-    "MOST_DIMENSIONS",
     "MOST_EMPTY",
     "Leaf",
     "decode",
@@ -25,12 +29,14 @@ __all__ = [
     "is_ragged_kind",
     "is_too_large",
     "is_valid",
+    "item_bytes",
+    "most_dimensions",
     "storage_dtype",
 ]
 
 MOST_EMPTY = 2**20  # items without elements in a list: no bytes bound how many a damaged file may claim
 # Of a row: NumPy allows 64 (32 before its version 2), and a block of rows has one more.
-MOST_DIMENSIONS = 31 if np.__version__.startswith("1.") else 63
+_FEWEST_DIMENSIONS, _MOST_DIMENSIONS = 31, 63
 _LARGEST_ROW = 2**40  # bytes
 
 # torch types that NumPy lacks are kept as their bits.
@@ -70,6 +76,8 @@ _PYTHON_DTYPES = {
     "timedelta": "<m8[us]",
     "decimal": "<i8",  # without its point
 }
+_SIZES = ("u2", "u4", "u8", "i2", "i4", "i8", "f2", "f4", "f8", "c8", "c16")
+_USUAL_DTYPES = {"|b1", "|u1", "|i1"} | {order + size for order in "<>" for size in _SIZES}
 _UNBIND = "keep a list of its tensors, .unbind(), or each as a row of its own: rows may differ in shape"
 _TEXT_KINDS = {"str", "bytes", "numpy.str", "numpy.bytes"}
 
@@ -85,6 +93,19 @@ class Leaf(NamedTuple):
     dtype: str  # a NumPy dtype string, or a torch dtype name for tensors
     array: Array  # its own copy of the data, of storage_dtype(kind, dtype)
     meaning: Meaning = PLAIN
+
+
+def most_dimensions(wanted: int = _MOST_DIMENSIONS) -> int:
+    """Of a row, as far as NumPy allows; it is not asked if `wanted` are few."""
+    if wanted <= _FEWEST_DIMENSIONS or np.__version__.startswith("1."):
+        return _FEWEST_DIMENSIONS
+    return _MOST_DIMENSIONS
+
+
+def item_bytes(kind: str, dtype: str) -> int:
+    """Bytes of one value of this kind."""
+    text = _TORCH_DTYPES[dtype] if kind == "tensor" else dtype
+    return int(text[2:]) if text in _USUAL_DTYPES else storage_dtype(kind, dtype).itemsize
 
 
 def storage_dtype(kind: str, dtype: str) -> np.dtype[np.generic]:
@@ -109,6 +130,8 @@ def is_valid(kind: str, dtype: str) -> bool:
 
 
 def _is_plain_dtype(text: str) -> bool:
+    if text in _USUAL_DTYPES:
+        return True
     try:
         dtype = np.dtype(text)
     except (TypeError, ValueError, SyntaxError):
@@ -176,10 +199,9 @@ def _encode_array(kind: str, value: Array) -> Leaf:
 
 
 def _refuse_size(itemsize: int, shape: tuple[int, ...]) -> None:
-    if len(shape) > MOST_DIMENSIONS:
-        raise SchemaError(
-            f"{len(shape)} dimensions cannot be kept, a row may have {MOST_DIMENSIONS}; reshape it"
-        )
+    most = most_dimensions(len(shape))
+    if len(shape) > most:
+        raise SchemaError(f"{len(shape)} dimensions cannot be kept, a row may have {most}; reshape it")
     if is_too_large(itemsize, shape):
         raise SchemaError(f"a row of shape {shape} is too large; make several rows of it")
 

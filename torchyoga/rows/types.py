@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from ..process.buffers import Array
+if TYPE_CHECKING:
+    from ..process.buffers import Array
+else:
+    Array = Any
 
 __all__ = ["Array", "Batch", "Collate", "Index", "Json", "MapStyle", "Row"]
 

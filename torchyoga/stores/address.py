@@ -1,4 +1,4 @@
-"""The path or URL that a user passes for a storage -> the directory that it names."""
+"""The path or URL that a user passes for a storage -> whether it is a URL, and else the directory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ import re
 from pathlib import Path
 from urllib.request import url2pathname
 
-__all__ = ["directory_of"]
+__all__ = ["directory_of", "is_url"]
+
+
+def is_url(text: str) -> bool:
+    """True for a URL, False for a directory of this machine."""
+    return "://" in text and not text.lower().startswith(("file://", "local://"))
 
 
 def directory_of(text: str) -> Path:

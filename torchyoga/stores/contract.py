@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ..errors import CorruptError, ExistsError, NotFoundError, YogaError
-from ..reading.reader import Reader
 from ..versions.location import MANIFEST, Files, is_foreign
 from ..versions.manifest import FileEntry, Manifest, is_data_file, is_like_manifest, names_no_other
 from ..versions.staging import Staging
@@ -46,6 +45,8 @@ def sealed(manifest: Manifest, held: Held | None = None) -> bytes:
 
 def opening(manifest: Manifest, held: Held) -> Held:
     """`held`, with a CorruptError for a file of the version that readers could not open."""
+
+    from ..reading.reader import Reader  # which needs NumPy and torch; who lists versions does not
 
     @contextmanager
     def opened(entry: FileEntry) -> Iterator[str]:

@@ -43,8 +43,8 @@ from .contract import MOST_NAMED, Held, Seen, Versions, nearest, opening, sealed
 from .downloads import Downloads
 from .lease import Lease
 from .local import Store, transfer_bar
-from .notes import RemoteNotes
 from .objects import Found, Remote
+from .remote_notes import RemoteNotes
 
 __all__ = ["Mirror"]
 

@@ -19,9 +19,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from ..files.root import Root
-from .objects import Remote
 
-__all__ = ["FolderNotes", "Notes", "RemoteNotes"]
+__all__ = ["FolderNotes", "Notes"]
 
 _FORGOTTEN = 3600.0  # seconds that writing a note never takes
 _DELETIONS = 8  # at once
@@ -174,49 +173,3 @@ def _upwards(folder: str) -> Iterable[str]:
     """A folder, and those above it."""
     parts = folder.split("/") if folder else []
     return ("/".join(parts[:depth]) for depth in range(1, len(parts) + 1))
-
-
-class RemoteNotes(Notes):
-    """Notes behind a URL.
-
-    Args:
-        remote: the folder.
-    """
-
-    def __init__(self, remote: Remote) -> None:
-        self._remote = remote
-
-    def where(self, name: str) -> str:
-        """The URL of a note."""
-        return self._remote.where(name)
-
-    def create(self, name: str, text: bytes) -> bool:
-        """Writes a note, in one step where the store can."""
-        try:
-            self._remote.create(name, text)
-        except FileExistsError:
-            return False
-        return True
-
-    def write(self, name: str, text: bytes) -> None:
-        """Replaces a note."""
-        self._remote.write(name, text)
-
-    def read(self, name: str, limit: int) -> bytes | None:
-        """The text of a note."""
-        try:
-            return self._remote.read(name, limit)
-        except FileNotFoundError:
-            return None
-
-    def names(self) -> dict[str, float | None]:
-        """The notes, and when each was written."""
-        return {name: found.written for name, found in self._remote.find().items()}
-
-    def now(self) -> float | None:
-        """The time of the store's clock."""
-        return self._remote.now()
-
-    def delete(self, names: Iterable[str]) -> None:
-        """Deletes notes."""
-        self._remote.delete(names)

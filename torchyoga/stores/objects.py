@@ -37,7 +37,7 @@ from ..process.forks import renew_in_children
 from ..process.lazy import cached_property
 from .streaming import Sink, from_s3, from_web
 
-__all__ = ["Found", "Remote", "Sink", "is_url"]
+__all__ = ["Found", "Remote", "Sink"]
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -89,11 +89,6 @@ class Found(NamedTuple):
 
     nbytes: int | None
     written: float | None
-
-
-def is_url(text: str) -> bool:
-    """True for a URL, False for a directory of this machine."""
-    return "://" in text and not text.lower().startswith(("file://", "local://"))
 
 
 @contextlib.contextmanager

@@ -6,16 +6,23 @@ import base64
 import binascii
 import zlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
+from ..process.later import later
 from ..process.lazy import cached_property
 from ..rows.types import Json
 
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Ints = npt.NDArray[np.int64]
+else:
+    np = later("numpy")
+    Ints = Any
+
 __all__ = ["MOST_DELETED", "Deleted"]
 
-Ints = npt.NDArray[np.int64]
 MOST_DELETED = 2**27  # of all files of a version: their numbers take a gigabyte
 
 

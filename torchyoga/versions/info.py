@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-import numpy as np
-
+from ..process.later import later
 from ..rows.types import Array, Json
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = later("numpy")
 
 __all__ = ["MOST_BYTES", "MOST_DEPTH", "plain"]
 
 MOST_BYTES = 2**20  # as JSON
 MOST_DEPTH = 32
+_PLAIN = {str, int, float, bool}
 
 
 def plain(info: object) -> Json:
@@ -56,10 +62,14 @@ class _Copy:
                 self._scalar(key, where): self.of(item, f"{where}[{key!r:.40}]", depth + 1)
                 for key, item in value.items()
             }
-        if isinstance(value, np.ndarray):
-            return self.of(self._listed(value, where), where, depth + 1)
         if isinstance(value, (list, tuple)):
             return [self.of(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
+        if value is None or type(value) in _PLAIN:  # so that plain data does not need NumPy
+            return self._scalar(value, where)
+        if isinstance(value, np.ndarray):
+            return self.of(self._listed(value, where), where, depth + 1)
+        if isinstance(value, (np.bool_, np.integer, np.floating)) and not isinstance(value, np.timedelta64):
+            value = value.item()
         return self._scalar(value, where)
 
     def _listed(self, array: Array, where: str) -> object:
@@ -73,8 +83,6 @@ class _Copy:
         return array.tolist()
 
     def _scalar(self, value: object, where: str) -> object:
-        if isinstance(value, (np.bool_, np.integer, np.floating)) and not isinstance(value, np.timedelta64):
-            value = value.item()
         if isinstance(value, str):
             value = str.__str__(value)
             try:

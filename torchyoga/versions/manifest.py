@@ -12,13 +12,11 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import CorruptError
-from ..files.checksum import crc32_of_all
+from ..files.checksum import combine_crc32, crc32_of_all
+from ..process.later import later
 from ..process.lazy import cached_property
 from ..rows.schema import FEATURES, Schema
 from ..rows.types import Json
@@ -26,6 +24,12 @@ from .deleted import MOST_DELETED, Deleted
 from .info import plain
 from .names import SUFFIXES, encoded
 from .parent import Parent
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+else:
+    np = later("numpy")
 
 __all__ = [
     "DELETED_ROWS",
@@ -53,6 +57,7 @@ _TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _MARK = re.compile(r"[0-9a-f]{8}")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
+_FEW = 16  # checks that are combined in less time than it takes to load NumPy
 # For files of the formats; for a file being written; for the object that a store keeps next to replaced
 # files.
 _FILE_NAME = re.compile(rf"{_TOKEN.pattern}-[0-9]{{5,}}\.({'|'.join(SUFFIXES)}|part|replaced)", re.ASCII)
@@ -421,28 +426,29 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number")
 
 
-def _checks_of(files: Sequence[FileEntry], num_parts: int) -> npt.NDArray[np.int64]:
-    """(files, parts, 2) the checks of all files; ValueError if some file has another number of them."""
+def _checks_of(files: Sequence[FileEntry], num_parts: int) -> list[tuple[tuple[int, int], ...]]:
+    """For each part, the checks of all files; ValueError if some file has another number of them."""
     if any(len(file.checks) != num_parts for file in files):
         raise ValueError(f"a file does not have the {num_parts} checks of its schema")
-    found = np.array([file.checks for file in files], np.int64).reshape(len(files), num_parts, 2)
-    # Summed as floats, which do not wrap around.
-    if not bool((found[:, :, 0].astype(float).sum(axis=0) < 2**61).all()):
+    found = [tuple(file.checks[part] for file in files) for part in range(num_parts)]
+    if any(sum(nbytes for nbytes, _ in part) >= 2**61 for part in found):
         raise ValueError("the sizes in the checks of its files are too large")
     return found
 
 
 def _refuse_other_sizes(schema: Schema, files: Sequence[FileEntry]) -> None:
     """Raises ValueError unless the checks of each file cover as many bytes as its rows need."""
-    sizes = _checks_of(files, schema.num_parts)[:, :, 0]
-    rows = np.array([file.rows for file in files], np.int64)
+    rows = [file.rows for file in files]
     names = [(column, name) for column in schema.columns for name in column.parts]
     item_bytes = [size for column in schema.columns for size in column.part_bytes]
-    for (column, name), nbytes, size in zip(names, sizes.T, item_bytes, strict=True):
-        items = nbytes // max(1, size)
-        sound = (items * size == nbytes).all()
+    for (column, name), checks, size in zip(
+        names, _checks_of(files, schema.num_parts), item_bytes, strict=True
+    ):
+        sizes = [nbytes for nbytes, _ in checks]
         if size and not (column.is_ragged and name == "values"):
-            sound = sound and (items == rows).all()
+            sound = sizes == [count * size for count in rows]
+        else:
+            sound = not any(nbytes % size if size else nbytes for nbytes in sizes)
         if not sound:
             raise ValueError(f"the checks of {column.name}/{name} do not cover the bytes that its rows have")
 
@@ -471,6 +477,21 @@ def digest(content: object) -> str:
 def fingerprint_of(schema: Schema | None, files: Sequence[FileEntry]) -> str:
     """A name for the content, equal for equal rows, whatever the files, blocks and format are."""
     found = _checks_of(files, schema.num_parts if schema else 0)
-    crcs = crc32_of_all(found[:, :, 1].astype(np.uint32), found[:, :, 0])
-    checks = list(zip(found[:, :, 0].sum(axis=0).tolist(), crcs.tolist(), strict=True)) if files else []
+    totals = [sum(nbytes for nbytes, _ in part) for part in found]
+    checks = list(zip(totals, _combined(found), strict=True)) if files else []
     return digest([schema.to_json() if schema else None, sum(file.rows for file in files), checks])
+
+
+def _combined(checks: Sequence[Sequence[tuple[int, int]]]) -> list[int]:
+    """For each part, the CRC-32 of the bytes of all files."""
+    if sum(map(len, checks)) > _FEW:
+        sizes, crcs = np.array(checks, np.int64).transpose(2, 1, 0)
+        found: list[int] = crc32_of_all(crcs.astype(np.uint32), sizes).tolist()
+        return found
+    wholes = []
+    for part in checks:
+        whole = 0
+        for nbytes, crc in part:
+            whole = combine_crc32(whole, crc, nbytes)
+        wholes.append(whole)
+    return wholes

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 
 from ...errors import BusyError, CorruptError, YogaError
 from ...stores.contract import Versions
-from ...stores.notes import RemoteNotes
+from ...stores.remote_notes import RemoteNotes
 from ...versions.lineage import sendable
 from ...versions.names import encoded
 from ...versions.seal import sealed, unsealed

@@ -12,7 +12,8 @@ from typing import NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 from ...errors import CorruptError, NotFoundError
-from ...stores.objects import Remote, is_url
+from ...stores.address import is_url
+from ...stores.objects import Remote
 
 __all__ = ["Identity", "LocalFile", "Located", "Paths", "Place", "Ranges", "RemoteFile", "found_at", "within"]
 

@@ -1,0 +1,50 @@
+"""The directory or URL of a storage -> its versions.
+
+A directory is opened without what a URL needs, so that commands on manifests start quickly.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..files.root import Root
+from ..order.full import as_int
+from .address import directory_of, is_url
+from .contract import Versions
+from .local import Store
+
+__all__ = ["opened"]
+
+
+def opened(
+    url: str | os.PathLike[str],
+    storage_options: Mapping[str, object] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_bytes: int | None = None,
+    lease_seconds: float = 60.0,
+    shared: bool = False,
+) -> Versions:
+    """The versions of a storage, with the arguments that `Storage` describes.
+
+    Raises:
+        ValueError: an argument is out of range, or for a storage of the other kind.
+        ImportError: the package for this kind of URL is not installed; names it.
+    """
+    text = os.fspath(url)
+    if not isinstance(url, str) and re.match(r"[A-Za-z0-9]{2,}:/[^/]", text):
+        raise ValueError(f"{text!r} looks like a URL that was turned into a Path; pass the URL as a str")
+    if is_url(text):
+        from .cache import Cache, default_folder
+        from .mirror import Mirror
+        from .objects import Remote
+
+        folder = default_folder() if cache_dir is None else Path(cache_dir).expanduser().absolute()
+        limit = None if cache_bytes is None else as_int("cache_bytes", cache_bytes, low=0)
+        return Mirror(Remote(text, storage_options), Cache(folder, limit, shared), lease_seconds)
+    for name, value in (("storage_options", storage_options), ("cache_dir", cache_dir)):
+        if value:
+            raise ValueError(f"{name} is for a store behind a URL, but {text!r} is a directory")
+    return Store(Root(directory_of(text), shared=shared))

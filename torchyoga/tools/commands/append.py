@@ -1,0 +1,50 @@
+"""`yoga append`: rows of files, added to a version."""
+
+from __future__ import annotations
+
+import click
+
+from .inputs import rows_of
+from .output import json_option
+from .places import fetched, id_argument, message_option, opened, storage_option
+from .published import write_published
+
+__all__ = ["command"]
+
+
+@click.command("append")
+@id_argument()
+@click.argument("new")
+@click.argument("source", nargs=-1, required=True)
+@click.option("--after", help="The version that the new one begins with; by default the newest.")
+@message_option
+@storage_option
+@json_option
+def command(
+    id: str,
+    new: str,
+    source: tuple[str, ...],
+    after: str | None,
+    message: str | None,
+    storage: str,
+    as_json: bool,
+) -> None:
+    """Add rows to a version of ID, and publish them as the version NEW.
+
+    SOURCE is one or more files of one kind: Parquet (.parquet), NumPy (.npy, or COLUMN=FILE.npy for each
+    column), HDF5 (.h5, .hdf5; all datasets at the root) or JSON lines (.jsonl, .ndjson; one row a line). Or
+    it is module:function of your own, which is imported from the current folder and run, and returns rows.
+
+    \b
+    Examples:
+      yoga append images 1.2 more.parquet more2.parquet
+      yoga append images 1.2 rows.jsonl --after 1.0 --message "rows of May"
+      yoga append images 1.2 label=labels.npy text=texts.npy
+      yoga append images 1.2 mydata:more
+    """
+    place = opened(storage)
+    ref = fetched(place, id, after)
+    old = ref.manifest
+    rows = rows_of(source, old.schema)
+    found = place.append(rows, old.id, new, after=old.version, message=message)
+    write_published(place, found, as_json)

@@ -1,0 +1,59 @@
+"""`yoga audit`: whether rows are still made as they were."""
+
+from __future__ import annotations
+
+import click
+
+from .inputs import imported
+from .output import json_option, write
+from .places import id_argument, opened, placed, storage_option, version_argument
+
+__all__ = ["command"]
+
+
+@click.command("audit")
+@id_argument()
+@version_argument(required=True)
+@click.argument("source", metavar="MODULE:FUNCTION")
+@click.option("--rows", default=300, show_default=True, type=click.IntRange(0), help="How many are drawn.")
+@click.option("--tolerance", type=click.FloatRange(0), help="By how much floats may differ; by default not.")
+@click.option("--seed", type=int, help="Draw the same rows each time.")
+@storage_option
+@json_option
+def command(
+    id: str,
+    version: str,
+    source: str,
+    rows: int,
+    tolerance: float | None,
+    seed: int | None,
+    storage: str,
+    as_json: bool,
+) -> None:
+    """Make random rows of a version anew, and compare them with those kept.
+
+    MODULE:FUNCTION of your own is imported from the current folder and run; it returns what the version was
+    made of. The exit code is 1 if a row differs.
+
+    \b
+    Examples:
+      yoga audit images 1.0 mydata:images --rows 300
+    """
+    from ...errors import AuditError
+
+    place = opened(storage)
+    found = placed(place, id, version)
+    plain: dict[str, object] = {"id": found.id, "version": found.version}
+    try:
+        audit = place.audit(*found, imported(source), rows, tolerance, seed)
+    except AuditError as error:
+        if not as_json:
+            raise
+        write(
+            {**plain, "ok": False, "compared": None, "total": None, "share": None, "problem": str(error)},
+            True,
+            "",
+        )
+        raise click.exceptions.Exit(1) from None
+    plain |= {"ok": True, "compared": audit.rows, "total": audit.total, "share": audit.share, "problem": None}
+    write(plain, as_json, str(audit))

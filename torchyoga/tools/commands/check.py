@@ -1,0 +1,104 @@
+"""`yoga check`: whether versions are whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from ...errors import CorruptError
+from .output import Table, cell, json_option, write
+from .places import (
+    Place,
+    id_argument,
+    known_versions,
+    opened,
+    placed,
+    storage_option,
+    version_argument,
+    versions_in,
+)
+
+if TYPE_CHECKING:
+    from ...stores.contract import Versions
+
+__all__ = ["command"]
+
+
+class _Found(NamedTuple):
+    place: Place
+    problem: str | None
+
+
+@click.command("check")
+@id_argument(required=False)
+@version_argument()
+@click.option("--all", "every", is_flag=True, help="All versions of ID; without ID everything is checked.")
+@click.option("--manifests", is_flag=True, help="Only read the manifests, not the rows.")
+@storage_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    id: str | None,
+    version: str | None,
+    every: bool,
+    manifests: bool,
+    storage: str,
+    as_json: bool,
+) -> None:
+    """Read versions, compare every byte with the checksums, and say what is damaged.
+
+    Without VERSION it is the newest one, without ID all that the storage holds. The exit code is 1 if
+    something is damaged.
+
+    \b
+    Examples:
+      yoga check images 1.1
+      yoga check images --all
+      yoga check --manifests --json
+    """
+    store = versions_in(storage)
+    places = _places(store, id, version, every)
+    found = [_looked_at(store, place) if manifests else _read(storage, place) for place in places]
+    damaged = [one for one in found if one.problem is not None]
+    rows = [
+        (cell(one.place.id), cell(one.place.version), "ok" if one.problem is None else "damaged")
+        for one in found
+    ]
+    problems = [f"{one.place.id} {one.place.version}: {one.problem}" for one in damaged]
+    plain = [
+        {"id": one.place.id, "version": one.place.version, "ok": one.problem is None, "problem": one.problem}
+        for one in found
+    ]
+    table = Table(("id", "version", "state"), rows)
+    shown: list[str | Table] = [table, *(["", *problems] if problems else [])]
+    empty = f"{store.name} holds no datasets"
+    write({"storage": store.name, "read": not manifests, "checked": plain}, as_json, shown if rows else empty)
+    ctx.exit(1 if damaged else 0)
+
+
+def _places(store: Versions, id: str | None, version: str | None, every: bool) -> list[Place]:
+    if id is None:
+        return [Place(*one) for one in store.published()]
+    if not every:
+        return [placed(store, id, version)]
+    if version is not None:
+        raise click.UsageError("--all is of all versions; leave it or the version out")
+    return [Place(id, one) for one in known_versions(store, id)]
+
+
+def _looked_at(store: Versions, place: Place) -> _Found:
+    try:
+        store.manifest(*place)
+    except CorruptError as error:
+        return _Found(place, str(error))
+    return _Found(place, None)
+
+
+def _read(url: str, place: Place) -> _Found:
+    try:
+        opened(url).check(*place)
+    except CorruptError as error:
+        return _Found(place, str(error))
+    return _Found(place, None)

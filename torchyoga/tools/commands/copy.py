@@ -1,0 +1,38 @@
+"""`yoga copy`: a version to another directory or store."""
+
+from __future__ import annotations
+
+import click
+
+from .output import json_option
+from .places import id_argument, opened, placed, storage_option, version_argument
+from .published import write_published
+
+__all__ = ["command"]
+
+
+@click.command("copy", options_metavar="[OPTIONS]")
+@id_argument()
+@version_argument()
+@click.argument("target", required=False, metavar="TARGET")
+@click.option("--overwrite", is_flag=True, help="Replace another version of that name in TARGET.")
+@storage_option
+@json_option
+def command(
+    id: str, version: str | None, target: str | None, overwrite: bool, storage: str, as_json: bool
+) -> None:
+    """Copy a version to another directory or URL; each file is checked before it is sent.
+
+    The next call continues an interrupted copy.
+
+    \b
+    Examples:
+      yoga copy images 1.1 backup
+      yoga copy images@prod backup
+    """
+    if target is None:
+        version, target = None, version
+    if target is None:
+        raise click.UsageError("name the directory or URL to copy to, as in: yoga copy images 1.1 backup")
+    source, other = opened(storage), opened(target, create=True)
+    write_published(other, source.copy(*placed(source, id, version), to=other, overwrite=overwrite), as_json)

@@ -1,0 +1,85 @@
+"""`yoga diff`: which rows and columns differ between two versions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from .output import json_option, write
+from .places import fetched, id_argument, opened, storage_option, version_argument
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["command"]
+
+
+@click.command("diff")
+@id_argument()
+@version_argument("old", required=True)
+@version_argument("new")
+@click.option("--key", "-k", help="Columns that say which rows belong together, as in id or camera,time.")
+@click.option("--most", default=10, show_default=True, type=click.IntRange(0, 10**6), help="Numbers to list.")
+@storage_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    id: str,
+    old: str,
+    new: str | None,
+    key: str | None,
+    most: int,
+    storage: str,
+    as_json: bool,
+) -> None:
+    """Show which rows and columns differ between two versions.
+
+    Without NEW it is the newest version; @prod is the version of a tag. Without --key, rows are compared as
+    wholes. The exit code is 1 if the versions differ.
+
+    \b
+    Examples:
+      yoga diff images 1.0 1.1 --key id
+      yoga diff images @prod --json
+    """
+    from ...caching.comparing.diff import diff
+
+    place = opened(storage)
+    before, after = fetched(place, id, old), fetched(place, id, new)
+    found = diff(before, after, None if key is None else key.split(","))
+    kinds: list[tuple[str, Sequence[object], int]] = [
+        ("added", found.added[:most].tolist(), len(found.added)),
+        ("removed", found.removed[:most].tolist(), len(found.removed)),
+        ("changed", found.changed[:most].tolist(), len(found.changed)),
+    ]
+    lines = [str(found)]
+    for name, numbers, count in kinds:
+        if numbers:
+            lines.append(f"{name}: {_listed(name, numbers)}{', ...' if count > len(numbers) else ''}")
+    plain = {
+        "id": before.manifest.id,
+        "old": before.manifest.version,
+        "new": after.manifest.version,
+        "same": found.same,
+        "rows": {"old": found.lengths[0], "new": found.lengths[1]},
+        "rows_compared": found.are_rows_compared,
+        "unchanged": found.unchanged,
+        **{name: {"count": count, "rows": numbers} for name, numbers, count in kinds},
+        "columns": {
+            "added": found.schema.added,
+            "removed": found.schema.removed,
+            "changed": found.schema.changed,
+        },
+    }
+    write(plain, as_json, lines)
+    ctx.exit(0 if found.same else 1)
+
+
+def _listed(name: str, numbers: Sequence[object]) -> str:
+    if name != "changed":
+        return "rows " + ", ".join(map(str, numbers))
+    pairs = [pair for pair in numbers if isinstance(pair, list)]
+    return "rows " + ", ".join(f"{old} -> {new}" if old != new else f"{old}" for old, new in pairs)

@@ -1,0 +1,236 @@
+"""The names of the commands -> the one that was asked for, its errors as a line, and its exit code.
+
+Note 128. A command's file is loaded when it runs.
+The help of the group and the completion of names read a table of names and one-line helps, so that neither
+imports what a command needs; a command whose file is not installed is not shown.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+import click
+
+from ...errors import AuditError, CorruptError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+__all__ = ["COMMANDS", "command", "main"]
+
+COMMANDS = {  # by name: what it does
+    "append": "add the rows of files to a version, as a new version",
+    "audit": "make random rows anew and compare them with those kept",
+    "bench": "measure how fast a loader reads a version",
+    "check": "read versions and say what is damaged",
+    "convert": "write a version in another file format",
+    "copy": "copy a version to another directory or store",
+    "diff": "show which rows and columns differ between two versions",
+    "doctor": "find what slows down or spoils training",
+    "gc": "say what could be deleted, and delete it with --yes",
+    "head": "show the first rows of a version",
+    "info": "show what a version is: rows, columns, files, how it was made",
+    "log": "show the versions of a dataset, the newest first",
+    "ls": "list datasets and their versions",
+    "plan": "requests, bytes, money and seconds of an epoch",
+    "report": "write a page that shows a dataset",
+    "stats": "show statistics of each column",
+    "tag": "show, set or take away names of versions",
+    "view": "page through rows in a browser",
+}
+_DAMAGED, _WRONG, _INTERRUPTED, _UNREAD = 1, 2, 130, 141
+_MOST_LINES, _MOST_TEXT = 2, 2000  # of an error
+
+
+class _Group(click.Group):
+    """Loads a command when it is asked for, and ends with one or two lines and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name in COMMANDS if importlib.util.find_spec(_module(name)) is not None]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        try:
+            found = importlib.import_module(_module(cmd_name)).command
+        except ModuleNotFoundError as error:
+            if error.name != _module(cmd_name):
+                raise
+            return None
+        assert isinstance(found, click.Command), f"{cmd_name} is a command"
+        if not any("--debug" in parameter.opts for parameter in found.params):
+            found.params.append(_debug_option())
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not ctx.resilient_parsing and not name.startswith("-") and self.get_command(ctx, name) is None:
+            names = self.list_commands(ctx)
+            near = difflib.get_close_matches(name, names, 3, 0.5)
+            what = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names)}"
+            raise click.UsageError(f"there is no command {name!r:.80}; {what}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=COMMANDS[name]) for name in names]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(_INTERRUPTED) from None
+        except BrokenPipeError:
+            _give_up_output()
+            raise click.exceptions.Exit(_UNREAD) from None
+        except Exception as error:
+            if ctx.meta.get(_DEBUG) or ctx.params.get("debug"):
+                raise
+            _say(f"error: {_text(error)}")
+            is_damage = isinstance(error, (CorruptError, AuditError))
+            raise click.exceptions.Exit(_DAMAGED if is_damage else _WRONG) from None
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, False, **extra)
+        try:
+            code = super().main(args, prog_name, complete_var, False, **extra)
+        except click.UsageError as error:
+            path = error.ctx.command_path if error.ctx is not None else "yoga"
+            _say(f"error: {error.format_message()}\nTry '{path} --help'")
+            code = error.exit_code
+        except click.ClickException as error:
+            _say(f"error: {error.format_message()}")
+            code = _WRONG
+        except click.Abort:
+            code = _INTERRUPTED
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+_DEBUG = "torchyoga.debug"
+
+
+def _debug_option() -> click.Option:
+    def note(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        ctx.meta[_DEBUG] = ctx.meta.get(_DEBUG) or value
+
+    return click.Option(
+        ["--debug"], is_flag=True, expose_value=False, callback=note, help="Show a traceback of an error."
+    )
+
+
+def _module(name: str) -> str:
+    return f"{__package__}.{name}"
+
+
+def _text(error: Exception) -> str:
+    """What an error says, in a line or two; its kind if that is not plain from it."""
+    text = str(error).strip() or type(error).__name__
+    if isinstance(error, KeyError) and type(error).__module__ == "builtins" and error.args:
+        text = str(error.args[0])
+    if not isinstance(error, (OSError, ValueError, LookupError, ImportError, RuntimeError)):
+        text = f"{type(error).__name__}: {text}"
+    lines = text.splitlines()
+    if len(lines) > _MOST_LINES:
+        lines = [*lines[: _MOST_LINES - 1], f"{len(lines) - _MOST_LINES + 1} more lines with --debug"]
+    shown = "\n".join(lines)
+    return shown if len(shown) <= _MOST_TEXT else f"{shown[: _MOST_TEXT - 3]}..."
+
+
+def _say(text: str) -> None:
+    from ...versions.lineage import escaped
+
+    try:
+        click.echo("\n".join(map(escaped, text.split("\n"))), err=True)
+    except OSError:  # nobody can be told
+        _give_up_output()
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    _say(f"warning: {message}")
+
+
+def _give_up_output() -> None:
+    """Nothing more is written, also not what Python still holds when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            os.dup2(nowhere, stream.fileno())
+        except (AttributeError, OSError, ValueError):  # none, or not a file
+            continue
+    os.close(nowhere)
+
+
+def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from ... import __version__
+
+        click.echo(f"torchyoga {__version__}")
+        ctx.exit()
+
+
+@click.group(
+    cls=_Group,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Each command says more: yoga ls --help. Exit codes: 0; 1 if something is damaged or differs; 2 "
+    "if it cannot be done as asked; 130 after Ctrl-C.",
+)
+@click.option("--debug", is_flag=True, help="Show a traceback of an error.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version.",
+)
+@click.pass_context
+def command(ctx: click.Context, debug: bool) -> None:
+    """Cached datasets: what there is, what is in it, whether it is whole."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main() -> NoReturn:
+    """The entry point of `torchyoga` and `yoga`."""
+
+    warnings.showwarning = _show_warning
+    for stream in (sys.stdout, sys.stderr):  # a terminal without UTF-8 gets escapes
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    name = os.path.basename(sys.argv[0] if sys.argv else "")
+    command.main(prog_name="python -m torchyoga" if name == "__main__.py" else name.removesuffix(".exe"))
+    raise AssertionError("it ends the process")

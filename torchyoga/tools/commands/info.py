@@ -1,0 +1,116 @@
+"""`yoga info`: what a version is."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from .output import Table, bytes_text, cell, first, json_option, write
+from .places import id_argument, placed, storage_option, version_argument, versions_in
+
+if TYPE_CHECKING:
+    from ...rows.column import Column
+    from ...versions.lineage import Lineage
+    from ...versions.manifest import Manifest
+
+__all__ = ["command"]
+
+
+@click.command("info")
+@id_argument()
+@version_argument()
+@storage_option
+@json_option
+def command(id: str, version: str | None, storage: str, as_json: bool) -> None:
+    """Show what a version is: rows, columns, files, how it was made.
+
+    ID may name a tag, as in images@prod. Without VERSION it is the newest one. Only its manifest is read.
+
+    \b
+    Examples:
+      yoga info images
+      yoga info images@prod
+      yoga info images 1.0 --json
+    """
+    from ...stores.history.log import log_of
+    from ...versions.lineage import Lineage
+
+    store = versions_in(storage)
+    manifest = store.manifest(*placed(store, id, version))
+    lineage = Lineage.of(manifest.lineage)
+    tags = [
+        tag for entry in log_of(store, manifest.id) if entry.version == manifest.version for tag in entry.tags
+    ]
+    columns = manifest.schema.columns if manifest.schema is not None else ()
+    plain = {
+        "storage": store.name,
+        "id": manifest.id,
+        "version": manifest.version,
+        "tags": tags,
+        "rows": manifest.num_rows,
+        "bytes": manifest.nbytes,
+        "created": manifest.created,
+        "fingerprint": manifest.fingerprint,
+        "columns": [
+            {
+                "name": column.name,
+                "kind": column.kind,
+                "dtype": str(column.dtype),
+                "shape": None if column.shape is None else list(column.shape),
+            }
+            for column in columns
+        ],
+        "files": [
+            {"name": file.name, "format": file.format, "rows": file.rows, "bytes": file.nbytes, "of": file.of}
+            for file in manifest.files
+        ],
+        "parents": [parent.version for parent in manifest.parents],
+        "message": lineage.message,
+        "lineage": {
+            "function": lineage.function,
+            "commit": lineage.commit,
+            "dirty": lineage.dirty,
+            "packages": lineage.packages,
+            "user": lineage.user,
+            "host": lineage.host,
+            "seconds": lineage.seconds,
+        },
+        "info": manifest.info,
+    }
+    lines = [f"{title:9}{cell(text, 160)}" for title, text in _facts(manifest, lineage, tags) if text]
+    some, more = first(columns, "columns")
+    rows = [_cells(column) for column in some]
+    table = Table(("column", "kind", "dtype", "shape"), rows)
+    shown: list[str | Table] = ["\n".join(lines)]
+    write(plain, as_json, [*shown, "", table, *more] if rows else shown)
+
+
+def _facts(manifest: Manifest, lineage: Lineage, tags: list[str]) -> list[tuple[str, str]]:
+    formats = ", ".join(sorted({file.format for file in manifest.files}))
+    num_files = len(manifest.files)
+    files = f"{num_files:,} {formats} file{'s' if num_files != 1 else ''}, {bytes_text(manifest.nbytes)}"
+    shared = len(manifest.files) - len(manifest.own_files)
+    dirty = " with changes" if lineage.dirty else ""
+    return [
+        ("id", manifest.id),
+        ("version", manifest.version),
+        ("tags", ", ".join(tags)),
+        ("rows", f"{manifest.num_rows:,}"),
+        ("files", files + (f"; {shared:,} shared with other versions" if shared else "")),
+        ("created", f"{manifest.created}{f' by {lineage.user}' if lineage.user else ''}"),
+        ("message", lineage.message or ""),
+        ("from", ", ".join(parent.version for parent in manifest.parents)),
+        ("made by", lineage.function or ""),
+        ("commit", f"{lineage.commit}{dirty}" if lineage.commit else ""),
+        ("info", json.dumps(manifest.info, ensure_ascii=False) if manifest.info else ""),
+        ("rows are", manifest.fingerprint),
+    ]
+
+
+def _cells(column: Column) -> tuple[str, ...]:
+    shape = (
+        f"ragged, {column.ndim}-d" if column.shape is None else "x".join(map(str, column.shape)) or "scalar"
+    )
+    return cell(column.name), column.kind, str(column.dtype), shape

@@ -1,0 +1,66 @@
+"""`yoga ls`: which datasets a storage holds, and their versions."""
+
+from __future__ import annotations
+
+import click
+
+from .output import Table, bytes_text, json_option, write
+from .places import storage_option, versions_in
+
+__all__ = ["command"]
+
+
+@click.command("ls")
+@click.argument("place", required=False)
+@storage_option
+@click.option("--long", "-l", is_flag=True, help="Read each manifest: rows, bytes, tags, damage.")
+@json_option
+def command(place: str | None, storage: str, long: bool, as_json: bool) -> None:
+    """List datasets and their versions.
+
+    PLACE is a directory or URL; by default that of --storage.
+
+    \b
+    Examples:
+      yoga ls
+      yoga ls --long storage
+    """
+    from ...stores.history.log import log_of
+
+    store = versions_in(place or storage)
+    versions: dict[str, list[str]] = {}
+    for id, version in store.published():
+        versions.setdefault(id, []).append(version)
+    empty = f"{store.name} holds no datasets"
+    if not long:
+        datasets = [{"id": id, "versions": found} for id, found in versions.items()]
+        table = Table(("id", "versions"), [(id, " ".join(found)) for id, found in versions.items()])
+        write({"storage": store.name, "datasets": datasets}, as_json, table if datasets else empty)
+        return
+    entries = [(id, entry) for id in versions for entry in log_of(store, id)]
+    plain = [
+        {
+            "id": id,
+            "version": entry.version,
+            "rows": entry.rows,
+            "bytes": entry.nbytes,
+            "created": entry.created or None,
+            "tags": list(entry.tags),
+            "problem": entry.problem,
+        }
+        for id, entry in entries
+    ]
+    rows = [
+        (
+            id,
+            entry.version,
+            "" if entry.rows is None else f"{entry.rows:,}",
+            "" if entry.nbytes is None else bytes_text(entry.nbytes),
+            " ".join(entry.tags),
+            "" if entry.problem is None else f"damaged: {entry.problem}",
+        )
+        for id, entry in entries
+    ]
+    titles = ("id", "version", "rows", "bytes", "tags", "problem")
+    shown = Table(titles, rows, right=("rows", "bytes"))
+    write({"storage": store.name, "versions": plain}, as_json, shown if rows else empty)

@@ -1,0 +1,226 @@
+"""What a command found -> JSON, text or tables on the standard output.
+
+Note 129. What comes from data is shown, never obeyed.
+Control characters, escape sequences, marks that turn the direction of text and line ends in ids, labels and
+messages are written as escapes, and nothing in them is read as markup. In JSON, numbers that JSON does not
+have are the texts "NaN", "Infinity" and "-Infinity", which `float` reads.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+import shutil
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import click
+
+from ...versions.lineage import escaped
+
+__all__ = [
+    "MOST_LINES",
+    "Shown",
+    "Table",
+    "bytes_text",
+    "cell",
+    "first",
+    "json_option",
+    "jsonable",
+    "value_text",
+    "write",
+]
+
+F = TypeVar("F")
+MOST_SHOWN = 60  # characters of a cell
+MOST_LINES = 200  # of a table of columns or files
+_MOST_VALUES = 1000  # of an array, in JSON
+_MOST_BYTES = 1000
+_MOST_ITEMS = 8  # of a list, in a cell
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+
+
+class Table(NamedTuple):
+    """A table of texts; they may hold anything.
+
+    Attributes:
+        columns: the titles.
+        rows: a text for each column.
+        right: titles of right-aligned columns.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Collection[str] = ()
+
+
+def cell(value: object, most: int = MOST_SHOWN) -> str:
+    """A value in short, on one line, as text that shows nothing else than itself.
+
+    Example:
+        >>> cell("one" + chr(27) + "[31m two"), cell("x" * 100, most=10)
+        ('one\\\\x1b[31m two', 'xxxxxxx...')
+    """
+    text = escaped(str(value)[: most + 1])
+    return text if len(text) <= most else text[: max(0, most - 3)] + "..."
+
+
+def bytes_text(nbytes: int) -> str:
+    """A number of bytes, such as 1.5 MB."""
+    size, unit = float(nbytes), 0
+    while size >= 999.5 and unit < len(_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    return f"{size:.0f} {_UNITS[unit]}" if unit == 0 or size >= 9.95 else f"{size:.1f} {_UNITS[unit]}"
+
+
+def first(rows: Sequence[F], what: str, most: int = MOST_LINES) -> tuple[Sequence[F], list[str]]:
+    """The first rows of a table, and a line that says how many more there are."""
+    more = len(rows) - most
+    return rows[:most], [f"and {more:,} more {what}; --json prints all"] if more > 0 else []
+
+
+def value_text(value: object) -> str:
+    """A value of a row in short, for a cell.
+
+    Example:
+        >>> value_text(np.zeros((8, 8), np.uint8)), value_text(np.arange(3)), value_text(b"abc")
+        ('uint8 8x8, 0 to 0', '[0, 1, 2]', '3 bytes')
+    """
+    if isinstance(value, (bytes, bytearray)):
+        return f"{len(value):,} bytes"
+    if hasattr(value, "tolist") and hasattr(value, "shape"):
+        return cell(_array_text(value))
+    if isinstance(value, (list, tuple)):
+        return cell(
+            f"{list(value[:_MOST_ITEMS])}" + (f" of {len(value)}" if len(value) > _MOST_ITEMS else "")
+        )
+    return "" if value is None else cell(value)
+
+
+def _array_text(value: Any) -> str:
+    shape = tuple(value.shape)
+    if not shape or (len(shape) == 1 and shape[0] <= _MOST_ITEMS):
+        return str(value.tolist())
+    kind = f"{str(value.dtype).removeprefix('torch.')} {'x'.join(map(str, shape))}"
+    if not all(shape) or str(value.dtype).removeprefix("torch.")[:3] not in ("int", "uin", "flo"):
+        return kind
+    return f"{kind}, {value.min().item():.4g} to {value.max().item():.4g}"
+
+
+def jsonable(value: object) -> object:
+    """Any value of a row as data that JSON has.
+
+    Arrays and tensors become their dtype, shape and first 1,000 values; bytes their number and the first
+    1,000 in base64; NaN and infinities "NaN", "Infinity" and "-Infinity"; dates and decimals their text.
+
+    Example:
+        >>> jsonable({"x": float("nan"), "y": (1, b"ab")})
+        {'x': 'NaN', 'y': [1, {'bytes': 2, 'base64': 'YWI='}]}
+    """
+    if value is None or isinstance(value, (bool, str)):
+        return str(value) if isinstance(value, str) else value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return float(value)
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, (bytes, bytearray)):
+        return {"bytes": len(value), "base64": base64.b64encode(value[:_MOST_BYTES]).decode()}
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(one) for key, one in value.items()}
+    if hasattr(value, "tolist") and hasattr(value, "shape"):
+        if not value.shape:
+            return jsonable(value.tolist())
+        values = value.reshape(-1)[:_MOST_VALUES].tolist()  # type: ignore[attr-defined]
+        return {
+            "dtype": str(getattr(value, "dtype", "")).removeprefix("torch."),
+            "shape": [int(extent) for extent in value.shape],
+            "values": [jsonable(one) for one in values],
+        }
+    if isinstance(value, (Sequence, set, frozenset)):
+        return [jsonable(one) for one in value]
+    return str(value)
+
+
+Shown: TypeAlias = "str | Table | Sequence[str | Table]"
+
+
+def write(plain: object, as_json: bool, shown: Shown) -> None:
+    """Prints what a command found.
+
+    Args:
+        plain: all of it, for programs; see `jsonable`.
+        as_json: print that.
+        shown: for people: texts and tables, one after the other. Tables are drawn by rich on a terminal, as
+            wide as it is, and in plain columns elsewhere. Line ends in texts are kept, other control
+            characters are written as escapes.
+
+    Raises:
+        BrokenPipeError: nobody reads it any more.
+    """
+    if as_json:
+        _print(json.dumps(jsonable(plain), indent=2, allow_nan=False))
+        return
+    for one in [shown] if isinstance(shown, (str, Table)) else shown:
+        if isinstance(one, str):
+            _print("\n".join(map(escaped, one.split("\n"))))
+        elif sys.stdout is not None and sys.stdout.isatty():
+            _draw(one)
+        else:
+            _print(_plain(one))
+
+
+def _print(text: str) -> None:
+    if sys.stdout is None:
+        return
+    print(text, flush=True)
+
+
+def _plain(table: Table) -> str:
+    """A table in columns, each as wide as it must be."""
+    rows = [[escaped(text) for text in row] for row in [table.columns, *table.rows]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    is_right = [title in table.right for title in table.columns]
+    lines = []
+    for row in rows:
+        cells = zip(row, widths, is_right, strict=True)
+        lines.append("  ".join(c.rjust(w) if right else c.ljust(w) for c, w, right in cells).rstrip())
+    return "\n".join(lines)
+
+
+def _draw(table: Table) -> None:
+    """A table on a terminal, no wider than that."""
+    from rich.console import Console
+    from rich.table import Table as Drawn
+    from rich.text import Text
+
+    drawn = Drawn(box=None, pad_edge=False, header_style="bold")
+    for title in table.columns:
+        drawn.add_column(
+            Text(escaped(title)),
+            justify="right" if title in table.right else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+    for row in table.rows:
+        drawn.add_row(*(Text(escaped(text)) for text in row))
+    width = _width()
+    console = Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
+    console.print(drawn)
+    sys.stdout.flush()
+
+
+def _width() -> int:
+    """Columns of the terminal."""
+    if os.environ.get("COLUMNS", "").isdigit():
+        return shutil.get_terminal_size().columns
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80

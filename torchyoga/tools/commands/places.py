@@ -1,0 +1,230 @@
+"""Names on the command line -> a storage, an id and a version of it, and how they are completed."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import click
+
+from ...errors import NotFoundError
+from ...versions.lineage import escaped
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from ...reading.dataref import DataRef
+    from ...reading.version_ref import VersionRef
+    from ...storage import Storage
+    from ...stores.contract import Versions
+
+__all__ = [
+    "Place",
+    "fetched",
+    "id_argument",
+    "known_versions",
+    "message_option",
+    "opened",
+    "placed",
+    "storage_option",
+    "tag_argument",
+    "version_argument",
+    "versions_in",
+]
+
+F = TypeVar("F", bound=Callable[..., object])
+_VARIABLE, _DEFAULT = "TORCHYOGA_STORAGE", "storage"
+_SIGN = "@"  # before a tag
+_MOST_NAMED = 8  # in a message
+
+storage_option = click.option(
+    "--storage",
+    "-s",
+    envvar=_VARIABLE,
+    default=_DEFAULT,
+    show_default=True,
+    show_envvar=True,
+    help="The directory or URL that holds the datasets.",
+)
+
+
+class Place(NamedTuple):
+    """A version that is published, or a tag that names one."""
+
+    id: str
+    version: str
+
+
+def versions_in(url: str, create: bool = False) -> Versions:
+    """The versions of a directory or URL, for commands that read only manifests: torch is not loaded.
+
+    Raises:
+        NotFoundError: there is no such directory, and it is not to be made.
+        ValueError, ImportError: as `Storage`.
+    """
+    from ...stores.address import is_url
+    from ...stores.opened import opened as store_opened
+
+    path = Path(url).expanduser()
+    if not create and not is_url(url) and not path.is_dir():
+        what = "is a file" if path.exists() else "is not there"
+        raise NotFoundError(
+            f"the storage {url!r} {what}; name its directory or URL with --storage, or in {_VARIABLE}"
+        )
+    return store_opened(url)
+
+
+def opened(url: str, create: bool = False) -> Storage:
+    """The storage of a directory or URL.
+
+    Args:
+        url: a directory or URL.
+        create: a directory that is not there is made when it is written to.
+
+    Raises:
+        NotFoundError: there is no such directory.
+        ValueError, ImportError: as `Storage`.
+    """
+    versions_in(url, create)
+    from ...storage import Storage
+
+    return Storage(url)
+
+
+def placed(storage: Storage | Versions, id: str, version: str | None = None) -> Place:
+    """The id and version that names mean: `id version`, `id@tag`, `id @tag`, or the newest version of an id.
+
+    Where there is no such tag, `id@version` is that version.
+
+    Raises:
+        NotFoundError: there is no such id, version or tag; names what there is.
+    """
+    from ...stores.contract import Versions
+    from ...stores.history.graph import newest
+    from ...stores.history.tags import gone, named_by, tags_of
+
+    store = storage if isinstance(storage, Versions) else versions_in(storage.url, create=True)
+    known, tag = store.versions(id), None
+    if version is None and _SIGN in id and not known:
+        id, _, tag = id.rpartition(_SIGN)
+        known = known_versions(store, id)
+    elif version is not None and version.startswith(_SIGN) and version not in known:
+        tag = version.removeprefix(_SIGN)
+    if tag is not None and tag in known and tag not in tags_of(store, id):
+        return Place(id, tag)
+    if not known:
+        known_versions(store, id)
+    if tag is not None:
+        entry = named_by(store, id, tag)
+        place = Place(id, str(entry.version))
+        found = store.find(*place)
+        if found is None or found.fingerprint != entry.fingerprint:
+            raise gone(entry, "removed" if found is None else "overwritten by other rows")
+        return place
+    if version is None:
+        return Place(id, newest(store, id).version)
+    if version not in known:
+        raise NotFoundError(
+            f"{id!r} has no version {version!r} in {store.name}: its versions are {_near(version, known)}"
+        )
+    return Place(id, version)
+
+
+def known_versions(store: Versions, id: str) -> list[str]:
+    """The published versions of an id.
+
+    Raises:
+        NotFoundError: it has none; names the ids most like it.
+    """
+    if found := store.versions(id):
+        return found
+    ids = sorted({one for one, _ in store.published()})
+    what = f"the storage holds {_near(id, ids)}" if ids else "the storage holds no datasets"
+    raise NotFoundError(f"there is no dataset {id!r} in {store.name}: {what}")
+
+
+def _near(name: str, names: Sequence[str]) -> str:
+    """Names, the most similar first."""
+    close = difflib.get_close_matches(name, names, _MOST_NAMED, 0.5)
+    shown = [*close, *(one for one in names if one not in close)][:_MOST_NAMED]
+    more = len(names) - len(shown)
+    return ", ".join(map(repr, shown)) + (f" and {more:,} more" if more else "")
+
+
+def fetched(storage: Storage, id: str, version: str | None = None) -> VersionRef:
+    """The version that names mean, as `placed` describes it; only its manifest is read."""
+    return _version_of(storage.fetch(*placed(storage, id, version)))
+
+
+def _version_of(ref: DataRef) -> VersionRef:
+    from ...reading.version_ref import VersionRef
+
+    assert isinstance(ref, VersionRef), "a storage gives its versions"
+    return ref
+
+
+message_option = click.option("--message", "-m", help="What you want to say about it; log shows it.")
+
+
+def id_argument(name: str = "id", required: bool = True) -> Callable[[F], F]:
+    """An argument that is an id, or `id@tag`."""
+    return click.argument(name, required=required, shell_complete=_ids)
+
+
+def version_argument(name: str = "version", required: bool = False) -> Callable[[F], F]:
+    """An argument that is a version of the id before it, or `@tag`; by default None, for the newest."""
+    return click.argument(name, required=required, shell_complete=_versions)
+
+
+def tag_argument(name: str = "tag", required: bool = False) -> Callable[[F], F]:
+    """An argument that is a tag of the id before it."""
+    return click.argument(name, required=required, shell_complete=_tags)
+
+
+def _ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def found(store: Versions) -> Iterable[str]:
+        from ...stores.history.tags import tags_of
+
+        id, sign, _ = incomplete.rpartition(_SIGN)
+        if sign and store.versions(id):
+            return [f"{id}{_SIGN}{tag}" for tag in tags_of(store, id)]
+        return {id for id, _ in store.published()}
+
+    return _completed(ctx, incomplete, found)
+
+
+def _versions(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def found(store: Versions) -> Iterable[str]:
+        from ...stores.history.tags import tags_of
+
+        id = str(ctx.params.get("id"))
+        tags = [f"{_SIGN}{tag}" for tag in tags_of(store, id)] if incomplete.startswith(_SIGN) else []
+        return [*store.versions(id), *tags]
+
+    return _completed(ctx, incomplete, found)
+
+
+def _tags(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def found(store: Versions) -> Iterable[str]:
+        from ...stores.history.tags import tags_of
+
+        return tags_of(store, str(ctx.params.get("id")))
+
+    return _completed(ctx, incomplete, found)
+
+
+def _completed(
+    ctx: click.Context, incomplete: str, found: Callable[[Versions], Iterable[str]]
+) -> list[CompletionItem]:
+    """Names that begin so; those that a shell would not show as they are, are left out."""
+    from click.shell_completion import CompletionItem
+
+    names: list[str] = []
+    with suppress(Exception):  # there is nothing to complete
+        url = ctx.params.get("storage") or os.environ.get(_VARIABLE) or _DEFAULT
+        names = sorted(found(versions_in(str(url))))
+    return [CompletionItem(name) for name in names if name.startswith(incomplete) and escaped(name) == name]

@@ -1,0 +1,101 @@
+"""`yoga tag`: names of versions, and what they named before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from .output import Table, cell, json_option, write
+from .places import (
+    id_argument,
+    known_versions,
+    message_option,
+    placed,
+    storage_option,
+    tag_argument,
+    version_argument,
+    versions_in,
+)
+
+if TYPE_CHECKING:
+    from ...stores.history.tags import TagEntry
+
+__all__ = ["command"]
+
+_PATIENCE = 60.0  # seconds to wait for whoever builds the version
+
+
+@click.command("tag")
+@id_argument()
+@tag_argument()
+@version_argument()
+@click.option("--remove", is_flag=True, help="Take the tag away; its history stays.")
+@message_option
+@storage_option
+@json_option
+def command(
+    id: str,
+    tag: str | None,
+    version: str | None,
+    remove: bool,
+    message: str | None,
+    storage: str,
+    as_json: bool,
+) -> None:
+    """Show, set or take away names of versions.
+
+    With ID, its tags; with TAG, what that has named; with VERSION, it names that version from now on.
+
+    \b
+    Examples:
+      yoga tag images
+      yoga tag images prod 1.1 --message reviewed
+      yoga tag images prod
+      yoga tag images prod --remove
+    """
+    from ...stores.history.tags import tag_history, tagged, tags_of, untagged
+
+    store = versions_in(storage)
+    if tag is None:
+        known_versions(store, id)
+        tags = tags_of(store, id)
+        plain: dict[str, object] = {"id": id, "tags": tags}
+        table = Table(("tag", "version"), [(cell(name), cell(found)) for name, found in tags.items()])
+        write(plain, as_json, table if tags else f"{id} has no tags")
+    elif remove:
+        if version is not None:
+            raise click.UsageError("--remove takes no version; leave one of them out")
+        _write_entries([untagged(store, id, tag, message)], as_json)
+    elif version is not None:
+        _, version = placed(store, id, version)
+        _write_entries([tagged(store, id, tag, version, message, _PATIENCE)], as_json)
+    else:
+        _write_entries(tag_history(store, id, tag), as_json)
+
+
+def _write_entries(entries: list[TagEntry], as_json: bool) -> None:
+    """Moves of one tag, the newest last."""
+    rows = [
+        (
+            cell(entry.tag),
+            "taken away" if entry.version is None else cell(entry.version),
+            f"{entry.when:%Y-%m-%d %H:%M}",
+            cell(entry.who or ""),
+            cell(entry.message or ""),
+        )
+        for entry in entries
+    ]
+    plain = [
+        {
+            "number": entry.number,
+            "version": entry.version,
+            "fingerprint": entry.fingerprint,
+            "when": entry.when.isoformat(),
+            "who": entry.who,
+            "message": entry.message,
+        }
+        for entry in entries
+    ]
+    table = Table(("tag", "version", "when", "who", "message"), rows)
+    write({"id": entries[0].id, "tag": entries[0].tag, "moves": plain}, as_json, table)
