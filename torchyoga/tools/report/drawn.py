@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import DistributedSampler
 
+from ...order.contract import AnyOrder
 from ...order.quality import shuffle_quality
 from ...sampling.sampler import ResumableSampler
 from ..cells.text import visible
@@ -130,8 +131,17 @@ def _own_sampler(order: object) -> ResumableSampler | None:
     return None
 
 
+def _order_of(sampler: ResumableSampler) -> AnyOrder:
+    """The order of a sampler; of seed 0, if its own is still to be drawn, and is not drawn by this."""
+    cursor = copy.copy(sampler.indices.cursor)
+    if sampler.seed is not None:
+        return cursor.order
+    with _generators_kept(sampler):
+        return cursor.order.changed(seed=0)
+
+
 def _looked_at(sampler: ResumableSampler, seed: int) -> _Looked:
-    cursor, replicas = sampler.indices.cursor, sampler.num_replicas
+    cursor, replicas, order = sampler.indices.cursor, sampler.num_replicas, _order_of(sampler)
     total = cursor.length_in(sampler.epoch)
     begin = np.arange(min(total, 2 * _BEGINNING))
     some = begin
@@ -142,12 +152,12 @@ def _looked_at(sampler: ResumableSampler, seed: int) -> _Looked:
     else:
         some = np.arange(total)
     positions = np.unique(np.concatenate([begin, some])).astype(np.int64)
-    rows = sampler.rows_at(positions) if total else positions
+    rows = order.rows(sampler.epoch, positions) if total else positions
     run = cursor.shard.run_length
     before = positions[positions < total - replicas]
     distance = None
     if len(before):
-        steps = sampler.rows_at(before + replicas) - sampler.rows_at(before)
+        steps = order.rows(sampler.epoch, before + replicas) - order.rows(sampler.epoch, before)
         distance = float(np.abs(steps).mean())
     is_even = np.isin(positions, some)
     return _Looked(positions, rows, positions // run % replicas, is_even, distance, total)
@@ -157,7 +167,7 @@ def _facts(sampler: ResumableSampler) -> tuple[str, ...]:
     found = []
     if sampler.seed is None:
         found.append("The seed is drawn when training begins; this is the order of seed 0.")
-    window = getattr(sampler.indices.cursor.order, "window", 8)
+    window = getattr(_order_of(sampler), "window", 8)
     try:
         quality = shuffle_quality(
             sampler.data_source,
@@ -175,7 +185,8 @@ def _facts(sampler: ResumableSampler) -> tuple[str, ...]:
 @contextmanager
 def _generators_kept(order: object) -> Iterator[None]:
     """Puts back what random numbers come next, whatever is drawn meanwhile."""
-    own = [getattr(one, "generator", None) for one in (order, getattr(order, "sampler", None))]
+    holders = (order, getattr(order, "sampler", None))
+    own = [getattr(one, name, None) for one in holders for name in ("generator", "draws_from")]
     of_torch = [one for one in own if isinstance(one, torch.Generator)]
     kept = [one.get_state() for one in of_torch]
     python, numpy = random.getstate(), np.random.get_state()

@@ -96,14 +96,19 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
     rows: list[SampleRow] = []
     names: tuple[str, ...] = ()
     read = pictures = total = left_out = 0
-    for start in range(0, len(drawn), _AT_ONCE if ref.row_bytes < _MOST_BYTES // 64 else 1):
-        part = drawn[start : start + (_AT_ONCE if ref.row_bytes < _MOST_BYTES // 64 else 1)]
+    missing = ""  # what thumbnails need
+    step = _AT_ONCE if ref.row_bytes < _MOST_BYTES // 64 else 1
+    for start in range(0, len(drawn), step):
+        part = drawn[start : start + step]
         for row_number, row in zip(part.tolist(), source.take(part), strict=True):
             found = _flat(row)
             total = max(total, len(found))
             cells = []
             for name, value in found[:most_columns]:
-                picture = _picture(value, name)
+                try:
+                    picture = _url_of(thumbnail(value, name))
+                except ImportError as error:
+                    picture, missing = None, str(error)
                 if picture is not None and pictures + len(picture) > _MOST_PICTURES:
                     picture, left_out = None, left_out + 1
                 pictures += 0 if picture is None else len(picture)
@@ -118,6 +123,8 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
         notes.append(f"{len(rows)} rows and not {min(most, len(ref))}, because they are large.")
     if total > most_columns:
         notes.append(f"The first {most_columns} of {total:,} columns.")
+    if missing:
+        notes.append(f"Images are not shown: {missing}.")
     if left_out:
         notes.append(f"{left_out} images have no thumbnail, to keep the page small.")
     if is_remote(ref):
@@ -160,16 +167,10 @@ def _add(value: object, path: str, depth: int, found: list[tuple[str, object]]) 
         _add(item, f"{path}/{name}" if path else str(name), depth + 1, found)
 
 
-def _picture(value: object, name: str) -> str | None:
-    try:
-        found = thumbnail(value, name)
-    except ImportError:  # the page says so
-        return None
-    return None if found is None else url_of(found)
-
-
-def url_of(picture: bytes) -> str:
+def _url_of(picture: bytes | None) -> str | None:
     """A picture as the URL of itself."""
+    if picture is None:
+        return None
     return f"data:{media_type(picture)};base64,{base64.b64encode(picture).decode()}"
 
 
