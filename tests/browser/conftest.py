@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+_BAD = ("error", "warning")
 AXE = Path(__file__).parents[2] / ".axe" / "package" / "axe.min.js"
 Open = Callable[..., Any]
 
@@ -25,6 +25,7 @@ def _chromium(driver: Any) -> str | None:
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
     """One browser for all tests."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with playwright.sync_playwright() as started:
         path = _chromium(started.chromium)
         if path is None:

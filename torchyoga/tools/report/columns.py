@@ -215,7 +215,9 @@ def _card(stats: ColumnStats, schema: Schema | None) -> ColumnCard:
 
 
 def _value(value: object) -> str:
-    return shown(value, 40) if isinstance(value, (str, bytes)) else number(value)
+    if isinstance(value, (str, bytes)):
+        return shown(value, 40).strip() or "(empty)"
+    return number(value)
 
 
 def _histogram(found: Bars | None, of_what: str, low: object, high: object) -> Histogram | None:
