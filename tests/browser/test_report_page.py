@@ -41,7 +41,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         for n in range(300)
     ]
     hostile = [
-        {HOSTILE: HOSTILE, "image": np.array([[n]], np.uint8), "label": HOSTILE[:50], "x": float("nan")}
+        {
+            HOSTILE: HOSTILE,
+            "image": np.array([[n]], np.uint8),
+            "label": f"{HOSTILE[:50]}{n % 3}",
+            "x": float("nan"),
+        }
         for n in range(90)
     ]
     found = {}
@@ -85,6 +90,7 @@ def test_nothing_of_the_data_runs(pages: dict[str, str], opened: Open) -> None:
     assert page.evaluate("document.scripts.length") == 0
     assert "<img src=x onerror=alert(1)>" in page.inner_text("h1")
     assert "\\u202egpj" in page.inner_text("#rows")
+    assert f"{HOSTILE[:-4]}\\u202egpj" in page.inner_text("#columns tbody")
     assert page.evaluate("[...document.images].every(one => one.src.startsWith('data:image/'))")
 
 

@@ -154,7 +154,7 @@ def test_hostile_data_is_text(storage: yoga.Storage, tmp_path: Path) -> None:
     assert "<img src=x onerror=alert(1)>" in page.text
     assert "49" not in page.text.split("{{")[0]
     assert "{{ 7 * 7 }}\\u202e" in page.text
-    assert "سلام عالم" in page.text
+    assert page.text.count("سلام عالم") > 40  # in a schema its name is quoted
     assert "\u202e" not in page.text
     assert page.tags.count("img") == 80  # of 1 pixel, and of 16 bits; the bytes are none
     check_harmless(Seen(ref._repr_html_()))

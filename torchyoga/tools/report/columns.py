@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from ...errors import SchemaError
 from ...reading.dataref import DataRef
@@ -167,7 +168,7 @@ def _is_list(name: str, ndim: int, kind: str) -> bool:
 
 
 def _bare(name: str, schema: Schema) -> ColumnCard:
-    return ColumnCard(visible(name), _kind(name, schema), None, None, {}, {}, "")
+    return ColumnCard(_name(name), _kind(name, schema), None, None, {}, {}, "")
 
 
 def _card(stats: ColumnStats, schema: Schema | None) -> ColumnCard:
@@ -197,14 +198,14 @@ def _card(stats: ColumnStats, schema: Schema | None) -> ColumnCard:
         value, count = stats.top[0]
         often = f"{_value(value)} ({share(count, stats.count)})"
     return ColumnCard(
-        visible(stats.name),
+        _name(stats.name),
         _kind(stats.name, schema),
-        _histogram(stats.histogram, f"{visible(stats.name)}: {stats.sampled:,} values", stats.min, stats.max),
+        _histogram(stats.histogram, f"{_name(stats.name)}: {stats.sampled:,} values", stats.min, stats.max),
         None
         if lengths is None or not lengths.count
         else _histogram(
             lengths.histogram,
-            f"lengths of {visible(stats.name)}: {lengths.count:,} rows",
+            f"lengths of {_name(stats.name)}: {lengths.count:,} rows",
             lengths.min,
             lengths.max,
         ),
@@ -212,6 +213,11 @@ def _card(stats: ColumnStats, schema: Schema | None) -> ColumnCard:
         found,
         often,
     )
+
+
+def _name(name: str) -> str:
+    """The name of a column as rows have it; in a schema all but ASCII is quoted."""
+    return visible(unquote(name, errors="replace"))
 
 
 def _value(value: object) -> str:
@@ -246,7 +252,7 @@ def _balance(stats: ColumnStats, info: Json) -> Balance | None:
         for value, count in top[:_MOST_SHOWN]
     )
     said = f"{stats.distinct} values; the most frequent comes {_times(top)} as often as the rarest."
-    return Balance(visible(stats.name), shares, stats.distinct - len(shares), said)
+    return Balance(_name(stats.name), shares, stats.distinct - len(shares), said)
 
 
 def _class_name(value: object, names: object) -> str:
@@ -263,7 +269,7 @@ def _times(top: Sequence[tuple[object, int]]) -> str:
 def _standing_out(stats: TableStats) -> tuple[str, ...]:
     found = []
     for one in stats.values():
-        name = visible(one.name)
+        name = _name(one.name)
         if one.nulls:
             found.append(
                 f"{name}: {one.nulls:,} values are None ({share(one.nulls, one.nulls + one.count)})."
