@@ -15,7 +15,7 @@ from ..cells.text import shown, visible
 from .charts import segments
 from .words import number, size
 
-__all__ = ["FileRow", "Files", "History", "history_of"]
+__all__ = ["FileRow", "Files", "History", "day", "history_of"]
 
 _MOST_FILES, _MOST_VERSIONS, _MOST_BUILDERS = 50, 50, 50
 _MOST_SEGMENTS = 200
@@ -121,7 +121,7 @@ def _files(manifest: Manifest, made: dict[str, str]) -> Files:
             number(file.rows),
             size(file.nbytes),
             visible(file.of or manifest.version),
-            _day(made.get(file.of, "") if file.of else manifest.created),
+            day(made.get(file.of, "") if file.of else manifest.created),
         )
         for file in manifest.files[:_MOST_FILES]
     )
@@ -146,7 +146,8 @@ def _files(manifest: Manifest, made: dict[str, str]) -> Files:
     return Files(rows, len(found) - len(rows), segments(sizes, 640, 24), ", ".join(said) + ".")
 
 
-def _day(created: str) -> str:
+def day(created: str) -> str:
+    """The time of a manifest as people read it."""
     return visible(created.replace("T", " ").removesuffix("Z"))[:40]
 
 
@@ -159,7 +160,7 @@ def _lineage(manifest: Manifest, lineage: Lineage) -> dict[str, str]:
     ]
     found = {
         "message": lineage.message,
-        "made": _day(manifest.created),
+        "made": day(manifest.created),
         "function": lineage.function,
         "commit": None if lineage.commit is None else lineage.commit + changed,
         "user": lineage.user,

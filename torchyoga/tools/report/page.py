@@ -23,7 +23,7 @@ from ...reading.version_ref import VersionColumns, VersionRef
 from ..cells.text import shown, visible
 from .columns import Columns, columns_of, first_columns
 from .drawn import Drawn, drawn_of
-from .history import History, history_of
+from .history import History, day, history_of
 from .sample import Sample, sample_of
 from .words import number, size
 
@@ -96,7 +96,7 @@ def _facts(ref: DataRef, columns: Columns, title: str | None) -> _Facts:
         found |= {
             "size": size(manifest.nbytes),
             "files": number(len(manifest.files)),
-            "made": manifest.created,
+            "made": day(manifest.created),
         }
         lead += [size(manifest.nbytes)]
         found["where"] = ref.location.name if isinstance(ref, VersionColumns) else ""
