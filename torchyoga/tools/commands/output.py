@@ -40,6 +40,7 @@ MOST_LINES = 200  # of a table of columns or files
 _MOST_VALUES = 1000  # of an array, in JSON
 _MOST_BYTES = 1000
 _MOST_ITEMS = 8  # of a list, in a cell
+_LEAST_WIDTH, _GAP = 6, 2  # of a column on a terminal, and between two
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
@@ -196,24 +197,44 @@ def _plain(table: Table) -> str:
 
 def _draw(table: Table) -> None:
     """A table on a terminal, no wider than that."""
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table as Drawn
     from rich.text import Text
 
-    drawn = Drawn(box=None, pad_edge=False, header_style="bold")
-    for title in table.columns:
+    width = _width()
+    rows = [[escaped(text) for text in row] for row in [table.columns, *table.rows]]
+    wide = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    most = max(1, (width + _GAP) // (_LEAST_WIDTH + _GAP))
+    left_out, wide = len(wide) - most, wide[:most]
+    drawn = Drawn(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for title, size in zip(rows[0], _fitted(wide, width - _GAP * (len(wide) - 1)), strict=False):
         drawn.add_column(
-            Text(escaped(title)),
+            Text(title),
             justify="right" if title in table.right else "left",
+            width=size,
             no_wrap=True,
             overflow="ellipsis",
         )
-    for row in table.rows:
-        drawn.add_row(*(Text(escaped(text)) for text in row))
-    width = _width()
+    for row in rows[1:]:
+        drawn.add_row(*map(Text, row[:most]))
     console = Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
     console.print(drawn)
+    if left_out > 0:
+        _print(f"and {left_out:,} more columns, for which the terminal is too narrow; --json prints all")
     sys.stdout.flush()
+
+
+def _fitted(wide: Sequence[int], room: int) -> list[int]:
+    """Widths of columns that together take no more than `room`: the widest give way."""
+    left, most = room, max(wide, default=0)
+    for number, size in enumerate(sorted(wide)):
+        most = left // (len(wide) - number)
+        if size > most:
+            break
+        left -= size
+        most = size
+    return [max(1, min(size, most)) for size in wide]
 
 
 def _width() -> int:

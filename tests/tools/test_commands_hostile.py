@@ -1,0 +1,219 @@
+"""Names and values that try to be more than text."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from commanding import on_terminal, parsed, process, run, said
+from hypothesis import given
+from hypothesis import strategies as st
+
+import torchyoga as yoga
+from torchyoga.tools.commands.group import command
+from torchyoga.tools.commands.output import Table, cell, jsonable, value_text, write
+
+ESCAPE, TURN = chr(27), chr(0x202E)
+BAD = f"a[red]b{ESCAPE}[31m{TURN}c\nd\te</script>" + chr(0x2028) + chr(0xD800) + chr(7)
+SHOWN = r"a[red]b\x1b[31m\u202ec\nd\te</script>\u2028\ud800\x07"
+ID = f"pho[red]tos{ESCAPE}[31m{TURN}x"
+
+
+@pytest.fixture
+def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> yoga.Storage:
+    monkeypatch.chdir(tmp_path)
+    storage = yoga.Storage("storage")
+    text = BAD.replace(chr(0xD800), "")
+    rows = [{"label": text, f"col{ESCAPE}[2J{TURN}": float("nan"), "ok": float("-inf")}]
+    storage.submit(rows, ID, f"1{ESCAPE}c", message=text, info={text: text}, progress=False)
+    storage.tag(ID, f"t{ESCAPE}", f"1{ESCAPE}c", message=text)
+    return storage
+
+
+def is_plain(text: str) -> bool:
+    return all(line.isprintable() for line in text.split("\n"))
+
+
+COMMANDS = [
+    ["ls"],
+    ["ls", "-l"],
+    ["info", ID],
+    ["head", ID],
+    ["stats", ID],
+    ["log", ID],
+    ["tag", ID],
+    ["check"],
+]
+COMMANDS += [["tag", ID, f"t{ESCAPE}"], ["gc", "--grace", "0"], ["diff", ID, f"1{ESCAPE}c"]]
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: " ".join(arguments)[:8].strip())
+def test_names_and_texts_are_shown_as_text(
+    storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    assert is_plain(said(*arguments))
+    parsed(*arguments)
+    assert run(*arguments, "--json").stdout.isascii()
+
+    def show() -> None:
+        with pytest.raises(SystemExit):
+            command.main(arguments, prog_name="yoga")
+
+    assert is_plain(on_terminal(monkeypatch, 200, show))
+
+
+def test_markup_is_no_markup(storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert r"pho[red]tos\x1b[31m\u202ex" in said("ls")
+    table = Table(("[bold]t", ":smile:"), [(BAD, "[/red]")])
+    shown = on_terminal(monkeypatch, 200, lambda: write({}, False, table))
+    assert SHOWN in shown
+    assert "[bold]t" in shown
+    assert ":smile:" in shown
+    assert "[/red]" in shown
+
+
+def test_errors_are_shown_as_text(storage: yoga.Storage) -> None:
+    for arguments in (
+        ["info", BAD],
+        ["info", ID, BAD],
+        ["head", ID, "-c", BAD],
+        [BAD],
+        ["ls", BAD],
+        ["-" + BAD],
+    ):
+        found = run(*arguments)
+        assert found.exit_code == 2
+        assert is_plain(found.stderr)
+        assert len(found.stderr.splitlines()) <= 2
+        assert len(found.stderr) < 2200
+
+
+def test_numbers_that_json_lacks_are_texts(storage: yoga.Storage) -> None:
+    values = parsed("head", ID)["rows"][0]["values"]
+    assert [value for value in values.values() if value != BAD.replace(chr(0xD800), "")] == [
+        "NaN",
+        "-Infinity",
+    ]
+    assert float(values["ok"]) == float("-inf")
+
+
+def test_a_dataset_of_as_many_columns_as_there_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    row = {f"c{number:05}": number for number in range(4096)}
+    yoga.Storage("storage").submit([row], "wide", "1", progress=False)
+    text = said("info", "wide")
+    assert text.endswith("and 3,896 more columns; --json prints all\n")
+    assert text.count("\n") < 220
+    assert said("stats", "wide").endswith("and 3,896 more columns; --json prints all\n")
+    text = said("head", "wide")
+    assert text.startswith("row  c00000  c00001")
+    assert text.endswith("rows 0 to 0 of 1\nand 4,084 more columns; name them with --columns\n")
+    assert len(parsed("info", "wide")["columns"]) == 4096
+    assert said("head", "wide", "-c", "c04095").startswith("row  c04095\n  0  4095\n")
+
+
+def test_ten_thousand_columns_in_a_pipe() -> None:
+    names = [f"c{number}" for number in range(10_000)]
+    code = (
+        "from torchyoga.tools.commands.output import Table, write\nnames = [f'c{n}' for n in range(10_000)]\n"
+    )
+    found = process(sys.executable, "-c", f"{code}write({{}}, False, Table(names, [names]))")
+    assert found.stdout == "\n".join(["  ".join(names)] * 2) + "\n"
+
+
+def test_long_values_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    row = {"text": "x" * 10**6, "many": np.arange(10**6), "raw": b"y" * 10**6, "list": list(range(1000))}
+    yoga.Storage("storage").submit([row], "long", "1", progress=False)
+    text = said("head", "long")
+    assert max(map(len, text.splitlines())) < 300
+    assert "x" * 57 + "..." in text
+    assert "int64 1000000, 0 to 1e+06" in text
+    assert "1,000,000 bytes" in text
+    values = parsed("head", "long")["rows"][0]["values"]
+    assert len(values["many"]["values"]) == 1000
+    assert values["many"]["shape"] == [10**6]
+    assert values["raw"]["bytes"] == 10**6
+    assert len(values["raw"]["base64"]) < 1400
+
+
+@given(st.text())
+def test_a_cell_is_one_line_of_printable_text(text: str) -> None:
+    assert cell(text).isprintable()
+    assert cell(text, 10**6) == text or not text.isprintable()
+    assert len(cell(text)) <= 60
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.dates(),
+    lambda inner: st.lists(inner) | st.tuples(inner) | st.dictionaries(st.text() | st.integers(), inner),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+def test_whatever_a_row_holds_is_json(value: object) -> None:
+    text = json.dumps(jsonable(value), allow_nan=False)
+    assert text.isascii()
+    assert value_text(value).isprintable()
+
+
+def test_values_in_json_and_in_cells() -> None:
+    found = jsonable(
+        {
+            "scalar": np.float32("nan"),
+            "int": np.int64(3),
+            "flag": np.bool_(True),
+            "tensor": torch.tensor([[1.0, float("inf")]]),
+            "empty": np.zeros((0, 2)),
+            "texts": np.array(["a"]),
+            "date": date(2026, 11, 23),
+            "decimal": Decimal("1.50"),
+        }
+    )
+    assert found == {
+        "scalar": "NaN",
+        "int": 3,
+        "flag": True,
+        "tensor": {"dtype": "float32", "shape": [1, 2], "values": [1.0, "Infinity"]},
+        "empty": {"dtype": "float64", "shape": [0, 2], "values": []},
+        "texts": {"dtype": "<U1", "shape": [1], "values": ["a"]},
+        "date": "2026-11-23",
+        "decimal": "1.50",
+    }
+    assert value_text(np.zeros((0, 2))) == "float64 0x2"
+    assert value_text(torch.zeros(3, 3)) == "float32 3x3, 0 to 0"
+    assert value_text(torch.zeros(3, 3, dtype=torch.bool)) == "bool 3x3"
+    assert value_text(np.array(["a", "b"] * 9)) == "<U1 18"
+    assert value_text(list(range(9))) == "[0, 1, 2, 3, 4, 5, 6, 7] of 9"
+    assert value_text(None) == ""
+
+
+def test_a_store_of_other_files_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("of somebody")
+    before = sorted(tmp_path.rglob("*"))
+    assert said("ls", "other").endswith("holds no datasets\n")
+    assert said("check", "-s", "other").endswith("holds no datasets\n")
+    assert said("gc", "-s", "other", "--grace", "0", "--yes") == "there is nothing to delete\n"
+    for arguments in (["info", "x"], ["copy", "x", "1", "backup"], ["tag", "x", "y", "1"], ["check", "x"]):
+        assert run(*arguments, "-s", "other").exit_code == 2
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_nothing_of_the_users_runs_unless_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("click", "rich", "images", "torchyoga", "json", "storage"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")
+    yoga.Storage("data").submit([1], "images", "1", progress=False)
+    assert said("head", "images", "-s", "data").startswith("row  value\n  0  1\n")
+    assert "is not a kind of file" in said("append", "images", "2", "images.py", "-s", "data", code=2)
