@@ -21,6 +21,7 @@ from click.testing import CliRunner
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
 import torchyoga as yoga
+from docs import ROOT
 from torchyoga.errors import CorruptError
 from torchyoga.rows.types import Row
 from torchyoga.tools.commands.group import command
@@ -401,6 +402,26 @@ def test_without_pillow_a_page_says_so(ref: yoga.DataRef, tmp_path: Path) -> Non
     page = tmp_path / "r.html"
     subprocess.run([sys.executable, "-c", code, tmp_path / "storage", page], check=True, timeout=120)
     assert "Images are not shown: thumbnails need Pillow; pip install" in page.read_text(encoding="utf-8")
+
+
+def test_the_page_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TORCHYOGA_STORAGE", raising=False)
+    blocks_before(ROOT / "docs" / "report.md")
+    text = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    line, printed = block.split("\n", 1)
+    done = CliRunner().invoke(command, line.split()[2:])
+    assert done.exit_code == 0, done.output
+    assert re.sub(r"\d+ kB", "kB", done.output) == re.sub(r"\d+ kB", "kB", printed)
+
+
+def blocks_before(page: Path) -> None:
+    """Runs the first block of a page."""
+    (first, *_) = re.findall(
+        r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    exec(compile(first, str(page), "exec"), {"__name__": "page"})
 
 
 def test_the_command(ref: yoga.DataRef, tmp_path: Path) -> None:
