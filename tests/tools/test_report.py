@@ -288,7 +288,25 @@ def test_a_notebook_downloads_nothing(tmp_path: Path) -> None:
     for one in (fresh, fresh[3:9]):
         assert "might have to be downloaded" in one._repr_html_()
     assert {path for path in (tmp_path / "other").rglob("*") if path.suffix == ".mdb"} == before
-    assert "from 4 files at most" in seen(fresh, tmp_path).text
+    assert "from few files, so that little is downloaded" in seen(fresh, tmp_path).text
+
+
+def test_a_page_of_a_store_downloads_few_files(tmp_path: Path, files_of: Callable[[int], None]) -> None:
+    files_of(80)
+    rows = [{"x": n} for n in range(8000)]
+    yoga.Storage("memory://far", cache_dir=tmp_path / "a").submit(rows, "far", "1", stats=False)
+
+    def fetched(cache: str) -> yoga.DataRef:
+        return yoga.Storage("memory://far", cache_dir=tmp_path / cache).fetch("far", "1")
+
+    for number, make in enumerate(
+        [lambda r: r, lambda r: r[10:], lambda r: yoga.mix({"a": r, "b": r[500:]})]
+    ):
+        page = seen(make(fetched(f"cache{number}")), tmp_path)
+        assert "so that little is downloaded" in page.text
+        assert "Statistics of the first 1,000 rows" in page.text
+        files = list((tmp_path / f"cache{number}").rglob("*.mdb"))
+        assert 1 <= len(files) <= 40, len(files)  # of 100
 
 
 def order_of(make: Callable[[yoga.DataRef], object], verdict: str, tmp_path: Path) -> Seen:

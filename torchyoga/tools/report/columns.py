@@ -14,6 +14,7 @@ from ...rows.stats.column_stats import Bars, ColumnStats, TableStats
 from ...rows.types import Json
 from ..cells.text import shown, visible
 from .charts import bars
+from .sample import is_remote
 from .words import number, share
 
 __all__ = ["Balance", "ColumnCard", "Columns", "Histogram", "Share", "columns_of", "first_columns"]
@@ -129,13 +130,19 @@ def columns_of(ref: DataRef, total: int, seed: int) -> Columns:
         return Columns(tuple(cards), total or len(cards), (), (), "there are no rows")
     is_kept = isinstance(ref, (VersionRef, VersionColumns)) and bool(ref.manifest.stats)
     most = max(1, min(_MOST_ROWS, _MOST_BYTES // ref.row_bytes)) if ref.row_bytes else _UNKNOWN_ROWS
+    is_far = is_remote(ref) and not is_kept
     try:
-        stats = ref.stats(None if is_kept else most, seed, progress=False)
+        if is_far:  # rows side by side, which lie in few files
+            stats = ref[: min(most, _UNKNOWN_ROWS)].stats(progress=False)
+        else:
+            stats = ref.stats(None if is_kept else most, seed, progress=False)
     except SchemaError as error:
         return Columns((), total, (), (), f"statistics cannot be made: {visible(str(error))[:400]}")
     cards = [_card(one, schema) for one in stats.values()]
     balances = [found for one in stats.values() if (found := _balance(one, ref.info)) is not None]
     source = _source(stats, is_kept)
+    if is_far and stats.rows < len(ref):
+        source = f"Statistics of the first {stats.rows:,} rows, so that little is downloaded."
     return Columns(tuple(cards), max(total, len(cards)), tuple(balances), _standing_out(stats), source)
 
 

@@ -83,7 +83,7 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
     Args:
         ref: the dataset.
         seed: of the draw, and of rows that are made with random numbers.
-        most: rows; fewer if they are large, or would have to be downloaded from many files.
+        most: rows; fewer if they are large.
         most_columns: columns that are shown.
         text: characters of a cell.
     """
@@ -128,7 +128,7 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
     if left_out:
         notes.append(f"{left_out} images have no thumbnail, to keep the page small.")
     if is_remote(ref):
-        notes.append(f"They are from {_MOST_FILES} files at most, so that little is downloaded.")
+        notes.append("They are from few files, so that little is downloaded.")
     return Sample(tuple(rows), names, total, tuple(notes))
 
 
@@ -137,12 +137,19 @@ def _drawn(ref: DataRef, count: int, seed: int) -> Ints:
     if isinstance(ref, (VersionRef, VersionColumns)) and ref.location.is_remote:
         starts, files = ref.file_starts, ref.manifest.files
         # Not by what is here: the page of a version is the same on every machine.
-        chosen = np.sort(random.choice(len(files), min(_MOST_FILES, len(files)), replace=False))
+        chosen = random.choice(len(files), min(_MOST_FILES, len(files)), replace=False)
+        ends = np.cumsum([files[number].nbytes for number in chosen.tolist()])
+        chosen = np.sort(chosen[: max(1, int(np.searchsorted(ends, _MOST_BYTES, side="right")))])
         sizes = starts[chosen + 1] - starts[chosen]
         ends = np.cumsum(sizes)
         places = np.sort(random.choice(int(ends[-1]), min(count, int(ends[-1])), replace=False))
         at = np.searchsorted(ends, places, side="right")
         return np.asarray(starts[chosen[at]] + places - (ends[at] - sizes[at]), np.int64)
+    if is_remote(ref):  # rows side by side, which lie in few files
+        runs = min(_MOST_FILES, count)
+        starts = np.sort(random.choice(len(ref) // runs, 1)) + np.arange(runs) * (len(ref) // runs)
+        near = np.unique(starts[:, None] + np.arange(count // runs))
+        return near[near < len(ref)].astype(np.int64)
     return np.sort(random.choice(len(ref), count, replace=False, shuffle=False)).astype(np.int64)
 
 
