@@ -207,6 +207,7 @@ def test_a_file_that_claims_too_many_pixels_is_not_decoded() -> None:
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", 50000, 50000, 8, 0, 0, 0, 0))
     bomb = b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(10**6))) + chunk(b"IEND", b"")
     assert thumbnail(bomb) is None
+    assert thumbnail(file_of(np.zeros((6000, 6000), np.uint8), "PNG")) is None
 
 
 def test_without_pillow_an_image_is_an_error_that_says_what_to_do() -> None:
