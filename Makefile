@@ -33,7 +33,7 @@ EXTRAS_$(TRAINERS_STAMP) := demo,test,trainers
 EXTRAS_$(ENGINES_STAMP) := demo,test,engines
 EXTRAS_$(BROWSER_STAMP) := demo,test,report,browser
 
-.PHONY: demo test test-rest test-all test-engines test-browser test-trainers test-lowest soak mutants lint bench bench-quick picture dist dist-check clean
+.PHONY: release changelog demo test test-rest test-all test-engines test-browser test-trainers test-lowest soak mutants lint bench bench-quick picture dist dist-check clean
 
 demo: $(DEMO_STAMP)
 	$(RUN) examples/quickstart.py
@@ -107,11 +107,23 @@ dist: $(DIST_STAMP)
 	$(DIST)/$(BIN)/python -m build --outdir dist .
 	$(DIST)/$(BIN)/python -m twine check --strict dist/*
 
-# The wheel in an environment that holds nothing else, where it is compared with the tree and the README's blocks run.
+# The wheel in an environment that holds nothing else, where it is compared with the tree and the README's blocks run;
+# then type checkers read a user's program there.
 dist-check: dist
+	$(DIST)/$(BIN)/check-wheel-contents dist/*.whl
 	$(PYTHON) -m venv --clear $(DIST)/empty
 	$(DIST)/empty/$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
 	$(DIST)/empty/$(BIN)/python tests/wheel.py dist/*.whl
+	$(DIST)/empty/$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pytest mypy 'pyright[nodejs]'
+	cd dist && ../$(DIST)/empty/$(BIN)/python -m pytest -c /dev/null --noconftest -p no:cacheprovider ../tests/typing
+
+# Builds and checks a release, and tags it; `make release ARGS=--dry-run` only says what hinders.
+release: $(STAMP)
+	$(RUN) release/release.py $(ARGS)
+
+# The section of the next release in CHANGELOG.md, of the fragments in changes/, which it removes.
+changelog: $(STAMP)
+	$(VENV)/$(BIN)/towncrier build --yes --version $$($(RUN) -c 'import torchyoga; print(torchyoga.__version__)')
 
 $(DEMO_STAMP) $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP) $(BROWSER_STAMP): setup.cfg constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "torchyoga needs Python 3.10 or later; found " + sys.version.split()[0] + ". Say: make PYTHON=python3.11")'
@@ -136,7 +148,7 @@ $(LOWEST_STAMP): setup.cfg lowest.txt
 
 $(DIST_STAMP):
 	$(PYTHON) -m venv $(DIST)
-	$(DIST)/$(BIN)/python -m pip install --quiet --disable-pip-version-check build twine
+	$(DIST)/$(BIN)/python -m pip install --quiet --disable-pip-version-check build twine check-wheel-contents
 	touch $@
 
 clean:

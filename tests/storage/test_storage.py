@@ -618,6 +618,7 @@ def rows():
         peak = max(peak, anonymous())
         yield np.full(100_000, i % 256, np.uint8)
 
+yoga.Storage  # loads torch
 peak = before = anonymous()
 yoga.Storage(sys.argv[1], sys.argv[2]).submit(rows, "a", "1")
 print(peak - before)

@@ -23,7 +23,9 @@ def checked(module: str, *arguments: str) -> str:
     if importlib.util.find_spec(module) is None:
         pytest.skip(f"{module} is not installed; it is in the extra 'lint'")
     command = [sys.executable, "-m", module, *arguments, str(PROGRAM)]
-    environment = {**os.environ, "MYPYPATH": str(PACKAGES), "PYTHONPATH": str(PACKAGES)}
+    environment = dict(os.environ)
+    if PACKAGES.name != "site-packages":  # else type checkers find the installed package by themselves
+        environment |= {"MYPYPATH": str(PACKAGES), "PYTHONPATH": str(PACKAGES)}
     found = subprocess.run(
         command, capture_output=True, text=True, timeout=500, env=environment, cwd=PROGRAM.parent
     )

@@ -1,4 +1,4 @@
 """Datasets and loaders into what people see: commands, findings, pages.
 
-Doors: the command `torchyoga`, `doctor`, `report`, `view`. Never sees what is in a file.
+Door: `main`. Never sees what is in a file.
 """

@@ -101,9 +101,11 @@ class Marks:
         self._descriptor = descriptor
         self.cells |= before
 
+    _close = staticmethod(os.close)  # modules may be gone when a process ends
+
     def __del__(self) -> None:
         if getattr(self, "_descriptor", -1) >= 0:
-            os.close(self._descriptor)
+            self._close(self._descriptor)
 
 
 def _shared(nbytes: Sequence[int], passed: _Descriptor) -> Marks:
