@@ -245,6 +245,7 @@ def test_the_public_names() -> None:
         "png",
         "prove",
         "ray_executor",
+        "report",
         "shards",
         "shuffle_quality",
         "text",
