@@ -5,6 +5,7 @@ Each has a process and a temporary folder of its own. One that fails ends the bu
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import tempfile
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 DOCS = ROOT / "docs"
 GENERATED = DOCS / "generated" / "tutorials"
 TIMEOUT = 120  # seconds for a cell
+_LOG = logging.getLogger("torchyoga.docs.notebooks")
+_LOG.setLevel(logging.ERROR)
 # Pictures are SVG, without the time at which they were drawn, with text as paths: the same on every machine.
 SETTINGS = """
 import matplotlib_inline.backend_inline
@@ -55,7 +58,13 @@ def executed(path: Path) -> nbformat.NotebookNode:
         made.cells.insert(0, nbformat.v4.new_code_cell(SETTINGS))
     with tempfile.TemporaryDirectory() as folder:
         seen = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        client = nbclient.NotebookClient(made, timeout=TIMEOUT, resources={"metadata": {"path": folder}})
+        client = nbclient.NotebookClient(
+            made,
+            timeout=TIMEOUT,
+            resources={"metadata": {"path": folder}},
+            extra_arguments=["--IPKernelApp.log_level=ERROR"],
+            log=_LOG,
+        )
         client.execute(env={**os.environ, "PYTHONPATH": os.pathsep.join(seen)})
     if draws:
         del made.cells[0]
