@@ -7,6 +7,7 @@ STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 TRAINERS_STAMP := $(VENV)/.installed-trainers
 ENGINES_STAMP := $(VENV)/.installed-engines
+DOCS_STAMP := $(VENV)/.installed-docs
 DIST := .venv-dist
 DIST_STAMP := $(DIST)/.installed
 LOWEST := .venv-lowest
@@ -28,8 +29,9 @@ EXTRAS_$(DEMO_STAMP) := demo
 EXTRAS_$(STAMP) := demo,bench,test,lint
 EXTRAS_$(TRAINERS_STAMP) := demo,test,trainers
 EXTRAS_$(ENGINES_STAMP) := demo,test,engines
+EXTRAS_$(DOCS_STAMP) := demo,bench,test,docs
 
-.PHONY: demo test test-rest test-all test-engines test-trainers test-lowest soak mutants lint bench bench-quick picture dist dist-check clean
+.PHONY: demo test test-rest test-all test-engines test-trainers test-lowest soak mutants lint bench bench-quick picture docs docs-serve dist dist-check clean
 
 demo: $(DEMO_STAMP)
 	$(RUN) examples/quickstart.py
@@ -39,7 +41,7 @@ test: lint
 	$(RUN) -m pytest $(TWO) -m "not rest and not soak" $(APART)
 
 # Exhaustive tests, then stores, frameworks, engines and trainers.
-test-rest: $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP)
+test-rest: $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP) $(DOCS_STAMP)
 	$(RUN) -m pytest $(TWO) -m "rest and not soak" $(APART)
 	$(RUN) -m pytest $(WAITING) tests/remote
 	TF_CPP_MIN_LOG_LEVEL=3 $(RUN) -m pytest $(BACKENDS) tests/frameworks
@@ -91,6 +93,15 @@ bench-quick: $(STAMP)
 picture:
 	$(PYTHON) docs/rooms.py
 
+# The site, in docs/_build/html: the pages of docs/, the reference from docstrings, the tutorials, which are run.
+# Without a network; a warning is an error.
+docs: $(DOCS_STAMP)
+	$(RUN) -m sphinx -W --keep-going -n -q -d docs/_build/trees docs docs/_build/html
+
+# The site at http://127.0.0.1:8000, for this machine only.
+docs-serve: docs
+	$(RUN) -m http.server --bind 127.0.0.1 --directory docs/_build/html 8000
+
 # The wheel and the sdist, in dist/, as they would be uploaded.
 dist: $(DIST_STAMP)
 	rm -rf dist build
@@ -103,7 +114,7 @@ dist-check: dist
 	$(DIST)/empty/$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
 	$(DIST)/empty/$(BIN)/python tests/wheel.py dist/*.whl
 
-$(DEMO_STAMP) $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP): setup.cfg constraints.txt
+$(DEMO_STAMP) $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP) $(DOCS_STAMP): setup.cfg constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "torchyoga needs Python 3.10 or later; found " + sys.version.split()[0] + ". Say: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS_$@)]"
@@ -122,4 +133,4 @@ $(DIST_STAMP):
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(DIST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf docs/_build docs/generated $(VENV) $(LOWEST) $(DIST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -66,7 +66,9 @@ REST = "Tools and more"
 def pages(docs: Path) -> list[str]:
     """Names of all pages that are written by hand, but for the start page."""
     found = [path.relative_to(docs) for path in docs.rglob("*.md")]
-    names = [path.with_suffix("").as_posix() for path in found if path.parts[0] not in ("_build", "generated")]
+    names = [
+        path.with_suffix("").as_posix() for path in found if path.parts[0] not in ("_build", "generated")
+    ]
     return sorted(name for name in names if name != "index")
 
 

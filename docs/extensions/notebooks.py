@@ -116,7 +116,9 @@ def _show(app: Sphinx, name: str, source: list[str]) -> None:
     short = name.removeprefix("tutorials/")
     write(GENERATED / f"{short}.ipynb", nbformat.writes(notebook(DOCS / f"{name}.md")) + "\n")
     source[0] = shown(made, short)
-    source[0] += f"\nThis page is a notebook: {{download}}`{short}.ipynb </generated/tutorials/{short}.ipynb>`.\n"
+    source[0] += (
+        f"\nThis page is a notebook: {{download}}`{short}.ipynb </generated/tutorials/{short}.ipynb>`.\n"
+    )
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

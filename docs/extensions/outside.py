@@ -81,11 +81,15 @@ def _write_pages(app: Sphinx) -> None:
     for path in sorted(linked):
         name = _page_of(path)
         if name in WHOLE.values():
-            write(DOCS / f"{name}.md", path.read_text(encoding="utf-8").replace("](docs/images/", "](/images/"))
+            write(
+                DOCS / f"{name}.md", path.read_text(encoding="utf-8").replace("](docs/images/", "](/images/")
+            )
             continue
         inside = path.relative_to(ROOT).as_posix()
         language = _LANGUAGES.get(path.suffix, "text")
-        text = f"---\norphan: true\n---\n\n# {inside}\n\n````{{literalinclude}} {os.path.relpath(path, DOCS)}\n"
+        text = (
+            f"---\norphan: true\n---\n\n# {inside}\n\n````{{literalinclude}} {os.path.relpath(path, DOCS)}\n"
+        )
         text = text.replace(os.path.relpath(path, DOCS), "/" + Path(os.path.relpath(path, DOCS)).as_posix())
         write(DOCS / f"{name}.md", f"{text}:language: {language}\n````\n")
 

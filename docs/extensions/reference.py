@@ -65,7 +65,15 @@ GROUPS = {
         "Data that you have already, as a dataset.",
         "torchyoga",
         ["from_arrays", "from_hdf5", "from_parquet", "from_arrow", "from_pandas", "from_polars"]
-        + ["from_huggingface", "from_petastorm", "from_lmdb", "image_folder", "webdataset", "shards", "flat_map"],
+        + [
+            "from_huggingface",
+            "from_petastorm",
+            "from_lmdb",
+            "image_folder",
+            "webdataset",
+            "shards",
+            "flat_map",
+        ],
     ),
     "loading": Group(
         "Loading",
@@ -179,9 +187,7 @@ def _role(
     del role, rawtext, lineno, options, content
     code = nodes.literal(text, text, classes=["xref", "py"])
     path = text.removesuffix("()").removeprefix("torchyoga.").removeprefix("yoga.")
-    modules = [
-        group.module for group in GROUPS.values() if path.partition(".")[0] in group.names
-    ]
+    modules = [group.module for group in GROUPS.values() if path.partition(".")[0] in group.names]
     if not modules or not _NAME.fullmatch(path):
         return [code], []
     # "DataRef" and "Storage" are names of yogadl's, too; torchyoga's groups come first.
