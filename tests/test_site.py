@@ -227,8 +227,8 @@ def test_a_new_page_comes_into_the_contents(tmp_path: Path) -> None:
 
 def test_links_to_files_of_the_repository_lead_to_pages() -> None:
     outside = extension("outside")
-    text = "[a](../README.md#more) [b](order.md) [c](../examples/views.py) [d](https://x.y/z.md) ![e](images/order.svg)"
-    text += "\n```python\n[f](../README.md)\n```\n"
+    text = "[a](../README.md#more) [b](order.md) [c](../examples/views.py) [d](https://x.y/z.md) "
+    text += "![e](images/order.svg)\n```python\n[f](../README.md)\n```\n"
     assert outside.relinked(text, DOCS) == (
         "[a](/generated/readme.md#more) [b](/order.md) [c](/generated/files/examples/views.py.md) "
         "[d](https://x.y/z.md) ![e](images/order.svg)\n```python\n[f](../README.md)\n```\n"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections import Counter
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -38,8 +38,8 @@ class Group(NamedTuple):
     title: str
     about: str
     module: str
-    names: list[str]
-    results: list[str] = []  # what these return, by module: shown, but not to be imported from there
+    names: Sequence[str]
+    results: Sequence[str] = ()  # what these return, by module: shown, but not to be imported from there
 
 
 GROUPS = {
@@ -48,10 +48,16 @@ GROUPS = {
         "Keep a dataset once, fetch it anywhere, compare versions.",
         "torchyoga",
         ["Storage", "Keep", "diff", "overlap", "ray_executor"],
-        ["torchyoga.caching.comparing.diff.Diff", "torchyoga.caching.comparing.overlap.Overlap"]
-        + ["torchyoga.caching.comparing.audit.Audit", "torchyoga.caching.parts.planned.PlannedBuild"]
-        + ["torchyoga.caching.parts.planned.Part", "torchyoga.stores.history.log.Log"]
-        + ["torchyoga.stores.history.log.LogEntry", "torchyoga.stores.history.tags.TagEntry"],
+        [
+            "torchyoga.caching.comparing.diff.Diff",
+            "torchyoga.caching.comparing.overlap.Overlap",
+            "torchyoga.caching.comparing.audit.Audit",
+            "torchyoga.caching.parts.planned.PlannedBuild",
+            "torchyoga.caching.parts.planned.Part",
+            "torchyoga.stores.history.log.Log",
+            "torchyoga.stores.history.log.LogEntry",
+            "torchyoga.stores.history.tags.TagEntry",
+        ],
     ),
     "datasets": Group(
         "Datasets and views",
@@ -64,8 +70,13 @@ GROUPS = {
         "Sources",
         "Data that you have already, as a dataset.",
         "torchyoga",
-        ["from_arrays", "from_hdf5", "from_parquet", "from_arrow", "from_pandas", "from_polars"]
-        + [
+        [
+            "from_arrays",
+            "from_hdf5",
+            "from_parquet",
+            "from_arrow",
+            "from_pandas",
+            "from_polars",
             "from_huggingface",
             "from_petastorm",
             "from_lmdb",
@@ -79,8 +90,17 @@ GROUPS = {
         "Loading",
         "Batches, in an order that can be stopped and continued.",
         "torchyoga",
-        ["DataLoader", "ResumableSampler", "ResumableBatchSampler", "to_device", "jagged", "padded", "prove"]
-        + ["shuffle_quality", "ShuffleQuality"],
+        [
+            "DataLoader",
+            "ResumableSampler",
+            "ResumableBatchSampler",
+            "to_device",
+            "jagged",
+            "padded",
+            "prove",
+            "shuffle_quality",
+            "ShuffleQuality",
+        ],
         ["torchyoga.loading.device.DeviceLoader", "torchyoga.order.proof.Proof"],
     ),
     "coding": Group(
@@ -93,15 +113,33 @@ GROUPS = {
         "Errors",
         "What torchyoga raises.",
         "torchyoga.errors",
-        ["YogaError", "SchemaError", "StateError", "NotFoundError", "ExistsError", "BusyError", "LostError"]
-        + ["RemoteError", "CorruptError", "AuditError"],
+        [
+            "YogaError",
+            "SchemaError",
+            "StateError",
+            "NotFoundError",
+            "ExistsError",
+            "BusyError",
+            "LostError",
+            "RemoteError",
+            "CorruptError",
+            "AuditError",
+        ],
     ),
     "testing": Group(
         "Kits for tests",
         "Is a dataset, format, store, source or loader of your own as it must be?",
         "torchyoga.testing",
-        ["check_dataref", "check_view", "check_resume", "check_source", "check_export", "check_format"]
-        + ["check_store", "assert_rows_equal"],
+        [
+            "check_dataref",
+            "check_view",
+            "check_resume",
+            "check_source",
+            "check_export",
+            "check_format",
+            "check_store",
+            "assert_rows_equal",
+        ],
     ),
     "keras": Group(
         "Keras",
@@ -119,8 +157,17 @@ GROUPS = {
         "yogadl's interface",
         "For programs that were written for yogadl.",
         "torchyoga.compat.yogadl",
-        ["Storage", "DataRef", "Stream", "Submittable", "GeneratorFromKeys", "shard_keys", "sequential_shard"]
-        + ["non_sequential_shard", "shuffle_keys"],
+        [
+            "Storage",
+            "DataRef",
+            "Stream",
+            "Submittable",
+            "GeneratorFromKeys",
+            "shard_keys",
+            "sequential_shard",
+            "non_sequential_shard",
+            "shuffle_keys",
+        ],
     ),
 }
 
