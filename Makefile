@@ -26,7 +26,7 @@ BACKENDS := -n 3 --dist loadgroup
 APART := --ignore=tests/frameworks --ignore=tests/trainers --ignore=tests/remote --ignore=tests/engines
 # What each needs; the demo needs little, for people in a hurry.
 EXTRAS_$(DEMO_STAMP) := demo
-EXTRAS_$(STAMP) := demo,bench,test,lint
+EXTRAS_$(STAMP) := demo,bench,test,lint,docs
 EXTRAS_$(TRAINERS_STAMP) := demo,test,trainers
 EXTRAS_$(ENGINES_STAMP) := demo,test,engines
 EXTRAS_$(DOCS_STAMP) := demo,bench,test,docs

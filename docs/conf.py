@@ -61,5 +61,7 @@ html_theme = "furo"
 html_title = f"torchyoga {release}"
 html_show_copyright = False
 html_show_sphinx = False
+html_static_path = ["images"]  # for the README, whose pictures may be in HTML
 html_copy_source = False
+html_show_search_summary = False  # without a server no page can be fetched for a summary
 html_theme_options = {"top_of_page_buttons": []}

@@ -148,7 +148,7 @@ def _leads_to(link: str, name: str) -> bool:
     path, _, anchor = link.partition("#")
     module = path.partition("_modules/")[2].removesuffix(".html").replace("/", ".")
     package = name.rpartition(".")[0]
-    return anchor == name.rpartition(".")[2] and f"{module}.".startswith(f"{package}.")
+    return anchor == name.rpartition(".")[2] and module.startswith(package)
 
 
 @pytest.mark.rest
@@ -216,12 +216,12 @@ def test_a_name_in_no_group_is_named(change: str) -> None:
 
 
 def test_a_new_page_comes_into_the_contents(tmp_path: Path) -> None:
-    for name in ("index", "data", "brand-new", "_build/x", "generated/y"):
+    for name in ("index", "data", "brand-new", "doctor", "_build/x", "generated/y"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.md").write_text("# Page\n")
     found = extension("contents").sections(tmp_path)
     assert found["Guide"] == ["data"]
-    assert found["Tools and more"] == ["brand-new"]
+    assert found["Tools and more"] == ["doctor", "brand-new"]
     assert "Tutorials" not in found
 
 
@@ -233,9 +233,11 @@ def test_links_to_files_of_the_repository_lead_to_pages() -> None:
         "[a](/generated/readme.md#more) [b](/order.md) [c](/generated/files/examples/views.py.md) "
         "[d](https://x.y/z.md) ![e](images/order.svg)\n```python\n[f](../README.md)\n```\n"
     )
+    assert outside.relinked("[a](../examples)", DOCS) == "[a](/generated/files/examples.md)"
     assert outside.relinked("[a](docs/order.md)", ROOT) == "[a](/order.md)"
 
 
+@pytest.mark.rest
 def test_a_tutorial_is_a_notebook_and_complaints_are_errors(tmp_path: Path) -> None:
     notebooks = extension("notebooks")
     page = tmp_path / "small.md"

@@ -56,9 +56,9 @@ SECTIONS = {
         "performance",
         "design",
     ],
-    "Tools and more": [],
+    "Tools and more": ["commands", "doctor", "meter", "report", "view", "scale"],
     "Reference": ["generated/reference/*"],
-    "The project": ["generated/readme", "generated/changelog", "CONTRIBUTING", "release"],
+    "The project": ["generated/*", "release"],
 }
 REST = "Tools and more"
 
@@ -80,7 +80,7 @@ def sections(docs: Path) -> dict[str, list[str]]:
         title: [name for name in names if name in existing or name.startswith("generated/")]
         for title, names in SECTIONS.items()
     }
-    chosen[REST] = [name for name in existing if name not in known]
+    chosen[REST] += [name for name in existing if name not in known]
     return {title: names for title, names in chosen.items() if names}
 
 

@@ -1,6 +1,7 @@
-"""Pages for files outside docs/ that pages link to: the README, the changelog, examples, the licence.
+"""Pages for files outside docs/: the README and its neighbours, and what pages link to, such as examples.
 
-In the repository such a link leads to the file. In the site it leads to a page that shows the file.
+In the repository such a link leads to the file. In the site it leads to a page that shows the file, or lists
+the folder.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-WHOLE = {"README.md": "generated/readme", "CHANGELOG.md": "generated/changelog"}  # pages of Markdown
+GENERATED = DOCS / "generated"
+# The README, the changelog and what else is Markdown beside them, as pages.
+WHOLE = {path.name: f"generated/{path.stem.lower()}" for path in sorted(ROOT.glob("*.md"))}
+_PICTURES = (".svg", ".png")
 _LINK = re.compile(r"(?<!!)\]\((?!\w+:|#|/)([^)\s#]+)(#[^)\s]*)?\)")
 _FENCE = re.compile(r"^(```.*?^```[^\n]*$)", re.MULTILINE | re.DOTALL)
 _LANGUAGES = {".py": "python", ".cfg": "ini", ".toml": "toml", ".yml": "yaml", ".md": "markdown"}
@@ -51,7 +55,7 @@ def relinked(text: str, folder: Path) -> str:
 
     def link(found: re.Match[str]) -> str:
         target = Path(os.path.normpath(folder / found[1]))
-        if not target.is_file() or (target.suffix in (".svg", ".png")):
+        if not target.exists() or target.suffix in _PICTURES:
             return found[0]  # the build warns, if there is no such file
         return f"](/{_page_of(target)}.md{found[2] or ''})"
 
@@ -63,7 +67,8 @@ def _linked(text: str, folder: Path) -> Iterator[Path]:
         if not part.startswith("```"):
             for target, _ in _LINK.findall(part):
                 path = Path(os.path.normpath(folder / target))
-                if path.is_file() and not (path.suffix in (".md", ".svg") and path.is_relative_to(DOCS)):
+                is_page = path.suffix in (".md", *_PICTURES) and path.is_relative_to(DOCS)
+                if path.exists() and not is_page:
                     yield path
 
 
@@ -72,26 +77,32 @@ def _place(name: str) -> Path:
     return ROOT if name in WHOLE.values() else (DOCS / name).parent
 
 
+def _shown(path: Path) -> str:
+    """The page for a file or folder, as Markdown."""
+    inside = path.relative_to(ROOT).as_posix()
+    if inside in WHOLE:
+        text = path.read_text(encoding="utf-8").replace("](docs/images/", "](/images/")
+        return text.replace('="docs/images/', '="../_static/')  # of pictures in HTML
+    title = f"---\norphan: true\n---\n\n# {inside}\n\n"
+    if path.is_dir():
+        return title + "".join(
+            f"- `{found.name}`\n" for found in sorted(path.iterdir()) if found.name[0] != "."
+        )
+    language = _LANGUAGES.get(path.suffix, "text")
+    source = Path(os.path.relpath(path, DOCS)).as_posix()
+    return f"{title}````{{literalinclude}} /{source}\n:language: {language}\n````\n"
+
+
 def _write_pages(app: Sphinx) -> None:
     del app
-    texts = {(DOCS / f"{name}.md"): DOCS / name for name in [*pages(DOCS), "index"]}
     linked = {ROOT / name for name in WHOLE}
-    for path in [*texts, *linked]:
+    for path in [*linked, *(DOCS / f"{name}.md" for name in [*pages(DOCS), "index"])]:
         linked |= set(_linked(path.read_text(encoding="utf-8"), path.parent))
-    for path in sorted(linked):
-        name = _page_of(path)
-        if name in WHOLE.values():
-            write(
-                DOCS / f"{name}.md", path.read_text(encoding="utf-8").replace("](docs/images/", "](/images/")
-            )
-            continue
-        inside = path.relative_to(ROOT).as_posix()
-        language = _LANGUAGES.get(path.suffix, "text")
-        text = (
-            f"---\norphan: true\n---\n\n# {inside}\n\n````{{literalinclude}} {os.path.relpath(path, DOCS)}\n"
-        )
-        text = text.replace(os.path.relpath(path, DOCS), "/" + Path(os.path.relpath(path, DOCS)).as_posix())
-        write(DOCS / f"{name}.md", f"{text}:language: {language}\n````\n")
+    chosen = {DOCS / f"{_page_of(path)}.md": path for path in sorted(linked)}
+    for page, path in chosen.items():
+        write(page, _shown(path))
+    for page in {*GENERATED.glob("*.md"), *(GENERATED / "files").rglob("*.md")} - set(chosen):
+        page.unlink()  # of an earlier build
 
 
 def _relink(app: Sphinx, name: str, source: list[str]) -> None:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 REFERENCE = Path(__file__).parents[1] / "generated" / "reference"
+# Classes of others: what they have is described where they come from.
+_NOT_OURS = "DataLoader, DistributedSampler, BatchSampler, Sampler, Sequence, PyDataset, Callback, tuple"
+_PAGE = re.compile(r"\bdocs/(\w+)\.md")
 _NAME = re.compile(r"\w+(\.\w+)*")
 PUBLIC = ["torchyoga", "torchyoga.errors", "torchyoga.testing", "torchyoga.compat.yogadl"]
 # What users call of modules that load a framework; their __all__ also has what other modules need.
@@ -206,7 +209,7 @@ def _entry(name: str) -> str:
     entry = f".. auto{kind}:: {name}\n"
     if kind == "exception":
         return entry + "   :show-inheritance:\n"
-    return entry + ("   :members:\n" if kind == "class" else "")
+    return entry + (f"   :members:\n   :inherited-members: {_NOT_OURS}\n" if kind == "class" else "")
 
 
 def page(group: Group) -> str:
@@ -250,10 +253,32 @@ def _write_pages(app: Sphinx) -> None:
     check()
     for name, group in GROUPS.items():
         write(REFERENCE / f"{name}.rst", page(group))
+    for found in REFERENCE.glob("*.rst"):
+        if found.stem not in GROUPS:
+            found.unlink()  # of an earlier build
+
+
+def _lead_to_pages(
+    app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]
+) -> None:
+    """Makes links of the pages of docs/ that a docstring names."""
+    del app, what, name, thing, options
+    lines[:] = [_PAGE.sub(r":doc:`docs/\1.md </\1>`", line) for line in lines]
+
+
+def _lead_back(app: Sphinx, name: str, template: str, context: dict[str, str], tree: object) -> None:
+    """Corrects links from sources to entries: a module's are all said to be of the first name's module."""
+    del app, template, tree
+    if name.startswith("_modules/") and "body" in context:
+        for result in (result for group in GROUPS.values() for result in group.results):
+            wrong = f"#torchyoga.{result.rpartition('.')[2]}"
+            context["body"] = re.sub(rf"{re.escape(wrong)}(?=[\".])", f"#{result}", context["body"])
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Writes the pages before they are looked for, and adds the role of names in docstrings."""
     app.add_role("name", _role)
     app.connect("builder-inited", _write_pages)
+    app.connect("autodoc-process-docstring", _lead_to_pages)
+    app.connect("html-page-context", _lead_back)
     return {"parallel_read_safe": True}
