@@ -58,7 +58,7 @@ SECTIONS = {
     ],
     "Tools and more": ["commands", "doctor", "meter", "report", "view", "scale"],
     "Reference": ["generated/reference/*"],
-    "The project": ["generated/*", "release"],
+    "The project": ["generated/readme", "generated/*", "release"],
 }
 REST = "Tools and more"
 

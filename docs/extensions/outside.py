@@ -82,7 +82,10 @@ def _shown(path: Path) -> str:
     inside = path.relative_to(ROOT).as_posix()
     if inside in WHOLE:
         text = path.read_text(encoding="utf-8").replace("](docs/images/", "](/images/")
-        return text.replace('="docs/images/', '="../_static/')  # of pictures in HTML
+        text = text.replace('="docs/images/', '="../_static/')  # of pictures in HTML
+        return (
+            re.sub("^# .*", "# README", text, count=1, flags=re.MULTILINE) if inside == "README.md" else text
+        )
     title = f"---\norphan: true\n---\n\n# {inside}\n\n"
     if path.is_dir():
         return title + "".join(

@@ -17,6 +17,7 @@ from docutils import nodes
 from outside import write
 from sphinx import addnodes
 from sphinx.errors import ConfigError
+from sphinx.util.inspect import stringify_signature
 
 if TYPE_CHECKING:
     from docutils.parsers.rst.states import Inliner
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 REFERENCE = Path(__file__).parents[1] / "generated" / "reference"
 # Classes of others: what they have is described where they come from.
 _NOT_OURS = "DataLoader, DistributedSampler, BatchSampler, Sampler, Sequence, PyDataset, Callback, tuple"
+# Modules whose docstrings are for users; those of others are notes for people who change them.
+_DESCRIBED = ["torchyoga.testing", "torchyoga.compat.yogadl"]
 _PAGE = re.compile(r"\bdocs/(\w+)\.md")
 _NAME = re.compile(r"\w+(\.\w+)*")
 PUBLIC = ["torchyoga", "torchyoga.errors", "torchyoga.testing", "torchyoga.compat.yogadl"]
@@ -114,7 +117,7 @@ GROUPS = {
     ),
     "errors": Group(
         "Errors",
-        "What torchyoga raises.",
+        "What torchyoga raises; :doc:`/errors` says what to do about each.",
         "torchyoga.errors",
         [
             "YogaError",
@@ -215,7 +218,7 @@ def _entry(name: str) -> str:
 def page(group: Group) -> str:
     """The text of a group's page."""
     text = f"{group.title}\n{'=' * len(group.title)}\n\n{group.about}\n\n"
-    if group.module not in ("torchyoga", "torchyoga.errors"):
+    if group.module in _DESCRIBED:
         text += f".. automodule:: {group.module}\n\n"
     text += "\n".join(_entry(f"{group.module}.{name}") for name in group.names)
     if group.results:
@@ -237,8 +240,10 @@ def _role(
     del role, rawtext, lineno, options, content
     code = nodes.literal(text, text, classes=["xref", "py"])
     path = text.removesuffix("()").removeprefix("torchyoga.").removeprefix("yoga.")
+    is_name = path != text or path[:1].isupper() or "_" in path  # `text` or `image` is rather an argument
+    path = path.removeprefix("errors.").removeprefix("testing.")
     modules = [group.module for group in GROUPS.values() if path.partition(".")[0] in group.names]
-    if not modules or not _NAME.fullmatch(path):
+    if not is_name or not modules or not _NAME.fullmatch(path):
         return [code], []
     # "DataRef" and "Storage" are names of yogadl's, too; torchyoga's groups come first.
     link = addnodes.pending_xref(
@@ -256,6 +261,25 @@ def _write_pages(app: Sphinx) -> None:
     for found in REFERENCE.glob("*.rst"):
         if found.stem not in GROUPS:
             found.unlink()  # of an earlier build
+
+
+def _sign(
+    app: Sphinx,
+    what: str,
+    name: str,
+    thing: type,
+    options: object,
+    arguments: str | None,
+    returns: str | None,
+) -> tuple[str, str | None] | None:
+    """The arguments of a class over one of a framework that is not here, which takes any."""
+    del app, options, arguments
+    if what != "class" or name.rpartition(".")[0] not in FRAMEWORKS:
+        return None
+    signature = inspect.signature(thing.__init__)  # type: ignore[misc]
+    parameters = list(signature.parameters.values())[1:]
+    signature = signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty)
+    return stringify_signature(signature), returns
 
 
 def _lead_to_pages(
@@ -279,6 +303,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Writes the pages before they are looked for, and adds the role of names in docstrings."""
     app.add_role("name", _role)
     app.connect("builder-inited", _write_pages)
+    app.connect("autodoc-process-signature", _sign)
     app.connect("autodoc-process-docstring", _lead_to_pages)
     app.connect("html-page-context", _lead_back)
     return {"parallel_read_safe": True}
