@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from filelock import FileLock
 
 import torchyoga
 from docs import ROOT, TUTORIALS, blocks
@@ -75,12 +76,18 @@ def _with_loopback(command: list[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as `make docs` builds it."""
-    folder = tmp_path_factory.mktemp("site")
+    """The site, built as `make docs` builds it, once for all processes that run these tests."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "site"
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-n", "-q"]
     command += ["-d", str(folder / "trees"), str(DOCS), str(folder / "html")]
-    finished = subprocess.run(_with_loopback(command), cwd=ROOT, capture_output=True, text=True, timeout=500)
-    assert finished.returncode == 0, finished.stdout + finished.stderr[-5000:]
+    with FileLock(f"{folder}.lock", timeout=550):
+        if not (folder / "done").exists():
+            finished = subprocess.run(
+                _with_loopback(command), cwd=ROOT, capture_output=True, text=True, timeout=500
+            )
+            assert finished.returncode == 0, finished.stdout + finished.stderr[-5000:]
+            (folder / "done").touch()
     return folder / "html"
 
 
