@@ -31,7 +31,7 @@ EXTRAS_$(TRAINERS_STAMP) := demo,test,trainers
 EXTRAS_$(ENGINES_STAMP) := demo,test,engines
 EXTRAS_$(DOCS_STAMP) := demo,bench,test,docs
 
-.PHONY: demo test test-rest test-all test-engines test-trainers test-lowest soak mutants lint bench bench-quick picture docs docs-serve dist dist-check clean
+.PHONY: demo test test-rest test-all test-engines test-trainers test-lowest soak mutants lint bench bench-quick picture dist dist-check clean
 
 demo: $(DEMO_STAMP)
 	$(RUN) examples/quickstart.py
@@ -93,6 +93,7 @@ bench-quick: $(STAMP)
 picture:
 	$(PYTHON) docs/rooms.py
 
+.PHONY: docs docs-serve
 # The site, in docs/_build/html: the pages of docs/, the reference from docstrings, the tutorials, which are run.
 # Without a network; a warning is an error.
 docs: $(DOCS_STAMP)
