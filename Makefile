@@ -9,6 +9,7 @@ TRAINERS_STAMP := $(VENV)/.installed-trainers
 ENGINES_STAMP := $(VENV)/.installed-engines
 BROWSER_STAMP := $(VENV)/.installed-browser
 AXE := .axe/package/axe.min.js
+DOCS_STAMP := $(VENV)/.installed-docs
 DIST := .venv-dist
 DIST_STAMP := $(DIST)/.installed
 LOWEST := .venv-lowest
@@ -28,10 +29,11 @@ APART := --ignore=tests/frameworks --ignore=tests/trainers --ignore=tests/remote
 	--ignore=tests/browser
 # What each needs; the demo needs little, for people in a hurry.
 EXTRAS_$(DEMO_STAMP) := demo
-EXTRAS_$(STAMP) := demo,bench,test,lint
+EXTRAS_$(STAMP) := demo,bench,test,lint,docs
 EXTRAS_$(TRAINERS_STAMP) := demo,test,trainers
 EXTRAS_$(ENGINES_STAMP) := demo,test,engines
 EXTRAS_$(BROWSER_STAMP) := demo,test,report,browser
+EXTRAS_$(DOCS_STAMP) := demo,bench,test,docs
 
 .PHONY: release changelog demo test test-rest test-all test-engines test-browser test-trainers test-lowest soak mutants lint bench bench-quick picture dist dist-check clean
 
@@ -43,7 +45,7 @@ test: lint
 	$(RUN) -m pytest $(TWO) -m "not rest and not soak" $(APART)
 
 # Exhaustive tests, then stores, frameworks, engines and trainers.
-test-rest: $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP)
+test-rest: $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP) $(DOCS_STAMP)
 	$(RUN) -m pytest $(TWO) -m "rest and not soak" $(APART)
 	$(RUN) -m pytest $(WAITING) tests/remote
 	TF_CPP_MIN_LOG_LEVEL=3 $(RUN) -m pytest $(BACKENDS) tests/frameworks
@@ -101,6 +103,16 @@ bench-quick: $(STAMP)
 picture:
 	$(PYTHON) docs/rooms.py
 
+.PHONY: docs docs-serve
+# The site, in docs/_build/html: the pages of docs/, the reference from docstrings, the tutorials, which are run.
+# Without a network; a warning is an error.
+docs: $(DOCS_STAMP)
+	$(RUN) -m sphinx -W --keep-going -n -q -d docs/_build/trees docs docs/_build/html
+
+# The site at http://127.0.0.1:8000, for this machine only.
+docs-serve: docs
+	$(RUN) -m http.server --bind 127.0.0.1 --directory docs/_build/html 8000
+
 # The wheel and the sdist, in dist/, as they would be uploaded.
 dist: $(DIST_STAMP)
 	rm -rf dist build
@@ -126,6 +138,7 @@ changelog: $(STAMP)
 	$(VENV)/$(BIN)/towncrier build --yes --version $$($(RUN) -c 'import torchyoga; print(torchyoga.__version__)')
 
 $(DEMO_STAMP) $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP) $(BROWSER_STAMP): setup.cfg constraints.txt
+$(DEMO_STAMP) $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP) $(DOCS_STAMP): setup.cfg constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "torchyoga needs Python 3.10 or later; found " + sys.version.split()[0] + ". Say: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS_$@)]"
@@ -153,3 +166,4 @@ $(DIST_STAMP):
 
 clean:
 	rm -rf .axe $(VENV) $(LOWEST) $(DIST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf docs/_build docs/generated $(VENV) $(LOWEST) $(DIST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
