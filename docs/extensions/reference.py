@@ -69,7 +69,7 @@ GROUPS = {
         "Datasets and views",
         "Rows by number, and what can be made of them.",
         "torchyoga",
-        ["DataRef", "Stream", "Schema", "RaggedColumn", "concat", "mix"],
+        ["DataRef", "Stream", "Schema", "RaggedColumn", "concat", "mix", "report"],
         ["torchyoga.views.mixes.mix.MixRef", "torchyoga.reading.pack_report.PackReport"],
     ),
     "sources": Group(
