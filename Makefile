@@ -164,5 +164,4 @@ $(DIST_STAMP):
 	touch $@
 
 clean:
-	rm -rf .axe $(VENV) $(LOWEST) $(DIST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -rf docs/_build docs/generated $(VENV) $(LOWEST) $(DIST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .axe docs/_build docs/generated $(VENV) $(LOWEST) $(DIST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
