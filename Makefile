@@ -7,6 +7,9 @@ STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 TRAINERS_STAMP := $(VENV)/.installed-trainers
 ENGINES_STAMP := $(VENV)/.installed-engines
+BROWSER_STAMP := $(VENV)/.installed-browser
+AXE := .axe/package/axe.min.js
+DOCS_STAMP := $(VENV)/.installed-docs
 DIST := .venv-dist
 DIST_STAMP := $(DIST)/.installed
 LOWEST := .venv-lowest
@@ -14,7 +17,7 @@ LOWEST_STAMP := $(LOWEST)/.installed
 LOWEST_TESTS := tests/formats/test_formats.py tests/storage/test_build.py tests/storage/test_storage.py tests/stores/test_local.py \
 	tests/versions/test_manifest.py tests/adapters/test_hdf5.py tests/adapters/test_arrays.py tests/adapters/test_torch.py \
 	tests/rows/test_block.py tests/reading/test_reader.py tests/stores/test_cache.py tests/loading/test_loader.py \
-	tests/views/test_joined.py tests/process/test_forks.py
+	tests/views/test_joined.py tests/process/test_forks.py tests/tools/test_commands_hostile.py
 TWO := -n 2 --dist worksteal
 # Most tests of stores wait: for leases, for retries, for servers that are slow on purpose.
 WAITING := -n 4 --dist worksteal
@@ -22,14 +25,17 @@ WAITING := -n 4 --dist worksteal
 BACKENDS := -n 3 --dist loadgroup
 # TensorFlow and Keras have threads of their own, and so have the event loops of remote stores, beside which
 # the other tests must not fork; trainers and engines need packages of their own.
-APART := --ignore=tests/frameworks --ignore=tests/trainers --ignore=tests/remote --ignore=tests/engines
+APART := --ignore=tests/frameworks --ignore=tests/trainers --ignore=tests/remote --ignore=tests/engines \
+	--ignore=tests/browser
 # What each needs; the demo needs little, for people in a hurry.
 EXTRAS_$(DEMO_STAMP) := demo
-EXTRAS_$(STAMP) := demo,bench,test,lint
+EXTRAS_$(STAMP) := demo,bench,test,lint,docs
 EXTRAS_$(TRAINERS_STAMP) := demo,test,trainers
 EXTRAS_$(ENGINES_STAMP) := demo,test,engines
+EXTRAS_$(BROWSER_STAMP) := demo,test,report,browser
+EXTRAS_$(DOCS_STAMP) := demo,bench,test,docs
 
-.PHONY: release changelog demo test test-rest test-all test-engines test-trainers test-lowest soak mutants lint bench bench-quick picture dist dist-check clean
+.PHONY: release changelog demo test test-rest test-all test-engines test-browser test-trainers test-lowest soak mutants lint bench bench-quick picture dist dist-check clean
 
 demo: $(DEMO_STAMP)
 	$(RUN) examples/quickstart.py
@@ -39,11 +45,12 @@ test: lint
 	$(RUN) -m pytest $(TWO) -m "not rest and not soak" $(APART)
 
 # Exhaustive tests, then stores, frameworks, engines and trainers.
-test-rest: $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP)
+test-rest: $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP) $(DOCS_STAMP)
 	$(RUN) -m pytest $(TWO) -m "rest and not soak" $(APART)
 	$(RUN) -m pytest $(WAITING) tests/remote
 	TF_CPP_MIN_LOG_LEVEL=3 $(RUN) -m pytest $(BACKENDS) tests/frameworks
 	$(MAKE) test-engines
+	$(MAKE) test-browser
 	$(MAKE) test-trainers
 
 test-all:
@@ -58,6 +65,11 @@ test-trainers: $(TRAINERS_STAMP)
 # Builds by many, by real engines: process pools, loky, Dask, Ray, torchrun, processes that share only a store.
 test-engines: $(ENGINES_STAMP)
 	$(RUN) -m pytest -n 2 --dist loadgroup tests/engines
+
+# The report page and the live view in a real browser. Without Chromium (CHROMIUM names it, if it is elsewhere), or
+# without npm for axe-core, those tests skip and say so.
+test-browser: $(BROWSER_STAMP) $(AXE)
+	$(RUN) -m pytest -n 1 -rs tests/browser
 
 # With the oldest packages that setup.cfg allows, except torch; in a virtual environment of its own.
 test-lowest: $(LOWEST_STAMP)
@@ -91,6 +103,16 @@ bench-quick: $(STAMP)
 picture:
 	$(PYTHON) docs/rooms.py
 
+.PHONY: docs docs-serve
+# The site, in docs/_build/html: the pages of docs/, the reference from docstrings, the tutorials, which are run.
+# Without a network; a warning is an error.
+docs: $(DOCS_STAMP)
+	$(RUN) -m sphinx -W --keep-going -n -q -d docs/_build/trees docs docs/_build/html
+
+# The site at http://127.0.0.1:8000, for this machine only.
+docs-serve: docs
+	$(RUN) -m http.server --bind 127.0.0.1 --directory docs/_build/html 8000
+
 # The wheel and the sdist, in dist/, as they would be uploaded.
 dist: $(DIST_STAMP)
 	rm -rf dist build
@@ -115,11 +137,19 @@ release: $(STAMP)
 changelog: $(STAMP)
 	$(VENV)/$(BIN)/towncrier build --yes --version $$($(RUN) -c 'import torchyoga; print(torchyoga.__version__)')
 
-$(DEMO_STAMP) $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP): setup.cfg constraints.txt
+$(DEMO_STAMP) $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP) $(BROWSER_STAMP) $(DOCS_STAMP): setup.cfg constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "torchyoga needs Python 3.10 or later; found " + sys.version.split()[0] + ". Say: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS_$@)]"
 	touch $@
+
+# Chromium is installed where one may; axe-core, which looks for what keeps people out, is not kept here.
+$(AXE):
+	@command -v chromium > /dev/null || test "$$(id -u)" != 0 || ! command -v apt-get > /dev/null || \
+		(apt-get update --quiet && apt-get install --quiet --yes chromium) || echo "chromium could not be installed"
+	@mkdir -p .axe
+	@(npm pack --silent --pack-destination .axe axe-core@4 > /dev/null && tar -xzf .axe/axe-core-*.tgz -C .axe) || \
+		echo "axe-core could not be downloaded by npm"
 
 # s3fs and gcsfs must be as old as fsspec; pip searches long if it may choose their versions.
 $(LOWEST_STAMP): setup.cfg lowest.txt
@@ -134,4 +164,4 @@ $(DIST_STAMP):
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(DIST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .axe docs/_build docs/generated $(VENV) $(LOWEST) $(DIST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -21,20 +21,26 @@ import numpy as np
 import torchyoga
 
 ROOT = Path(__file__).parents[1]
+# Tutorials are notebooks as well, which a build of the site runs; see test_site.py.
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 _PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+_PAGES += [*sorted((ROOT / "docs" / "howto").glob("*.md")), *TUTORIALS]
 _MODULES = ["torchyoga", *(info.name for info in pkgutil.walk_packages(torchyoga.__path__, "torchyoga."))]
 # These load TensorFlow or Keras, and run in frameworks/, or trainers, and run in trainers/, or need a store,
 # and run in remote/.
 FRAMEWORK_PAGES = [ROOT / "docs" / "frameworks.md"]
 TRAINER_PAGES = [ROOT / "docs" / "trainers.md"]
 REMOTE_PAGES = [ROOT / "docs" / "remote.md"]
+# Those whose blocks start a server and processes: they run as a notebook only, in a process of its own.
+NOTEBOOK_PAGES = [ROOT / "docs" / "tutorials" / "cluster.md"]
 FRAMEWORK_MODULES = [
     "torchyoga.adapters.keras",
     "torchyoga.adapters.tensorflow",
     "torchyoga.compat.yogadl.tensorflow",
     "torchyoga.compat.yogadl.tensors",
 ]
-PAGES = [page for page in _PAGES if page not in FRAMEWORK_PAGES + TRAINER_PAGES + REMOTE_PAGES]
+_APART = FRAMEWORK_PAGES + TRAINER_PAGES + REMOTE_PAGES + NOTEBOOK_PAGES
+PAGES = [page for page in _PAGES if page not in _APART]
 # The programs in examples/, by what they need: a backend of Keras, trainers or a store, with a pattern of
 # their output.
 FRAMEWORK_EXAMPLES = {

@@ -12,6 +12,7 @@ from docs import (
     FRAMEWORK_EXAMPLES,
     FRAMEWORK_PAGES,
     MODULES,
+    NOTEBOOK_PAGES,
     PAGES,
     REMOTE_EXAMPLES,
     REMOTE_PAGES,
@@ -29,11 +30,15 @@ BESIDE = pytest.mark.damages("a file of the user's lies beside a version")
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=[BESIDE] * (page.name == "storage.md"), id=page.name) for page in PAGES],
+    [
+        pytest.param(page, marks=[BESIDE] * (page.name == "storage.md"), id=page.relative_to(ROOT).as_posix())
+        for page in PAGES
+    ],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_code_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")  # pictures of tutorials are drawn, and shown nowhere
     run_blocks(page)
 
 
@@ -53,7 +58,9 @@ def test_there_are_blocks_to_run() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", PAGES + FRAMEWORK_PAGES + TRAINER_PAGES + REMOTE_PAGES, ids=lambda page: page.name
+    "page",
+    PAGES + FRAMEWORK_PAGES + TRAINER_PAGES + REMOTE_PAGES + NOTEBOOK_PAGES,
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
 )
 def test_links_and_make_targets_exist(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):

@@ -23,9 +23,11 @@ def check_contents(wheel: Path) -> None:
     package = {path.relative_to(ROOT).as_posix() for path in (ROOT / "torchyoga").rglob("*.py")}
     info = f"torchyoga-{torchyoga.__version__}.dist-info"
     licences = {f"{info}/licenses/LICENSE", f"{info}/licenses/NOTICE"}
-    missing = (package | licences | {"torchyoga/py.typed"}) - names
+    templates = (path for path in (ROOT / "torchyoga").rglob("templates/*") if path.is_file())
+    data = {"torchyoga/py.typed", *(path.relative_to(ROOT).as_posix() for path in templates)}
+    missing = (package | licences | data) - names
     assert not missing, f"{wheel} lacks {sorted(missing)}"
-    others = {name for name in names if not name.startswith(f"{info}/")} - package - {"torchyoga/py.typed"}
+    others = {name for name in names if not name.startswith(f"{info}/")} - package - data
     assert not others, f"{wheel} should hold nothing else: {sorted(others)}"
 
 

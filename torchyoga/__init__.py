@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .tables.huggingface import from_huggingface
     from .tables.parquet.petastorm import from_petastorm
     from .tables.parquet.ref import from_parquet
+    from .tools.report.report import report
     from .views.chosen import concat
     from .views.mixes.mix import mix
     from .views.ragged import RaggedColumn
@@ -82,6 +83,7 @@ __all__ = [
     "png",
     "prove",
     "ray_executor",
+    "report",
     "shards",
     "shuffle_quality",
     "text",
@@ -126,6 +128,7 @@ _PLACES = {  # of the public names
     "png": ".coding.encoders",
     "prove": ".order.proof",
     "ray_executor": ".caching.parts.ray",
+    "report": ".tools.report.report",
     "shards": ".adapters.shards",
     "shuffle_quality": ".order.quality",
     "text": ".coding.decoders",
@@ -152,7 +155,13 @@ def _exports() -> object:
     return Exports()
 
 
-provide(views=_views, exports=_exports)
+def _page() -> object:
+    from .tools.report.notebook import notebook_page
+
+    return notebook_page
+
+
+provide(views=_views, exports=_exports, page=_page)
 
 
 def __getattr__(name: str) -> object:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
+import types
 import warnings
 import zlib
 from collections import namedtuple
@@ -620,6 +622,16 @@ class _With(yoga.DataRef):
     @property
     def schema(self) -> Any:
         return self._schema
+
+
+def test_a_library_that_another_thread_is_loading_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "half_loaded", types.ModuleType("half_loaded"))  # has no spec
+    monkeypatch.setitem(libraries._KNOWN, "zstd", (("half_loaded", "none"),))
+    libraries._found.cache_clear()
+    try:
+        assert libraries.used_for("zstd").startswith("half_loaded")
+    finally:
+        libraries._found.cache_clear()
 
 
 def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

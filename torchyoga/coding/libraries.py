@@ -54,9 +54,17 @@ class _Found(NamedTuple):
 def _found(purpose: str) -> tuple[_Found, ...]:
     found = []
     for module, package in _KNOWN[purpose]:
-        if _loads(module) if purpose == "jpeg on cuda" else importlib.util.find_spec(module):
+        if _loads(module) if purpose == "jpeg on cuda" else _is_here(module):
             found.append(_Found(module, _version(package)))
     return tuple(found)
+
+
+def _is_here(module: str) -> bool:
+    """True if a module can be found, without loading it."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ValueError:  # another thread is loading OpenCV, which has no spec meanwhile
+        return True
 
 
 def _loads(module: str) -> bool:

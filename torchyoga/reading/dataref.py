@@ -1208,6 +1208,10 @@ class DataRef(ABC, Generic[RowT]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self)} rows>"
 
+    def _repr_html_(self) -> str:
+        """What notebooks show: columns and a few rows, see docs/report.md."""
+        return cast(Callable[[DataRef], str], provided("page"))(self)
+
     def stream(
         self,
         start_offset: int = 0,

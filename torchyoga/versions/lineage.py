@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..rows.types import Json
 
-__all__ = ["MOST_SOURCE", "Lineage", "escaped", "sendable"]
+__all__ = ["MOST_BUILDERS", "MOST_SOURCE", "Builder", "Lineage", "escaped", "sendable"]
 
 MOST_SOURCE = 64 * 2**10  # bytes of a source text
+MOST_BUILDERS = 256
 _MOST_TEXT = {"function": 300, "user": 100, "host": 300, "message": 4096, "record": 20}
 _MOST_PACKAGES, _MOST_NAME = 100, 100
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -33,6 +35,15 @@ def escaped(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+class Builder(NamedTuple):
+    """A process that built parts of a version: its name, the parts, their rows, and the seconds it took."""
+
+    name: str
+    parts: int
+    rows: int
+    seconds: float
+
+
 @dataclass(frozen=True)
 class Lineage:
     """How a version was made, as far as its manifest says it.
@@ -44,7 +55,7 @@ class Lineage:
         commit: of the git repository; `dirty`: files that it tracks had changed.
         packages: versions of Python, of torchyoga and of the packages that the code uses, by name.
         user: the user name; `host`: of the machine.
-        seconds: that the build took.
+        seconds: that the build took; `builders`: of many, who built how much of it.
         message: what the user said about it.
         record: "source" if the user wants the source and the host in stores, too.
     """
@@ -58,6 +69,7 @@ class Lineage:
     user: str | None = None
     host: str | None = None
     seconds: float | None = None
+    builders: tuple[Builder, ...] = ()
     message: str | None = None
     record: str | None = None
 
@@ -86,6 +98,7 @@ class Lineage:
                 if len(name) <= _MOST_NAME and _text(version, _MOST_NAME) is not None
             },
             seconds=_seconds(seconds),
+            builders=_builders(data.get("builders")),
             **texts,
         )
 
@@ -98,13 +111,29 @@ def sendable(data: Json) -> Json:
         >>> sendable({"user": "ada", "host": "lab-7"})
         {'user': 'ada'}
     """
-    private = () if data.get("record") == "source" else ("source", "host")
+    private = () if data.get("record") == "source" else ("source", "host", "builders")
     return {name: value for name, value in data.items() if name not in private}
 
 
 def _seconds(value: object) -> float | None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if is_number and 0 <= value < 2**53 else None  # type: ignore[operator, arg-type]
+
+
+def _builders(value: object) -> tuple[Builder, ...]:
+    if not isinstance(value, list) or len(value) > MOST_BUILDERS:
+        return ()
+    found = []
+    for one in value:
+        if not isinstance(one, list) or len(one) != 4 or _text(one[0], _MOST_TEXT["host"]) is None:
+            return ()
+        name, parts, rows, seconds = one
+        if not all(type(count) is int and 0 <= count < 2**62 for count in (parts, rows)):
+            return ()
+        if _seconds(seconds) is None:
+            return ()
+        found.append(Builder(name, parts, rows, float(seconds)))
+    return tuple(found)
 
 
 def _text(value: object, most: int) -> str | None:

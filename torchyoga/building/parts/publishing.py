@@ -9,6 +9,7 @@ from ...errors import ExistsError
 from ...rows.types import Json
 from ...stores.contract import Versions
 from ...versions.info import plain
+from ...versions.lineage import MOST_BUILDERS
 from ...versions.manifest import Manifest, fingerprint_of
 from ..statistics import merged
 from .board import Board
@@ -87,10 +88,19 @@ def publish(store: Versions, board: Board, plan: Plan, timeout: float) -> tuple[
 
 
 def _lineage(plan: Plan, notes: list[PartNote]) -> Json:
-    """The lineage of the plan, with the seconds of all builders."""
+    """The lineage of the plan, with all builders and their seconds."""
     if not plan.lineage:
         return {}
-    return {**plan.lineage, "seconds": round(sum(note.seconds for note in notes), 3)}
+    builders: dict[str, list[float]] = {}
+    for note in notes:
+        sums = builders.setdefault(note.host, [0, 0, 0.0])
+        sums[:] = sums[0] + 1, sums[1] + note.rows, round(sums[2] + note.seconds, 3)
+    found = [[host, *sums] for host, sums in sorted(builders.items())[:MOST_BUILDERS]]
+    return {
+        **plan.lineage,
+        "seconds": round(sum(note.seconds for note in notes), 3),
+        "builders": found,
+    }
 
 
 def _stats(plan: Plan, notes: list[PartNote]) -> Json:

@@ -1,6 +1,6 @@
 """yogadl's documented interface over torchyoga: change a program's imports, and it runs.
 
-    import torchyoga.compat.yogadl as yogadl  # includes `dataref`, `storage` and `tensorflow`
+`import torchyoga.compat.yogadl as yogadl` includes `dataref`, `storage` and `tensorflow`.
 
 What differs, for the better:
 

@@ -1,0 +1,309 @@
+"""The reference: an entry for every public name, by group, made from docstrings.
+
+A public name that is in no group, or in two, ends the build with a message that says so.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from docutils import nodes
+from outside import write
+from sphinx import addnodes
+from sphinx.errors import ConfigError
+from sphinx.util.inspect import stringify_signature
+
+if TYPE_CHECKING:
+    from docutils.parsers.rst.states import Inliner
+    from sphinx.application import Sphinx
+
+REFERENCE = Path(__file__).parents[1] / "generated" / "reference"
+# Classes of others: what they have is described where they come from.
+_NOT_OURS = "DataLoader, DistributedSampler, BatchSampler, Sampler, Sequence, PyDataset, Callback, tuple"
+# Modules whose docstrings are for users; those of others are notes for people who change them.
+_DESCRIBED = ["torchyoga.testing", "torchyoga.compat.yogadl"]
+_PAGE = re.compile(r"\bdocs/(\w+)\.md")
+_NAME = re.compile(r"\w+(\.\w+)*")
+PUBLIC = ["torchyoga", "torchyoga.errors", "torchyoga.testing", "torchyoga.compat.yogadl"]
+# What users call of modules that load a framework; their __all__ also has what other modules need.
+FRAMEWORKS = {
+    "torchyoga.adapters.keras": ["Checkpoint", "KerasDataset", "as_dataref", "make_keras_dataset"],
+    "torchyoga.adapters.tensorflow": ["make_tf_dataset"],
+}
+
+
+class Group(NamedTuple):
+    """A page of the reference."""
+
+    title: str
+    about: str
+    module: str
+    names: Sequence[str]
+    results: Sequence[str] = ()  # what these return, by module: shown, but not to be imported from there
+
+
+GROUPS = {
+    "storages": Group(
+        "Storages and versions",
+        "Keep a dataset once, fetch it anywhere, compare versions.",
+        "torchyoga",
+        ["Storage", "Keep", "diff", "overlap", "ray_executor"],
+        [
+            "torchyoga.caching.comparing.diff.Diff",
+            "torchyoga.caching.comparing.overlap.Overlap",
+            "torchyoga.caching.comparing.audit.Audit",
+            "torchyoga.caching.parts.planned.PlannedBuild",
+            "torchyoga.caching.parts.planned.Part",
+            "torchyoga.stores.history.log.Log",
+            "torchyoga.stores.history.log.LogEntry",
+            "torchyoga.stores.history.tags.TagEntry",
+        ],
+    ),
+    "datasets": Group(
+        "Datasets and views",
+        "Rows by number, and what can be made of them.",
+        "torchyoga",
+        ["DataRef", "Stream", "Schema", "RaggedColumn", "concat", "mix", "report"],
+        ["torchyoga.views.mixes.mix.MixRef", "torchyoga.reading.pack_report.PackReport"],
+    ),
+    "sources": Group(
+        "Sources",
+        "Data that you have already, as a dataset.",
+        "torchyoga",
+        [
+            "from_arrays",
+            "from_hdf5",
+            "from_parquet",
+            "from_arrow",
+            "from_pandas",
+            "from_polars",
+            "from_huggingface",
+            "from_petastorm",
+            "from_lmdb",
+            "image_folder",
+            "webdataset",
+            "shards",
+            "flat_map",
+        ],
+    ),
+    "loading": Group(
+        "Loading",
+        "Batches, in an order that can be stopped and continued.",
+        "torchyoga",
+        [
+            "DataLoader",
+            "ResumableSampler",
+            "ResumableBatchSampler",
+            "to_device",
+            "jagged",
+            "padded",
+            "prove",
+            "shuffle_quality",
+            "ShuffleQuality",
+        ],
+        ["torchyoga.loading.device.DeviceLoader", "torchyoga.order.proof.Proof"],
+    ),
+    "coding": Group(
+        "Images, sound and text",
+        "Columns that are kept encoded, and decoded into the batch.",
+        "torchyoga",
+        ["image", "audio", "text", "jpeg", "png", "flac", "zstd", "codecs"],
+    ),
+    "errors": Group(
+        "Errors",
+        "What torchyoga raises; :doc:`/errors` says what to do about each.",
+        "torchyoga.errors",
+        [
+            "YogaError",
+            "SchemaError",
+            "StateError",
+            "NotFoundError",
+            "ExistsError",
+            "BusyError",
+            "LostError",
+            "RemoteError",
+            "CorruptError",
+            "AuditError",
+        ],
+    ),
+    "testing": Group(
+        "Kits for tests",
+        "Is a dataset, format, store, source or loader of your own as it must be?",
+        "torchyoga.testing",
+        [
+            "check_dataref",
+            "check_view",
+            "check_resume",
+            "check_source",
+            "check_export",
+            "check_format",
+            "check_store",
+            "assert_rows_equal",
+        ],
+    ),
+    "keras": Group(
+        "Keras",
+        "Batches for Keras, and checkpoints that hold the place in the data.",
+        "torchyoga.adapters.keras",
+        FRAMEWORKS["torchyoga.adapters.keras"],
+    ),
+    "tensorflow": Group(
+        "TensorFlow",
+        "Datasets for tf.data.",
+        "torchyoga.adapters.tensorflow",
+        FRAMEWORKS["torchyoga.adapters.tensorflow"],
+    ),
+    "yogadl": Group(
+        "yogadl's interface",
+        "For programs that were written for yogadl.",
+        "torchyoga.compat.yogadl",
+        [
+            "Storage",
+            "DataRef",
+            "Stream",
+            "Submittable",
+            "GeneratorFromKeys",
+            "shard_keys",
+            "sequential_shard",
+            "non_sequential_shard",
+            "shuffle_keys",
+        ],
+    ),
+}
+
+
+def public_names() -> list[str]:
+    """All public names, with their modules: the `__all__` of those that users import."""
+    names = [f"{module}.{name}" for module in PUBLIC for name in importlib.import_module(module).__all__]
+    names += [f"{module}.{name}" for module, chosen in FRAMEWORKS.items() for name in chosen]
+    return [name for name in names if name != "torchyoga.errors"]  # a page, not an entry
+
+
+def check(groups: dict[str, Group] = GROUPS) -> None:
+    """Raises ConfigError unless every public name is in one group, and nothing else is."""
+    grouped = Counter(f"{group.module}.{name}" for group in groups.values() for name in group.names)
+    public = public_names()
+    for name in public:
+        if grouped[name] != 1:
+            found = "in no group" if not grouped[name] else f"in {grouped[name]} groups"
+            raise ConfigError(f"{name} is {found} of docs/extensions/reference.py: put it into one")
+    for name in grouped:
+        if name not in public:
+            raise ConfigError(
+                f"{name} is in docs/extensions/reference.py, but is not public: take it out there"
+            )
+
+
+def _entry(name: str) -> str:
+    module, _, last = name.rpartition(".")
+    if module in FRAMEWORKS:
+        kind = "class" if last[0].isupper() else "function"  # a look would load the framework
+    else:
+        value = getattr(importlib.import_module(module), last)
+        kind = "function" if callable(value) else "data"
+        if inspect.isclass(value):
+            kind = "exception" if issubclass(value, Exception) else "class"
+    entry = f".. auto{kind}:: {name}\n"
+    if kind == "exception":
+        return entry + "   :show-inheritance:\n"
+    return entry + (f"   :members:\n   :inherited-members: {_NOT_OURS}\n" if kind == "class" else "")
+
+
+def page(group: Group) -> str:
+    """The text of a group's page."""
+    text = f"{group.title}\n{'=' * len(group.title)}\n\n{group.about}\n\n"
+    if group.module in _DESCRIBED:
+        text += f".. automodule:: {group.module}\n\n"
+    text += "\n".join(_entry(f"{group.module}.{name}") for name in group.names)
+    if group.results:
+        text += "\nResults\n-------\n\nWhat the above return; nothing to import.\n\n"
+        text += "\n".join(_entry(name) for name in group.results)
+    return text
+
+
+def _role(
+    role: str,
+    rawtext: str,
+    text: str,
+    lineno: int,
+    inliner: Inliner,
+    options: dict[str, object] | None = None,
+    content: Sequence[str] = (),
+) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+    """Code in single backticks; a public name, and what is in it, leads to its entry."""
+    del role, rawtext, lineno, options, content
+    code = nodes.literal(text, text, classes=["xref", "py"])
+    path = text.removesuffix("()").removeprefix("torchyoga.").removeprefix("yoga.")
+    is_name = path != text or path[:1].isupper() or "_" in path  # `text` or `image` is rather an argument
+    path = path.removeprefix("errors.").removeprefix("testing.")
+    modules = [group.module for group in GROUPS.values() if path.partition(".")[0] in group.names]
+    if not is_name or not modules or not _NAME.fullmatch(path):
+        return [code], []
+    # "DataRef" and "Storage" are names of yogadl's, too; torchyoga's groups come first.
+    link = addnodes.pending_xref(
+        "", code, refdomain="py", reftype="obj", reftarget=f"{modules[0]}.{path}", refexplicit=True
+    )
+    link["refdoc"] = inliner.document.settings.env.docname
+    return [link], []
+
+
+def _write_pages(app: Sphinx) -> None:
+    del app
+    check()
+    for name, group in GROUPS.items():
+        write(REFERENCE / f"{name}.rst", page(group))
+    for found in REFERENCE.glob("*.rst"):
+        if found.stem not in GROUPS:
+            found.unlink()  # of an earlier build
+
+
+def _sign(
+    app: Sphinx,
+    what: str,
+    name: str,
+    thing: type,
+    options: object,
+    arguments: str | None,
+    returns: str | None,
+) -> tuple[str, str | None] | None:
+    """The arguments of a class over one of a framework that is not here, which takes any."""
+    del app, options, arguments
+    if what != "class" or name.rpartition(".")[0] not in FRAMEWORKS:
+        return None
+    signature = inspect.signature(thing.__init__)  # type: ignore[misc]
+    parameters = list(signature.parameters.values())[1:]
+    signature = signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty)
+    return stringify_signature(signature), returns
+
+
+def _lead_to_pages(
+    app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]
+) -> None:
+    """Makes links of the pages of docs/ that a docstring names."""
+    del app, what, name, thing, options
+    lines[:] = [_PAGE.sub(r":doc:`docs/\1.md </\1>`", line) for line in lines]
+
+
+def _lead_back(app: Sphinx, name: str, template: str, context: dict[str, str], tree: object) -> None:
+    """Corrects links from sources to entries: a module's are all said to be of the first name's module."""
+    del app, template, tree
+    if name.startswith("_modules/") and "body" in context:
+        for result in (result for group in GROUPS.values() for result in group.results):
+            wrong = f"#torchyoga.{result.rpartition('.')[2]}"
+            context["body"] = re.sub(rf"{re.escape(wrong)}(?=[\".])", f"#{result}", context["body"])
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Writes the pages before they are looked for, and adds the role of names in docstrings."""
+    app.add_role("name", _role)
+    app.connect("builder-inited", _write_pages)
+    app.connect("autodoc-process-signature", _sign)
+    app.connect("autodoc-process-docstring", _lead_to_pages)
+    app.connect("html-page-context", _lead_back)
+    return {"parallel_read_safe": True}

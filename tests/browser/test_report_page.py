@@ -1,0 +1,148 @@
+"""The report page and the table for notebooks in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import torchyoga as yoga
+
+Open = Callable[..., Any]
+HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(1)</script>\u202egpj"
+SECTIONS = "overview columns classes lengths rows order files lineage builds log meter".split()  # noqa: SIM905
+_LAID_OUT = """() => {
+  const names = [];
+  for (const one of document.querySelectorAll('main section'))
+    if (one.getBoundingClientRect().height > 40 && one.querySelector('h2').innerText) names.push(one.id);
+  return names;
+}"""
+_BEYOND = """() => [...document.querySelectorAll('body *')].filter(one => {
+  const box = one.getBoundingClientRect();
+  return box.right > innerWidth + 1 && !one.closest('.scroll, pre, svg, .skip');
+}).map(one => one.tagName + '.' + one.className)"""
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """URLs of a page of images, one of texts and numbers, one of hostile data."""
+    folder = tmp_path_factory.mktemp("pages")
+    storage = yoga.Storage(folder / "storage")
+    draw = np.random.default_rng(0)
+    images = [
+        {"image": draw.integers(0, 256, (28, 28), np.uint8), "label": n % 10, "note": "seen " * (n % 9)}
+        for n in range(300)
+    ]
+    texts = [
+        {"id": n, "text": "word " * (n % 50), "price": n / 7, "stars": n % 5, "name": "سلام عالم"}
+        for n in range(300)
+    ]
+    hostile = [
+        {
+            HOSTILE: HOSTILE,
+            "image": np.array([[n]], np.uint8),
+            "label": f"{HOSTILE[:50]}{n % 3}",
+            "x": float("nan"),
+        }
+        for n in range(90)
+    ]
+    found = {}
+    for name, rows in {"images": images, "texts": texts, "hostile": hostile}.items():
+        id = HOSTILE[:-4] if name == "hostile" else name
+        ref = storage.submit(rows, id, "1.0", message=id, info={"classes": [id] * 10})
+        order = yoga.ResumableSampler(ref, 4, 0, seed=1)
+        path = yoga.report(ref, folder / f"{name}.html", order=order, meter=f"waited 3%\n{id}")
+        found[name] = path.as_uri()
+    return found
+
+
+@pytest.mark.parametrize("width", [360, 768, 1440])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_section_at_any_width(pages: dict[str, str], opened: Open, width: int, scheme: str) -> None:
+    for name in pages:
+        page = opened(pages[name], width, scheme)
+        assert page.evaluate(_LAID_OUT) == SECTIONS
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert page.evaluate(_BEYOND) == []
+        light = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert light is (scheme == "light")
+
+
+def test_pictures_are_shown_and_have_words(pages: dict[str, str], opened: Open) -> None:
+    page = opened(pages["images"])
+    shown = page.evaluate(
+        "() => [...document.images].map(one => one.complete && one.naturalWidth > 0 && one.alt != '')"
+    )
+    assert shown == [True] * 64
+    named = "one => one.getAttribute('aria-label') || one.ariaHidden"
+    assert all(page.evaluate(f"() => [...document.querySelectorAll('svg')].map({named})"))
+    for panel in page.query_selector_all("#order svg path"):
+        box = panel.bounding_box()
+        assert box["width"] > 100
+        assert box["height"] > 60
+
+
+def test_nothing_of_the_data_runs(pages: dict[str, str], opened: Open) -> None:
+    page = opened(pages["hostile"])
+    assert page.evaluate("document.scripts.length") == 0
+    assert "<img src=x onerror=alert(1)>" in page.inner_text("h1")
+    assert "\\u202egpj" in page.inner_text("#rows")
+    assert f"{HOSTILE[:-4]}\\u202egpj" in page.inner_text("#columns tbody")
+    assert page.evaluate("[...document.images].every(one => one.src.startsWith('data:image/'))")
+
+
+def test_all_is_reached_by_keys(pages: dict[str, str], opened: Open) -> None:
+    page = opened(pages["texts"])
+    page.keyboard.press("Tab")
+    first = "document.activeElement"
+    assert page.evaluate(f"{first}.className") == "skip"
+    assert page.evaluate(f"{first}.getBoundingClientRect().top") >= 0
+    page.keyboard.press("Enter")
+    assert page.evaluate(f"{first}.id") == "main"
+    reached = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        label = page.evaluate(f"{first}.getAttribute('aria-label') || {first}.innerText")
+        outline = page.evaluate(f"getComputedStyle({first}).outlineStyle")
+        if page.evaluate(f"{first} === document.body"):
+            break
+        assert outline == "solid", label
+        reached.append(label)
+    tables = ["Table of columns", "Table of rows", "Table of files", "Table of builders", "Table of versions"]
+    assert [label for label in reached if label in tables] == tables
+    assert "Packages" in reached
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["images", "texts", "hostile"])
+def test_axe_finds_nothing(
+    pages: dict[str, str], opened: Open, violations: Callable[[Any], list[str]], name: str, scheme: str
+) -> None:
+    for width in (360, 1440):
+        page = opened(pages[name], width, scheme)
+        page.evaluate("() => document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        assert violations(page) == []
+
+
+def test_a_notebook_shows_a_dataset(tmp_path: Path, opened: Open) -> None:
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    code = """
+import numpy as np
+import torchyoga as yoga
+rows = [{"image": np.full((9, 9), n, np.uint8), "label": n % 3} for n in range(50)]
+yoga.Storage("storage").submit(rows, "<b>pets</b>", "1.0")
+"""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    client = nbclient.NotebookClient(
+        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    )
+    client.execute()
+    (output,) = notebook.cells[0].outputs
+    (tmp_path / "page.html").write_text(f"<!doctype html>{output.data['text/html']}", encoding="utf-8")
+    page = opened((tmp_path / "page.html").as_uri())
+    assert page.evaluate("document.querySelectorAll('.torchyoga table').length") == 2
+    assert page.evaluate("[...document.images].filter(one => one.naturalWidth == 9).length") == 5
+    assert "<b>pets</b>" in page.inner_text(".torchyoga")

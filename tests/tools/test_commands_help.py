@@ -1,0 +1,162 @@
+"""Each command's help has examples, and each of them runs; names of the group are known without imports."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from commanding import fresh_modules, made, process, run, said
+
+import torchyoga as yoga
+from torchyoga.tools.commands.group import COMMANDS
+
+# Those of storages; others, such as doctor, are run where they are tested.
+OF_STORAGES = [
+    *(
+        "append",
+        "audit",
+        "check",
+        "convert",
+        "copy",
+        "diff",
+        "gc",
+        "head",
+        "info",
+        "log",
+        "ls",
+        "stats",
+        "tag",
+    ),
+]
+DIFFERENT = {"diff"}  # whose exit code is 1 if versions differ, as in its examples
+
+
+def examples(name: str) -> list[str]:
+    """The lines of a command's help that begin with its name."""
+    return re.findall(rf"^ +(yoga {name}\b.*)$", said(name, "--help"), re.MULTILINE)
+
+
+def installed() -> list[str]:
+    found = re.findall(r"^  ([a-z]+)  +\w", said("--help"), re.MULTILINE)
+    return [name for name in found if name in COMMANDS]
+
+
+def test_the_group_shows_each_command_with_its_line() -> None:
+    text = said("--help")
+    for name in OF_STORAGES:
+        assert re.search(rf"^  {name} +{re.escape(COMMANDS[name][:40])}", text, re.MULTILINE), name
+    assert set(OF_STORAGES) <= set(installed())
+    assert said() == text
+    assert said("-h") == text
+    assert said("--version") == f"torchyoga {yoga.__version__}\n"
+
+
+def test_each_command_has_examples() -> None:
+    for name in installed():
+        assert examples(name), f"the help of {name} has no example"
+        assert "\b" not in said(name, "--help")
+
+
+@pytest.mark.parametrize("name", OF_STORAGES)
+def test_examples_in_the_help_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = made(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with fresh_modules():
+        for number, line in enumerate(examples(name)):
+            if name == "append":  # each of its examples publishes the same version
+                line = line.replace(" images ", f" images{number} ")
+                make_files_for(line, storage, f"images{number}")
+            found = run(*shlex.split(line)[1:])
+            assert found.exit_code == (1 if name in DIFFERENT else 0), (line, found.output)
+            assert found.stdout
+
+
+def make_files_for(line: str, storage: yoga.Storage, id: str) -> None:
+    """A version, and files to append to it, as an example of `append` names them."""
+    columns = {"label": np.arange(2), "text": np.array(["a", "b"])}
+    if ".npy" in line:
+        storage.submit(columns, id, "1.0", progress=False)
+        for name, values in columns.items():
+            np.save(f"{name}s.npy", values)
+    elif ".parquet" in line:
+        storage.submit({"label": np.arange(2)}, id, "1.0", progress=False)
+        for path in ("more.parquet", "more2.parquet"):
+            pq.write_table(pa.table({"label": [0, 1]}), path)
+    else:
+        storage.submit(storage.fetch("images", "1.0"), id, "1.0", progress=False)
+
+
+def test_a_command_whose_file_is_missing_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMMANDS, "zzz", "is on no machine")
+    assert "zzz" not in said("--help")
+    text = said("zzz", code=2)
+    assert text.startswith("error: there is no command 'zzz'; there are append, audit")
+
+
+def test_the_help_of_the_group_imports_no_command(tmp_path: Path) -> None:
+    code = "import sys\nfrom torchyoga.tools.commands.group import command\n"
+    code += "try: command.main(sys.argv[1:], prog_name='yoga')\nexcept SystemExit: pass\n"
+    code += "print(sorted(name for name in sys.modules if name.startswith('torchyoga.tools.commands.')))"
+    for arguments in (["--help"], ["--version"], ["lss"]):
+        found = process(sys.executable, "-c", code, *arguments)
+        assert found.stdout.splitlines()[-1] == "['torchyoga.tools.commands.group']", found
+    words = {"_YOGA_COMPLETE": "bash_complete", "COMP_WORDS": "yoga l", "COMP_CWORD": "1"}
+    found = process(sys.executable, "-c", code, **words)
+    assert found.stdout.splitlines() == ["plain,log", "plain,ls", "['torchyoga.tools.commands.group']"]
+
+
+def test_help_of_commands_loads_neither_torch_nor_numpy() -> None:
+    code = "import sys\nfrom torchyoga.tools.commands.group import command\n"
+    code += f"for name in {OF_STORAGES}:\n"
+    code += "    try: command.main([name, '--help'], prog_name='yoga')\n"
+    code += "    except SystemExit as end: assert end.code == 0, name\n"
+    code += "print('heavy', sorted({'torch', 'numpy', 'rich', 'h5py', 'lmdb', 'fsspec'} & set(sys.modules)))"
+    found = process(sys.executable, "-c", code)
+    assert found.stdout.splitlines()[-1] == "heavy []", found.stderr
+
+
+LIGHT = [
+    ["ls", "-l"],
+    ["info", "images"],
+    ["log", "images", "-n", "1"],
+    ["tag", "images", "new", "1.0"],
+    ["gc", "--keep", "1"],
+    ["check", "--manifests"],
+]
+
+
+def test_commands_on_manifests_load_neither_torch_nor_numpy(tmp_path: Path) -> None:
+    made(tmp_path)
+    code = "import sys\nfrom torchyoga.tools.commands.group import command\n"
+    code += f"for arguments in {LIGHT}:\n"
+    code += "    try: command.main([*arguments, '-s', 'storage'], prog_name='yoga')\n"
+    code += "    except SystemExit as end: assert end.code == 0, arguments\n"
+    code += (
+        "    print('heavy', arguments, sorted({'torch', 'numpy', 'rich', 'h5py', 'lmdb'} & set(sys.modules)))"
+    )
+    found = process("/bin/sh", "-c", f'cd {tmp_path} && exec {sys.executable} -c "$CODE"', CODE=code)
+    heavy = [line for line in found.stdout.splitlines() if line.startswith("heavy")]
+    assert heavy == [f"heavy {arguments} []" for arguments in LIGHT], found.stderr
+
+
+def test_the_package_is_run_as_a_module(tmp_path: Path) -> None:
+    made(tmp_path)
+    found = process(sys.executable, "-m", "torchyoga", "ls", str(tmp_path / "storage"))
+    assert found.stdout == "id       versions\nimages   1.0 1.1\nnumbers  1\n"
+    found = process(sys.executable, "-m", "torchyoga", "info", "nothing", "-s", str(tmp_path / "storage"))
+    assert found.returncode == 2
+    assert found.stderr.startswith("error: there is no dataset 'nothing'")
+    found = process(sys.executable, "-m", "torchyoga", "infos")
+    assert found.stderr.endswith("Try 'python -m torchyoga --help'\n")
+
+
+def test_the_entry_points_are_those_of_the_package() -> None:
+    text = (Path(yoga.__file__).parents[1] / "setup.cfg").read_text()
+    for name in ("torchyoga", "yoga"):
+        assert f"\n    {name} = torchyoga.tools.commands.group:main\n" in text

@@ -1,0 +1,134 @@
+"""The program as a shell runs it: pipes that close, Ctrl-C, terminals without UTF-8, completion."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commanding import ENVIRONMENT, entry_point, made, process
+from waiting import PATIENCE, eventually
+
+import torchyoga as yoga
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`yoga`, in a folder with a storage."""
+    made(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bin").mkdir()
+    return entry_point(tmp_path / "bin")
+
+
+def test_a_pipe_that_closes_ends_it_quietly(program: Path) -> None:
+    text = f"{shlex.quote(str(program))} ls | head -1; echo ${{PIPESTATUS[0]}}"
+    found = process("bash", "-c", text)
+    assert found.stdout.splitlines()[0] == "id       versions"
+    assert found.stderr == ""
+    above, below = os.pipe()
+    os.close(above)  # nobody reads from the beginning on
+    for arguments in (["ls"], ["ls", "--json"], ["log", "images"]):
+        ended = subprocess.run(
+            [str(program), *arguments],
+            stdout=below,
+            stderr=subprocess.PIPE,
+            timeout=PATIENCE,
+            env={**os.environ, **ENVIRONMENT},
+        )
+        assert (ended.returncode, ended.stderr) == (141, b"")
+    os.close(below)
+
+
+def test_a_closed_output_and_a_full_disk(program: Path) -> None:
+    found = process("bash", "-c", f"{shlex.quote(str(program))} ls >&-")
+    assert (found.returncode, found.stderr) == (0, "")
+    if Path("/dev/full").exists():
+        found = process("bash", "-c", f"{shlex.quote(str(program))} ls > /dev/full")
+        assert found.returncode == 2
+        assert found.stderr.startswith("error: ")
+        assert len(found.stderr.splitlines()) == 1
+
+
+def test_ctrl_c_ends_it_quietly(program: Path, tmp_path: Path) -> None:
+    code = "import pathlib, time\n\n\ndef rows():\n    pathlib.Path('begun').touch()\n    time.sleep(600)\n"
+    (tmp_path / "slow.py").write_text(code)
+    running = subprocess.Popen(
+        [str(program), "audit", "images", "1.0", "slow:rows"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **ENVIRONMENT},
+    )
+    eventually((tmp_path / "begun").exists)
+    running.send_signal(signal.SIGINT)
+    assert running.communicate(timeout=PATIENCE) == (b"", b"")
+    assert running.returncode == 130
+
+
+def test_a_terminal_without_utf8_gets_escapes(program: Path) -> None:
+    yoga.Storage("storage").submit([1], "fotos größe", "1", progress=False)
+    plain = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
+    found = process(str(program), "ls", **plain)
+    assert r"fotos gr\xf6\xdfe" in found.stdout
+    found = process(str(program), "info", "gr", **plain)
+    assert found.returncode == 2
+    assert r"fotos gr\xf6\xdfe" in found.stderr
+
+
+def completed(program: Path, words: str, shell: str = "bash") -> list[str]:
+    """What a shell offers for the last of some words."""
+    count = len(shlex.split(words)) - (0 if words.endswith(" ") else 1)
+    last = "" if words.endswith(" ") else words.rsplit(" ", 1)[1]
+    given = {"COMP_WORDS": words, "COMP_CWORD": str(last if shell == "fish" else count)}
+    found = process(str(program), _YOGA_COMPLETE=f"{shell}_complete", **given)
+    assert found.stderr == ""
+    lines = found.stdout.strip().splitlines()
+    if shell == "zsh":  # kind, value and help on lines of their own
+        return lines[1::3]
+    return [line.split(",", 1)[1].split("\t")[0] for line in lines]
+
+
+def test_ids_versions_and_tags_are_completed(program: Path) -> None:
+    assert completed(program, "yoga info ") == ["images", "numbers"]
+    assert completed(program, "yoga info im") == ["images"]
+    assert completed(program, "yoga info images ") == ["1.0", "1.1"]
+    assert completed(program, "yoga info images @") == ["@prod"]
+    assert completed(program, "yoga info images@") == ["images@prod"]
+    assert completed(program, "yoga tag images p") == ["prod"]
+    assert completed(program, "yoga diff images 1.0 1") == ["1.0", "1.1"]
+    assert completed(program, "yoga info -s nowhere ") == []
+    assert completed(program, "yoga info --js") == ["--json"]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_complete_too(program: Path, shell: str) -> None:
+    assert completed(program, "yoga info im", shell) == ["images"]
+    source = process(str(program), _YOGA_COMPLETE=f"{shell}_source")
+    assert source.returncode == 0
+    assert "_YOGA_COMPLETE" in source.stdout
+
+
+def test_names_that_no_shell_shows_as_they_are_are_not_offered(program: Path) -> None:
+    yoga.Storage("storage").submit([1], "im\nages\x1b[31m", "1", progress=False)
+    assert completed(program, "yoga info im") == ["images"]
+
+
+def test_bash_completes_with_the_line_that_the_page_shows(program: Path) -> None:
+    page = Path(yoga.__file__).parents[1] / "docs" / "commands.md"
+    if sys.platform == "darwin":
+        pytest.skip("bash of macOS is older than what click supports")
+    line = 'eval "$(_YOGA_COMPLETE=bash_source yoga)"'
+    assert line in page.read_text()
+    script = f"""
+export PATH={shlex.quote(str(program.parent))}:$PATH
+{line}
+COMP_WORDS=(yoga info im) COMP_CWORD=2
+_yoga_completion yoga
+echo "${{COMPREPLY[@]}}"
+"""
+    found = process("bash", "--norc", "-c", script)
+    assert found.stdout == "images\n", found.stderr

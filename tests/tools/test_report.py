@@ -1,0 +1,491 @@
+"""The report page and the table for notebooks: what they show, of hostile data, too."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
+
+import torchyoga as yoga
+from docs import ROOT
+from torchyoga.errors import CorruptError
+from torchyoga.rows.types import Row
+from torchyoga.tools.commands.group import command
+from torchyoga.tools.report import page as page_room
+from torchyoga.tools.report.page import LARGEST_PAGE
+from torchyoga.versions.lineage import Lineage, sendable
+
+HOSTILE = "</script></style><img src=x onerror=alert(1)><script>alert(1)</script>{{ 7 * 7 }}\u202e\ud800"
+SECTIONS = ["overview", "columns", "classes", "lengths", "rows", "order", "files", "lineage", "builds", "log"]
+
+
+class Seen(HTMLParser):
+    """The tags, attributes and text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.words: list[str] = []
+        self._tag = ""
+        self.feed(text)
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._tag = tag
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        if self._tag != "style":
+            self.words.append(data)
+
+    def all(self, name: str) -> list[str]:
+        return [value for found, value in self.attributes if found == name]
+
+
+def seen(ref: yoga.DataRef, path: Path, **options: object) -> Seen:
+    found = yoga.report(ref, path / "report.html", **options)  # type: ignore[arg-type]
+    assert [one.name for one in path.iterdir() if one.suffix == ".part"] == []
+    assert found.stat().st_size < LARGEST_PAGE
+    page = Seen(found.read_text(encoding="utf-8"))
+    check_harmless(page)
+    return page
+
+
+def check_harmless(page: Seen) -> None:
+    assert not {"script", "iframe", "object", "embed", "link", "form", "base"} & set(page.tags)
+    assert not [name for name, _ in page.attributes if name.startswith("on") or name == "style"]
+    assert all(re.match(r"data:image/(png|jpeg);base64,", url) for url in page.all("src"))
+    assert all(url.startswith("#") for url in page.all("href"))
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> yoga.Storage:
+    return yoga.Storage(tmp_path / "storage")
+
+
+def rows_of(count: int = 200) -> list[Row]:
+    return [
+        {
+            "image": np.full((9, 9), n, np.uint8),
+            "label": n % 3,
+            "text": "word " * (n % 7),
+            "score": float("nan") if n == 5 else n / 7,
+        }
+        for n in range(count)
+    ]
+
+
+@pytest.fixture
+def ref(storage: yoga.Storage) -> yoga.DataRef:
+    info = {"classes": ["cat", "dog", "eel"]}
+    return storage.submit(rows_of(), "pets", "1.0", message="first", info=info)
+
+
+def test_a_page_has_every_section(ref: yoga.DataRef, tmp_path: Path) -> None:
+    page = seen(ref, tmp_path, order=yoga.ResumableSampler(ref, seed=1), meter="waited 3% of the time")
+    ids = page.all("id")
+    assert [name for name in ids if not name.endswith("-title")] == ["main", *SECTIONS, "meter"]
+    assert {url[1:] for url in page.all("href")} == {*SECTIONS, "meter", "main"}
+    for words in [
+        "pets 1.0", "200 rows", "score: 1 values are NaN (0.5%)", "text: 29 rows are empty", "0 cat", "1 dog",
+        "first", "64 rows, drawn at random", "Shuffled over the whole dataset", "waited 3% of the time",
+        "Statistics of all 200 rows, made when the version was built", "1 file (lmdb)",
+    ]:  # fmt: skip
+        assert words in page.text, words
+    assert page.tags.count("img") == 64
+    assert all(re.match(r"image of row \d+: uint8 \(9, 9\)", text) for text in page.all("alt"))
+    assert "Histogram of label: 200 values, from 0 to 2" in " ".join(page.all("aria-label"))
+
+
+def test_the_same_version_gives_the_same_bytes(ref: yoga.DataRef, tmp_path: Path) -> None:
+    first, second, third = (tmp_path / f"{n}.html" for n in range(3))
+    yoga.report(ref, first, order=yoga.ResumableSampler(ref, seed=1))
+    code = "import sys, torchyoga as yoga; r = yoga.Storage(sys.argv[1]).fetch('pets', '1.0'); "
+    code += "yoga.report(r, sys.argv[2], order=yoga.ResumableSampler(r, seed=1))"
+    subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "storage", second],
+        check=True,
+        timeout=120,
+        cwd=tmp_path.parent,
+    )
+    assert first.read_bytes() == second.read_bytes()
+    yoga.report(ref, third, order=yoga.ResumableSampler(ref, seed=1), seed=1)
+    assert first.read_bytes() != third.read_bytes()
+
+
+def test_the_policy_allows_this_sheet_of_styles_only(ref: yoga.DataRef, tmp_path: Path) -> None:
+    text = yoga.report(ref, tmp_path / "r.html").read_text(encoding="utf-8")
+    (css,) = re.findall("<style>(.*?)</style>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    (policy,) = (value for value in Seen(text).all("content") if "default-src" in value)
+    assert policy.split("; ")[:3] == ["default-src 'none'", "img-src data:", f"style-src 'sha256-{digest}'"]
+
+
+def test_hostile_data_is_text(storage: yoga.Storage, tmp_path: Path) -> None:
+    names = [HOSTILE[:-1], "سلام عالم", "a\"b'&<"]
+    rows = [
+        {
+            names[0]: HOSTILE,
+            names[1]: "سلام عالم",
+            names[2]: [float("nan"), float("inf"), -1e308][n % 3],
+            "image": np.array([[n]], np.uint8),
+            "depth": np.full((20, 30), n * 900, np.uint16),
+            "file": b"\x89PNG\r\n\x1a\n" + bytes(9),
+            "label": HOSTILE[:60],
+        }
+        for n in range(40)
+    ]
+    ref = storage.submit(rows, HOSTILE[:-2], "1", info={"<b>": [HOSTILE[:-1]]}, message=HOSTILE[:-2])
+    page = seen(ref, tmp_path, meter=HOSTILE, title=HOSTILE)
+    assert "<img src=x onerror=alert(1)>" in page.text
+    assert "49" not in page.text.split("{{")[0]
+    assert "{{ 7 * 7 }}\\u202e" in page.text
+    assert "سلام عالم" in page.text
+    assert "%D8" not in page.text  # as its name is quoted in the schema
+    assert "\u202e" not in page.text
+    assert page.tags.count("img") == 80  # of 1 pixel, and of 16 bits; the bytes are none
+    check_harmless(Seen(ref._repr_html_()))
+    html = ref[3:]._repr_html_()
+    assert "\u202e" not in html
+    check_harmless(Seen(html))
+
+
+class Drawing:
+    """A sampler that draws from all generators."""
+
+    def __iter__(self) -> Iterator[int]:
+        random.random()
+        return iter(np.random.permutation(6000).tolist())
+
+
+class Wide(yoga.DataRef):
+    """Rows of 10,000 columns, which no version may have."""
+
+    def __len__(self) -> int:
+        return 100
+
+    def take(self, rows: Any) -> Sequence[Row]:
+        return [{f"c{n:05}": n * row for n in range(10_000)} for row in rows.tolist()]
+
+
+def test_a_page_that_would_be_too_large_shows_less(
+    ref: yoga.DataRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = yoga.report(ref, tmp_path / "whole.html").stat().st_size
+    monkeypatch.setattr(page_room, "LARGEST_PAGE", whole - 1)
+    less = yoga.report(ref, tmp_path / "less.html")
+    assert less.stat().st_size < whole
+    assert Seen(less.read_text(encoding="utf-8")).tags.count("img") == 32
+
+
+def test_many_columns(storage: yoga.Storage, tmp_path: Path) -> None:
+    mark = "'"  # which takes five bytes in a page
+    quotes = [{f"c{n:04}{mark * 380}": f"{mark * 90}{row % 9}" for n in range(900)} for row in range(70)]
+    page = seen(storage.submit(quotes, "wide", "1"), tmp_path)
+    assert "The first 200 of 900 columns are shown" in page.text
+    assert "c0199" in page.text
+    assert "c0200" not in page.text
+    page = seen(Wide(), tmp_path)
+    assert "The first 40 of 10,000 columns." in page.text
+    assert "statistics cannot be made: " in page.text
+    assert "c00039" in Seen(Wide()._repr_html_()).text or "The first" in Wide()._repr_html_()
+
+
+def test_an_empty_version_and_one_without_statistics(storage: yoga.Storage, tmp_path: Path) -> None:
+    page = seen(storage.submit([], "empty", "1"), tmp_path)
+    assert "There are no rows." in page.text
+    ref = storage.submit(rows_of(), "plain", "1", stats=False)
+    assert "Statistics of all 200 rows, counted for this page." in seen(ref, tmp_path).text
+    assert "histogram" not in ref._repr_html_().lower()  # nothing is counted in a notebook
+    many = yoga.from_arrays({"x": np.arange(10**6)})
+    page = seen(many, tmp_path, order=yoga.ResumableSampler(many, shuffle="block"))
+    assert "Statistics of 10,000 rows, drawn at random from 1,000,000" in page.text
+    assert "The seed is drawn when training begins" in page.text
+
+
+@pytest.mark.damages("flips bits of what reports read")
+def test_damage_is_an_error_that_says_so(ref: yoga.DataRef, storage: yoga.Storage, tmp_path: Path) -> None:
+    (file,) = (tmp_path / "storage").rglob("*.mdb")
+    data = bytearray(file.read_bytes())
+    data[8192:] = bytes(len(data) - 8192)
+    file.write_bytes(data)
+    damaged = yoga.Storage(tmp_path / "storage").fetch("pets", "1.0")
+    page = tmp_path / "kept.html"
+    page.write_text("old")
+    with pytest.raises(CorruptError):
+        yoga.report(damaged, page)
+    assert page.read_text() == "old"
+    assert "CorruptError" in damaged._repr_html_()
+
+
+class Large(yoga.DataRef):
+    """Rows of which each has 100 MB, and that count how many were read."""
+
+    row_bytes = 10**8
+    read = 0
+
+    def __len__(self) -> int:
+        return 1000
+
+    def take(self, rows: Any) -> Sequence[Row]:
+        self.read += len(rows)
+        return [{"image": np.zeros((10_000, 10_000), np.uint8)} for _ in rows]
+
+
+class Unknown(Large):
+    """The same, without saying so."""
+
+    row_bytes = 0
+
+
+def test_of_large_rows_few_are_read(tmp_path: Path) -> None:
+    large = Large()
+    assert "2 rows and not 64, because they are large." in seen(large, tmp_path).text
+    assert large.read <= 8
+    large.read = 0
+    assert "they are large" in large._repr_html_()
+    assert large.read == 0
+
+
+class Broken(yoga.DataRef):
+    """Nothing of it works."""
+
+    def __len__(self) -> int:
+        raise RuntimeError("no <length>")
+
+    def take(self, rows: Any) -> Sequence[Row]:
+        raise OSError("no rows")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Failing(Broken):
+    def __len__(self) -> int:
+        return 3
+
+
+def test_a_notebook_shows_any_dataset(ref: yoga.DataRef) -> None:
+    page = Seen(ref._repr_html_())
+    assert page.tags.count("table") == 2
+    assert page.tags.count("img") == 5
+    assert "200 rows" in page.text
+    for view in (
+        ref[10:50],
+        ref.columns(["label"]),
+        ref["text"],
+        ref.where("label", lambda y: y > 0),
+        ref[:0],
+    ):
+        check_harmless(Seen(view._repr_html_()))
+    assert Seen(ref["text"]._repr_html_()).tags.count("table") == 2
+    assert Broken()._repr_html_() == "<pre>&lt;Broken&gt;\nRuntimeError: no &lt;length&gt;</pre>"
+    assert "OSError: no rows" in Failing()._repr_html_()
+
+
+def test_a_notebook_downloads_nothing(tmp_path: Path) -> None:
+    remote = yoga.Storage("memory://reported", cache_dir=tmp_path / "cache")
+    remote.submit(rows_of(), "pets", "1.0")
+    fresh = yoga.Storage("memory://reported", cache_dir=tmp_path / "other").fetch("pets", "1.0")
+    before = {path for path in (tmp_path / "other").rglob("*") if path.suffix == ".mdb"}
+    for one in (fresh, fresh[3:9]):
+        assert "might have to be downloaded" in one._repr_html_()
+    assert {path for path in (tmp_path / "other").rglob("*") if path.suffix == ".mdb"} == before
+    assert "from few files, so that little is downloaded" in seen(fresh, tmp_path).text
+
+
+def test_a_page_of_a_store_downloads_few_files(tmp_path: Path, files_of: Callable[[int], None]) -> None:
+    files_of(80)
+    rows = [{"x": n} for n in range(8000)]
+    yoga.Storage("memory://far", cache_dir=tmp_path / "a").submit(rows, "far", "1", stats=False)
+
+    def fetched(cache: str) -> yoga.DataRef:
+        return yoga.Storage("memory://far", cache_dir=tmp_path / cache).fetch("far", "1")
+
+    for number, make in enumerate(
+        [lambda r: r, lambda r: r[10:], lambda r: yoga.mix({"a": r, "b": r[500:]})]
+    ):
+        page = seen(make(fetched(f"cache{number}")), tmp_path)
+        assert "so that little is downloaded" in page.text
+        assert "Statistics of the first 1,000 rows" in page.text
+        files = list((tmp_path / f"cache{number}").rglob("*.mdb"))
+        assert 1 <= len(files) <= 40, len(files)  # of 100
+
+
+def order_of(make: Callable[[yoga.DataRef], object], verdict: str, tmp_path: Path) -> Seen:
+    ref = yoga.from_arrays({"x": np.arange(6000)})
+    order = make(ref)
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    page = seen(ref, tmp_path, order=order)
+    assert bool((torch.get_rng_state() == states[0]).all())
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == states[1:]
+    assert verdict in page.text
+    is_good = "huffled over" in page.text or "more than once" in page.text
+    assert ("What stands out" in page.text) is not is_good
+    return page
+
+
+@pytest.mark.parametrize(
+    ("make", "verdict"),
+    [
+        (lambda r: yoga.DataLoader(r, batch_size=7, shuffle=True, seed=1), "Shuffled over the whole dataset"),
+        (lambda r: yoga.DataLoader(r, batch_size=7), "Not shuffled"),
+        (lambda r: yoga.ResumableSampler(r, shuffle="block", shuffle_window=1, seed=1), "shuffled"),
+        (lambda r: yoga.ResumableBatchSampler(yoga.ResumableSampler(r, seed=1), 9), "Shuffled over"),
+        (lambda r: yoga.DataLoader(r, shuffle=True), "this is the order of seed 0"),
+        (lambda r: yoga.DataLoader(r, shuffle="block", generator=torch.Generator()), "order of seed 0"),
+        (RandomSampler, "Shuffled over the whole dataset"),
+        (lambda r: RandomSampler(r, replacement=True), "Some rows come more than once"),
+        (lambda r: Drawing(), "Shuffled over the whole dataset"),
+        (SequentialSampler, "Not shuffled"),
+        (lambda r: range(5999, -1, -1), "from the last to the first"),
+        (lambda r: [b * 20 + n for b in range(300) for n in (7, 3, 19, 0, 11, 5)], "Hardly shuffled"),
+        (lambda r: BatchSampler(RandomSampler(r), 10, False), "Shuffled over"),
+        (lambda r: torch.utils.data.DataLoader(r, batch_size=8, shuffle=True), "Shuffled over"),
+        (lambda r: yoga.DataLoader(r, 8, sampler=[*range(3000, 6000), *range(3000)]), "Hardly shuffled"),
+        (lambda r: DistributedSampler(r, 4, 1), "Shuffled over"),
+    ],
+)
+def test_a_bad_shuffle_shows(make: Callable[[yoga.DataRef], object], verdict: str, tmp_path: Path) -> None:
+    order_of(make, verdict, tmp_path)
+
+
+def test_each_rank_is_drawn(tmp_path: Path) -> None:
+    page = order_of(lambda r: yoga.ResumableSampler(r, 3, 0, seed=1), "Shuffled over", tmp_path)
+    assert [word for word in ("Rank 0", "Rank 1", "Rank 2", "Rank 3") if word in page.text] == [
+        "Rank 0", "Rank 1", "Rank 2",
+    ]  # fmt: skip
+    page = order_of(lambda r: DistributedSampler(r, 20, 0), "Shuffled over", tmp_path)
+    assert "Rank 15" in page.text
+    assert "Rank 16" not in page.text
+
+
+def test_an_order_does_not_move(ref: yoga.DataRef, tmp_path: Path) -> None:
+    loader = yoga.DataLoader(ref, batch_size=8, shuffle=True, seed=3)
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    seen(ref, tmp_path, order=loader)
+    assert loader.state_dict() == state
+    drawn = yoga.DataLoader(ref, shuffle=True, generator=torch.Generator().manual_seed(5))
+    seen(ref, tmp_path, order=drawn)
+    assert drawn.sampler.seed is None  # type: ignore[attr-defined]
+    other = yoga.DataLoader(ref, shuffle=True, generator=torch.Generator().manual_seed(5))
+    assert [b["label"].item() for b in drawn] == [b["label"].item() for b in other]
+    expected = yoga.DataLoader(ref, batch_size=8, shuffle=True, seed=3)
+    assert next(batches)["score"].tolist() == list(expected)[1]["score"].tolist()
+
+
+def test_what_is_wrongly_used(ref: yoga.DataRef, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="report takes a DataRef, found list"):
+        yoga.report([1], tmp_path / "r.html")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="order must be a loader or a sampler, found int"):
+        yoga.report(ref, tmp_path / "r.html", order=3)
+    with pytest.raises(TypeError, match="must hand out numbers of rows, found str"):
+        yoga.report(ref, tmp_path / "r.html", order=["a"])
+    with pytest.raises(FileNotFoundError):
+        yoga.report(ref, tmp_path / "missing" / "r.html")
+    assert not (tmp_path / "r.html").exists()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder"):
+        yoga.report(ref, tmp_path / "folder")
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
+
+
+def test_parts_and_their_builders(storage: yoga.Storage, tmp_path: Path) -> None:
+    plan = storage.plan([{"x": n} for n in range(30)], "parted", "1", parts=3)
+    for part in plan.parts:
+        part.build()
+    ref = plan.publish()
+    (builder,) = Lineage.of(ref.manifest.lineage).builders
+    assert (builder.parts, builder.rows) == (3, 30)
+    page = seen(ref, tmp_path)
+    assert "Built in 3 parts by 1 process." in page.text
+    assert builder.name in page.text
+    assert "builders" not in sendable(ref.manifest.lineage)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        3,
+        [3],
+        [["a", 1, 1]],
+        [["a", 1.5, 1, 1]],
+        [["a", -1, 1, 1]],
+        [["a" * 999, 1, 1, 1]],
+        [["a", 1, 1, 1]] * 300,
+    ],
+)
+def test_forged_builders_are_not_said(forged: object) -> None:
+    assert Lineage.of({"builders": forged}).builders == ()
+
+
+def test_versions_that_share_files(storage: yoga.Storage, tmp_path: Path) -> None:
+    storage.submit(rows_of(), "grown", "1")
+    ref = storage.append(rows_of(7), "grown", "2", after="1")
+    page = seen(ref, tmp_path)
+    assert "1 of them shared with other versions" in page.text
+    assert "1 (200 rows, which come first here)" in page.text
+    assert "+7" in page.text
+
+
+def test_without_pillow_a_page_says_so(ref: yoga.DataRef, tmp_path: Path) -> None:
+    code = "import sys; sys.modules['PIL'] = None; import torchyoga as yoga; "
+    code += "yoga.report(yoga.Storage(sys.argv[1]).fetch('pets', '1.0'), sys.argv[2])"
+    page = tmp_path / "r.html"
+    subprocess.run([sys.executable, "-c", code, tmp_path / "storage", page], check=True, timeout=120)
+    assert "Images are not shown: thumbnails need Pillow; pip install" in page.read_text(encoding="utf-8")
+
+
+def test_the_page_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TORCHYOGA_STORAGE", raising=False)
+    blocks_before(ROOT / "docs" / "report.md")
+    text = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    line, printed = block.split("\n", 1)
+    done = CliRunner().invoke(command, line.split()[2:])
+    assert done.exit_code == 0, done.output
+    assert re.sub(r"\d+ kB", "kB", done.output) == re.sub(r"\d+ kB", "kB", printed)
+
+
+def blocks_before(page: Path) -> None:
+    """Runs the first block of a page."""
+    (first, *_) = re.findall(
+        r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    exec(compile(first, str(page), "exec"), {"__name__": "page"})
+
+
+def test_the_command(ref: yoga.DataRef, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    options = ["-s", str(tmp_path / "storage"), "-o", str(page)]
+    done = CliRunner().invoke(command, ["report", "pets", "1.0", "--shuffle", "full", *options])
+    assert done.exit_code == 0, done.output
+    assert re.fullmatch(r"\S+page.html: pets 1.0, \d+ kB\n", done.output)
+    assert "Shuffled over" in page.read_text(encoding="utf-8")
+    done = CliRunner().invoke(command, ["report", "pets", "--json", *options])
+    assert json.loads(done.output) == {
+        "id": "pets", "version": "1.0", "path": str(page), "bytes": page.stat().st_size,
+    }  # fmt: skip
+    done = CliRunner().invoke(command, ["report", "pets", "--seed", "3", *options])
+    assert page.read_bytes() == yoga.report(ref, tmp_path / "same.html", seed=3).read_bytes()
+    done = CliRunner().invoke(command, ["report", "pests", *options])
+    assert done.exit_code == 2

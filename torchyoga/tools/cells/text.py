@@ -1,0 +1,156 @@
+"""Any value of a row -> a short line of plain text."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["MOST_CHARACTERS", "shown", "visible"]
+
+MOST_CHARACTERS = 120
+_MOST_ITEMS, _MOST_DEPTH, _MOST_BITS = 6, 3, 512
+_JOINERS = "\u200c\u200d"  # Persian and emoji are not the same without them
+# Controls, what turns the direction of text or cannot be seen, halves of characters, ends of lines.
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def visible(text: str) -> str:
+    r"""A text on one line, with escapes for all that cannot be seen or changes how the rest is shown.
+
+    Example:
+        >>> from torchyoga.tools.cells.text import visible
+        >>> print(visible("one\ntwo \u202egpj.exe"))
+        one\ntwo \u202egpj.exe
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    if unicodedata.category(character) not in _HIDDEN or character in _JOINERS:
+        return character
+    code = ord(character)
+    escape = f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return _ESCAPES.get(character, escape)
+
+
+def shown(value: object, most: int = MOST_CHARACTERS) -> str:
+    """A value of a row as a short line of plain text; nothing in it can hide or turn what stands beside it.
+
+    Args:
+        value: anything; of arrays and tensors it is dtype, shape and the first values, of bytes their number
+            and the first ones.
+        most: characters, at most, but for the mark of what was cut.
+
+    Example:
+        >>> from torchyoga.tools.cells.text import shown
+        >>> shown(np.arange(12, dtype=np.uint8).reshape(3, 4)), shown({"label": 3, "box": (0.5, 1.0)})
+        ('uint8 (3, 4): 0 1 2 3 4 5 …', '{label: 3, box: (0.5, 1)}')
+    """
+    return _cut(_shown(value, most, 0), most)
+
+
+def _cut(text: str, most: int) -> str:
+    found: list[str] = []
+    size = 0
+    for character in text:
+        seen = _visible(character)
+        size += len(seen)
+        if size > most:
+            return "".join(found).rstrip() + "…"
+        found.append(seen)
+    return "".join(found)
+
+
+def _shown(value: Any, most: int, depth: int) -> str:
+    if isinstance(value, str):
+        return value if len(value) <= most else value[: most + 1]
+    if value is None or isinstance(value, (bool, np.bool_)):
+        return str(value)
+    if isinstance(value, int):
+        bits = value.bit_length()
+        return str(value) if bits <= _MOST_BITS else f"an int of {bits:,} bits"
+    if isinstance(value, (float, np.floating)):
+        return f"{float(value):.6g}"
+    if isinstance(value, (complex, np.complexfloating)):
+        return f"{complex(value):.6g}"
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _of_bytes(bytes(value[:16]), len(value))
+    torch = sys.modules.get("torch")
+    try:
+        if isinstance(value, np.ndarray):
+            return _of_array(value, most, depth)
+        if torch is not None and isinstance(value, torch.Tensor):
+            return _of_tensor(value)
+        if isinstance(value, np.generic):
+            return str(value)
+        if depth == _MOST_DEPTH and isinstance(value, (Mapping, list, tuple)):
+            return f"{type(value).__name__} of {len(value):,}"
+        if isinstance(value, Mapping):
+            return f"{{{_items(value.items(), len(value), most, depth)}}}"
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            items = list(zip(value._fields, value, strict=False))
+            return f"{type(value).__name__}({_items(items, len(items), most, depth)})"
+        if isinstance(value, (list, tuple)):
+            begin, end = "[]" if isinstance(value, list) else "()"
+            return f"{begin}{_items(((None, one) for one in value), len(value), most, depth)}{end}"
+        return repr(value)[: most + 1]
+    except Exception:  # of any kind: the value is a user's own, and its text is only looked at
+        return f"<{type(value).__name__}>"
+
+
+def _items(items: Iterable[tuple[object, object]], count: int, most: int, depth: int) -> str:
+    texts = []
+    for number, (name, value) in enumerate(items):
+        if number == _MOST_ITEMS:
+            texts.append(f"… {count:,} in all")
+            break
+        text = _cut(_shown(value, most, depth + 1), most)
+        texts.append(text if name is None else f"{_cut(str(name), most)}: {text}")
+    return ", ".join(texts)
+
+
+def _of_bytes(first: bytes, size: int) -> str:
+    return f"{size:,} bytes" + (f": {first.hex(' ')}{' …' if size > len(first) else ''}" if size else "")
+
+
+def _of_array(array: np.ndarray[Any, Any], most: int, depth: int) -> str:
+    if not array.ndim:
+        return _shown(array.item() if array.dtype.kind not in "mM" else array[()], most, depth)
+    return _of_values(str(array.dtype), array.shape, [_shown(v, most, depth + 1) for v in _first(array)])
+
+
+def _first(array: np.ndarray[Any, Any]) -> list[object]:
+    return list(array.flat[: min(_MOST_ITEMS, array.size)])
+
+
+def _of_tensor(tensor: torch.Tensor) -> str:
+    name = str(tensor.dtype).removeprefix("torch.")
+    first = tensor.detach()
+    for _ in range(first.ndim - 1):  # by slices, since reshape might copy all of it
+        first = first[0] if len(first) else first.reshape(-1)[:0]
+    if not first.ndim:
+        return f"{name}: {_number(first.tolist())}"
+    return _of_values(name, tuple(tensor.shape), [_number(v) for v in first[:_MOST_ITEMS].tolist()])
+
+
+def _number(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, (float, complex)) else str(value)
+
+
+def _of_values(name: str, shape: tuple[int, ...], values: list[str]) -> str:
+    size = 1
+    for extent in shape:
+        size *= extent
+    dots = " …" if size > len(values) else ""
+    extents = f"({shape[0]},)" if len(shape) == 1 else str(shape)
+    return f"{name} {extents}" + (f": {' '.join(values)}{dots}" if values else "")

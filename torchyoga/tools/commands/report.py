@@ -1,0 +1,56 @@
+"""`yoga report`: a page that shows a dataset."""
+
+from __future__ import annotations
+
+import click
+
+from .output import bytes_text, json_option, write
+from .places import fetched, id_argument, opened, storage_option, version_argument
+
+__all__ = ["command"]
+
+
+@click.command("report")
+@id_argument()
+@version_argument()
+@click.option("--output", "-o", default="report.html", show_default=True, help="The file to write.")
+@click.option("--title", help="Of the page; by default id and version.")
+@click.option("--seed", default=0, type=click.IntRange(0), help="Of the rows that are drawn.")
+@click.option(
+    "--shuffle",
+    type=click.Choice(["full", "block"]),
+    help="Draw the order of an epoch of such a shuffle, too.",
+)
+@storage_option
+@json_option
+def command(
+    id: str,
+    version: str | None,
+    output: str,
+    title: str | None,
+    seed: int,
+    shuffle: str | None,
+    storage: str,
+    as_json: bool,
+) -> None:
+    """Write one page that shows what is in a version: columns, classes, random rows, files, how it was made.
+
+    The page works offline, and runs nothing.
+
+    \b
+    Examples:
+      yoga report images
+      yoga report images 1.1 -o images.html --shuffle block
+      yoga report images@prod --json
+    """
+    from ...sampling.sampler import ResumableSampler
+    from ..report.report import report
+
+    ref = fetched(opened(storage), id, version)
+    order = (
+        None if shuffle is None else ResumableSampler(ref, 1, 0, "block" if shuffle == "block" else True, 0)
+    )
+    path = report(ref, output, order=order, title=title, seed=seed)
+    size = path.stat().st_size
+    plain = {"id": ref.manifest.id, "version": ref.manifest.version, "path": str(path), "bytes": size}
+    write(plain, as_json, f"{path}: {ref.manifest.id} {ref.manifest.version}, {bytes_text(size)}")

@@ -1,0 +1,304 @@
+"""The statistics of columns -> what a page says of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from ...errors import SchemaError
+from ...reading.dataref import DataRef
+from ...reading.version_ref import VersionColumns, VersionRef
+from ...rows.schema import Schema
+from ...rows.stats.column_stats import Bars, ColumnStats, TableStats
+from ...rows.types import Json
+from ..cells.text import shown, visible
+from .charts import bars
+from .sample import is_remote
+from .words import number, share
+
+__all__ = ["Balance", "ColumnCard", "Columns", "Histogram", "Share", "columns_of", "first_columns"]
+
+_MOST_ROWS, _MOST_BYTES = 10_000, 2**28  # read for statistics that no version keeps
+_UNKNOWN_ROWS = 1_000  # of a size that is not known
+_MOST_CLASSES, _MOST_SHOWN = 100, 20
+_LABELS = frozenset({"label", "labels", "target", "targets", "class", "y", "fine_label", "coarse_label"})
+_MOST_FOUND = 12  # of what stands out
+_IMBALANCE = 10
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """A picture of how values spread.
+
+    Attributes:
+        path: of SVG, in a box of 160 x 36.
+        low: the value at its left end; `high`: at its right end.
+        said: the same in words.
+    """
+
+    path: str
+    low: str
+    high: str
+    said: str
+
+
+@dataclass(frozen=True)
+class ColumnCard:
+    """What a page says of a column; all of it is text.
+
+    Attributes:
+        name: of the column; `kind`: what its values are.
+        histogram: of its values; None for text. `lengths`: of its lengths; None if all rows are alike.
+        numbers: by title, such as "mean"; empty where there is none.
+        length_numbers: the same of its lengths.
+        often: the value that comes most often, and how often.
+    """
+
+    name: str
+    kind: str
+    histogram: Histogram | None
+    lengths: Histogram | None
+    numbers: dict[str, str]
+    length_numbers: dict[str, str]
+    often: str
+
+
+@dataclass(frozen=True)
+class Share:
+    """A class: its name, how often it comes, and how long its bar is, of 100."""
+
+    name: str
+    count: str
+    share: str
+    bar: float
+
+
+@dataclass(frozen=True)
+class Balance:
+    """How often each value of a column of few values comes.
+
+    Attributes:
+        name: of the column; `shares`: the most frequent values; `others`: how many more there are.
+        said: in words.
+    """
+
+    name: str
+    shares: tuple[Share, ...]
+    others: int
+    said: str
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What is known of all columns.
+
+    Attributes:
+        cards: of those shown; `total`: how many there are.
+        balances: of those with few values.
+        found: what stands out, in words.
+        source: where the statistics are from, in words.
+    """
+
+    cards: tuple[ColumnCard, ...]
+    total: int
+    balances: tuple[Balance, ...]
+    found: tuple[str, ...]
+    source: str
+
+
+def first_columns(ref: DataRef, most: int) -> tuple[DataRef, int]:
+    """A dataset with at most so many columns, and how many it has."""
+    schema = ref.schema
+    if schema is None:
+        return ref, 0
+    names = [column.name for column in schema.columns if not column.name.endswith("}")]
+    return (ref if len(names) <= most else ref.columns(names[:most])), len(names)
+
+
+def columns_of(ref: DataRef, total: int, seed: int) -> Columns:
+    """What is known of the columns of a dataset.
+
+    Args:
+        ref: the dataset; statistics that a version keeps are taken, those of others counted, of some rows.
+        total: how many columns it has, if `ref` has some of them only.
+        seed: of the rows that are read.
+    """
+    schema = ref.schema
+    if not len(ref):
+        cards = [] if schema is None else [_bare(column.name, schema) for column in schema.columns]
+        return Columns(tuple(cards), total or len(cards), (), (), "there are no rows")
+    is_kept = isinstance(ref, (VersionRef, VersionColumns)) and bool(ref.manifest.stats)
+    most = max(1, min(_MOST_ROWS, _MOST_BYTES // ref.row_bytes)) if ref.row_bytes else _UNKNOWN_ROWS
+    is_far = is_remote(ref) and not is_kept
+    try:
+        if is_far:  # rows side by side, which lie in few files
+            stats = ref[: min(most, _UNKNOWN_ROWS)].stats(progress=False)
+        else:
+            stats = ref.stats(None if is_kept else most, seed, progress=False)
+    except SchemaError as error:
+        return Columns((), total, (), (), f"statistics cannot be made: {visible(str(error))[:400]}")
+    cards = [_card(one, schema) for one in stats.values()]
+    balances = [found for one in stats.values() if (found := _balance(one, ref.info)) is not None]
+    source = _source(stats, is_kept)
+    if is_far and stats.rows < len(ref):
+        source = f"Statistics of the first {stats.rows:,} rows, so that little is downloaded."
+    return Columns(tuple(cards), max(total, len(cards)), tuple(balances), _standing_out(stats), source)
+
+
+def _source(stats: TableStats, is_kept: bool) -> str:
+    if is_kept:
+        return f"Statistics of all {stats.rows:,} rows, made when the version was built."
+    if stats.rows_read < stats.rows:
+        return (
+            f"Statistics of {stats.rows_read:,} rows, drawn at random from {stats.rows:,}: this dataset "
+            "keeps none, and reading all of it would take long."
+        )
+    return f"Statistics of all {stats.rows:,} rows, counted for this page."
+
+
+def _kind(name: str, schema: Schema | None) -> str:
+    found = [] if schema is None else [column for column in schema.columns if column.name == name]
+    if not found:
+        return ""
+    column = found[0]
+    dtype = column.dtype if column.kind == "tensor" else str(column.storage)
+    if column.kind in ("ndarray", "tensor", "scalar"):
+        any_shape = "of any length" if column.ndim == 1 else "of any shape"
+        shape = any_shape if column.shape is None else "x".join(map(str, column.shape))
+        return " ".join(filter(None, [dtype, shape if column.kind != "scalar" else ""]))
+    return column.kind.replace("numpy.", "") + (" list" if _is_list(name, column.ndim, column.kind) else "")
+
+
+def _is_list(name: str, ndim: int, kind: str) -> bool:
+    return "{items}" in name or (ndim == 1 and kind not in ("str", "bytes", "numpy.str", "numpy.bytes"))
+
+
+def _bare(name: str, schema: Schema) -> ColumnCard:
+    return ColumnCard(_name(name), _kind(name, schema), None, None, {}, {}, "")
+
+
+def _card(stats: ColumnStats, schema: Schema | None) -> ColumnCard:
+    is_number = stats.mean is not None
+    numbers = {
+        "nulls": number(stats.nulls),
+        "NaN": number(stats.nan) if is_number or stats.nan else "",
+        "inf": number(stats.inf) if is_number or stats.inf else "",
+        "min": shown(stats.min, 26) if isinstance(stats.min, str) else number(stats.min),
+        "mean": number(stats.mean),
+        "max": shown(stats.max, 26) if isinstance(stats.max, str) else number(stats.max),
+        "std": number(stats.std),
+        "distinct": number(stats.distinct),
+    }
+    lengths, found = stats.lengths, {}
+    if lengths is not None and lengths.count:
+        found = {
+            "rows": number(lengths.count),
+            "shortest": number(lengths.min),
+            "mean": number(lengths.mean),
+            "longest": number(lengths.max),
+            "std": number(lengths.std),
+            "empty": number(lengths.empty),
+        }
+    often = ""
+    if stats.top:
+        value, count = stats.top[0]
+        often = f"{_value(value)} ({share(count, stats.count)})"
+    return ColumnCard(
+        _name(stats.name),
+        _kind(stats.name, schema),
+        _histogram(stats.histogram, f"{_name(stats.name)}: {stats.sampled:,} values", stats.min, stats.max),
+        None
+        if lengths is None or not lengths.count
+        else _histogram(
+            lengths.histogram,
+            f"lengths of {_name(stats.name)}: {lengths.count:,} rows",
+            lengths.min,
+            lengths.max,
+        ),
+        numbers,
+        found,
+        often,
+    )
+
+
+def _name(name: str) -> str:
+    """The name of a column as rows have it; in a schema all but ASCII is quoted."""
+    return visible(unquote(name, errors="replace"))
+
+
+def _value(value: object) -> str:
+    if isinstance(value, (str, bytes)):
+        return shown(value, 40).strip() or "(empty)"
+    return number(value)
+
+
+def _histogram(found: Bars | None, of_what: str, low: object, high: object) -> Histogram | None:
+    if found is None or not any(found.counts):
+        return None
+    place = max(range(len(found.counts)), key=found.counts.__getitem__)
+    begin, end = found.edges[place], found.edges[place + 1]
+    said = (
+        f"Histogram of {of_what}, from {number(low)} to {number(high)}; most, {found.counts[place]:,}, lie "
+        f"between {number(float(begin))} and {number(float(end))}."
+    )
+    return Histogram(bars(found.counts, 160, 36), number(low), number(high), said)
+
+
+def _balance(stats: ColumnStats, info: Json) -> Balance | None:
+    """Of a column that may be a class: few values, each of which comes more than once."""
+    top = stats.top
+    if not top or stats.distinct is None or not 2 <= stats.distinct <= _MOST_CLASSES:
+        return None
+    is_named = stats.name.rpartition("/")[2].lower() in _LABELS
+    if stats.count < 2 * stats.distinct or (isinstance(top[0][0], float) and not is_named):
+        return None
+    names = info.get("classes") if is_named else None
+    shares = tuple(
+        Share(_class_name(value, names), f"{count:,}", share(count, stats.count), 100 * count / top[0][1])
+        for value, count in top[:_MOST_SHOWN]
+    )
+    said = f"{stats.distinct} values; the most frequent comes {_times(top)} as often as the rarest."
+    return Balance(_name(stats.name), shares, stats.distinct - len(shares), said)
+
+
+def _class_name(value: object, names: object) -> str:
+    if isinstance(names, list) and type(value) is int and 0 <= value < len(names):
+        return f"{value} {shown(names[value], 40)}"
+    return _value(value)
+
+
+def _times(top: Sequence[tuple[object, int]]) -> str:
+    times = top[0][1] / top[-1][1]
+    return "just" if times == 1 else f"{times:,.2g} times" if times < 10 else f"{times:,.0f} times"
+
+
+def _standing_out(stats: TableStats) -> tuple[str, ...]:
+    found = []
+    for one in stats.values():
+        name = _name(one.name)
+        if one.nulls:
+            found.append(
+                f"{name}: {one.nulls:,} values are None ({share(one.nulls, one.nulls + one.count)})."
+            )
+        if one.nan:
+            found.append(f"{name}: {one.nan:,} values are NaN ({share(one.nan, one.count)}).")
+        if one.inf:
+            found.append(f"{name}: {one.inf:,} values are infinite.")
+        is_constant = one.count > 1 and one.min is not None and one.min == one.max
+        if (is_constant and not one.nan) or (one.distinct == 1 and one.count > 1):
+            found.append(f"{name}: all values are the same, {_value(one.top[0][0] if one.top else one.min)}.")
+        if one.lengths is not None and one.lengths.empty:
+            found.append(f"{name}: {one.lengths.empty:,} rows are empty.")
+        is_class = one.name.rpartition("/")[2].lower() in _LABELS and one.top and one.distinct
+        if (
+            is_class
+            and one.top
+            and len(one.top) == one.distinct
+            and one.top[0][1] > _IMBALANCE * one.top[-1][1]
+        ):
+            first, last = _value(one.top[0][0]), _value(one.top[-1][0])
+            found.append(f"{name}: {first} comes {_times(one.top)} as often as {last}.")
+    if len(found) > _MOST_FOUND:
+        return (*found[:_MOST_FOUND], f"And {len(found) - _MOST_FOUND:,} more such findings.")
+    return tuple(found)

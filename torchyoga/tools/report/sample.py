@@ -1,0 +1,194 @@
+"""A few rows of a dataset, drawn at random -> texts and thumbnails."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...reading.dataref import DataRef
+from ...reading.in_epoch import in_epoch
+from ...reading.version_ref import VersionColumns, VersionRef
+from ..cells.picture import media_type, thumbnail
+from ..cells.text import shown, visible
+
+__all__ = ["Cell", "Sample", "SampleRow", "is_remote", "sample_of"]
+
+Ints = npt.NDArray[np.int64]
+_MOST_BYTES = 2**28  # read for all rows
+_AT_ONCE = 8  # rows
+_MOST_FILES = 4  # of a store, from which rows are read
+_MOST_DEPTH, _MOST_CELLS = 4, 4096
+_MOST_PICTURES = 700_000  # bytes of all thumbnails
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value of a row.
+
+    Attributes:
+        column: its name; `text`: what it is.
+        picture: the URL of a thumbnail, which holds it; None if it is no image.
+        is_number: texts of numbers stand at the right.
+    """
+
+    column: str
+    text: str
+    picture: str | None = None
+    is_number: bool = False
+
+
+@dataclass(frozen=True)
+class SampleRow:
+    """A row: its number, and the cells of the columns that are shown."""
+
+    number: int
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some rows.
+
+    Attributes:
+        rows: in ascending order; `columns`: those shown; `total`: how many a row has.
+        notes: what is not shown, and why.
+    """
+
+    rows: tuple[SampleRow, ...]
+    columns: tuple[str, ...]
+    total: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def has_pictures(self) -> bool:
+        """True if there is a thumbnail."""
+        return any(cell.picture for row in self.rows for cell in row.cells)
+
+
+def is_remote(ref: object) -> bool:
+    """True if files may have to be downloaded before rows can be read."""
+    if isinstance(ref, (VersionRef, VersionColumns)):
+        return ref.location.is_remote
+    below = getattr(ref, "sources", None) or [getattr(ref, "whole", None)]
+    return any(is_remote(one) for one in below if isinstance(one, DataRef))
+
+
+def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, text: int = 80) -> Sample:
+    """Some rows of a dataset.
+
+    Args:
+        ref: the dataset.
+        seed: of the draw, and of rows that are made with random numbers.
+        most: rows; fewer if they are large.
+        most_columns: columns that are shown.
+        text: characters of a cell.
+    """
+    if not len(ref):
+        return Sample((), (), 0)
+    notes = []
+    wanted = most if not ref.row_bytes else max(1, min(most, _MOST_BYTES // ref.row_bytes))
+    drawn = _drawn(ref, min(wanted, len(ref)), seed)
+    source = in_epoch(ref, 0, seed)
+    rows: list[SampleRow] = []
+    names: tuple[str, ...] = ()
+    read = pictures = total = left_out = 0
+    missing = ""  # what thumbnails need
+    step = _AT_ONCE if ref.row_bytes < _MOST_BYTES // 64 else 1
+    for start in range(0, len(drawn), step):
+        part = drawn[start : start + step]
+        for row_number, row in zip(part.tolist(), source.take(part), strict=True):
+            found = _flat(row)
+            total = max(total, len(found))
+            cells = []
+            for name, value in found[:most_columns]:
+                try:
+                    picture = _url_of(thumbnail(value, name))
+                except ImportError as error:
+                    picture, missing = None, str(error)
+                if picture is not None and pictures + len(picture) > _MOST_PICTURES:
+                    picture, left_out = None, left_out + 1
+                pictures += 0 if picture is None else len(picture)
+                is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+                cells.append(Cell(visible(name), shown(value, text), picture, is_number))
+                read += _bytes_of(value)
+            rows.append(SampleRow(row_number, tuple(cells)))
+            names = tuple(dict.fromkeys([*names, *(cell.column for cell in cells)]))[:most_columns]
+        if read > _MOST_BYTES:
+            break
+    if len(rows) < min(most, len(ref)):
+        notes.append(f"{len(rows)} rows and not {min(most, len(ref))}, because they are large.")
+    if total > most_columns:
+        notes.append(f"The first {most_columns} of {total:,} columns.")
+    if missing:
+        notes.append(f"Images are not shown: {missing}.")
+    if left_out:
+        notes.append(f"{left_out} images have no thumbnail, to keep the page small.")
+    if is_remote(ref):
+        notes.append("They are from few files, so that little is downloaded.")
+    return Sample(tuple(rows), names, total, tuple(notes))
+
+
+def _drawn(ref: DataRef, count: int, seed: int) -> Ints:
+    random = np.random.default_rng(seed)
+    if isinstance(ref, (VersionRef, VersionColumns)) and ref.location.is_remote:
+        starts, files = ref.file_starts, ref.manifest.files
+        # Not by what is here: the page of a version is the same on every machine.
+        chosen = random.choice(len(files), min(_MOST_FILES, len(files)), replace=False)
+        ends = np.cumsum([files[number].nbytes for number in chosen.tolist()])
+        chosen = np.sort(chosen[: max(1, int(np.searchsorted(ends, _MOST_BYTES, side="right")))])
+        sizes = starts[chosen + 1] - starts[chosen]
+        ends = np.cumsum(sizes)
+        places = np.sort(random.choice(int(ends[-1]), min(count, int(ends[-1])), replace=False))
+        at = np.searchsorted(ends, places, side="right")
+        return np.asarray(starts[chosen[at]] + places - (ends[at] - sizes[at]), np.int64)
+    if is_remote(ref):  # rows side by side, which lie in few files
+        runs = min(_MOST_FILES, count)
+        starts = np.sort(random.choice(len(ref) // runs, 1)) + np.arange(runs) * (len(ref) // runs)
+        near = np.unique(starts[:, None] + np.arange(count // runs))
+        return near[near < len(ref)].astype(np.int64)
+    return np.sort(random.choice(len(ref), count, replace=False, shuffle=False)).astype(np.int64)
+
+
+def _flat(row: object) -> list[tuple[str, object]]:
+    """The values of a row by name, as the columns of a schema are named."""
+    found: list[tuple[str, object]] = []
+    _add(row, "", 0, found)
+    return found
+
+
+def _add(value: object, path: str, depth: int, found: list[tuple[str, object]]) -> None:
+    items: Iterable[tuple[object, object]] | None = None
+    if depth < _MOST_DEPTH and len(found) < _MOST_CELLS * 4:
+        if isinstance(value, Mapping):
+            items = value.items()
+        elif isinstance(value, tuple):
+            items = zip(getattr(value, "_fields", range(len(value))), value, strict=False)
+    if items is None:
+        found.append((path or "value", value))
+        return
+    for name, item in items:
+        _add(item, f"{path}/{name}" if path else str(name), depth + 1, found)
+
+
+def _url_of(picture: bytes | None) -> str | None:
+    """A picture as the URL of itself."""
+    if picture is None:
+        return None
+    return f"data:{media_type(picture)};base64,{base64.b64encode(picture).decode()}"
+
+
+def _bytes_of(value: object) -> int:
+    found = getattr(value, "nbytes", None)
+    if isinstance(found, int):
+        return found
+    if isinstance(value, (list, tuple)):
+        return sum(map(_bytes_of, _some(value)))
+    return len(value) if isinstance(value, (str, bytes)) else 8
+
+
+def _some(values: Sequence[object]) -> Sequence[object]:
+    return values[:1000]

@@ -1,0 +1,1 @@
+"""The templates of pages, and their sheet of styles."""
