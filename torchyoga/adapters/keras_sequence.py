@@ -11,6 +11,7 @@ import torch
 
 from ..building.sources import RowSource
 from ..errors import SchemaError
+from ..process.stages import Stage, timed
 from ..reading.dataref import DataRef
 from ..rows.tree import mapped
 from ..rows.types import Array, Batch, Row
@@ -104,7 +105,8 @@ class _SequenceRef(DataRef):
     def _batch(self, number: int) -> Batch:
         batch = self._cache.pop(number, None)
         if batch is None:
-            batch = mapped(self._sequence[number], lambda leaf: self._plain(number, leaf))
+            with timed(Stage.TRANSFORM):
+                batch = mapped(self._sequence[number], lambda leaf: self._plain(number, leaf))
             length = self._length_of(number, batch)
             if self.batch_size and number < self._count - 1 and length != self.batch_size:
                 raise SchemaError(

@@ -13,6 +13,7 @@ from ..building.sources import RowSource
 from ..files.regular import open_regular
 from ..files.shard_names import is_remote, shard_names
 from ..files.tar_samples import KEY
+from ..process.stages import Stage, timed
 from ..reading.dataref import DataRef
 from ..reading.file_parts import Threads
 from ..reading.files_ref import FilesRef
@@ -130,7 +131,8 @@ class _Parsed(DataRef):
         """The rows of these numbers."""
         found = self.whole.take(rows)
         exact = found.exact() if isinstance(found, Rows) else []
-        return [parsed(row, self.parse, self.whole.held.name) for row in exact]
+        with timed(Stage.TRANSFORM):
+            return [parsed(row, self.parse, self.whole.held.name) for row in exact]
 
     @property
     def file_starts(self) -> Ints:

@@ -17,8 +17,10 @@ from ..errors import CorruptError, SchemaError
 from ..order.contract import Arrangement
 from ..order.full import as_int
 from ..process.buffers import BufferPool
+from ..process.cpus import num_cpus
 from ..process.lazy import cached_property
 from ..process.seeding import seeds_within
+from ..process.stages import Stage, timed
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..reading.readahead import ReadAhead
@@ -176,7 +178,7 @@ class DecodedRef(DataRef):
         threads = self._threads
         if threads is None:
             in_worker = torch.utils.data.get_worker_info() is not None
-            threads = 1 if in_worker else _cores()
+            threads = 1 if in_worker else num_cpus()
         if threads == 1 or count == 1:
             _run(function, 0, count)
             return
@@ -326,11 +328,6 @@ def _run(function: Callable[[int], None], start: int, stop: int) -> None:
             function(i)
         except CorruptError as error:
             raise RowError(i, str(error)) from error.__cause__
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}

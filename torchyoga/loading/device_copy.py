@@ -84,11 +84,11 @@ class _CudaCopy(_Copy):
 
     def begun(self, batch: Batch) -> _Copied:
         """Begins to copy a batch."""
-        while self._read and self._read[0][1].query():
+        while self._read and self._read[0][1].query():  # type: ignore[no-untyped-call]
             began, ended, _ = self._read.popleft()
             self.watch.add(Stage.COPY, began.elapsed_time(ended) / 1e3)
         with torch.cuda.stream(self._stream):
-            began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            began, ended = _event(), _event()
             began.record(self._stream)
             moved = mapped(batch, self._moved_ahead, _moves_itself)
             ended.record(self._stream)
@@ -121,3 +121,7 @@ def _moves_itself(leaf: object) -> bool:
 def _is_one_run(leaf: Row) -> bool:
     """True for a tensor that is just its own memory."""
     return type(leaf) is torch.Tensor and leaf.layout == torch.strided and not leaf.is_nested
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

@@ -18,6 +18,7 @@ from ..order.contract import Locality, Shuffle
 from ..order.full import as_int
 from ..order.saved import Saved
 from ..order.shard import Remainder
+from ..process.cpus import num_cpus
 from ..process.seeding import ROW_SEEDS_VERSION
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
@@ -243,8 +244,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
 
     def _setting(self) -> Setting:
         """What the meter's verdict depends on."""
-        ahead = bool(self.prefetch_factor) and not self.num_workers
-        return Setting(self.num_workers, num_cpus(), self.persistent_workers, self.pin_memory, ahead)
+        return Setting(self.num_workers, num_cpus(), self.persistent_workers, self.pin_memory)
 
     @property
     def total_batch_size(self) -> int:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ..order.by_file import equal_runs
 from ..process.lazy import cached_property
+from ..process.stages import Stage, timed
 from ..rows.block import Block, Rows
 from ..rows.data import Data
 from ..rows.projection import Projection
@@ -80,7 +81,12 @@ class FilesRef(DataRef):
     def begin(self, rows: Ints) -> Callable[[], Rows]:
         """Begins to read rows by threads; returns what waits for them. At least one row."""
         begun = [_begun(column, rows) for column in self.held.columns]
-        return lambda: Rows(Block(self.held.schema, len(rows), tuple(wait() for wait in begun)))
+
+        def waited() -> Rows:
+            with timed(Stage.DISK):
+                return Rows(Block(self.held.schema, len(rows), tuple(wait() for wait in begun)))
+
+        return waited
 
     def projected(self, of: Projection) -> DataRef:
         """The same rows with these columns; files that hold none of them are not touched."""

@@ -7,6 +7,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from time import perf_counter, thread_time
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from ..formats.mapped.pages import Thermometer, Watch, num_to_spare, usage
 from ..process.buffers import BufferPool
 from ..process.distinct import distinct
 from ..process.forks import renew_in_children
+from ..process.stages import Stage, is_timed, shift, timed
 from ..rows.block import Block
 from ..rows.column import Column
 from ..rows.data import Data

@@ -36,6 +36,7 @@ from ..files.checksum import crc32, crc32_of
 from ..formats.contract import FORMATS, format_named
 from ..process.distinct import first_places
 from ..process.forks import renew_in_children
+from ..process.stages import Stage, timed
 from ..process.warned import warn_user
 from ..reading.reader import Reader
 from ..rows.schema import Schema

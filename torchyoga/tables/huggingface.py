@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ..process.stages import Stage, timed
 from ..reading.dataref import DataRef
 from ..rows.meaning import Codec, Meaning
 from ..rows.node import ITEMS, Path, path_name
@@ -133,7 +134,8 @@ class TransformedRef(DataRef):
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, one by one."""
-        return [self._dataset[row] for row in rows.tolist()]
+        with timed(Stage.TRANSFORM):
+            return [self._dataset[row] for row in rows.tolist()]
 
     @property
     def is_random(self) -> bool:

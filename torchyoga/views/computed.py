@@ -15,6 +15,7 @@ from ..errors import SchemaError
 from ..order.contract import Arrangement
 from ..process.lazy import cached_property
 from ..process.seeding import generators, seeds_within
+from ..process.stages import Stage, timed
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..reading.readahead import ReadAhead
@@ -90,7 +91,8 @@ class ComputedRef(DataRef):
         block = block_of(given, schema)
         columns = columns_of(block)
         draws = {"draw": Draw(seeds)} if self._draws and seeds is not None else {}
-        returned = self._called(columns, draws)
+        with timed(Stage.TRANSFORM):
+            returned = self._called(columns, draws)
         where = f"map_batches({name_of(self.function)}) of {_numbered(rows)}"
         found = block_from(returned, columns, block, where)
         self._check_alike(found, where)

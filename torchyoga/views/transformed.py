@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ..order.contract import Arrangement
 from ..process.lazy import cached_property
 from ..process.seeding import seeder, seeds_within
+from ..process.stages import Stage, timed
 from ..reading.dataref import DataRef
 from ..reading.readahead import ReadAhead
 from ..rows.block import Rows
@@ -55,7 +56,11 @@ class TransformedRef(DataRef):
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, with random numbers as the generators give them."""
-        return list(map(self._changed, _exact(self.whole.take(rows)))) if len(rows) else []
+        if not len(rows):
+            return []
+        given = self.whole.take(rows)
+        with timed(Stage.TRANSFORM):
+            return list(map(self._changed, _exact(given)))
 
     def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
         """The rows of these numbers; `random`, NumPy and torch are seeded before each."""
@@ -64,9 +69,10 @@ class TransformedRef(DataRef):
         whole = self.whole
         given = whole.take_seeded(rows, seeds_within(seeds, 0)) if whole.is_random else whole.take(rows)
         seed_all, found = seeder(), []
-        for row, seed in zip(_exact(given), seeds.tolist(), strict=True):
-            seed_all(seed)
-            found.append(self._changed(row))
+        with timed(Stage.TRANSFORM):
+            for row, seed in zip(_exact(given), seeds.tolist(), strict=True):
+                seed_all(seed)
+                found.append(self._changed(row))
         return found
 
     def _changed(self, row: Row) -> Row:

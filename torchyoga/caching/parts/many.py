@@ -12,6 +12,7 @@ from ...building.parts.plan import Plan
 from ...building.parts.publishing import publish
 from ...building.parts.slices import Splits, splits_of
 from ...errors import ExistsError, LostError, NotFoundError
+from ...process.cpus import num_cpus
 from ...reading.version_ref import VersionRef
 from ...rows.collector import block_of
 from ...stores.contract import Seen, Versions
@@ -20,7 +21,7 @@ from ..submission import prepared, submitted, warn_of_random_rows
 from .driver import drive
 from .helping import help_out
 from .planning import Wanted, agreed_plan
-from .pools import Pools, processors
+from .pools import Pools
 from .task import Job, payload_of
 
 __all__ = ["Many", "published", "submitted_by_many"]
@@ -151,9 +152,9 @@ def _workers(many: Many) -> int:
         found = [
             os.environ.get(name, "") for name in ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_ARRAY_TASK_COUNT")
         ]
-        return max([processors(), *(int(text) for text in found if text.isdecimal())])
+        return max([num_cpus(), *(int(text) for text in found if text.isdecimal())])
     known = getattr(many.executor, "_max_workers", None)
-    return known if isinstance(known, int) and known > 0 else processors()
+    return known if isinstance(known, int) and known > 0 else num_cpus()
 
 
 def _the_same(ref: VersionRef, splits: Splits, id: str, version: str) -> VersionRef:

@@ -10,12 +10,12 @@ from ...building.parts.board import Board
 from ...building.parts.plan import Plan
 from ...building.parts.slices import splits_of
 from ...errors import BusyError, SchemaError
+from ...process.cpus import num_cpus
 from ...reading.version_ref import VersionRef
 from ...stores.contract import Seen, Versions
 from ..submission import prepared
 from .many import Many, published
 from .planning import Wanted, agreed_plan
-from .pools import processors
 from .task import Job, payload_of, run_part
 
 __all__ = ["Part", "PlannedBuild", "planned_build"]
@@ -127,7 +127,7 @@ def planned_build(
         )
     store.check_place(id, version)
     board = Board(store, id, version, many.lease_seconds)
-    plan = agreed_plan(board, Wanted(id, version, splits, options, processors(), parts, replaces))
+    plan = agreed_plan(board, Wanted(id, version, splits, options, num_cpus(), parts, replaces))
     return PlannedBuild(
         store, plan, board, Job(store, plan, data, options, many.lease_seconds), options, many
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
@@ -10,7 +9,7 @@ from typing import Any
 
 from ...errors import YogaError
 
-__all__ = ["Broken", "Pools", "processors"]
+__all__ = ["Broken", "Pools"]
 
 Broken = BrokenExecutor
 
@@ -113,8 +112,3 @@ class Pools:
         """Ends the workers, if they were begun here."""
         if self._is_ours:
             self._close(self._pool)
-
-
-def processors() -> int:
-    """The processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -57,10 +57,6 @@ class Meter:
         self._before = list(self.watch.seconds)
         self._looks: deque[tuple[int, list[float]]] = deque([(0, self._before)], _LAST // _STEP + 1)
 
-    def paused(self) -> None:
-        """The loop went elsewhere, between two iterators: the time until the next batch is nobody's."""
-        self._left = 0.0
-
     def delivered(self, asked: float, now: float) -> None:
         """The loop asked for a batch, and got it; both as `perf_counter` tells."""
         count, place = self._count, self._count % _LAST
@@ -89,7 +85,9 @@ class Meter:
         """The last 100 batches; the stages are those of the last 100 to 124."""
         count = min(self._count, _LAST)
         begun, before = self._looks[0]
-        return self._numbers(count, sum(self._waits[:count]), sum(self._aways[:count]), self._count - begun, before)
+        return self._numbers(
+            count, sum(self._waits[:count]), sum(self._aways[:count]), self._count - begun, before
+        )
 
     def _numbers(
         self, batches: int, waited: float, away: float, worked_on: int, before: Sequence[float]
@@ -110,7 +108,7 @@ class Meter:
 
     def verdict(self) -> str:
         """In words: what the loop waits for, and the setting to change."""
-        return verdict(self.last, self._setting())
+        return verdict(self.epoch, self.last, self._setting())
 
     def over_ranks(self, group: object = None) -> Ranks:
         """The share of time waited, over all ranks; every rank must call it.

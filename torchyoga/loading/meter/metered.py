@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TypeVar
 
 from ...order.full import as_int
+from ...rows.types import Batch
 from ..device import DeviceLoader
 from ..loader import DataLoader
 from .meter import Meter, Target
 
 __all__ = ["metered"]
 
-LoaderT = TypeVar("LoaderT", DataLoader, DeviceLoader)
+LoaderT = TypeVar("LoaderT", DataLoader[Batch], DeviceLoader)
 
 
 @contextmanager
@@ -41,12 +42,13 @@ def metered(loader: LoaderT, every: int = 100, to: Sequence[Target] = ()) -> Ite
     meter = getattr(loader, "meter", None)
     if not isinstance(meter, Meter):
         raise TypeError(
-            f"metered takes a torchyoga.DataLoader, found {type(loader).__name__}; it takes the same arguments"
+            f"metered takes a torchyoga.DataLoader, found {type(loader).__name__}, which has no meter; make a "
+            "torchyoga.DataLoader, it takes the same arguments"
         )
     step = as_int("every", every, low=1)
     with ExitStack() as stack:
         for target in to:
-            if hasattr(target, "__exit__"):
+            if isinstance(target, AbstractContextManager):
                 stack.enter_context(target)
         meter.told(list(to), step)
         try:

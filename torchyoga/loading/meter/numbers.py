@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 __all__ = ["Numbers"]
 
+_MUCH = 0.05  # of all work: what is less is not named
+
 
 class Numbers(NamedTuple):
     """Seconds that a loop waited and was away, and that each stage of the loader took.
@@ -36,8 +38,9 @@ class Numbers(NamedTuple):
         return {**found, "share": self.share, "first": self.first, **self.stages}
 
     def __str__(self) -> str:
-        most = sorted(self.stages.items(), key=lambda item: -item[1])
         total = sum(self.stages.values()) or 1.0
-        shown = ", ".join(f"{name} {seconds / total:.0%}" for name, seconds in most[:3] if seconds >= 0.05 * total)
+        shares = [(seconds / total, name) for name, seconds in self.stages.items()]
+        most = sorted((one for one in shares if one[0] >= _MUCH), reverse=True)
+        shown = ", ".join(f"{name} {share:.0%}" for share, name in most[:3])
         did = f", worked on {shown}" if shown else ""
         return f"{self.batches} batches, waited {self.waited:.2f} s ({self.share:.1%}){did}"

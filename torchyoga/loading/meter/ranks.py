@@ -44,8 +44,8 @@ class Ranks(NamedTuple):
     def __str__(self) -> str:
         rank = self.slowest
         return (
-            f"waited {self.median:.1%} of the time (median of {len(self.shares)} ranks), most on rank {rank} of "
-            f"{self.hosts[rank]}: {self.most:.1%}, which worked on {self.stages[rank]}"
+            f"waited {self.median:.1%} of the time (median of {len(self.shares)} ranks); rank {rank} on "
+            f"{self.hosts[rank]} waited most, {self.most:.1%}, and worked most on {self.stages[rank]}"
         )
 
 
@@ -55,7 +55,7 @@ def of_ranks(found: Numbers, group: object) -> Ranks:
     own = found.share, socket.gethostname(), stage
     every = [own]
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        every = [own] * torch.distributed.get_world_size(group)  # type: ignore[arg-type]
-        torch.distributed.all_gather_object(every, own, group)  # type: ignore[arg-type]
+        every = [own] * torch.distributed.get_world_size(group)
+        torch.distributed.all_gather_object(every, own, group)
     shares, hosts, stages = zip(*every, strict=True)
     return Ranks(shares, hosts, stages)

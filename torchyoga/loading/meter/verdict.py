@@ -11,7 +11,7 @@ __all__ = ["Setting", "verdict"]
 
 _FEW = 10  # batches that say nothing yet
 _FINE = 0.05  # of the time
-_STARTING = 0.5  # of the waiting, in one batch
+_STARTING = 0.5  # of the waiting of an epoch, for its first batch
 
 
 class Setting(NamedTuple):
@@ -22,82 +22,83 @@ class Setting(NamedTuple):
         num_cpus: that this process may use.
         is_persistent: workers live from epoch to epoch.
         pins: batches come in pinned memory.
-        reads_ahead: a thread reads ahead, without workers.
     """
 
     num_workers: int
     num_cpus: int
     is_persistent: bool
     pins: bool
-    reads_ahead: bool
 
 
-def verdict(found: Numbers, setting: Setting) -> str:
+def verdict(epoch: Numbers, last: Numbers, setting: Setting) -> str:
     """What the loop waits for most, and the setting to change.
 
     Args:
-        found: of the last batches.
+        epoch: what was counted in it.
+        last: of its last batches.
         setting: of the loader.
     """
-    if found.batches < _FEW:
-        return f"{found.batches} batches say nothing yet"
-    total = found.waited + found.away
-    copied = found.stages["copy"]
-    if copied > 0.5 * total and copied > 0.5 * found.waited:
-        return _said("copy", found, setting)
-    if found.share < _FINE:
-        return "the loop hardly waits: nothing to change"
-    if setting.num_workers and not setting.is_persistent and found.first > _STARTING * found.waited:
+    if last.batches < _FEW:
+        return f"{last.batches} batches say nothing yet"
+    if setting.num_workers and not setting.is_persistent and _is_starting(epoch):
         return (
-            f"of {found.waited:.1f} s waited, {found.first:.1f} s were for the first batch, while workers start: "
-            "set persistent_workers=True"
+            f"the epoch waited {epoch.waited:.1f} s, {epoch.first:.1f} s of them for its first batch, while "
+            "workers started: set persistent_workers=True"
         )
-    return _said(max(found.stages, key=lambda name: found.stages[name]), found, setting)
+    if last.share < _FINE and last.stages["copy"] < 0.5 * (last.waited + last.away):
+        return "the loop hardly waits: nothing to change"
+    stage = _culprit(last)
+    total = sum(last.stages.values()) or 1.0
+    return (
+        f"waited {last.share:.0%} of the time, {last.stages[stage] / total:.0%} of the work is {stage}: "
+        f"{_advice(stage, last, setting)}"
+    )
 
 
-def _said(stage: str, found: Numbers, setting: Setting) -> str:
-    worked = sum(found.stages.values()) or 1.0
-    begin = f"waited {found.share:.0%} of the time, {found.stages[stage] / worked:.0%} of the work is {stage}: "
-    return begin + _advice(stage, found, setting)
+def _is_starting(epoch: Numbers) -> bool:
+    return epoch.share >= _FINE and epoch.first > _STARTING * epoch.waited
+
+
+def _culprit(found: Numbers) -> str:
+    """The stage that took most of the work."""
+    return max(found.stages, key=lambda name: found.stages[name])
 
 
 def _advice(stage: str, found: Numbers, setting: Setting) -> str:
-    if stage == "download":
-        return (
-            "raise cache_bytes so that files stay, use shuffle='block', which reads file by file, or "
-            "fetch(download=True) before"
-        )
-    if stage == "disk":
-        return (
-            "use shuffle='block', which reads files in sequence, fewer columns (ref.columns), a faster disk, or "
-            "more memory, if all of it is read again and again"
-        )
-    if stage == "copy":
-        kept = "send smaller types (uint8, bfloat16) and convert them on the device"
-        return kept if setting.pins else "set pin_memory=True and use yoga.to_device, or " + kept
-    if stage == "pin":
-        return "set pin_memory=False, or make smaller batches: pinning costs more here than it saves"
-    if stage == "hand-over":
-        return "use fewer num_workers, or none if rows come from a cache; return fewer, larger tensors in a batch"
-    if stage == "asked":
-        return "the sampler takes long to choose rows: make its choice for a whole epoch at once"
     if stage == "gather" and not setting.num_workers:
-        return (
-            "set num_workers=1 or 2, so that rows are gathered beside the loop, or read fewer columns "
-            "(ref.columns)"
-        )
-    return _more_workers(stage, found, setting)
+        return "set num_workers=1 or 2, so that rows are gathered beside the loop, or read fewer columns"
+    if stage == "copy":
+        return _SMALLER if setting.pins else f"set pin_memory=True and use yoga.to_device; {_SMALLER}"
+    return _ADVICE.get(stage) or _more_workers(stage, found, setting)
+
+
+_SMALLER = "send smaller types (uint8, bfloat16) and convert them on the device"
+_ADVICE = {
+    "download": (
+        "raise cache_bytes so that files stay, use shuffle='block', which reads file by file, or download all "
+        "before, with fetch(download=True)"
+    ),
+    "disk": (
+        "use shuffle='block', which reads files in sequence, read fewer columns, or keep the data on a faster "
+        "disk"
+    ),
+    "pin": "set pin_memory=False or make smaller batches: pinning costs more here than it saves",
+    "hand-over": "lower num_workers, to 0 if rows come from a cache, or return fewer, larger tensors in a batch",
+    "asked": "the sampler takes long to choose rows: let it choose those of a whole epoch at once",
+}
+_CHEAPER = {
+    "decode": "decode to smaller images (size=), or cache them decoded",
+    "collate": "use torch's collate_fn, or cache rows whose shapes are equal",
+    "transform": "cache what the dataset makes, with storage.cacheable",
+}
 
 
 def _more_workers(stage: str, found: Numbers, setting: Setting) -> str:
-    """Work that more processes share, if there are CPUs for them; else it is done once, or made cheaper."""
+    """Work that more processes share, if there are processors for them; else it is made cheaper."""
     away = found.away or found.waited / 20
-    wanted = min(setting.num_cpus, max(setting.num_workers + 1, ceil(sum(found.stages.values()) / away)))
+    wanted = ceil(sum(found.stages.values()) / away) if away else setting.num_workers + 1
+    wanted = min(setting.num_cpus, max(setting.num_workers + 1, wanted))
     if setting.num_workers < wanted:
         return f"raise num_workers from {setting.num_workers} to {wanted}"
-    once = "storage.cacheable keeps what the dataset makes, so that it is made once"
-    cheaper = {"decode": "decode smaller images (size=), or keep them decoded", "collate": "a collate_fn of torch's"}
-    return (
-        f"{setting.num_workers} workers keep all {setting.num_cpus} CPUs busy; "
-        f"{cheaper.get(stage, once)}"
-    )
+    cheaper = _CHEAPER.get(stage, "read fewer columns, or larger batches")
+    return f"{setting.num_workers} workers for {setting.num_cpus} processors are enough: {cheaper}"
