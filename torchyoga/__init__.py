@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from .coding.libraries import codecs
     from .loading.device import to_device
     from .loading.loader import DataLoader
+    from .loading.meter.log import Log
+    from .loading.meter.meter import Meter
+    from .loading.meter.metered import metered
+    from .loading.meter.open_telemetry import OpenTelemetry
+    from .loading.meter.progress import ProgressBar
+    from .loading.meter.tensorboard import Tensorboard
     from .order.proof import prove
     from .order.quality import ShuffleQuality, shuffle_quality
     from .reading.dataref import DataRef
@@ -50,6 +56,10 @@ __all__ = [
     "DataLoader",
     "DataRef",
     "Keep",
+    "Log",
+    "Meter",
+    "OpenTelemetry",
+    "ProgressBar",
     "RaggedColumn",
     "ResumableBatchSampler",
     "ResumableSampler",
@@ -57,6 +67,7 @@ __all__ = [
     "ShuffleQuality",
     "Storage",
     "Stream",
+    "Tensorboard",
     "audio",
     "codecs",
     "concat",
@@ -77,6 +88,7 @@ __all__ = [
     "image_folder",
     "jagged",
     "jpeg",
+    "metered",
     "mix",
     "overlap",
     "padded",
@@ -96,6 +108,10 @@ _PLACES = {  # of the public names
     "DataLoader": ".loading.loader",
     "DataRef": ".reading.dataref",
     "Keep": ".stores.history.keep",
+    "Log": ".loading.meter.log",
+    "Meter": ".loading.meter.meter",
+    "OpenTelemetry": ".loading.meter.open_telemetry",
+    "ProgressBar": ".loading.meter.progress",
     "RaggedColumn": ".views.ragged",
     "ResumableBatchSampler": ".sampling.batch_sampler",
     "ResumableSampler": ".sampling.sampler",
@@ -103,6 +119,7 @@ _PLACES = {  # of the public names
     "ShuffleQuality": ".order.quality",
     "Storage": ".storage",
     "Stream": ".reading.stream",
+    "Tensorboard": ".loading.meter.tensorboard",
     "audio": ".coding.decoders",
     "codecs": ".coding.libraries",
     "concat": ".views.chosen",
@@ -122,6 +139,7 @@ _PLACES = {  # of the public names
     "image_folder": ".adapters.image_folder",
     "jagged": ".rows.collate",
     "jpeg": ".coding.encoders",
+    "metered": ".loading.meter.metered",
     "mix": ".views.mixes.mix",
     "overlap": ".caching.comparing.overlap",
     "padded": ".rows.collate",

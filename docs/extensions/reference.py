@@ -109,6 +109,13 @@ GROUPS = {
         ],
         ["torchyoga.loading.device.DeviceLoader", "torchyoga.order.proof.Proof"],
     ),
+    "meter": Group(
+        "Meter",
+        "How long the loop waited for data, and what for; :doc:`/meter` shows how to use it.",
+        "torchyoga",
+        ["metered", "Meter", "Log", "ProgressBar", "Tensorboard", "OpenTelemetry"],
+        ["torchyoga.loading.meter.numbers.Numbers", "torchyoga.loading.meter.ranks.Ranks"],
+    ),
     "coding": Group(
         "Images, sound and text",
         "Columns that are kept encoded, and decoded into the batch.",

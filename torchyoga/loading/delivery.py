@@ -45,7 +45,7 @@ class Delivery(Iterator[Batch]):
 
     def move_to(self, device: torch.device) -> None:
         """Copies all batches to a device, each while the one before it is computed with."""
-        self._moved = partial(Moving, device, self._meter.watch)
+        self._moved = partial(Moving, device, self._pipeline.watch)
 
     def __len__(self) -> int:
         return len(self._loader)

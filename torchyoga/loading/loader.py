@@ -20,6 +20,7 @@ from ..order.saved import Saved
 from ..order.shard import Remainder
 from ..process.cpus import num_cpus
 from ..process.seeding import ROW_SEEDS_VERSION
+from ..process.stages import Stopwatch
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..rows.collate import is_ours
@@ -174,10 +175,9 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         ahead = torch_arguments.pop("prefetch_factor", None) if reads_here else None
         num_ahead = 2 if ahead is None else as_int("prefetch_factor", ahead, low=0)
         self._indices = indices
-        self._meter = Meter(self._setting)
-        self._pipeline = Pipeline(
-            plan, reads_here, num_ahead, self._seeds_rows, seeds_collation, self._meter.watch
-        )
+        watch = Stopwatch()
+        self._meter = Meter(self._setting, watch)
+        self._pipeline = Pipeline(plan, reads_here, num_ahead, self._seeds_rows, seeds_collation, watch)
         self._accelerated = Accelerated()
         self._taken_from_lightning: Sequence[Saved] | None = None  # states that are not to be taken again
         self._has_warned = False  # that random numbers differ from a state's

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TypeAlias
 
+from torch.distributed import ProcessGroup
+
 from ...process.stages import STAGES, Stopwatch
 from .numbers import Numbers
 from .ranks import Ranks, of_ranks
@@ -30,6 +32,7 @@ class Meter:
 
     Args:
         setting: what the loader is set to, when it is asked.
+        watch: counts the seconds of each stage.
 
     Example:
         >>> loader = yoga.DataLoader(list(range(1000)), batch_size=10)
@@ -41,9 +44,9 @@ class Meter:
         True
     """
 
-    def __init__(self, setting: Callable[[], Setting]) -> None:
+    def __init__(self, setting: Callable[[], Setting], watch: Stopwatch) -> None:
         self._setting = setting
-        self.watch = Stopwatch()
+        self._watch = watch
         self._targets: list[tuple[Target, bool]] = []  # and whether it has failed
         self._every = 0
         self.begun()
@@ -54,7 +57,7 @@ class Meter:
         self._first = self._waited = self._away = 0.0
         self._left = 0.0  # when the loop got its last batch
         self._waits, self._aways = [0.0] * _LAST, [0.0] * _LAST
-        self._before = list(self.watch.seconds)
+        self._before = list(self._watch.seconds)
         self._looks: deque[tuple[int, list[float]]] = deque([(0, self._before)], _LAST // _STEP + 1)
 
     def delivered(self, asked: float, now: float) -> None:
@@ -70,7 +73,7 @@ class Meter:
             self._first = waited
         self._count = count = count + 1
         if not count % _STEP:
-            self._looks.append((count, list(self.watch.seconds)))
+            self._looks.append((count, list(self._watch.seconds)))
         if self._every and not count % self._every:
             self._tell()
             self._left = perf_counter()  # what the targets take is not the loop's
@@ -93,7 +96,7 @@ class Meter:
         self, batches: int, waited: float, away: float, worked_on: int, before: Sequence[float]
     ) -> Numbers:
         share = batches / worked_on if worked_on else 0.0
-        seconds = [share * (now - then) for now, then in zip(self.watch.seconds, before, strict=True)]
+        seconds = [share * (now - then) for now, then in zip(self._watch.seconds, before, strict=True)]
         return Numbers(batches, waited, away, self._first, dict(zip(STAGES, seconds, strict=True)))
 
     def numbers(self) -> dict[str, float]:
@@ -110,7 +113,7 @@ class Meter:
         """In words: what the loop waits for, and the setting to change."""
         return verdict(self.epoch, self.last, self._setting())
 
-    def over_ranks(self, group: object = None) -> Ranks:
+    def over_ranks(self, group: ProcessGroup | None = None) -> Ranks:
         """The share of time waited, over all ranks; every rank must call it.
 
         Args:
@@ -132,10 +135,10 @@ class Meter:
                     _logger.exception("%r cannot show the loader's meter; this is said once", target)
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_setting": self._setting}
+        return {"setting": self._setting, "watch": self._watch}
 
-    def __setstate__(self, state: dict[str, Callable[[], Setting]]) -> None:
-        self.__init__(state["_setting"])  # type: ignore[misc]
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
 
     def __str__(self) -> str:
         return f"{self.last}; {self.verdict()}"

@@ -42,8 +42,8 @@ def metered(loader: LoaderT, every: int = 100, to: Sequence[Target] = ()) -> Ite
     meter = getattr(loader, "meter", None)
     if not isinstance(meter, Meter):
         raise TypeError(
-            f"metered takes a torchyoga.DataLoader, found {type(loader).__name__}, which has no meter; make a "
-            "torchyoga.DataLoader, it takes the same arguments"
+            f"metered takes a torchyoga.DataLoader, found {type(loader).__name__}, which has no meter; "
+            "make a torchyoga.DataLoader, it takes the same arguments"
         )
     step = as_int("every", every, low=1)
     with ExitStack() as stack:

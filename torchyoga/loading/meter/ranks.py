@@ -49,7 +49,7 @@ class Ranks(NamedTuple):
         )
 
 
-def of_ranks(found: Numbers, group: object) -> Ranks:
+def of_ranks(found: Numbers, group: torch.distributed.ProcessGroup | None) -> Ranks:
     """One gathering of a few numbers; alone, this process is all there is."""
     stage = max(found.stages, key=lambda name: found.stages[name])
     own = found.share, socket.gethostname(), stage

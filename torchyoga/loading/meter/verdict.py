@@ -11,6 +11,7 @@ __all__ = ["Setting", "verdict"]
 
 _FEW = 10  # batches that say nothing yet
 _FINE = 0.05  # of the time
+_SHORT = 1e-4  # seconds a batch: no setting makes them much shorter
 _STARTING = 0.5  # of the waiting of an epoch, for its first batch
 
 
@@ -47,8 +48,11 @@ def verdict(epoch: Numbers, last: Numbers, setting: Setting) -> str:
         )
     if last.share < _FINE and last.stages["copy"] < 0.5 * (last.waited + last.away):
         return "the loop hardly waits: nothing to change"
-    stage = _culprit(last)
+    each = last.waited / last.batches
+    if each < _SHORT:
+        return f"waited {last.share:.0%} of the time, but {1e6 * each:.0f} us a batch: nothing to change"
     total = sum(last.stages.values()) or 1.0
+    stage = _culprit(last, total)
     return (
         f"waited {last.share:.0%} of the time, {last.stages[stage] / total:.0%} of the work is {stage}: "
         f"{_advice(stage, last, setting)}"
@@ -59,9 +63,11 @@ def _is_starting(epoch: Numbers) -> bool:
     return epoch.share >= _FINE and epoch.first > _STARTING * epoch.waited
 
 
-def _culprit(found: Numbers) -> str:
-    """The stage that took most of the work."""
-    return max(found.stages, key=lambda name: found.stages[name])
+def _culprit(found: Numbers, total: float) -> str:
+    """The stage that took most of the work; rows that take as long to travel as to be made should not travel."""
+    most = max(found.stages, key=lambda name: found.stages[name])
+    travels = found.stages["hand-over"]
+    return "hand-over" if travels > total / 3 and found.stages[most] < 1.5 * travels else most
 
 
 def _advice(stage: str, found: Numbers, setting: Setting) -> str:
@@ -75,15 +81,17 @@ def _advice(stage: str, found: Numbers, setting: Setting) -> str:
 _SMALLER = "send smaller types (uint8, bfloat16) and convert them on the device"
 _ADVICE = {
     "download": (
-        "raise cache_bytes so that files stay, use shuffle='block', which reads file by file, or download all "
-        "before, with fetch(download=True)"
+        "raise cache_bytes so that files stay, use shuffle='block', which reads file by file, or "
+        "download all before, with fetch(download=True)"
     ),
     "disk": (
-        "use shuffle='block', which reads files in sequence, read fewer columns, or keep the data on a faster "
-        "disk"
+        "use shuffle='block', which reads files in sequence, read fewer columns, or keep the data on "
+        "a faster disk"
     ),
     "pin": "set pin_memory=False or make smaller batches: pinning costs more here than it saves",
-    "hand-over": "lower num_workers, to 0 if rows come from a cache, or return fewer, larger tensors in a batch",
+    "hand-over": (
+        "lower num_workers, to 0 if rows come from a cache, or return fewer, larger tensors in a batch"
+    ),
     "asked": "the sampler takes long to choose rows: let it choose those of a whole epoch at once",
 }
 _CHEAPER = {

@@ -1,0 +1,388 @@
+"""The meter of a loader: what was waited for, by stage, in words, over ranks, and where it is shown."""
+
+from __future__ import annotations
+
+import copy
+import io
+import itertools
+import logging
+import multiprocessing
+import pickle
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.utils.tensorboard
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from residency import linux, on_disk
+from torch.utils.data import Dataset
+
+import torchyoga as yoga
+from torchyoga.loading.meter.numbers import Numbers
+from torchyoga.loading.meter.verdict import Setting, verdict
+from torchyoga.process.stages import STAGES
+
+
+class Slow(Dataset[torch.Tensor]):
+    """Rows that take a time to make."""
+
+    def __init__(self, rows: int, seconds: float) -> None:
+        self.rows, self.seconds = rows, seconds
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        time.sleep(self.seconds)
+        return torch.full((4,), row)
+
+
+def consumed(loader: Any, seconds: float = 0.0) -> int:
+    """How many batches there were; the loop computes so long with each."""
+    count = 0
+    for _ in loader:
+        time.sleep(seconds)
+        count += 1
+    return count
+
+
+def test_known_sleeps_are_found() -> None:
+    loader = yoga.DataLoader(Slow(60, 0.005), batch_size=2)
+    began = time.perf_counter()
+    assert consumed(loader, 0.01) == 30
+    passed = time.perf_counter() - began
+    epoch = loader.meter.epoch
+    assert epoch.batches == 30
+    # Whatever a sleep takes on a busy machine: what is waited and what is away is all the time that passed.
+    assert epoch.waited + epoch.away == pytest.approx(passed - 0.01, rel=0.02, abs=0.01)
+    assert epoch.waited >= 60 * 0.005
+    assert epoch.away >= 29 * 0.01
+    assert 60 * 0.005 <= epoch.stages["transform"] <= epoch.waited
+    assert epoch.share == pytest.approx(epoch.waited / (epoch.waited + epoch.away))
+
+
+def test_the_last_hundred_batches_and_the_epoch() -> None:
+    rows = Slow(300, 0.0)
+    loader = yoga.DataLoader(rows, batch_size=1)
+    for number, _ in enumerate(loader):
+        rows.seconds = 0.002 if number >= 149 else 0.0
+    meter = loader.meter
+    assert meter.epoch.batches == 300
+    assert meter.last.batches == 100
+    assert meter.last.waited >= 100 * 0.002
+    assert meter.last.stages["transform"] >= 100 * 0.002
+    before = meter.epoch
+    assert before.stages["transform"] >= 150 * 0.002
+    assert before.stages["transform"] > meter.last.stages["transform"]
+    assert len(list(itertools.islice(loader, 1))) == 1
+    assert meter.epoch.batches == meter.last.batches == 1
+    assert meter.epoch.stages["transform"] < before.stages["transform"]
+    assert meter.epoch.away == 0.0
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_all_stages_are_there(num_workers: int) -> None:
+    loader = yoga.DataLoader(Slow(40, 0.001), batch_size=4, num_workers=num_workers)
+    assert loader.meter.epoch == Numbers(0, 0.0, 0.0, 0.0, dict.fromkeys(STAGES, 0.0))
+    assert "say nothing yet" in loader.meter.verdict()
+    assert consumed(loader) == 10
+    stages = loader.meter.epoch.stages
+    assert tuple(stages) == STAGES
+    assert stages["transform"] >= 40 * 0.001
+    assert stages["collate"] > 0
+    assert (stages["hand-over"] > 0) == bool(num_workers)
+    assert loader.meter.epoch.first > 0
+
+
+class ToDevice:
+    """A batch that takes its time on the way to a device, by torch's convention."""
+
+    def __init__(self, rows: list[torch.Tensor]) -> None:
+        self.rows = rows
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> ToDevice:
+        time.sleep(0.01)
+        return self
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[yoga.DataRef, Path]:
+    """A version of 48 MB, and its folder."""
+    folder = tmp_path_factory.mktemp("meter")
+    rows = np.random.default_rng(0).integers(0, 256, (6000, 8192), dtype=np.uint8)
+    storage = yoga.Storage(folder)
+    storage.submit(yoga.from_arrays({"x": rows}), "large", "1")
+    return storage.fetch("large", "1"), folder
+
+
+@linux
+def test_a_slow_disk_is_found(large: tuple[yoga.DataRef, Path]) -> None:
+    ref, folder = large
+    loader = yoga.DataLoader(ref, batch_size=32, shuffle=True, prefetch_factor=0)
+    for path in folder.rglob("*"):
+        if path.is_file() and path.stat().st_size > 2**20:
+            on_disk(path)
+    assert consumed(loader) == 188
+    stages = loader.meter.epoch.stages
+    assert stages["disk"] > 0
+    assert max(stages, key=lambda name: stages[name]) == "disk", stages
+    assert "shuffle='block'" in loader.meter.verdict()
+
+
+def test_a_slow_transform_is_found() -> None:
+    loader = yoga.DataLoader(Slow(100, 0.002), batch_size=4)
+    consumed(loader, 0.001)
+    assert loader.meter.verdict().endswith("raise num_workers from 0 to 2")
+    with_workers = yoga.DataLoader(Slow(200, 0.004), batch_size=4, num_workers=2, persistent_workers=True)
+    consumed(with_workers)
+    assert "transform" in with_workers.meter.verdict()
+    assert with_workers.meter.verdict().endswith("cache what the dataset makes, with storage.cacheable")
+
+
+def test_few_workers_are_found() -> None:
+    loader = yoga.DataLoader(Slow(200, 0.004), batch_size=4, num_workers=1, persistent_workers=True)
+    consumed(loader, 0.008)
+    found, setting = loader.meter.last, Setting(1, 8, True, False)
+    assert verdict(loader.meter.epoch, found, setting).endswith(("from 1 to 2", "from 1 to 3"))
+
+
+def test_a_slow_copy_is_found() -> None:
+    loader = yoga.DataLoader(list(torch.zeros(120, 2)), batch_size=4, collate_fn=ToDevice)
+    batches = yoga.to_device(loader, "cpu")
+    consumed(batches, 0.001)
+    assert batches.meter is loader.meter
+    assert loader.meter.last.stages["copy"] >= 29 * 0.01
+    assert "set pin_memory=True and use yoga.to_device" in loader.meter.verdict()
+
+
+def test_a_loop_that_does_not_wait_changes_nothing() -> None:
+    loader = yoga.DataLoader(list(range(40)), batch_size=2)
+    consumed(loader, 0.01)
+    assert loader.meter.verdict() == "the loop hardly waits: nothing to change"
+
+
+def test_workers_that_start_each_epoch_are_found() -> None:
+    waited = dict.fromkeys(STAGES, 0.0)
+    epoch = Numbers(200, 3.0, 5.0, 2.0, waited)
+    last = Numbers(100, 0.1, 3.0, 2.0, waited)
+    assert verdict(epoch, last, Setting(2, 8, False, False)).endswith("set persistent_workers=True")
+    assert "persistent" not in verdict(epoch, last, Setting(2, 8, True, False))
+    assert "persistent" not in verdict(epoch, last, Setting(0, 8, False, False))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("num_workers", [0, 3])
+def test_each_stage_has_advice(stage: str, num_workers: int) -> None:
+    stages = dict.fromkeys(STAGES, 0.1) | {stage: 5.0}
+    found = Numbers(100, 5.0, 0.5, 0.05, stages)
+    said = verdict(found, found, Setting(num_workers, 3, True, False))
+    assert f" of the work is {stage}: " in said
+    advice = said.split(": ", 1)[1]
+    names = ("num_workers", "shuffle", "pin_memory", "cache", "sampler", "larger", "collate", "workers")
+    assert any(name in advice for name in names)
+
+
+def test_short_waits_and_rows_that_travel_too_far() -> None:
+    fast = Numbers(100, 0.005, 0.0, 0.0, dict.fromkeys(STAGES, 0.0) | {"gather": 0.004})
+    assert verdict(fast, fast, Setting(0, 2, False, False)).endswith("50 us a batch: nothing to change")
+    travelling = dict.fromkeys(STAGES, 0.0) | {"gather": 1.2, "hand-over": 1.0}
+    found = Numbers(100, 2.0, 0.1, 0.0, travelling)
+    assert "lower num_workers" in verdict(found, found, Setting(2, 8, True, False))
+
+
+def test_loops_that_end_early_begin_anew() -> None:
+    loader = yoga.DataLoader(Slow(40, 0.0), batch_size=2)
+    assert len(list(itertools.islice(loader, 5))) == 5
+    assert loader.meter.epoch.batches == 5
+    with pytest.warns(UserWarning, match="left after 10 of 40 rows"):
+        assert len(list(itertools.islice(loader, 3))) == 3
+    assert loader.meter.epoch.batches == 3
+
+
+def test_two_loops_at_once_count_for_the_later_one() -> None:
+    loader = yoga.DataLoader(Slow(40, 0.0), batch_size=2)
+    first = iter(loader)
+    next(first)
+    second = iter(loader)
+    next(second)
+    assert loader.meter.epoch.batches == 1
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])
+def test_copies_of_a_loader_have_meters_of_their_own(how: Any) -> None:
+    loader = yoga.DataLoader(Slow(40, 0.0), batch_size=2)
+    consumed(loader)
+    other = how(loader)
+    assert other.meter is not loader.meter
+    assert consumed(other) == 20
+    assert other.meter.epoch.batches == loader.meter.epoch.batches == 20
+    assert other.meter.epoch.stages["transform"] > 0
+
+
+def test_failing_rows_and_the_meter() -> None:
+    class Bad(Slow):
+        def __getitem__(self, row: int) -> torch.Tensor:
+            if row == 7:
+                raise ValueError("seven")
+            return super().__getitem__(row)
+
+    loader = yoga.DataLoader(Bad(20, 0.0), batch_size=2)
+    iterator: Iterator[Any] = iter(loader)
+    got = 0
+    while True:
+        try:
+            next(iterator)
+            got += 1
+        except ValueError:
+            continue
+        except StopIteration:
+            break
+    assert got == loader.meter.epoch.batches == 9
+
+
+def _on_two_ranks(rank: int) -> None:
+    loader = yoga.DataLoader(Slow(80, 0.004 if rank else 0.0), batch_size=2, num_replicas=1, rank=0)
+    consumed(loader, 0.002)
+    ranks = loader.meter.over_ranks()
+    assert len(ranks.shares) == len(ranks.hosts) == 2
+    assert ranks.slowest == 1
+    assert ranks.most == ranks.shares[1] > ranks.shares[0]
+    assert ranks.shares[0] <= ranks.median <= ranks.most
+    assert "(median of 2 ranks); rank 1 on " in str(ranks)
+    assert str(ranks).endswith("worked most on transform")
+
+
+def _joined(rank: int, store: str) -> None:
+    import os
+
+    import torch.distributed as dist
+
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    try:
+        _on_two_ranks(rank)
+    finally:
+        dist.destroy_process_group()
+
+
+def test_the_slow_rank_is_named(tmp_path: Path) -> None:
+    torch.multiprocessing.start_processes(_joined, (str(tmp_path / "store"),), 2, start_method="forkserver")
+
+
+def test_alone_there_is_one_rank() -> None:
+    loader = yoga.DataLoader(Slow(20, 0.001), batch_size=2)
+    consumed(loader)
+    assert loader.meter.over_ranks().slowest == 0
+
+
+def test_targets_are_told_and_those_that_raise_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    shown: list[int] = []
+
+    def broken(meter: yoga.Meter) -> None:
+        raise RuntimeError("no network")
+
+    loader = yoga.DataLoader(Slow(40, 0.0), batch_size=2)
+    with yoga.metered(loader, every=4, to=[broken, lambda meter: shown.append(meter.epoch.batches)]) as same:
+        assert same is loader
+        assert consumed(loader) == 20
+    assert shown == [4, 8, 12, 16, 20]
+    assert [record.message.split(" cannot ")[1] for record in caplog.records] == [
+        "show the loader's meter; this is said once"
+    ]
+    assert consumed(loader) == 20
+    assert len(shown) == 5  # nobody is told any more
+
+
+def test_what_targets_take_is_not_the_loops() -> None:
+    loader = yoga.DataLoader(Slow(40, 0.0), batch_size=2)
+    with yoga.metered(loader, every=1, to=[lambda meter: time.sleep(0.01)]):
+        began = time.perf_counter()
+        consumed(loader)
+        passed = time.perf_counter() - began
+    epoch = loader.meter.epoch
+    assert epoch.waited + epoch.away <= passed - 19 * 0.01
+
+
+def test_arguments_of_metered() -> None:
+    with (
+        pytest.raises(TypeError, match="found DataLoader, which has no meter"),
+        yoga.metered(
+            torch.utils.data.DataLoader([1])  # type: ignore[type-var]
+        ),
+    ):
+        raise AssertionError
+    with pytest.raises(ValueError, match="every"), yoga.metered(yoga.DataLoader([1]), every=0):
+        raise AssertionError
+
+
+def test_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    loader = yoga.DataLoader(Slow(40, 0.001), batch_size=2)
+    with caplog.at_level(logging.INFO, "torchyoga.meter"), yoga.metered(loader, every=10, to=[yoga.Log()]):
+        consumed(loader)
+    assert [record.message.split(" batches")[0] for record in caplog.records] == ["10", "20"]
+    assert "worked on transform" in caplog.text
+
+
+def test_it_reaches_tensorboard(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    loader = yoga.DataLoader(Slow(40, 0.0), batch_size=2)
+    writer = torch.utils.tensorboard.SummaryWriter(str(tmp_path))
+    with writer, yoga.metered(loader, every=10, to=[yoga.Tensorboard(writer)]):
+        consumed(loader)
+        consumed(loader)
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert {f"data/{name}" for name in (*STAGES, "share")} <= set(events.Tags()["scalars"])
+    assert [event.step for event in events.Scalars("data/share")] == [10, 20, 30, 40]
+
+
+def test_it_reaches_open_telemetry() -> None:
+    reader = InMemoryMetricReader()
+    metrics.set_meter_provider(MeterProvider([reader]))
+    loader = yoga.DataLoader(Slow(40, 0.001), batch_size=2)
+    with yoga.metered(loader, every=10, to=[yoga.OpenTelemetry({"rank": 3})]):
+        consumed(loader)
+    found = reader.get_metrics_data()
+    assert found is not None
+    (one,) = found.resource_metrics[0].scope_metrics
+    named = {metric.name: list(metric.data.data_points) for metric in one.metrics}
+    (share,) = named["torchyoga.data.share"]
+    assert dict(share.attributes or {}) == {"rank": 3}
+    assert 0 < share.value <= 1  # type: ignore[union-attr]
+    seconds = {dict(point.attributes or {})["stage"]: point for point in named["torchyoga.data.seconds"]}
+    assert set(seconds) == set(STAGES)
+    assert seconds["transform"].value >= 0.002  # type: ignore[union-attr]
+
+
+def test_it_is_shown_behind_a_progress_bar() -> None:
+    file = io.StringIO()
+    loader = yoga.DataLoader(Slow(40, 0.001), batch_size=2)
+    with yoga.metered(loader, every=10, to=[yoga.ProgressBar(total=len(loader), file=file)]):
+        consumed(loader, 0.002)
+        consumed(loader)
+    assert "20/20" in file.getvalue()
+    assert "waited " in file.getvalue()
+    assert "%, transform" in file.getvalue()
+
+
+def test_forked_loops_count_for_themselves() -> None:
+    loader = yoga.DataLoader(Slow(40, 0.0), batch_size=2)
+    consumed(loader)
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=_counts_again, args=(loader,))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert loader.meter.epoch.batches == 20
+
+
+def _counts_again(loader: Any) -> None:
+    assert len(list(itertools.islice(loader, 3))) == 3
+    assert loader.meter.epoch.batches == 3

@@ -1,0 +1,98 @@
+"""Seconds by stage: nested stages, threads, processes, interrupts."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+
+import pytest
+
+from torchyoga.process.stages import STAGES, Stage, Stopwatch, is_timed, shift, timed
+
+
+def test_the_innermost_stage_is_charged_and_all_add_up() -> None:
+    watch = Stopwatch()
+    began = time.perf_counter()
+    with watch.running(Stage.GATHER):
+        time.sleep(0.02)
+        with timed(Stage.TRANSFORM):
+            time.sleep(0.04)
+            with timed(Stage.GATHER):
+                time.sleep(0.02)
+            time.sleep(0.01)
+    passed = time.perf_counter() - began
+    assert sum(watch.seconds) == pytest.approx(passed, abs=0.002)
+    assert watch.seconds[Stage.GATHER] >= 0.04
+    assert watch.seconds[Stage.TRANSFORM] >= 0.05
+    assert not is_timed()
+
+
+def test_nobody_measures_by_default() -> None:
+    with timed(Stage.COPY):
+        assert not is_timed()
+        shift(1.0, Stage.COPY, Stage.DISK)
+
+
+def test_errors_leave_stages_as_they_were() -> None:
+    watch = Stopwatch()
+    with watch.running(Stage.GATHER):
+        with pytest.raises(ValueError, match="no"), timed(Stage.DECODE), timed(Stage.COLLATE):
+            raise ValueError("no")
+        time.sleep(0.02)
+    assert watch.seconds[Stage.GATHER] >= 0.02
+    with pytest.raises(KeyboardInterrupt), watch.running(Stage.PIN):
+        raise KeyboardInterrupt
+    assert not is_timed()
+
+
+def test_watches_nest() -> None:
+    outer, inner = Stopwatch(), Stopwatch()
+    with outer.running(Stage.GATHER):
+        with inner.running(Stage.DECODE):
+            time.sleep(0.02)
+        with timed(Stage.COLLATE):
+            time.sleep(0.01)
+    assert inner.seconds[Stage.DECODE] >= 0.02
+    assert outer.seconds[Stage.COLLATE] >= 0.01
+    assert outer.seconds[Stage.DECODE] == 0.0
+
+
+def test_threads_add_up() -> None:
+    watch = Stopwatch()
+
+    def work() -> None:
+        for _ in range(50):
+            with watch.running(Stage.DECODE):
+                time.sleep(0.0005)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert watch.seconds[Stage.DECODE] >= 4 * 50 * 0.0005
+
+
+def test_what_is_shifted_is_another_stages() -> None:
+    watch = Stopwatch()
+    with watch.running(Stage.GATHER):
+        time.sleep(0.02)
+        shift(0.015, Stage.GATHER, Stage.DISK)
+    assert watch.seconds[Stage.DISK] == 0.015
+    assert watch.seconds[Stage.GATHER] >= 0.005
+
+
+def test_what_is_sent_is_added_once() -> None:
+    one, other = Stopwatch(), Stopwatch()
+    one.add(Stage.COPY, 2.0)
+    other.add_sent(one.sent())
+    other.add_sent(one.sent())
+    assert other.seconds[Stage.COPY] == 2.0
+    assert len(other.seconds) == len(STAGES)
+
+
+def test_another_process_measures_its_own() -> None:
+    watch = Stopwatch()
+    watch.add(Stage.COPY, 2.0)
+    assert sum(pickle.loads(pickle.dumps(watch)).seconds) == 0.0
