@@ -1,4 +1,4 @@
-"""A disk so small that tests can fill it."""
+"""A disk so small that tests can fill it, and one that is slow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["SmallDisk", "small_disk"]
+__all__ = ["SmallDisk", "slow_disk", "small_disk"]
 
 
 class SmallDisk:
@@ -45,3 +45,25 @@ def small_disk(path: Path, nbytes: int) -> Iterator[SmallDisk]:
         yield SmallDisk(path)
     finally:
         subprocess.run(["umount", "--lazy", str(path)], check=True, timeout=60)
+
+
+@contextlib.contextmanager
+def slow_disk(path: Path, nbytes_per_second: int) -> Iterator[None]:
+    """The disk of a folder reads so slowly for this process; skips the test where that cannot be had."""
+    groups, device = Path("/sys/fs/cgroup/blkio"), os.stat(path).st_dev
+    mine = groups / f"tests-{os.getpid()}"
+    try:
+        mine.mkdir()
+    except OSError as error:
+        pytest.skip(f"needs control groups for disks, of version 1, that this user may make: {error}")
+    try:
+        limit = f"{os.major(device)}:{os.minor(device)} {nbytes_per_second}"
+        try:
+            (mine / "blkio.throttle.read_bps_device").write_text(limit)
+        except OSError as error:
+            pytest.skip(f"{path} does not lie on a disk that can be made slow: {error}")
+        (mine / "cgroup.procs").write_text(str(os.getpid()))
+        yield
+    finally:
+        (groups / "cgroup.procs").write_text(str(os.getpid()))
+        mine.rmdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import threading
 import time
 import tracemalloc
@@ -341,3 +342,14 @@ def test_a_web_server_sends_a_file_once_and_no_process_holds_it_whole(ranges: bo
             sent = sum(request.sent for request in proxy.seen("GET", ".mdb"))
             assert sent < nbytes * (1.1 if ranges or not cut else 1.6)
             assert most < nbytes // 2
+
+
+def test_the_meter_finds_slow_downloads(fetch: Any, proxy: Proxy) -> None:
+    ref = fetch("a", 12 * FILE_ROWS * ROW_BYTES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loader = yoga.DataLoader(ref, batch_size=20, shuffle=True, seed=0)
+        assert len([batch["n"] for batch in itertools.islice(loader, 12)]) == 12
+    stages = loader.meter.epoch.stages
+    assert max(stages, key=lambda name: stages[name]) == "download", stages
+    assert "raise cache_bytes" in loader.meter.verdict()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from time import perf_counter
 from typing import NamedTuple
 
 from ..order.iteration import Iteration
@@ -115,11 +114,10 @@ class EpochIndices:
     def _asked(self, windows: Iterator[Window]) -> Iterator[Window]:
         """The windows; how long they are thought about is measured."""
         while True:
-            began = perf_counter()
-            window = next(windows, None)
+            with self.watch.running(Stage.ASKED):
+                window = next(windows, None)
             if window is None:
                 return
-            self.watch.add(Stage.ASKED, perf_counter() - began)
             yield window
 
     def _fitting(self, source: DataRef, most: int | None) -> int | None:

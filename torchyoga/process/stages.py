@@ -11,8 +11,6 @@ import struct
 import threading
 from time import perf_counter
 
-from .forks import renew_in_children
-
 __all__ = ["STAGES", "Stage", "Stopwatch", "is_timed", "shift", "timed"]
 
 STAGES = (
@@ -38,48 +36,69 @@ class Stage:
 _FORMAT = f"<{len(STAGES)}d"
 
 
-class _Thread(threading.local):
-    """What a thread does now."""
+class _Clock:
+    """What a thread does now.
 
-    seconds: list[float] | None = None  # None if nobody measures it
-    stage = 0
-    since = 0.0
+    Attributes:
+        seconds: of each stage, where they are added up; None if nobody measures this thread.
+        stage: what it does.
+        since: when it began to.
+    """
+
+    __slots__ = ("seconds", "since", "stage")
+
+    def __init__(self) -> None:
+        self.seconds: list[float] | None = None
+        self.stage, self.since = 0, 0.0
 
 
-_thread = _Thread()
+class _Clocks(threading.local):
+    """The clock of each thread."""
+
+    def __init__(self) -> None:
+        self.mine = _Clock()
+
+
+_clocks = _Clocks()
 
 
 class Stopwatch:
-    """Adds up the seconds of each stage."""
+    """Adds up the seconds of each stage, for each thread apart, so that none waits for another."""
 
     def __init__(self) -> None:
-        self.seconds = [0.0] * len(STAGES)
-        self.renew()
-        renew_in_children(self)
-
-    def renew(self) -> None:
-        """Makes the lock anew, in a forked child."""
-        self._lock = threading.Lock()
+        self._of_threads: dict[int, list[float]] = {}
+        self._sent = [0.0] * len(STAGES)
 
     def __reduce__(self) -> tuple[type[Stopwatch], tuple[()]]:
         return Stopwatch, ()  # another process measures its own work
 
+    @property
+    def seconds(self) -> list[float]:
+        """Of each stage, over all threads."""
+        found = list(self._of_threads.values())
+        return [sum(of_one) for of_one in zip(*found, strict=True)] if found else [0.0] * len(STAGES)
+
+    def of_this_thread(self) -> list[float]:
+        """Where this thread adds up its seconds."""
+        found = self._of_threads.get(threading.get_ident())
+        if found is None:
+            found = self._of_threads.setdefault(threading.get_ident(), [0.0] * len(STAGES))
+        return found
+
     def add(self, stage: int, seconds: float) -> None:
         """Adds what was measured elsewhere."""
-        with self._lock:
-            self.seconds[stage] += seconds
+        self.of_this_thread()[stage] += seconds
 
     def add_sent(self, sent: bytes) -> None:
         """Adds what `sent` gave in another process."""
-        found = struct.unpack(_FORMAT, sent)
-        with self._lock:
-            self.seconds = [mine + more for mine, more in zip(self.seconds, found, strict=True)]
+        mine = self.of_this_thread()
+        for stage, seconds in enumerate(struct.unpack(_FORMAT, sent)):
+            mine[stage] += seconds
 
     def sent(self) -> bytes:
         """The seconds since this was last called, for another process."""
-        with self._lock:
-            found, self.seconds = self.seconds, [0.0] * len(STAGES)
-        return struct.pack(_FORMAT, *found)
+        before, self._sent = self._sent, self.seconds
+        return struct.pack(_FORMAT, *(now - then for now, then in zip(self._sent, before, strict=True)))
 
     def running(self, stage: int) -> _Running:
         """A context manager: this thread works for this stopwatch, and begins in this stage."""
@@ -87,25 +106,23 @@ class Stopwatch:
 
 
 class _Running:
+    __slots__ = ("_before", "_stage", "_watch")
+
     def __init__(self, watch: Stopwatch, stage: int) -> None:
         self._watch, self._stage = watch, stage
 
     def __enter__(self) -> None:
-        self._before = _thread.seconds, _thread.stage, _thread.since
-        _thread.seconds, _thread.stage = [0.0] * len(STAGES), self._stage
-        _thread.since = perf_counter()
+        clock = _clocks.mine
+        self._before = clock.seconds, clock.stage, clock.since
+        clock.seconds, clock.stage = self._watch.of_this_thread(), self._stage
+        clock.since = perf_counter()
 
     def __exit__(self, *error: object) -> None:
-        found = _thread.seconds
-        assert found is not None, "every stage within has ended"
-        found[_thread.stage] += perf_counter() - _thread.since
-        _thread.seconds, _thread.stage, _thread.since = self._before
-        watch = self._watch
-        with watch._lock:
-            seconds = watch.seconds
-            for number, more in enumerate(found):
-                if more:
-                    seconds[number] += more
+        clock = _clocks.mine
+        seconds = clock.seconds
+        assert seconds is not None, "every stage within has ended"
+        seconds[clock.stage] += perf_counter() - clock.since
+        clock.seconds, clock.stage, clock.since = self._before
 
 
 class timed:
@@ -117,30 +134,30 @@ class timed:
         self._stage = stage
 
     def __enter__(self) -> None:
-        seconds = _thread.seconds
-        if seconds is None:
-            return
-        now = perf_counter()
-        seconds[_thread.stage] += now - _thread.since
-        self._before, _thread.stage, _thread.since = _thread.stage, self._stage, now
+        clock = _clocks.mine
+        seconds = clock.seconds
+        if seconds is not None:
+            self._before, now = clock.stage, perf_counter()
+            seconds[clock.stage] += now - clock.since
+            clock.stage, clock.since = self._stage, now
 
     def __exit__(self, *error: object) -> None:
-        seconds = _thread.seconds
-        if seconds is None:
-            return
-        now = perf_counter()
-        seconds[self._stage] += now - _thread.since
-        _thread.stage, _thread.since = self._before, now
+        clock = _clocks.mine
+        seconds = clock.seconds
+        if seconds is not None:
+            now = perf_counter()
+            seconds[clock.stage] += now - clock.since
+            clock.stage, clock.since = self._before, now
 
 
 def is_timed() -> bool:
     """True if this thread's work is measured."""
-    return _thread.seconds is not None
+    return _clocks.mine.seconds is not None
 
 
 def shift(seconds: float, from_stage: int, to_stage: int) -> None:
-    """Says that a part of a stage's time, at most all of it, was really another's."""
-    found = _thread.seconds
+    """Says that a part of a stage's time was really another's."""
+    found = _clocks.mine.seconds
     if found is not None:
         found[from_stage] -= seconds
         found[to_stage] += seconds

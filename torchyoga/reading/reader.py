@@ -264,14 +264,12 @@ class Reader:
             raise
 
     def _taken(self, rows: Ints, of: Projection) -> Block:
-        before, is_cold = usage(), is_timed() and self.is_cold_for(of)
-        began = perf_counter(), thread_time()
+        before, began = usage(), _clocks() if is_timed() and self.is_cold_for(of) else None
         found = self._block(*self._ready(rows), of)
-        has_faulted = usage().faults > before.faults
-        if has_faulted or is_cold:  # while it did not compute, it waited for the disk
-            waited = perf_counter() - began[0] - (thread_time() - began[1])
-            shift(max(0.0, waited), Stage.GATHER, Stage.DISK)
-        if has_faulted:
+        if began is not None:  # while it did not compute, it waited for the disk
+            passed, computed = _clocks()
+            shift(max(0.0, passed - began[0] - (computed - began[1])), Stage.GATHER, Stage.DISK)
+        if usage().faults > before.faults:
             self._after_fault(of)
         return found
 
@@ -368,8 +366,12 @@ class Reader:
         """
         if not len(rows) or self._is_missing(rows):
             return
-        shelf, items = self._ready(rows)
         of = of or self._whole
+        with timed(Stage.DISK):
+            self._advise(rows, values, of)
+
+    def _advise(self, rows: Ints, values: bool, of: Projection) -> None:
+        shelf, items = self._ready(rows)
         known: dict[bytes, Ints] = {}
         scattered = False
         for number in of.columns:
@@ -654,3 +656,8 @@ def _nothing(column: Column) -> Data:
     return Data(
         values, np.zeros(1, np.int64), np.empty((0, column.ndim), np.int64) if column.ndim != 1 else None
     )
+
+
+def _clocks() -> tuple[float, float]:
+    """Seconds that pass, and those of them in which this thread computes."""
+    return perf_counter(), thread_time()

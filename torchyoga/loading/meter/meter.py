@@ -134,11 +134,8 @@ class Meter:
                     self._targets[number] = target, True
                     _logger.exception("%r cannot show the loader's meter; this is said once", target)
 
-    def __getstate__(self) -> dict[str, object]:
-        return {"setting": self._setting, "watch": self._watch}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[type[Meter], tuple[object, ...]]:
+        return Meter, (self._setting, self._watch)
 
     def __str__(self) -> str:
         return f"{self.last}; {self.verdict()}"

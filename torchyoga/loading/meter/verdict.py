@@ -64,7 +64,7 @@ def _is_starting(epoch: Numbers) -> bool:
 
 
 def _culprit(found: Numbers, total: float) -> str:
-    """The stage that took most of the work; rows that take as long to travel as to be made should not travel."""
+    """The stage that took most of the work. Rows that travel as long as they are made should not travel."""
     most = max(found.stages, key=lambda name: found.stages[name])
     travels = found.stages["hand-over"]
     return "hand-over" if travels > total / 3 and found.stages[most] < 1.5 * travels else most
