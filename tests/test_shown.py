@@ -130,7 +130,16 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
     ref = Squares()
     assert shown(ref.stream()) == OF_STATES | {"batches", "begin", "cursor", "epoch", "finish", "source"}
     assert shown(yoga.DataLoader(ref)) - shown(torch.utils.data.DataLoader([1])) == OF_STATES | {  # type: ignore[arg-type]
-        *("check_ranks", "end_of_dataloader", "peek", "position_of", "prove", "remainder", "rows_in_step"),
+        *(
+            "check_ranks",
+            "end_of_dataloader",
+            "meter",
+            "peek",
+            "position_of",
+            "prove",
+            "remainder",
+            "rows_in_step",
+        ),
         *("seed_rows", "total_batch_size", "total_dataset_length", "use_stateful_dataloader"),
     }
     assert shown(yoga.ResumableSampler(ref)) == OF_STATES | {

@@ -8,6 +8,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from torchyoga.loading.device_copy import Moving
 from torchyoga.process.buffers import BufferPool
+from torchyoga.process.stages import Stopwatch
 from torchyoga.rows.collate import Jagged
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -32,7 +33,7 @@ def test_batches_that_can_move_to_a_device_move_themselves(device: str) -> None:
         "jagged": Jagged(torch.arange(3), torch.tensor([0, 1, 3])),
         "text": ["a", None, 3],
     }
-    (found,) = Moving(torch.device(device), iter([batch]))
+    (found,) = Moving(torch.device(device), Stopwatch(), iter([batch]))
     assert type(found["packed"]) is PackedSequence
     assert found["packed"].data.device.type == device
     assert found["packed"].batch_sizes.device.type == "cpu"  # as torch requires
@@ -50,7 +51,7 @@ def test_tensors_of_other_layouts_arrive_whole() -> None:
         torch.nested.nested_tensor([torch.ones(2, 3), torch.zeros(1, 3)]),
         torch.nested.nested_tensor([torch.ones(2, 3), torch.zeros(1, 3)], layout=torch.jagged),
     ]
-    (found,) = Moving(torch.device("cuda"), iter([batch]))
+    (found,) = Moving(torch.device("cuda"), Stopwatch(), iter([batch]))
     for one, other in zip(found[:2], batch[:2], strict=True):
         assert torch.equal(one.cpu().to_dense(), other.to_dense())
     for one, other in zip(found[2:], batch[2:], strict=True):
@@ -66,5 +67,5 @@ def test_memory_that_is_used_again_is_read_first() -> None:
         memory[:] = number
         return torch.from_numpy(memory)
 
-    for number, found in enumerate(Moving(torch.device("cuda"), map(made, range(12)))):
+    for number, found in enumerate(Moving(torch.device("cuda"), Stopwatch(), map(made, range(12)))):
         assert bool((found == number).all())

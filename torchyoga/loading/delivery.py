@@ -13,6 +13,7 @@ import torch
 from ..errors import StateError
 from ..order.iteration import Iteration
 from ..order.saved import Saved
+from ..process.cpus import num_cpus
 from ..rows.types import Batch
 from ..sampling.foreign import SamplerError
 from ..sampling.indices import are_skipped
@@ -20,6 +21,7 @@ from .accelerate import Accelerated
 from .device_copy import Moving
 from .failures import BatchError, is_late
 from .meter.meter import Meter
+from .meter.verdict import Setting
 from .pipeline import Arriving, Pipeline, TorchLoader
 
 __all__ = ["Delivery"]
@@ -112,7 +114,8 @@ class Delivery(Iterator[Batch]):
             in_order = not pipeline.plan.is_unordered
             self._accelerated.prepare(self._indices, loader.batch_size or 1, in_order)
             self._iteration = iteration = pipeline.begin(loader, self._made)
-            self._meter.begun()
+            workers = loader.num_workers, num_cpus(), loader.persistent_workers
+            self._meter.begun(Setting(*workers, loader.pin_memory))
             iteration.hold(self)
             pipeline.latest = iteration
             if skipped and not are_skipped(iteration, skipped):

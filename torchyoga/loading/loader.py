@@ -18,7 +18,6 @@ from ..order.contract import Locality, Shuffle
 from ..order.full import as_int
 from ..order.saved import Saved
 from ..order.shard import Remainder
-from ..process.cpus import num_cpus
 from ..process.seeding import ROW_SEEDS_VERSION
 from ..process.stages import Stopwatch
 from ..process.warned import warn_user
@@ -36,7 +35,6 @@ from .accelerate import Accelerated, AcceleratePrepared
 from .choice import Choice, with_random_access
 from .delivery import Delivery
 from .meter.meter import Meter
-from .meter.verdict import Setting
 from .pipeline import Pipeline
 from .plan import EpochIndices
 from .skipping import show_to_accelerate
@@ -176,7 +174,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         num_ahead = 2 if ahead is None else as_int("prefetch_factor", ahead, low=0)
         self._indices = indices
         watch = Stopwatch()
-        self._meter = Meter(self._setting, watch)
+        self._meter = Meter(watch)
         self._pipeline = Pipeline(plan, reads_here, num_ahead, self._seeds_rows, seeds_collation, watch)
         self._accelerated = Accelerated()
         self._taken_from_lightning: Sequence[Saved] | None = None  # states that are not to be taken again
@@ -241,10 +239,6 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             (25, True)
         """
         return self._meter
-
-    def _setting(self) -> Setting:
-        """What the meter's verdict depends on."""
-        return Setting(self.num_workers, num_cpus(), self.persistent_workers, self.pin_memory)
 
     @property
     def total_batch_size(self) -> int:

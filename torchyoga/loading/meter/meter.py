@@ -31,7 +31,6 @@ class Meter:
     several of them they add up to more than the time that passed. It costs less than a microsecond a batch.
 
     Args:
-        setting: what the loader is set to, when it is asked.
         watch: counts the seconds of each stage.
 
     Example:
@@ -44,15 +43,15 @@ class Meter:
         True
     """
 
-    def __init__(self, setting: Callable[[], Setting], watch: Stopwatch) -> None:
-        self._setting = setting
+    def __init__(self, watch: Stopwatch) -> None:
         self._watch = watch
         self._targets: list[tuple[Target, bool]] = []  # and whether it has failed
         self._every = 0
-        self.begun()
+        self.begun(Setting(0, 1, False, False))
 
-    def begun(self) -> None:
-        """An epoch begins."""
+    def begun(self, setting: Setting) -> None:
+        """An epoch begins, in which the loader is set to this."""
+        self._setting = setting
         self._count = 0
         self._first = self._waited = self._away = 0.0
         self._left = 0.0  # when the loop got its last batch
@@ -111,7 +110,7 @@ class Meter:
 
     def verdict(self) -> str:
         """In words: what the loop waits for, and the setting to change."""
-        return verdict(self.epoch, self.last, self._setting())
+        return verdict(self.epoch, self.last, self._setting)
 
     def over_ranks(self, group: ProcessGroup | None = None) -> Ranks:
         """The share of time waited, over all ranks; every rank must call it.
@@ -135,7 +134,7 @@ class Meter:
                     _logger.exception("%r cannot show the loader's meter; this is said once", target)
 
     def __reduce__(self) -> tuple[type[Meter], tuple[object, ...]]:
-        return Meter, (self._setting, self._watch)
+        return Meter, (self._watch,)
 
     def __str__(self) -> str:
         return f"{self.last}; {self.verdict()}"
