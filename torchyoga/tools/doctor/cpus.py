@@ -45,7 +45,8 @@ class Cpus(NamedTuple):
         """Those of this process; `root` is where /proc and /sys lie."""
         machine = os.cpu_count() or 1
         affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else machine
-        quotas, stat = [], {}
+        quotas: list[float] = []
+        stat: dict[str, int] = {}
         for folder, is_second in _groups(root):
             quota = _quota(folder, is_second)
             if quota is not None:

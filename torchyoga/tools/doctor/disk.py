@@ -113,19 +113,19 @@ def disk_findings(disk: Disk, where: str, wanted: float | None = None, slow: flo
                 "note",
             )
         )
-    if disk.direct is not None and not is_warm and disk.nbytes >= _LEAST_BYTES:
-        if disk.direct < slow or (wanted is not None and disk.direct < wanted):
-            need = "" if wanted is None else f"; the loader could take {_rate(wanted)}"
-            found.append(
-                Finding(
-                    "slow-disk",
-                    f"{text}{need}",
-                    "The loop waits for the disk in the first epoch, and in all of them if the data are larger "
-                    "than memory.",
-                    "keep the storage on a local SSD, or encode large columns (yoga.jpeg, yoga.zstd)",
-                    "slow",
-                )
+    is_read = disk.direct is not None and not is_warm and disk.nbytes >= _LEAST_BYTES
+    if is_read and (disk.direct or 0.0) < max(slow, wanted or 0.0):
+        need = "" if wanted is None else f"; the loader could take {_rate(wanted)}"
+        found.append(
+            Finding(
+                "slow-disk",
+                f"{text}{need}",
+                "The loop waits for the disk in the first epoch, and in all of them if the data are larger "
+                "than memory.",
+                "keep the storage on a local SSD, or encode large columns (yoga.jpeg, yoga.zstd)",
+                "slow",
             )
+        )
     fits = disk.memory is None or disk.nbytes <= disk.memory
     if disk.in_memory is not None and disk.in_memory < _COLD and fits and disk.nbytes >= _LEAST_BYTES:
         found.append(
@@ -134,7 +134,7 @@ def disk_findings(disk: Disk, where: str, wanted: float | None = None, slow: flo
                 text,
                 "The first epoch is read from the disk, in random order with a full shuffle; later ones come "
                 "from memory.",
-                f"cat {os.path.dirname(where) or '.'}/* > /dev/null before training, or shuffle=\"block\" in epoch 0",
+                f"cat {os.path.dirname(where)}/* > /dev/null, before training",
                 "note",
             )
         )

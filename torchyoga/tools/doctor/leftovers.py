@@ -26,7 +26,7 @@ Left = dict[str, Any]
 
 
 def leftovers(store: Versions, forgotten: float = _FORGOTTEN) -> list[Left]:
-    """What is left, each with its kind, name, bytes and age in seconds. Nothing is deleted, no lock is taken."""
+    """What is left, each with its kind, name, bytes and age in seconds. It only looks."""
     return [*_of_builds(store, forgotten), *_leases(store)]
 
 
@@ -57,7 +57,7 @@ def _finding(kind: str, some: list[Left], where: str) -> Finding:
             f"submit the version again; or {clean}",
         ),
         "stale-lease": (
-            "Its holder shows no sign of life and has not given it up: the next builder waits before it takes over.",
+            "Its holder shows no sign of life: the next builder waits for a while before it takes over.",
             "submit the version again: it takes over after lease_seconds (60 by default)",
         ),
     }
@@ -150,7 +150,7 @@ def _text(path: Path) -> str:
 
 
 def _held_locks() -> set[tuple[int, int]] | None:
-    """The files that processes of this machine hold locks on: device and inode; None where Linux does not say."""
+    """The files that processes of this machine hold locks on, by device and inode; None if unknown."""
     try:
         lines = Path("/proc/locks").read_text().splitlines()
     except OSError:
@@ -198,4 +198,10 @@ def _leases(store: Versions) -> Iterable[Left]:
             claim = json.loads(notes.read(name, _LARGEST) or b"{}")
             if claim.get("given_up") is False:
                 holder = str(claim.get("holder", ""))[:200]
-                yield {"kind": "stale-lease", "name": f".leases/{folder}", "bytes": 0, "age": age, "holder": holder}
+                yield {
+                    "kind": "stale-lease",
+                    "name": f".leases/{folder}",
+                    "bytes": 0,
+                    "age": age,
+                    "holder": holder,
+                }

@@ -41,7 +41,9 @@ class Patient:
         """
         if isinstance(thing, TorchLoader):
             return Patient(thing.dataset, thing)
-        is_rows = isinstance(thing, Sized) and (hasattr(thing, "__getitem__") or hasattr(thing, "__getitems__"))
+        is_rows = isinstance(thing, Sized) and (
+            hasattr(thing, "__getitem__") or hasattr(thing, "__getitems__")
+        )
         if is_rows or isinstance(thing, IterableDataset):
             return Patient(thing)
         raise TypeError(
@@ -115,11 +117,13 @@ class Patient:
             given["multiprocessing_context"] = loader.multiprocessing_context
             given["prefetch_factor"] = loader.prefetch_factor
         given |= more
-        if given.get("collate_fn") is not None and loader is not None and loader.batch_size is None:
-            if batch_size is not None and "collate_fn" not in more:
-                del given["collate_fn"]  # torch's for single rows collates nothing
+        is_of_rows = loader is not None and loader.batch_size is None and loader.batch_sampler is None
+        if is_of_rows and batch_size is not None and "collate_fn" not in more:
+            del given["collate_fn"]  # torch's for single rows collates nothing
         if isinstance(loader, DataLoader):
-            return DataLoader(rows, seed=0, shuffle=True, num_replicas=1, rank=0, seed_rows=loader.seed_rows, **given)
+            return DataLoader(
+                rows, seed=0, shuffle=True, num_replicas=1, rank=0, seed_rows=loader.seed_rows, **given
+            )
         given["generator"] = torch.Generator().manual_seed(0)
         if not isinstance(rows, IterableDataset):
             given.setdefault("sampler", Endless(len(rows)))

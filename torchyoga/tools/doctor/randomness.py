@@ -54,7 +54,10 @@ def same_numbers(epochs: list[list[Record]]) -> list[Finding]:
         workers = [one for one in first.values() if name in one["used"]]
         among = len(workers) > 1 and _agree(workers[0], workers[1], name)
         again = any(
-            name in one["used"] and worker in second and name in second[worker]["used"] and _is_same(one, second[worker], name)
+            name in one["used"]
+            and worker in second
+            and name in second[worker]["used"]
+            and _is_same(one, second[worker], name)
             for worker, one in first.items()
         )
         if among or again:
@@ -68,14 +71,15 @@ def _agree(one: Record, other: Record, name: str) -> bool:
 
 
 def _is_same(one: Record, other: Record, name: str) -> bool:
-    return one["before"].get(name) == other["before"].get(name) or one["after"].get(name) == other["after"].get(name)
+    return any(bool(one[when].get(name) == other[when].get(name)) for when in ("before", "after"))
 
 
 def _finding(name: str, among: bool, again: bool) -> Finding:
     where = " and ".join(["in two workers"] * among + ["in two epochs"] * again)
     is_own = name.startswith("dataset")
+    held = name.replace("dataset", "get_worker_info().dataset", 1)
     change = (
-        f"in worker_init_fn, seed {name.replace('dataset', 'get_worker_info().dataset', 1)} from torch.initial_seed()"
+        f"in worker_init_fn, make {held} anew from torch.initial_seed()"
         if is_own
         else "leave seeding out of worker_init_fn and __getitem__; yoga.DataLoader seeds each row"
     )

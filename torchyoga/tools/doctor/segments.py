@@ -44,7 +44,9 @@ def orphans(folder: str = "/dev/shm", old: float = _OLD) -> list[Segment]:
     if not hasattr(os, "getuid") or not os.path.isdir("/proc/self/map_files"):
         return found
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        candidates = [entry for _, entry in zip(range(_MOST), entries, strict=False) if _KNOWN.fullmatch(entry.name)]
+        candidates = [
+            entry for _, entry in zip(range(_MOST), entries, strict=False) if _KNOWN.fullmatch(entry.name)
+        ]
         used = _used(folder) if candidates else set()
         for entry in candidates:
             with contextlib.suppress(OSError):
@@ -69,8 +71,8 @@ def orphaned(segments: list[Any], folder: str = "/dev/shm") -> list[Finding]:
     return [
         Finding(
             "orphaned-shm",
-            f"{len(found)} in {folder}, {sum(one.nbytes for one in found) / 1e6:,.1f} MB, up to {age_text(oldest)} "
-            "old, that no process that can be seen has open",
+            f"{len(found)} in {folder}, {sum(one.nbytes for one in found) / 1e6:,.1f} MB, "
+            f"up to {age_text(oldest)} old, that no process that can be seen has open",
             "Memory that a killed process has left is taken until it is deleted or the machine starts again.",
             f"rm {named}{more}",
             "note",

@@ -111,7 +111,7 @@ def disagreeing(receipts: Sequence[Mapping[str, object]]) -> list[Finding]:
             "sharded-twice",
             f"{len(receipts)} receipts: {problem}",
             "Rows were trained on twice, or never.",
-            "give all ranks the same seed, and each its own rank; yoga.DataLoader takes it from torch.distributed",
+            "the same seed= on all ranks, and a rank= of its own on each",
             "wrong",
         )
     ]

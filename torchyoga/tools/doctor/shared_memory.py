@@ -33,7 +33,7 @@ def sent_batch(patient: Patient, size: int | None) -> dict[str, Any]:
 def nbytes_of(batch: object, shared: bool = False, depth: int = 0) -> int:
     """Bytes of the tensors in a batch, or of those in shared memory."""
     if isinstance(batch, torch.Tensor):
-        if batch.layout != torch.strided or (shared and not batch.is_shared()):
+        if batch.layout != torch.strided or (shared and not batch.untyped_storage().is_shared()):
             return 0
         return batch.untyped_storage().nbytes() if shared else batch.nbytes
     parts: list[object] = []
@@ -64,8 +64,8 @@ def small_shared_memory(
     under_way = num_workers * prefetch + _HELD
     needed = under_way * batch_bytes
     measured = (
-        f"{folder} has {_size(free)} free of {_size(whole)}; {num_workers} workers x {prefetch} batches ahead "
-        f"+ {_HELD} are {under_way} batches of {_size(batch_bytes)}: {_size(needed)}"
+        f"{folder} has {_size(free)} free of {_size(whole)}; {num_workers} workers x {prefetch} batches "
+        f"ahead + {_HELD} are {under_way} batches of {_size(batch_bytes)}: {_size(needed)}"
     )
     if needed <= free:
         return [], measured
@@ -75,7 +75,7 @@ def small_shared_memory(
         Finding(
             "small-shm",
             measured,
-            "Workers send batches through it; where it is full, a worker dies with a bus error, in mid-epoch.",
+            "Workers send batches through it; where it is full, a worker dies with a bus error.",
             f"{change}, or docker run --shm-size={max(1, -(-2 * needed // 2**30))}g",
             "wrong",
         )

@@ -32,7 +32,7 @@ def used_threads(patient: Patient) -> dict[str, Any]:
             "multiprocessing_context": loader.multiprocessing_context,
         }
     found: dict[str, Any] = next(
-        iter(DataLoader(probe, batch_size=None, num_workers=1, generator=torch.Generator(), **more))  # type: ignore[arg-type]
+        iter(DataLoader(probe, batch_size=None, num_workers=1, generator=torch.Generator(), **more))
     )
     return found
 
@@ -45,10 +45,10 @@ def oversubscribed(found: dict[str, Any], num_workers: int, usable: int) -> list
     return [
         Finding(
             "thread-oversubscription",
-            f"{num_workers} workers x {threads} threads of {found['library']} on {usable} CPUs; {share:.0%} of a "
-            "worker's CPU time is in other threads than its own",
-            "They wait for each other, mostly by turning in circles: rows come slower than with one thread each.",
-            f"{found['variable']}=1 in the environment, or threadpoolctl.threadpool_limits(1) in worker_init_fn",
+            f"{num_workers} workers x {threads} threads of {found['library']} on {usable} CPUs; {share:.0%} of "
+            "a worker's CPU time is in other threads than its own",
+            "They wait for each other, mostly in a busy loop: rows come slower than with one thread each.",
+            f"{found['variable']}=1 in the environment, or threadpool_limits(1) in worker_init_fn",
             "slow",
         )
     ]
@@ -100,7 +100,11 @@ class _BusyRows(Dataset[dict[str, Any]]):
     def _rows(self) -> Iterator[object]:
         while True:
             for row in range(len(self.dataset)):
-                yield self.dataset.__getitems__([row]) if hasattr(self.dataset, "__getitems__") else self.dataset[row]
+                yield (
+                    self.dataset.__getitems__([row])
+                    if hasattr(self.dataset, "__getitems__")
+                    else self.dataset[row]
+                )
 
 
 class _BusyStream(IterableDataset[dict[str, Any]]):

@@ -2,8 +2,8 @@
 
 Note 130. The doctor tries things in a child process, and ends it with all that it has started.
 So the loader, its sampler and every generator of the caller stay as they are, whatever is tried, and a
-dataset that hangs or crashes is a finding. The child is forked where Linux forks, so that it has the dataset as
-it is; elsewhere it is started anew, and what does not pickle is not tried.
+dataset that hangs or crashes is a finding. On Linux the child is forked, so that it has the dataset as it is;
+elsewhere a fork is not safe, and nothing is tried that does not pickle.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ def tried(steps: Sequence[Step], seconds: float) -> Trial:
     except Exception as error:  # it does not pickle
         ours.close()
         theirs.close()
-        return trial._replace(left={step.name: f"no process could be started: {_said(error)}" for step in steps})
+        return trial._replace(
+            left={step.name: f"no process could be started: {_said(error)}" for step in steps}
+        )
     theirs.close()
     try:
         return _heard(ours, steps, seconds, trial)
@@ -142,7 +144,9 @@ def _calm_threads() -> None:
 
 def _said(error: BaseException) -> str:
     """The last line of an error, as Python prints it."""
-    lines = [line.strip() for line in "".join(traceback.format_exception_only(type(error), error)).splitlines()]
+    lines = [
+        line.strip() for line in "".join(traceback.format_exception_only(type(error), error)).splitlines()
+    ]
     kept = [line for line in lines if line]
     # torch puts the traceback of a worker into the message; its last line says what was raised there.
     return (kept[-1] if kept else type(error).__name__)[:_MOST_TEXT]

@@ -6,14 +6,27 @@ import functools
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import NamedTuple
 
 __all__ = ["Held", "walk"]
 
 _MOST, _MOST_ITEMS, _DEEPEST = 20_000, 64, 12
 _SECONDS = 1.0
-_LEAVES = (str, bytes, bytearray, int, float, complex, bool, type(None), range, type, ModuleType, BuiltinFunctionType)
+_LEAVES = (
+    str,
+    bytes,
+    bytearray,
+    int,
+    float,
+    complex,
+    bool,
+    type(None),
+    range,
+    type,
+    ModuleType,
+    BuiltinFunctionType,
+)
 
 
 class Held(NamedTuple):
@@ -95,7 +108,7 @@ def _attributes(path: str, value: object) -> Iterator[tuple[str, object]]:
         for name in (slots,) if isinstance(slots, str) else tuple(slots):
             private = f"_{kind.__name__.lstrip('_')}{name}" if name.startswith("__") else name
             descriptor = kind.__dict__.get(private)
-            if name not in ("__dict__", "__weakref__") and hasattr(descriptor, "__get__"):
+            if isinstance(descriptor, MemberDescriptorType):
                 try:
                     yield f"{path}.{name}", descriptor.__get__(value, kind)
                 except AttributeError:  # it is not set
