@@ -11,7 +11,7 @@ from .finding import SEVERITIES, Finding
 __all__ = ["Diagnosis"]
 
 _WIDTH, _LEAST_WIDTH = 80, 40
-_INDENT = 12
+_INDENT, _MOST_INDENT = 12, 24
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,9 @@ class Diagnosis:
         for title, entries in (("measured", self.measured), ("not looked at", self.left_out)):
             if entries:
                 lines += ["", title]
+                indent = min(max(map(len, entries)), _MOST_INDENT) + 4
                 for name, text in entries.items():
-                    lines += _entry(name, text, width)
+                    lines += _entry(name, text, width, indent)
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, object]:
@@ -80,14 +81,14 @@ class Diagnosis:
         return Diagnosis(findings, measured, left_out)
 
 
-def _entry(name: str, text: str, width: int) -> list[str]:
+def _entry(name: str, text: str, width: int, indent: int = _INDENT) -> list[str]:
     """A name and what is said about it, in a column of its own."""
-    title = f"  {name}".ljust(_INDENT)
+    title = f"  {name}".ljust(indent)
     return textwrap.wrap(
         " ".join(text.split()),
         width,
-        initial_indent=title if len(title) <= _INDENT else f"{title}  ",
-        subsequent_indent=" " * _INDENT,
+        initial_indent=title if title.endswith("  ") else f"{title}  ",
+        subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
     )

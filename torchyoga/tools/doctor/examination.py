@@ -20,7 +20,7 @@ from .patient import Patient
 from .randomness import drawn, may_draw, same_numbers
 from .segments import orphaned, orphans
 from .sharding import Job, dealt, disagreeing
-from .shared_memory import first_batch, sent_batch, small_shared_memory
+from .shared_memory import first_batch, sent_batch, size_text, small_shared_memory
 from .threads import oversubscribed, used_threads
 from .trial import Step, Trial, tried
 from .workers import counts, few_workers, measured_rate, rates_text, recommended
@@ -202,13 +202,18 @@ def _of_rows(
         findings += handle_findings(found[_HANDLES], patient.start_method, workers)
     if _BATCH in found:
         batch = found[_BATCH]
-        measured["batch"] = f"{batch['rows'] or 1} rows, {batch['bytes'] / 1e6:,.3g} MB"
+        measured["batch"] = f"{batch['rows'] or 1} rows, {size_text(batch['bytes'])}"
         if workers:
             # Batches that torchyoga's workers send in slots of their own take no room there.
             is_sent_so = _SENT not in found or found[_SENT]["bytes"] > 0
             nbytes = max(batch["bytes"], found.get(_SENT, {}).get("bytes", 0)) if is_sent_so else 0
-            small, measured["shared memory"] = small_shared_memory(workers, patient.prefetch, nbytes, _SHM)
-            findings += small
+            if nbytes:
+                small, measured["shared memory"] = small_shared_memory(
+                    workers, patient.prefetch, nbytes, _SHM
+                )
+                findings += small
+            else:
+                measured["shared memory"] = f"workers send batches in memory of their own, not in {_SHM}"
     why = may_draw(patient)
     if why is not None:
         left_out[_RANDOM] = why
@@ -222,7 +227,7 @@ def _of_rows(
             Finding(
                 "hang",
                 f"{trial.hung[0]}: it did not end in {trial.hung[1]:.0f} s, and was killed",
-                "A worker that waits for ever stops training without an error; a slow one stops it for so long.",
+                "A worker that waits for ever stops training without an error.",
                 "timeout=60 makes the loader raise; py-spy dump --pid of a worker shows where it waits",
                 "wrong",
             )

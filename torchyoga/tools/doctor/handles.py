@@ -16,7 +16,7 @@ import torch
 from .finding import Finding
 from .walk import walk
 
-__all__ = ["handles", "open_handles", "unpicklable"]
+__all__ = ["handle_findings", "handles", "open_handles", "unpicklable"]
 
 _MOST_BYTES = 64 * 2**20  # of a pickle; what is larger is taken for good
 _MOST_NAMED = 8
@@ -56,9 +56,6 @@ def handle_findings(found: dict[str, Any], start_method: str, num_workers: int |
             )
         )
     return findings
-
-
-__all__ += ["handle_findings"]
 
 
 def open_handles(dataset: object) -> list[tuple[str, str]]:
@@ -148,7 +145,7 @@ def _pickle_error(value: object) -> str | None:
     except Exception as error:
         return f"{type(error).__name__}: {error}"[:200]
     finally:
-        multiprocessing.context.set_spawning_popen(None)  # type: ignore[arg-type]
+        multiprocessing.context.set_spawning_popen(None)
     return None
 
 
@@ -158,3 +155,5 @@ class _Spawning:
     @staticmethod
     def duplicate_for_child(descriptor: int) -> int:
         return descriptor
+
+    DupFd = int

@@ -7,20 +7,20 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .diagnosis import Diagnosis
 from .finding import Finding
+from .watch import FOLDER, SECONDS
 
 __all__ = ["Ran", "ran"]
 
-FOLDER, SECONDS = "TORCHYOGA_DOCTOR", "TORCHYOGA_DOCTOR_SECONDS"  # as `watch` reads them
 _PASSED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT", "SIGWINCH")
-_LOOK_SECONDS = 0.5
+_LOOK_SECONDS, _TWICE_SECONDS = 0.5, 0.2
 _NOT_FOUND, _BY_SIGNAL = 127, 128
 
 
@@ -59,23 +59,40 @@ def _waited_for(command: Sequence[str], environment: dict[str, str]) -> int:
             signal.signal(signal.SIGINT, before)
     passed = {getattr(signal, name) for name in _PASSED}
     before_mask = signal.pthread_sigmask(signal.SIG_BLOCK, passed | {signal.SIGCHLD})
+    own_group = not _has_terminal()
+
+    def prepare() -> None:
+        if own_group:
+            os.setpgid(0, 0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before_mask)
+
+    sent = (0, 0.0)  # a signal, and when
     try:
-        process = subprocess.Popen(
-            command,
-            env=environment,
-            preexec_fn=partial(signal.pthread_sigmask, signal.SIG_SETMASK, before_mask),
-        )
+        process = subprocess.Popen(command, env=environment, preexec_fn=prepare)
         while process.poll() is None:
             found = signal.sigtimedwait(passed | {signal.SIGCHLD}, _LOOK_SECONDS)
             # What the kernel sends, as for Ctrl-C, it sends to the program, too.
-            if found is not None and found.si_signo != signal.SIGCHLD and found.si_code <= 0:
+            if found is None or found.si_signo == signal.SIGCHLD or found.si_code > 0:
+                continue
+            # Others signal a process and then its group.
+            if found.si_signo != sent[0] or time.monotonic() - sent[1] > _TWICE_SECONDS:
                 with suppress(ProcessLookupError):
                     process.send_signal(found.si_signo)
+                sent = found.si_signo, time.monotonic()
         return _code(process.returncode)
     finally:
         while signal.sigtimedwait(passed | {signal.SIGCHLD}, 0) is not None:
             continue  # it was for the program, which has ended
         signal.pthread_sigmask(signal.SIG_SETMASK, before_mask)
+
+
+def _has_terminal() -> bool:
+    """True if a terminal signals this process's group, so that the program has to be in it."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _code(code: int) -> int:

@@ -65,8 +65,9 @@ def orphaned(segments: list[Any], folder: str = "/dev/shm") -> list[Finding]:
     if not segments:
         return []
     found = [Segment(*one) for one in segments]
-    named = " ".join(f"{folder}/{one.name}" for one in found[:_MOST_NAMED])
-    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    patterns = [*dict.fromkeys(_pattern(one.name) for one in found)]
+    named = " ".join(f"{folder}/{one}" for one in patterns[:_MOST_NAMED])
+    more = f"; then look again, for {len(patterns) - _MOST_NAMED} more" if len(patterns) > _MOST_NAMED else ""
     oldest = max(one.age for one in found)
     return [
         Finding(
@@ -78,6 +79,12 @@ def orphaned(segments: list[Any], folder: str = "/dev/shm") -> list[Finding]:
             "note",
         )
     ]
+
+
+def _pattern(name: str) -> str:
+    """All that a process has made, if it has ended, as its name says."""
+    made_by = re.match(r"(torch_\d+_|sem\.loky-\d+-|pym-\d+-)", name)
+    return name if made_by is None else f"{made_by[1]}*"
 
 
 def _maker_has_ended(name: str) -> bool | None:

@@ -11,7 +11,7 @@ import torch
 from .finding import Finding
 from .patient import Patient
 
-__all__ = ["first_batch", "nbytes_of", "sent_batch", "small_shared_memory"]
+__all__ = ["first_batch", "nbytes_of", "sent_batch", "size_text", "small_shared_memory"]
 
 _MOST_DEPTH = 8
 _HELD = 1  # batches that the training loop has, besides those under way
@@ -52,7 +52,8 @@ def small_shared_memory(
     """A finding if the batches under way do not fit, and what was measured.
 
     Args:
-        num_workers, prefetch: of the loader: each worker makes `prefetch` batches ahead.
+        num_workers: of the loader.
+        prefetch: batches that each worker makes ahead.
         batch_bytes: of a batch.
         folder: where the system keeps shared memory.
     """
@@ -64,8 +65,8 @@ def small_shared_memory(
     under_way = num_workers * prefetch + _HELD
     needed = under_way * batch_bytes
     measured = (
-        f"{folder} has {_size(free)} free of {_size(whole)}; {num_workers} workers x {prefetch} batches "
-        f"ahead + {_HELD} are {under_way} batches of {_size(batch_bytes)}: {_size(needed)}"
+        f"{folder} has {size_text(free)} free of {size_text(whole)}; {num_workers} workers x {prefetch} batches "
+        f"ahead + {_HELD} are {under_way} batches of {size_text(batch_bytes)}: {size_text(needed)}"
     )
     if needed <= free:
         return [], measured
@@ -82,7 +83,8 @@ def small_shared_memory(
     ], measured
 
 
-def _size(nbytes: int) -> str:
+def size_text(nbytes: int) -> str:
+    """A number of bytes in a unit that suits it."""
     size, unit = float(nbytes), 0
     while size >= 999.5 and unit < 4:
         size, unit = size / 1000, unit + 1

@@ -45,8 +45,8 @@ def oversubscribed(found: dict[str, Any], num_workers: int, usable: int) -> list
     return [
         Finding(
             "thread-oversubscription",
-            f"{num_workers} workers x {threads} threads of {found['library']} on {usable} CPUs; {share:.0%} of "
-            "a worker's CPU time is in other threads than its own",
+            f"{num_workers} workers x {threads} threads of {found['library']} on {usable} CPUs; "
+            f"{share:.0%} of a worker's CPU time is in other threads than its own",
             "They wait for each other, mostly in a busy loop: rows come slower than with one thread each.",
             f"{found['variable']}=1 in the environment, or threadpool_limits(1) in worker_init_fn",
             "slow",
