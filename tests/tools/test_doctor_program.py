@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="trials are forked on Linux only"
 )
 TRAIN = """
-import sys
+import sys, time
 import numpy as np, torch, torchyoga as yoga
 
 class Rows(torch.utils.data.Dataset):
@@ -41,16 +40,16 @@ for batch in theirs:
     pass
 print(sys.stdin.readline().strip(), sys.argv[1:], flush=True)
 if "wait" in sys.argv:
-    sys.stdin.readline()
+    time.sleep(300)
 sys.exit(3)
 """
 DOCTOR = [sys.executable, "-m", "torchyoga", "doctor", "--seconds", "6"]
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Iterator[Path]:
+def program(tmp_path: Path) -> Path:
     (tmp_path / "train.py").write_text(TRAIN)
-    yield tmp_path / "train.py"
+    return tmp_path / "train.py"
 
 
 def begun(program: Path, *arguments: str) -> subprocess.Popen[str]:

@@ -53,8 +53,8 @@ def _finding(kind: str, some: list[Left], where: str) -> Finding:
         ),
         "forgotten-files": ("No version names them; they only take space.", clean),
         "stale-lock": (
-            "Its holder has ended. The kernel has freed it, so nobody waits; but a build may be unfinished.",
-            f"submit the version again; or {clean}",
+            "Its holder has ended and left no version. The kernel has freed it, so nobody waits for it.",
+            clean,
         ),
         "stale-lease": (
             "Its holder shows no sign of life: the next builder waits for a while before it takes over.",
@@ -95,11 +95,13 @@ def _of_builds(store: Versions, forgotten: float) -> Iterable[Left]:
                 if name not in young:
                     continue
             yield {"kind": kind, "name": name, "bytes": nbytes, "age": age, "holder": _holder(store, name)}
-    yield from _locks(store, locks, {name for name in sizes if name.startswith(".staging/")})
+    yield from _locks(store, locks, {name for name in sizes if name.startswith(".staging/")}, forgotten)
 
 
-def _locks(store: Versions, locks: set[tuple[int, int]] | None, builds: set[str]) -> Iterable[Left]:
-    """Locks that nobody holds, of versions that were never published; builds name theirs themselves."""
+def _locks(
+    store: Versions, locks: set[tuple[int, int]] | None, builds: set[str], forgotten: float
+) -> Iterable[Left]:
+    """Old locks that nobody holds, of versions that are not there; builds name theirs themselves."""
     if not isinstance(store, Store) or locks is None:
         return
     folder = store.root / ".locks"
@@ -112,7 +114,8 @@ def _locks(store: Versions, locks: set[tuple[int, int]] | None, builds: set[str]
             continue
         with contextlib.suppress(OSError):
             about = path.stat()
-            if (os.major(about.st_dev) << 20 | os.minor(about.st_dev), about.st_ino) not in locks:
+            is_old = time.time() - about.st_mtime >= forgotten
+            if is_old and _place(about) not in locks:
                 yield {
                     "kind": "stale-lock",
                     "name": f".locks/{name}.lock",
@@ -128,8 +131,13 @@ def _is_locked(store: Versions, name: str, locks: set[tuple[int, int]] | None) -
         return False
     with contextlib.suppress(OSError):
         about = _lock_of(store, name).stat()
-        return (os.major(about.st_dev) << 20 | os.minor(about.st_dev), about.st_ino) in locks
+        return _place(about) in locks
     return False
+
+
+def _place(about: os.stat_result) -> tuple[int, int]:
+    """Device and inode, as `_held_locks` has them."""
+    return os.major(about.st_dev) << 20 | os.minor(about.st_dev), about.st_ino
 
 
 def _lock_of(store: Store, name: str) -> Path:
