@@ -40,7 +40,7 @@ def ref(tmp_path: Path) -> yoga.DataRef:
 
 def test_nothing_is_found_on_a_healthy_loader_of_a_version(ref: yoga.DataRef, tmp_path: Path) -> None:
     loader = yoga.DataLoader(ref, batch_size=50, shuffle=True, seed=3)
-    diagnosis = yoga.doctor(loader, storage=tmp_path / "storage", seconds=6)
+    diagnosis = yoga.doctor(loader, storage=tmp_path / "storage", seconds=4)
     assert names(diagnosis) - CHANCE == set()
     assert {"cpus", "batch", "workers", "disk"} <= set(diagnosis.measured)
     assert set(diagnosis.left_out) == {"random numbers"}
@@ -114,7 +114,7 @@ def test_what_is_no_loader_is_refused() -> None:
 
 
 def test_a_dataset_alone_and_the_machine_alone_are_examined() -> None:
-    diagnosis = yoga.doctor(Slow(0.0), seconds=6)
+    diagnosis = yoga.doctor(Slow(0.0), seconds=3)
     assert names(diagnosis) == set()
     assert re.search(r"rows/s: [\d,]+ with 0, [\d,]+ with 1", diagnosis.measured["workers"])
     assert set(yoga.doctor(seconds=5).measured) == {"cpus"}

@@ -446,7 +446,7 @@ def test_a_network_file_system_is_known_by_its_mount(tmp_path: Path) -> None:
 
 
 def test_a_loader_that_would_be_faster_with_workers_is_a_finding() -> None:
-    diagnosis = yoga.doctor(DataLoader(Slow(0.02), batch_size=2), seconds=10)
+    diagnosis = yoga.doctor(DataLoader(Slow(0.02), batch_size=2), seconds=6)
     found = [finding for finding in diagnosis.findings if finding.name == "num-workers"]
     if max(counts(Cpus.now().usable, 0)) >= 2:
         assert found[0].change.startswith("num_workers=")
@@ -570,6 +570,16 @@ def test_a_killed_builder_leaves_a_build_and_a_lock(tmp_path: Path) -> None:
     assert leftovers(store) == []
 
 
+def test_a_plan_at_which_nobody_is_is_a_finding(tmp_path: Path) -> None:
+    yoga.Storage(tmp_path).plan(list(range(100)), "a", "1")
+    store = opened(tmp_path)
+    before = sorted((path, path.stat().st_mtime) for path in tmp_path.rglob("*"))
+    assert leftovers(store) == []
+    (found,) = leftovers(store, forgotten=-1.0)
+    assert (found["kind"], found["name"]) == ("interrupted-build", ".builds/a/1")
+    assert sorted((path, path.stat().st_mtime) for path in tmp_path.rglob("*")) == before  # no lock, either
+
+
 def test_a_lock_without_a_build_is_a_finding(tmp_path: Path) -> None:
     code = """
     import sys
@@ -584,7 +594,7 @@ def test_a_lock_without_a_build_is_a_finding(tmp_path: Path) -> None:
         assert leftovers(store) == []
         holder.kill()
     assert leftovers(store) == []  # whoever removes a version leaves as much
-    os.utime(tmp_path / ".locks/digits/1.lock", (0, time.time() - 7200))
+    os.utime(tmp_path / ".locks/digits/1.holder", (0, time.time() - 7200))
     (finding,) = leftover_findings(leftovers(store), store.name)
     assert finding.name == "stale-lock"
     assert ".locks/digits/1.lock (of process" in finding.measured

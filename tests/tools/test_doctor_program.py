@@ -43,7 +43,7 @@ if "wait" in sys.argv:
     time.sleep(300)
 sys.exit(3)
 """
-DOCTOR = [sys.executable, "-m", "torchyoga", "doctor", "--seconds", "6"]
+DOCTOR = [sys.executable, "-m", "torchyoga", "doctor", "--seconds", "4"]
 
 
 @pytest.fixture
@@ -71,7 +71,9 @@ def test_a_program_runs_as_it_does_alone_and_its_loaders_are_examined(program: P
     assert found["measured"]["batch"].startswith("8 rows")
 
 
-@pytest.mark.parametrize("is_group", [False, True], ids=["one", "group"])
+@pytest.mark.parametrize(
+    "is_group", [False, pytest.param(True, marks=pytest.mark.rest)], ids=["one", "group"]
+)
 def test_an_interrupted_program_is_examined_and_ends_as_interrupted(program: Path, is_group: bool) -> None:
     with begun(program, "wait") as running:
         assert running.stdin is not None
@@ -101,6 +103,7 @@ def test_a_program_that_is_killed_or_has_no_loader_is_said_so() -> None:
     assert missing.stderr.startswith("error: no-such-program cannot be run: No such file or directory\n")
 
 
+@pytest.mark.rest
 def test_ranks_of_a_job_are_compared(tmp_path: Path) -> None:
     """Two processes, both of which take themselves for rank 0 of 2."""
     code = """

@@ -79,9 +79,7 @@ def age_text(seconds: float) -> str:
 
 def _of_builds(store: Versions, forgotten: float) -> Iterable[Left]:
     """Part builds, plans and files of no version, unless somebody is at work on them."""
-    sizes: dict[str, int] = {}
-    store.clean(0.0, None, sizes)
-    locks = _held_locks()
+    sizes, locks = _cleanable(store), _held_locks()
     for name, nbytes in sorted(sizes.items()):
         age = _age(store, name)
         kind = "interrupted-build" if name.split("/")[0].startswith(".") else "forgotten-files"
@@ -90,12 +88,25 @@ def _of_builds(store: Versions, forgotten: float) -> Iterable[Left]:
         is_known = locks is not None and name.startswith(".staging/") and isinstance(store, Store)
         if is_known or age is None or age >= forgotten:
             if age is None and not is_known:
-                young: dict[str, int] = {}
-                store.clean(forgotten, None, young)
-                if name not in young:
+                if name not in _cleanable(store, forgotten):
                     continue
             yield {"kind": kind, "name": name, "bytes": nbytes, "age": age, "holder": _holder(store, name)}
     yield from _locks(store, locks, {name for name in sizes if name.startswith(".staging/")}, forgotten)
+
+
+def _cleanable(store: Versions, grace: float = 0.0) -> dict[str, int]:
+    """What `clean` would remove, by name, and its bytes; no lock is taken to find out."""
+    sizes: dict[str, int] = {}
+    # Of plans `clean` takes the lock, so they are listed here; while there are some, files may be theirs.
+    if not isinstance(store, Store) or not any(store.root.glob(".builds/*/*")):
+        store.clean(grace, None, sizes)
+        return sizes
+    for pattern in (".staging/*/*", ".parts/*", ".builds/*/*"):
+        for path in store.root.glob(pattern):
+            inside = [inner.stat().st_size for inner in path.rglob("*") if inner.is_file()]
+            if inside:
+                sizes[path.relative_to(store.root).as_posix()] = sum(inside)
+    return sizes
 
 
 def _locks(
@@ -113,14 +124,13 @@ def _locks(
         if f".staging/{name}" in builds or (store.root / name).is_dir() or not holder.exists():
             continue
         with contextlib.suppress(OSError):
-            about = path.stat()
-            is_old = time.time() - about.st_mtime >= forgotten
-            if is_old and _place(about) not in locks:
+            about, used = path.stat(), holder.stat().st_mtime
+            if time.time() - used >= forgotten and _place(about) not in locks:
                 yield {
                     "kind": "stale-lock",
                     "name": f".locks/{name}.lock",
                     "bytes": 0,
-                    "age": time.time() - about.st_mtime,
+                    "age": time.time() - used,
                     "holder": _text(holder),
                 }
 
@@ -141,7 +151,7 @@ def _place(about: os.stat_result) -> tuple[int, int]:
 
 
 def _lock_of(store: Store, name: str) -> Path:
-    id, version = [*name.removeprefix(".staging/").split("/"), "", ""][:2]
+    id, version = [*name.removeprefix(".staging/").removeprefix(".builds/").split("/"), "", ""][:2]
     return store.root / ".locks" / id / f"{version}.lock"
 
 

@@ -65,8 +65,8 @@ def small_shared_memory(
     under_way = num_workers * prefetch + _HELD
     needed = under_way * batch_bytes
     measured = (
-        f"{folder} has {size_text(free)} free of {size_text(whole)}; {num_workers} workers x "
-        f"{prefetch} batches ahead + {_HELD} are {under_way} batches of {size_text(batch_bytes)}: {size_text(needed)}"
+        f"{folder} has {size_text(free)} free of {size_text(whole)}; {num_workers} workers x {prefetch} "
+        f"batches ahead + {_HELD} are {under_way} batches of {size_text(batch_bytes)}: {size_text(needed)}"
     )
     if needed <= free:
         return [], measured

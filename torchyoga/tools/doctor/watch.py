@@ -77,9 +77,14 @@ def begin() -> None:
         seconds = float(os.environ.get(SECONDS, _DEFAULT_SECONDS))
     except ValueError:
         seconds = _DEFAULT_SECONDS
-    # First, so that the examination comes before torch and multiprocessing end their workers.
+    # First, so that the examination comes before torch and multiprocessing end their workers. It imports
+    # nothing then: classes that are made by `exec`, as named tuples are, let Python forget that the program
+    # was interrupted, and it would end with another exit code.
     import torch.utils.data
 
+    from . import examination
+
+    assert examination
     watch = _Watch(folder, seconds)
     watchers.append(watch.see)
     _monitor(torch.utils.data.DataLoader.__iter__.__code__, watch)
