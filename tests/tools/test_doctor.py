@@ -16,6 +16,7 @@ import torch
 from doctored import Drawing, Hanging, Held, Slow
 
 import torchyoga as yoga
+from docs import ROOT
 from torchyoga.tools.doctor import examination
 from torchyoga.tools.doctor.diagnosis import Diagnosis
 from torchyoga.tools.doctor.finding import Finding
@@ -53,7 +54,9 @@ def no_rates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_rates")
-@pytest.mark.parametrize("kind", ["numpy", "random", "torch"])
+@pytest.mark.parametrize(
+    "kind", ["numpy", *(pytest.param(kind, marks=pytest.mark.rest) for kind in ("random", "torch"))]
+)
 @pytest.mark.parametrize("make", [yoga.DataLoader, torch.utils.data.DataLoader], ids=["ours", "torch's"])
 def test_nothing_is_found_on_a_healthy_loader_with_workers(make: Any, kind: str) -> None:
     diagnosis = yoga.doctor(make(Drawing(kind), batch_size=8, shuffle=True, num_workers=2), seconds=60)
@@ -72,22 +75,22 @@ def test_nothing_moves() -> None:
         return [*generators, loader.state_dict(), loader.receipt()]
 
     before = states()
-    yoga.doctor(loader, seconds=3)
+    yoga.doctor(loader, seconds=2)
     assert states() == before
     plain = torch.utils.data.DataLoader(Drawing("own"), batch_size=8, shuffle=True, num_workers=1)
     own = plain.dataset.generator.bit_generator.state  # type: ignore[attr-defined]
-    yoga.doctor(plain, seconds=3)
+    yoga.doctor(plain, seconds=1)
     assert states() == before
     assert plain.dataset.generator.bit_generator.state == own  # type: ignore[attr-defined]
     rest = [batch.tolist() for batch in batches]
     assert sum(map(len, rest)) == 56
 
 
-@pytest.mark.parametrize("everywhere", [False, True])
+@pytest.mark.parametrize("everywhere", [False, pytest.param(True, marks=pytest.mark.rest)])
 def test_a_dataset_that_hangs_is_a_finding_and_ends(everywhere: bool) -> None:
     loader = torch.utils.data.DataLoader(Hanging(everywhere), batch_size=8, num_workers=1)
     started = time.monotonic()
-    diagnosis = yoga.doctor(loader, seconds=12)
+    diagnosis = yoga.doctor(loader, seconds=8)
     assert time.monotonic() - started < 60  # not for ever
     assert "hang" in names(diagnosis)
     (hang,) = (finding for finding in diagnosis.findings if finding.name == "hang")
@@ -113,6 +116,7 @@ def test_what_is_no_loader_is_refused() -> None:
         Finding("a", "b", "c", "d", "bad")  # type: ignore[arg-type]
 
 
+@pytest.mark.rest
 def test_a_dataset_alone_and_the_machine_alone_are_examined() -> None:
     diagnosis = yoga.doctor(Slow(0.0), seconds=3)
     assert names(diagnosis) == set()
@@ -136,6 +140,14 @@ def test_the_text_is_as_it_was(width: int) -> None:
     text = Diagnosis(masked, measured, found.left_out).text(width)
     assert text + "\n" == (GOLDEN / f"doctor_{width}.txt").read_text()
     assert all(len(line) <= width for line in text.splitlines())
+
+
+def test_the_page_has_a_line_for_each_finding_and_no_other() -> None:
+    folder = Path(yoga.__file__).parent / "tools" / "doctor"
+    made = re.findall(r'Finding\(\s*"([a-z-]+)"', "".join(p.read_text() for p in folder.glob("*.py")))
+    made += ["interrupted-build", "forgotten-files", "stale-lock", "stale-lease"]
+    rows = re.findall(r"^\| (`.+?`) \|", (ROOT / "docs" / "doctor.md").read_text(), re.MULTILINE)
+    assert sorted(set(made)) == sorted(name for row in rows for name in re.findall("`(.+?)`", row))
 
 
 def test_the_worst_comes_first_and_all_of_it_is_plain_data() -> None:

@@ -465,6 +465,7 @@ def test_the_smallest_number_of_workers_as_good_as_the_best_is_recommended() -> 
     assert recommended({0: 96.0, 1: 100.0}) == 0
 
 
+@pytest.mark.rest
 def test_threads_of_workers_that_are_more_than_the_cpus_are_a_finding() -> None:
     code = """
     import numpy as np, torch
@@ -508,7 +509,7 @@ def test_a_trial_ends_what_it_has_started(tmp_path: Path) -> None:
         (tmp_path / "pid").write_text(str(child))
         threading.Event().wait()
 
-    trial = trial_of(work, 2.0)
+    trial = trial_of(work, 1.0)
     assert trial.found == {}
     assert trial.left
     pid = int((tmp_path / "pid").read_text())

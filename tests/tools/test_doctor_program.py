@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from commanding import ENVIRONMENT, parsed, process, said
 
 import torchyoga as yoga
+from docs import ROOT
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="trials are forked on Linux only"
@@ -59,6 +61,7 @@ def begun(program: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, text=True, env=environment, cwd=program.parent, **pipes)  # type: ignore[call-overload,no-any-return]
 
 
+@pytest.mark.rest
 def test_a_program_runs_as_it_does_alone_and_its_loaders_are_examined(program: Path) -> None:
     with begun(program, "--lr", "1") as running:
         output, errors = running.communicate("hello\n", timeout=300)
@@ -129,8 +132,13 @@ def test_without_the_variable_nothing_of_the_doctor_is_loaded() -> None:
     code = "import sys, torchyoga as yoga; yoga.DataLoader; from torchyoga.process.begun import watchers; "
     code += "print(watchers, [name for name in sys.modules if 'tools' in name and 'torchyoga' in name])"
     assert process(sys.executable, "-c", code).stdout == "[] []\n"
-    # A variable that names no folder, as after the command has ended, does nothing either.
-    assert process(sys.executable, "-c", code, TORCHYOGA_DOCTOR="/nowhere").stdout.startswith("[] ")
+
+
+@pytest.mark.rest
+def test_a_variable_that_names_no_folder_does_nothing() -> None:
+    """As after the command has ended."""
+    code = "import torchyoga as yoga; yoga.DataLoader; from torchyoga.process.begun import watchers; print(watchers)"
+    assert process(sys.executable, "-c", code, TORCHYOGA_DOCTOR="/nowhere").stdout == "[]\n"
 
 
 def test_the_machine_and_a_storage_are_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,4 +151,14 @@ def test_the_machine_and_a_storage_are_examined(tmp_path: Path, monkeypatch: pyt
         assert found["exit_code"] == 0
         assert "disk" in found["measured"]
     assert "measured\n" in said("doctor")
+    examples = re.findall(r"^ +yoga (doctor\b.*)$", said("doctor", "--help"), re.MULTILINE)
+    assert len(examples) == 3
+    for line in examples:
+        assert f"$ yoga {line}\n" in (ROOT / "docs" / "doctor.md").read_text()
+        if "--" not in line.split():
+            assert said(*line.split())
+    Path("train.py").write_text("import sys, torchyoga; sys.exit(len(sys.argv) - 3)")
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
+    monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
+    assert "no loader was seen" in said(*examples[-1].split())
     assert "the storage 'nowhere' is not there" in said("doctor", "-s", "nowhere", code=2)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import socket
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -85,12 +86,15 @@ def _of_builds(store: Versions, forgotten: float) -> Iterable[Left]:
         kind = "interrupted-build" if name.split("/")[0].startswith(".") else "forgotten-files"
         if _is_locked(store, name, locks):
             continue
-        is_known = locks is not None and name.startswith(".staging/") and isinstance(store, Store)
-        if is_known or age is None or age >= forgotten:
-            if age is None and not is_known:
-                if name not in _cleanable(store, forgotten):
-                    continue
-            yield {"kind": kind, "name": name, "bytes": nbytes, "age": age, "holder": _holder(store, name)}
+        holder = _holder(store, name)
+        # Of another machine's locks this one knows nothing.
+        is_here = locks is not None and f" on {socket.gethostname()}, " in holder
+        if is_here and name.startswith(".staging/"):
+            is_left = True
+        else:
+            is_left = name in _cleanable(store, forgotten) if age is None else age >= forgotten
+        if is_left:
+            yield {"kind": kind, "name": name, "bytes": nbytes, "age": age, "holder": holder}
     yield from _locks(store, locks, {name for name in sizes if name.startswith(".staging/")}, forgotten)
 
 
