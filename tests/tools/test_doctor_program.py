@@ -137,7 +137,8 @@ def test_without_the_variable_nothing_of_the_doctor_is_loaded() -> None:
 @pytest.mark.rest
 def test_a_variable_that_names_no_folder_does_nothing() -> None:
     """As after the command has ended."""
-    code = "import torchyoga as yoga; yoga.DataLoader; from torchyoga.process.begun import watchers; print(watchers)"
+    code = "import torchyoga as yoga; yoga.DataLoader; "
+    code += "from torchyoga.process.begun import watchers; print(watchers)"
     assert process(sys.executable, "-c", code, TORCHYOGA_DOCTOR="/nowhere").stdout == "[]\n"
 
 

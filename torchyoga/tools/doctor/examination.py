@@ -6,8 +6,9 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...storage import Storage, store_of
 from ...stores.contract import Versions
 from ...stores.opened import opened
 from .cpus import Cpus, few_cpus, throttled
@@ -24,9 +25,6 @@ from .shared_memory import first_batch, sent_batch, size_text, small_shared_memo
 from .threads import oversubscribed, used_threads
 from .trial import Step, Trial, tried
 from .workers import counts, few_workers, measured_rate, rates_text, recommended
-
-if TYPE_CHECKING:
-    from ...storage import Storage
 
 __all__ = ["doctor"]
 
@@ -91,8 +89,7 @@ def doctor(
 def _store_of(storage: Storage | str | os.PathLike[str] | None) -> Versions | None:
     if storage is None or isinstance(storage, (str, os.PathLike)):
         return None if storage is None else opened(storage)
-    found: Versions = storage._store
-    return found
+    return store_of(storage)
 
 
 def _steps(patient: Patient | None, store: Versions | None, cpus: Cpus, seconds: float) -> list[Step]:

@@ -132,7 +132,6 @@ def _do(pipe: Connection, steps: list[Step], seconds: float) -> None:
             message = ["error", step.name, _said(error)]
         pipe.send_bytes(json.dumps(message).encode())
     pipe.close()
-    os._exit(0)
 
 
 def _calm_threads() -> None:
