@@ -231,6 +231,7 @@ def test_the_public_names() -> None:
         "codecs",
         "concat",
         "diff",
+        "doctor",
         "errors",
         "flac",
         "flat_map",

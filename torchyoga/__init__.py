@@ -4,6 +4,7 @@ Names are loaded when they are first asked for, so that a command that reads a m
 """
 
 import importlib
+import os
 from typing import TYPE_CHECKING
 
 from . import errors
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from .tables.huggingface import from_huggingface
     from .tables.parquet.petastorm import from_petastorm
     from .tables.parquet.ref import from_parquet
+    from .tools.doctor.examination import doctor
     from .tools.report.report import report
     from .views.chosen import concat
     from .views.mixes.mix import mix
@@ -72,6 +74,7 @@ __all__ = [
     "codecs",
     "concat",
     "diff",
+    "doctor",
     "errors",
     "flac",
     "flat_map",
@@ -124,6 +127,7 @@ _PLACES = {  # of the public names
     "codecs": ".coding.libraries",
     "concat": ".views.chosen",
     "diff": ".caching.comparing.diff",
+    "doctor": ".tools.doctor.examination",
     "flac": ".coding.encoders",
     "flat_map": ".adapters.flat_map",
     "from_arrays": ".adapters.arrays",
@@ -204,3 +208,6 @@ def __dir__() -> list[str]:
 
 
 __version__ = "0.1.0"
+
+if os.environ.get("TORCHYOGA_DOCTOR"):  # set by `yoga doctor -- command`
+    importlib.import_module(".tools.doctor.watch", __name__).begin()

@@ -38,6 +38,7 @@ from .reading.dataref import DataRef
 from .reading.version_ref import VersionRef
 from .rows.schema import Schema
 from .stores.checking import check
+from .stores.contract import Versions
 from .stores.copying import copied
 from .stores.history.choice import Choice, chosen
 from .stores.history.keep import Keep
@@ -48,7 +49,7 @@ from .stores.opened import opened
 from .stores.refs import fetched, ref_of
 from .versions.info import plain
 
-__all__ = ["Storage"]
+__all__ = ["Storage", "store_of"]
 
 P = ParamSpec("P")
 
@@ -918,3 +919,8 @@ class Storage:
         return BuildOptions(
             format, compression, schema, max_rows, progress, info=kept, encode=encode, stats=stats
         )
+
+
+def store_of(storage: Storage) -> Versions:
+    """The versions behind a storage, with its options, for rooms above."""
+    return storage._store

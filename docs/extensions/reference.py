@@ -110,11 +110,16 @@ GROUPS = {
         ["torchyoga.loading.device.DeviceLoader", "torchyoga.order.proof.Proof"],
     ),
     "meter": Group(
-        "Meter",
-        "How long the loop waited for data, and what for; :doc:`/meter` shows how to use it.",
+        "Meter and doctor",
+        "How long the loop waited for data, and what for, :doc:`/meter`; what is wrong, :doc:`/doctor`.",
         "torchyoga",
-        ["metered", "Meter", "Log", "ProgressBar", "Tensorboard", "OpenTelemetry"],
-        ["torchyoga.loading.meter.numbers.Numbers", "torchyoga.loading.meter.ranks.Ranks"],
+        ["doctor", "metered", "Meter", "Log", "ProgressBar", "Tensorboard", "OpenTelemetry"],
+        [
+            "torchyoga.loading.meter.numbers.Numbers",
+            "torchyoga.loading.meter.ranks.Ranks",
+            "torchyoga.tools.doctor.diagnosis.Diagnosis",
+            "torchyoga.tools.doctor.finding.Finding",
+        ],
     ),
     "coding": Group(
         "Images, sound and text",

@@ -18,6 +18,7 @@ from ..order.contract import Locality, Shuffle
 from ..order.full import as_int
 from ..order.saved import Saved
 from ..order.shard import Remainder
+from ..process.begun import watchers
 from ..process.seeding import ROW_SEEDS_VERSION
 from ..process.stages import Stopwatch
 from ..process.warned import warn_user
@@ -255,6 +256,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
 
     def __iter__(self) -> Any:
         """An iterator over the rest of this epoch, or the next; it begins when a batch is asked for."""
+        for watch in watchers:
+            watch(self)
         left = left_by_lightning(self)
         if left is not None and left[0] is not self._taken_from_lightning:
             self._taken_from_lightning, state = left

@@ -30,6 +30,7 @@ __all__ = [
     "first",
     "json_option",
     "jsonable",
+    "terminal_width",
     "value_text",
     "write",
 ]
@@ -201,7 +202,7 @@ def _draw(table: Table) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    width = _width()
+    width = terminal_width()
     rows = [[escaped(text) for text in row] for row in [table.columns, *table.rows]]
     most = max(1, (width + _GAP) // (_LEAST_WIDTH + _GAP))
     left_out = len(table.columns) - most
@@ -231,7 +232,7 @@ def _fitted(wide: Sequence[int], room: int) -> list[int]:
     return [max(1, min(size, most)) for size in wide]
 
 
-def _width() -> int:
+def terminal_width() -> int:
     """Columns of the terminal."""
     if os.environ.get("COLUMNS", "").isdigit():
         return shutil.get_terminal_size().columns

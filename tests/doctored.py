@@ -1,0 +1,126 @@
+"""Datasets with something wrong, for the doctor; in a module, so that workers that are spawned find them."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, IterableDataset
+
+from torchyoga.tools.doctor.patient import Patient
+from torchyoga.tools.doctor.trial import Step, Trial, tried
+
+__all__ = ["Slow", "Held", "Drawing", "Hanging", "Sharded", "Streamed", "in_trial", "seeded_alike"]
+
+PATIENCE = 120.0  # seconds, for a step of a test
+
+
+class Slow(Dataset[torch.Tensor]):
+    """Rows that wait."""
+
+    def __init__(self, seconds: float = 0.004, shape: tuple[int, ...] = (4,)) -> None:
+        self.seconds, self.shape = seconds, shape
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        time.sleep(self.seconds)
+        return torch.zeros(self.shape)
+
+
+class Held(Slow):
+    """Rows beside an object that the dataset holds."""
+
+    def __init__(self, held: object) -> None:
+        super().__init__(0.0)
+        self.held = held
+
+
+class Drawing(Dataset[float]):
+    """Rows of random numbers of one kind."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.generator: Any = None
+        if kind == "own":
+            self.generator = np.random.default_rng(0)
+        elif kind == "own random":
+            self.generator = random.Random(0)
+        elif kind == "own torch":
+            self.generator = torch.Generator().manual_seed(0)
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, row: int) -> float:
+        if self.kind in ("own", "own random"):
+            return float(self.generator.random())
+        if self.kind == "own torch":
+            return float(torch.rand((), generator=self.generator))
+        draws: dict[str, Callable[[], float]] = {
+            "numpy": np.random.random,
+            "random": random.random,
+            "torch": lambda: float(torch.rand(())),
+        }
+        return draws[self.kind]()
+
+
+class Streamed(IterableDataset[float]):
+    """Rows without numbers, of another dataset."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __iter__(self) -> Iterator[float]:
+        for row in range(len(self.rows)):
+            yield self.rows[row]
+
+
+class Hanging(Slow):
+    """Rows that never come in a worker; in the process that made the dataset they do."""
+
+    def __init__(self, everywhere: bool = False) -> None:
+        super().__init__(0.0)
+        self.everywhere = everywhere
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        if self.everywhere or torch.utils.data.get_worker_info() is not None:
+            threading.Event().wait()
+        return super().__getitem__(row)
+
+
+class Sharded(Slow):
+    """Rows of one part of several."""
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        super().__init__(0.0)
+        self.rank, self.world_size = rank, world_size
+
+
+def seeded_alike(worker: int) -> None:
+    """A worker_init_fn that gives all workers the same random numbers."""
+    np.random.seed(0)
+    random.seed(0)
+
+
+def in_trial(work: Callable[[Patient], object], patient: Patient) -> Any:
+    """What a step of the doctor finds out about a patient."""
+    trial = trial_of(lambda found: work(patient))
+    assert not trial.errors, trial.errors
+    return trial.found["step"]
+
+
+def trial_of(work: Callable[[dict[str, Any]], object], seconds: float = PATIENCE) -> Trial:
+    """What came of one step."""
+    return tried([Step("step", partial(_called, work), seconds)], seconds)
+
+
+def _called(work: Callable[[dict[str, Any]], object], found: dict[str, Any]) -> object:
+    return work(found)

@@ -1,0 +1,168 @@
+"""What the doctor says as a whole: nothing of what is healthy, within its time, and nothing moves."""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from doctored import Drawing, Hanging, Held, Slow
+
+import torchyoga as yoga
+from docs import ROOT
+from torchyoga.tools.doctor import examination
+from torchyoga.tools.doctor.diagnosis import Diagnosis
+from torchyoga.tools.doctor.finding import Finding
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="trials are forked on Linux only")
+pytestmark = linux
+GOLDEN = Path(__file__).parents[1] / "golden"
+OF_THE_MACHINE = {"orphaned-shm", "few-cpus", "throttled", "network-disk"}  # that tests run on
+CHANCE = {"num-workers"}  # rates on a busy machine
+
+
+def names(diagnosis: Diagnosis) -> set[str]:
+    return {finding.name for finding in diagnosis.findings} - OF_THE_MACHINE
+
+
+@pytest.fixture
+def ref(tmp_path: Path) -> yoga.DataRef:
+    storage = yoga.Storage(tmp_path / "storage")
+    rows = [{"x": np.full(100, row, np.float32), "label": row} for row in range(500)]
+    return storage.submit(rows, "digits", "1", progress=False)
+
+
+def test_nothing_is_found_on_a_healthy_loader_of_a_version(ref: yoga.DataRef, tmp_path: Path) -> None:
+    loader = yoga.DataLoader(ref, batch_size=50, shuffle=True, seed=3)
+    diagnosis = yoga.doctor(loader, storage=tmp_path / "storage", seconds=4)
+    assert names(diagnosis) - CHANCE == set()
+    assert {"cpus", "batch", "workers", "disk"} <= set(diagnosis.measured)
+    assert set(diagnosis.left_out) == {"random numbers"}
+
+
+@pytest.fixture
+def no_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rates take most of the time."""
+    monkeypatch.setattr(examination, "_LEAST_RATE_SECONDS", 1e9)
+
+
+@pytest.mark.usefixtures("no_rates")
+@pytest.mark.parametrize(
+    "kind", ["numpy", *(pytest.param(kind, marks=pytest.mark.rest) for kind in ("random", "torch"))]
+)
+@pytest.mark.parametrize("make", [yoga.DataLoader, torch.utils.data.DataLoader], ids=["ours", "torch's"])
+def test_nothing_is_found_on_a_healthy_loader_with_workers(make: Any, kind: str) -> None:
+    diagnosis = yoga.doctor(make(Drawing(kind), batch_size=8, shuffle=True, num_workers=2), seconds=60)
+    assert names(diagnosis) == set(), diagnosis
+    assert "workers" not in diagnosis.measured
+
+
+def test_nothing_moves() -> None:
+    loader = yoga.DataLoader(Drawing("numpy"), batch_size=8, shuffle=True, seed=3, num_workers=2)
+    batches = iter(loader)
+    next(batches)
+
+    def states() -> list[Any]:
+        legacy: Any = np.random.get_state()
+        generators = [random.getstate(), torch.get_rng_state().tolist(), legacy[1].tolist(), legacy[2:]]
+        return [*generators, loader.state_dict(), loader.receipt()]
+
+    before = states()
+    yoga.doctor(loader, seconds=2)
+    assert states() == before
+    plain = torch.utils.data.DataLoader(Drawing("own"), batch_size=8, shuffle=True, num_workers=1)
+    own = plain.dataset.generator.bit_generator.state  # type: ignore[attr-defined]
+    yoga.doctor(plain, seconds=1)
+    assert states() == before
+    assert plain.dataset.generator.bit_generator.state == own  # type: ignore[attr-defined]
+    rest = [batch.tolist() for batch in batches]
+    assert sum(map(len, rest)) == 56
+
+
+@pytest.mark.parametrize("everywhere", [False, pytest.param(True, marks=pytest.mark.rest)])
+def test_a_dataset_that_hangs_is_a_finding_and_ends(everywhere: bool) -> None:
+    loader = torch.utils.data.DataLoader(Hanging(everywhere), batch_size=8, num_workers=1)
+    started = time.monotonic()
+    diagnosis = yoga.doctor(loader, seconds=8)
+    assert time.monotonic() - started < 60  # not for ever
+    assert "hang" in names(diagnosis)
+    (hang,) = (finding for finding in diagnosis.findings if finding.name == "hang")
+    assert hang.measured.startswith("first batch" if everywhere else "a worker's batch")
+    assert hang.severity == "wrong"
+
+
+@pytest.mark.usefixtures("no_rates")
+def test_rows_that_raise_are_a_finding(broken: Any) -> None:
+    loader = torch.utils.data.DataLoader(broken, batch_size=20, num_workers=1)
+    diagnosis = yoga.doctor(loader, seconds=60)
+    (finding,) = (one for one in diagnosis.findings if one.name == "broken-rows")
+    assert "row 9 is broken" in finding.measured
+
+
+def test_what_is_no_loader_is_refused() -> None:
+    with pytest.raises(TypeError, match="doctor takes a DataLoader or a dataset, found int; pass the loader"):
+        yoga.doctor(3)
+    for seconds in (0, -1, float("inf"), "1"):
+        with pytest.raises(ValueError, match="seconds must be a positive number"):
+            yoga.doctor(seconds=seconds)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="severity must be one of"):
+        Finding("a", "b", "c", "d", "bad")  # type: ignore[arg-type]
+
+
+@pytest.mark.rest
+def test_a_dataset_alone_and_the_machine_alone_are_examined() -> None:
+    diagnosis = yoga.doctor(Slow(0.0), seconds=3)
+    assert names(diagnosis) == set()
+    assert re.search(r"rows/s: [\d,]+ with 0, [\d,]+ with 1", diagnosis.measured["workers"])
+    assert set(yoga.doctor(seconds=5).measured) == {"cpus"}
+
+
+@pytest.mark.usefixtures("no_rates")
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_text_is_as_it_was(width: int) -> None:
+    """What was measured is masked, the rest is compared."""
+    held = Held(open(__file__))  # noqa: SIM115 - it is the finding
+    try:
+        loader = torch.utils.data.DataLoader(held, batch_size=8, num_workers=1)
+        found = yoga.doctor(loader, seconds=60)
+    finally:
+        held.held.close()  # type: ignore[attr-defined]
+    kept = [one for one in found.findings if one.name not in OF_THE_MACHINE]
+    masked = [replace(one, measured=re.sub(r"\d[\d.,]*", "9", one.measured)) for one in kept]
+    measured = {name: re.sub(r"\d[\d.,]*( [kMG]?B)?", "9", text) for name, text in found.measured.items()}
+    text = Diagnosis(masked, measured, found.left_out).text(width)
+    assert text + "\n" == (GOLDEN / f"doctor_{width}.txt").read_text()
+    assert all(len(line) <= width for line in text.splitlines())
+
+
+def test_the_page_has_a_line_for_each_finding_and_no_other() -> None:
+    folder = Path(yoga.__file__).parent / "tools" / "doctor"
+    made = re.findall(r'Finding\(\s*"([a-z-]+)"', "".join(p.read_text() for p in folder.glob("*.py")))
+    made += ["interrupted-build", "forgotten-files", "stale-lock", "stale-lease"]
+    rows = re.findall(r"^\| (`.+?`) \|", (ROOT / "docs" / "doctor.md").read_text(), re.MULTILINE)
+    assert sorted(set(made)) == sorted(name for row in rows for name in re.findall("`(.+?)`", row))
+
+
+def test_the_worst_comes_first_and_all_of_it_is_plain_data() -> None:
+    kinds = [Finding(kind, "1", "2", "3", kind) for kind in ("note", "wrong", "slow")]  # type: ignore[arg-type]
+    diagnosis = Diagnosis(kinds, {"a": "b"}, {"c": "d"})
+    assert [finding.name for finding in diagnosis.findings] == ["wrong", "slow", "note"]
+    assert not diagnosis
+    assert Diagnosis([])
+    plain = diagnosis.to_dict()
+    assert plain["findings"][0] == {  # type: ignore[index]
+        "name": "wrong",
+        "measured": "1",
+        "why": "2",
+        "change": "3",
+        "severity": "wrong",
+    }
+    assert Diagnosis.together([diagnosis, diagnosis]) == diagnosis
+    assert str(Diagnosis([])) == "nothing was found"

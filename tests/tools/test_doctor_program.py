@@ -1,0 +1,165 @@
+"""`yoga doctor` as a program: on the machine, on a storage, and around a training program."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from commanding import ENVIRONMENT, parsed, process, said
+
+import torchyoga as yoga
+from docs import ROOT
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="trials are forked on Linux only"
+)
+TRAIN = """
+import sys, time
+import numpy as np, torch, torchyoga as yoga
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self):
+        self.generator = np.random.default_rng(0)
+    def __len__(self):
+        return 32
+    def __getitem__(self, row):
+        return self.generator.random()
+
+def main():
+    for batch in yoga.DataLoader(Rows(), 8, num_workers=2):
+        pass
+
+main()
+theirs = torch.utils.data.DataLoader(list(range(32)), 4)
+for batch in theirs:
+    pass
+print(sys.stdin.readline().strip(), sys.argv[1:], flush=True)
+if "wait" in sys.argv:
+    time.sleep(300)
+sys.exit(3)
+"""
+DOCTOR = [sys.executable, "-m", "torchyoga", "doctor", "--seconds", "4"]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text(TRAIN)
+    return tmp_path / "train.py"
+
+
+def begun(program: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [*DOCTOR, "--json", "--", sys.executable, str(program), *arguments]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    environment = {**os.environ, **ENVIRONMENT}
+    return subprocess.Popen(command, text=True, env=environment, cwd=program.parent, **pipes)  # type: ignore[call-overload,no-any-return]
+
+
+@pytest.mark.rest
+def test_a_program_runs_as_it_does_alone_and_its_loaders_are_examined(program: Path) -> None:
+    with begun(program, "--lr", "1") as running:
+        output, errors = running.communicate("hello\n", timeout=300)
+    first, _, rest = output.partition("\n")
+    assert first == "hello ['--lr', '1']"
+    assert running.returncode == 3, errors
+    found = json.loads(rest)
+    assert found["exit_code"] == 3
+    assert "same-random-numbers" in [finding["name"] for finding in found["findings"]]
+    assert found["measured"]["batch"].startswith("8 rows")
+
+
+@pytest.mark.parametrize(
+    "is_group", [False, pytest.param(True, marks=pytest.mark.rest)], ids=["one", "group"]
+)
+def test_an_interrupted_program_is_examined_and_ends_as_interrupted(program: Path, is_group: bool) -> None:
+    with begun(program, "wait") as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        running.stdin.write("hello\n")
+        running.stdin.flush()
+        assert running.stdout.readline() == "hello ['wait']\n"
+        running.send_signal(signal.SIGINT)
+        if is_group:  # as shells and `timeout` do
+            running.send_signal(signal.SIGINT)
+        output, errors = running.communicate(timeout=300)
+    assert "KeyboardInterrupt" in errors
+    assert running.returncode == 130
+    assert "same-random-numbers" in [finding["name"] for finding in json.loads(output)["findings"]]
+
+
+def test_a_program_that_is_killed_or_has_no_loader_is_said_so() -> None:
+    killed = process(*DOCTOR, "--", "sh", "-c", "kill -9 $$")
+    assert killed.returncode == 128 + 9
+    assert "no process of it has reported" in killed.stdout
+    assert "import torchyoga" in killed.stdout
+    none = process(*DOCTOR, "--", sys.executable, "-c", "import torchyoga")
+    assert none.returncode == 0, none.stderr
+    assert "no loader was seen" in none.stdout
+    missing = process(*DOCTOR, "--", "no-such-program")
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert missing.stderr.startswith("error: no-such-program cannot be run: No such file or directory\n")
+
+
+@pytest.mark.rest
+def test_ranks_of_a_job_are_compared(tmp_path: Path) -> None:
+    """Two processes, both of which take themselves for rank 0 of 2."""
+    code = """
+    import torchyoga as yoga
+    loader = yoga.DataLoader(range(32), 4, seed=1, shuffle=True, num_replicas=2, rank=0)
+    for batch in loader:
+        pass
+    """
+    (tmp_path / "rank.py").write_text(textwrap.dedent(code))
+    (tmp_path / "job.sh").write_text(
+        'RANK=0 WORLD_SIZE=2 "$0" rank.py & RANK=1 WORLD_SIZE=2 "$0" rank.py; wait\n'
+    )
+    command = [*DOCTOR, "--json", "--", "sh", "-c", ". ./job.sh", sys.executable]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, cwd=tmp_path, env={**os.environ, **ENVIRONMENT}
+    )
+    found = json.loads(done.stdout)
+    (finding,) = (one for one in found["findings"] if one["name"] == "sharded-twice")
+    assert "two processes have the same rank" in finding["measured"]
+
+
+def test_without_the_variable_nothing_of_the_doctor_is_loaded() -> None:
+    code = "import sys, torchyoga as yoga; yoga.DataLoader; from torchyoga.process.begun import watchers; "
+    code += "print(watchers, [name for name in sys.modules if 'tools' in name and 'torchyoga' in name])"
+    assert process(sys.executable, "-c", code).stdout == "[] []\n"
+
+
+@pytest.mark.rest
+def test_a_variable_that_names_no_folder_does_nothing() -> None:
+    """As after the command has ended."""
+    code = "import torchyoga as yoga; yoga.DataLoader; "
+    code += "from torchyoga.process.begun import watchers; print(watchers)"
+    assert process(sys.executable, "-c", code, TORCHYOGA_DOCTOR="/nowhere").stdout == "[]\n"
+
+
+def test_the_machine_and_a_storage_are_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TORCHYOGA_STORAGE", raising=False)
+    assert "cpus" in parsed("doctor")["measured"]
+    yoga.Storage("storage").submit([{"x": 1}], "a", "1", progress=False)
+    for arguments in (["--storage", "storage"], []):
+        found = parsed("doctor", *arguments)
+        assert found["exit_code"] == 0
+        assert "disk" in found["measured"]
+    assert "measured\n" in said("doctor")
+    examples = re.findall(r"^ +yoga (doctor\b.*)$", said("doctor", "--help"), re.MULTILINE)
+    assert len(examples) == 3
+    for line in examples:
+        assert f"$ yoga {line}\n" in (ROOT / "docs" / "doctor.md").read_text()
+        if "--" not in line.split():
+            assert said(*line.split())
+    Path("train.py").write_text("import sys, torchyoga; sys.exit(len(sys.argv) - 3)")
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
+    monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
+    assert "no loader was seen" in said(*examples[-1].split())
+    assert "the storage 'nowhere' is not there" in said("doctor", "-s", "nowhere", code=2)

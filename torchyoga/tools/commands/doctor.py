@@ -1,0 +1,64 @@
+"""`yoga doctor`: what slows down or spoils training, on this machine, in a storage, in a program."""
+
+from __future__ import annotations
+
+import os
+
+import click
+from click.core import ParameterSource
+
+from .output import json_option, terminal_width, write
+from .places import opened, storage_option
+
+__all__ = ["command"]
+
+
+@click.command("doctor")
+@click.argument("program", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--seconds",
+    default=30.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="For the examination.",
+)
+@storage_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context, program: tuple[str, ...], seconds: float, storage: str, as_json: bool
+) -> None:
+    """Find what slows down or spoils training, and say what to change.
+
+    Without PROGRAM it looks at the machine, and at what killed builders have left in the storage. With it,
+    PROGRAM runs as usual, with its input, signals and exit code, and the loaders that it iterates are
+    examined when it ends; it must import torchyoga. Without PROGRAM the exit code is 1 if rows may be wrong.
+
+    \b
+    Examples:
+      yoga doctor
+      yoga doctor --storage storage --json
+      yoga doctor -- python train.py --epochs 1
+    """
+    from ..doctor.diagnosis import Diagnosis
+
+    is_named = ctx.get_parameter_source("storage") is not ParameterSource.DEFAULT
+    store = opened(storage) if is_named or (not program and os.path.isdir(storage)) else None
+    parts, code = [], 0
+    if program:
+        from ..doctor.program import ran
+
+        try:
+            code, found = ran(program, seconds)
+        except OSError as error:
+            raise click.UsageError(f"{program[0]} cannot be run: {error.strerror or error}", ctx) from None
+        parts.append(found)
+    if store is not None or not program:
+        from ..doctor.examination import doctor
+
+        parts.append(doctor(storage=store, seconds=seconds))
+    diagnosis = Diagnosis.together(parts)
+    if not program:
+        code = int(any(one.severity == "wrong" for one in diagnosis.findings))
+    write({**diagnosis.to_dict(), "exit_code": code}, as_json, diagnosis.text(terminal_width()))
+    ctx.exit(code)

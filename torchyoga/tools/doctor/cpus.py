@@ -1,0 +1,150 @@
+"""CPUs that this process may use, by its affinity and its control group, and how often it was held back."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from .finding import Finding
+
+__all__ = ["Cpus", "few_cpus", "throttled"]
+
+_LEAST_PERIODS, _LEAST_SHARE = 10, 0.1  # of scheduling periods in which the group was held back
+
+
+class Cpus(NamedTuple):
+    """What this process may use.
+
+    Attributes:
+        machine: CPUs of the machine, as `os.cpu_count` says.
+        affinity: those that it may run on.
+        quota: CPUs of time that its control group is given; None for all.
+        periods: scheduling periods of the group so far.
+        held_back: those of them in which its time was used up.
+        seconds: for which it was held back.
+    """
+
+    machine: int
+    affinity: int
+    quota: float | None
+    periods: int = 0
+    held_back: int = 0
+    seconds: float = 0.0
+
+    @property
+    def usable(self) -> int:
+        """CPUs that can be kept busy."""
+        return max(1, min(self.affinity, self.machine if self.quota is None else math.ceil(self.quota)))
+
+    @staticmethod
+    def now(root: Path = Path("/")) -> Cpus:
+        """Those of this process; `root` is where /proc and /sys lie."""
+        machine = os.cpu_count() or 1
+        affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else machine
+        quotas: list[float] = []
+        stat: dict[str, int] = {}
+        for folder, is_second in _groups(root):
+            quota = _quota(folder, is_second)
+            if quota is not None:
+                quotas.append(quota)
+            stat = stat or _stat(folder / "cpu.stat")
+        seconds = stat.get("throttled_usec", 0) / 1e6 + stat.get("throttled_time", 0) / 1e9
+        return Cpus(
+            machine,
+            affinity,
+            min(quotas, default=None),
+            stat.get("nr_periods", 0),
+            stat.get("nr_throttled", 0),
+            seconds,
+        )
+
+
+def few_cpus(cpus: Cpus, num_workers: int | None) -> list[Finding]:
+    """A finding if the machine shows more CPUs than may be used, unless the loader is made for that."""
+    if cpus.usable >= cpus.machine or (num_workers is not None and num_workers <= cpus.usable):
+        return []
+    parts = []
+    if cpus.affinity < cpus.machine:
+        parts.append(f"the affinity allows {cpus.affinity}")
+    if cpus.quota is not None and cpus.quota < cpus.machine:
+        parts.append(f"the control group's quota is {cpus.quota:.3g}")
+    workers = "" if num_workers is None else f"; num_workers is {num_workers}"
+    return [
+        Finding(
+            "few-cpus",
+            f"os.cpu_count() says {cpus.machine} CPUs, but {' and '.join(parts)}{workers}",
+            "Code that makes a worker or a thread for each CPU makes too many; they take turns, and each "
+            "needs memory.",
+            f"num_workers={cpus.usable}",
+            "note" if num_workers is None else "slow",
+        )
+    ]
+
+
+def throttled(before: Cpus | None, now: Cpus) -> list[Finding]:
+    """A finding if the control group was held back in a tenth of the periods since `before`, or ever."""
+    periods, held_back, seconds = now.periods, now.held_back, now.seconds
+    if before is not None and periods - before.periods >= _LEAST_PERIODS:
+        periods, held_back = periods - before.periods, held_back - before.held_back
+        seconds -= before.seconds
+    if periods < _LEAST_PERIODS or held_back < _LEAST_SHARE * periods:
+        return []
+    return [
+        Finding(
+            "throttled",
+            f"the control group was held back in {held_back:,} of {periods:,} periods, for {seconds:.1f} s",
+            "Once its share of CPU time is used up, all its processes stand still until the next period, the "
+            "training loop too.",
+            f"num_workers={max(0, now.usable - 1)}, or ask for more CPUs",
+            "slow",
+        )
+    ]
+
+
+def _groups(root: Path) -> Iterator[tuple[Path, bool]]:
+    """The folders of the control group of this process and of those above it; True for version 2."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    mount = root / "sys/fs/cgroup"
+    for line in lines:
+        _, controllers, name = [*line.split(":", 2), "", ""][:3]
+        if not controllers:
+            bases = [mount, mount / "unified"]
+        elif "cpu" in controllers.split(","):
+            bases = [mount / controllers, mount / "cpu"]
+        else:
+            continue
+        for base in bases:
+            if base.is_dir():
+                # In a container, the path may be that outside of it.
+                inner = base / name.strip("/")
+                for folder in (inner, *inner.parents):
+                    if folder.is_relative_to(base) and folder.is_dir():
+                        yield folder, not controllers
+                break
+
+
+def _quota(folder: Path, is_second: bool) -> float | None:
+    with suppress(OSError, ValueError, ZeroDivisionError):
+        if is_second:
+            quota, period = (folder / "cpu.max").read_text().split()
+        else:
+            quota = (folder / "cpu.cfs_quota_us").read_text()
+            period = (folder / "cpu.cfs_period_us").read_text()
+        if quota.strip() not in ("max", "-1"):
+            return int(quota) / int(period)
+    return None
+
+
+def _stat(path: Path) -> dict[str, int]:
+    with suppress(OSError, ValueError):
+        pairs = (line.split() for line in path.read_text().splitlines())
+        found = {name: int(value) for name, value in pairs}
+        return found if found.get("nr_periods") else {}
+    return {}

@@ -1,0 +1,94 @@
+"""What the doctor has found, what it measured besides, and what it could not look at."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from .finding import SEVERITIES, Finding
+
+__all__ = ["Diagnosis"]
+
+_WIDTH, _LEAST_WIDTH = 80, 40
+_INDENT, _MOST_INDENT = 12, 24
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The result of `yoga.doctor`. True if nothing was found.
+
+    Attributes:
+        findings: the worst first.
+        measured: what was measured, by name, whether it is good or bad.
+        left_out: what was not looked at, by name, and why.
+
+    Example:
+        >>> print(Diagnosis([Finding("few-cpus", "1 of 8 CPUs", "They wait.", "num_workers=1", "slow")]))
+        1 finding
+        <BLANKLINE>
+        slow: few-cpus
+          measured  1 of 8 CPUs
+          why       They wait.
+          change    num_workers=1
+    """
+
+    findings: list[Finding]
+    measured: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        ordered = sorted(self.findings, key=lambda one: SEVERITIES.index(one.severity))
+        object.__setattr__(self, "findings", ordered)
+
+    def __bool__(self) -> bool:
+        return not self.findings
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, width: int = _WIDTH) -> str:
+        """All of it, in lines no longer than `width` characters, except where one word is longer."""
+        width = max(width, _LEAST_WIDTH)
+        count = len(self.findings)
+        lines = [f"{count} finding{'s' * (count != 1)}" if count else "nothing was found"]
+        for one in self.findings:
+            lines += ["", f"{one.severity}: {one.name}"]
+            for title in ("measured", "why", "change"):
+                lines += _entry(title, getattr(one, title), width)
+        for title, entries in (("measured", self.measured), ("not looked at", self.left_out)):
+            if entries:
+                lines += ["", title]
+                indent = min(max(map(len, entries)), _MOST_INDENT) + 4
+                for name, text in entries.items():
+                    lines += _entry(name, text, width, indent)
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, object]:
+        """All of it as plain data, for JSON."""
+        return {
+            "findings": [asdict(one) for one in self.findings],
+            "measured": dict(self.measured),
+            "left_out": dict(self.left_out),
+        }
+
+    @staticmethod
+    def together(parts: list[Diagnosis]) -> Diagnosis:
+        """One of several, with what is in more than one of them once."""
+        findings = list(dict.fromkeys(finding for part in parts for finding in part.findings))
+        measured = {name: text for part in reversed(parts) for name, text in part.measured.items()}
+        left_out = {name: text for part in reversed(parts) for name, text in part.left_out.items()}
+        return Diagnosis(findings, measured, left_out)
+
+
+def _entry(name: str, text: str, width: int, indent: int = _INDENT) -> list[str]:
+    """A name and what is said about it, in a column of its own."""
+    title = f"  {name}".ljust(indent)
+    return textwrap.wrap(
+        " ".join(text.split()),
+        width,
+        initial_indent=title if title.endswith("  ") else f"{title}  ",
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,159 @@
+"""What a dataset holds that does not survive a fork, and what does not pickle."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing.context
+import pickle
+import socket
+import sqlite3
+import sys
+import threading
+from typing import Any
+
+import torch
+
+from .finding import Finding
+from .walk import walk
+
+__all__ = ["handle_findings", "handles", "open_handles", "unpicklable"]
+
+_MOST_BYTES = 64 * 2**20  # of a pickle; what is larger is taken for good
+_MOST_NAMED = 8
+_LOCKS = (type(threading.Lock()), type(threading.RLock()))
+
+
+def handles(dataset: object) -> dict[str, Any]:
+    """What was found in a dataset: open handles, and what does not pickle."""
+    return {"open": open_handles(dataset), "unpicklable": unpicklable(dataset)}
+
+
+def handle_findings(found: dict[str, Any], start_method: str, num_workers: int | None) -> list[Finding]:
+    """Findings about what `handles` has found, for workers that start in one way or the other."""
+    findings = []
+    if found["open"] and start_method == "fork":
+        paths = [f"{path} is {what}" for path, what in found["open"]]
+        findings.append(
+            Finding(
+                "fork-unsafe",
+                "; ".join(paths),
+                "Forked workers share its file offset, its connection or its locked state with the training "
+                "process: rows come out wrong, or a worker waits for ever.",
+                f"open {found['open'][0][0]} on first use in each worker, not in __init__",
+                "wrong",
+            )
+        )
+    if found["unpicklable"]:
+        path, error = found["unpicklable"]
+        findings.append(
+            Finding(
+                "not-picklable",
+                f"{path} does not pickle: {error}",
+                "Workers that are spawned, or come from a fork server, get the dataset as a pickle; Python "
+                "3.14, macOS and Windows start them so.",
+                f"leave {path} out in __getstate__, or make it of functions and classes of a module",
+                "note" if start_method == "fork" or num_workers == 0 else "wrong",
+            )
+        )
+    return findings
+
+
+def open_handles(dataset: object) -> list[tuple[str, str]]:
+    """(path, what it is) of each open handle, without those inside of others."""
+    found: list[tuple[str, str]] = []
+    for path, value, is_ours in walk(dataset):
+        if is_ours or any(path.startswith((f"{outer}.", f"{outer}[")) for outer, _ in found):
+            continue
+        what = _handle(value)
+        if what is not None:
+            found.append((path, what))
+            if len(found) == _MOST_NAMED:
+                break
+    return found
+
+
+def _handle(value: object) -> str | None:
+    """What kind of open handle an object is; None if it is none. Packages that are not loaded made none."""
+    h5py, lmdb = sys.modules.get("h5py"), sys.modules.get("lmdb")
+    if h5py is not None and isinstance(value, (h5py.File, h5py.Group, h5py.Dataset)):
+        return f"an open h5py.{type(value).__name__}" if value else None
+    if lmdb is not None and isinstance(value, lmdb.Environment):
+        try:
+            value.info()
+        except lmdb.Error:  # it is closed
+            return None
+        return "an open lmdb.Environment"
+    if isinstance(value, sqlite3.Connection):
+        try:
+            value.total_changes  # noqa: B018 - raises if it is closed
+        except sqlite3.ProgrammingError as error:
+            return None if "closed" in str(error) else "a sqlite3.Connection"
+        return "a sqlite3.Connection"
+    if isinstance(value, socket.socket):
+        return "an open socket" if value.fileno() >= 0 else None
+    if isinstance(value, io.IOBase) and not isinstance(value, (io.BytesIO, io.StringIO)):
+        return None if value.closed else "an open file"
+    if isinstance(value, torch.Tensor):
+        return f"a tensor on {value.device}" if value.is_cuda else None
+    if isinstance(value, _LOCKS):
+        return "a lock of threads"
+    if isinstance(value, threading.Thread):
+        return "a running thread" if value.is_alive() else None
+    return None
+
+
+class _Nowhere(io.RawIOBase):
+    """A file that keeps nothing, and ends a long pickle."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def write(self, data: Any) -> int:
+        self.count += len(data)
+        if self.count > _MOST_BYTES:
+            raise _LongError
+        return len(data)
+
+
+class _LongError(Exception):
+    pass
+
+
+def unpicklable(dataset: object) -> tuple[str, str] | None:
+    """The path of the innermost part that does not pickle, and the error; None if all does.
+
+    Its `__getstate__` runs, so call it in a trial.
+    """
+    error = _pickle_error(dataset)
+    if error is None:
+        return None
+    best = ("dataset", error)
+    for path, value, _ in walk(dataset):
+        if path.startswith((f"{best[0]}.", f"{best[0]}[")) and path.count(".") + path.count("[") <= 32:
+            inner = _pickle_error(value)
+            if inner is not None:
+                best = (path, inner)
+    return best
+
+
+def _pickle_error(value: object) -> str | None:
+    multiprocessing.context.set_spawning_popen(_Spawning())  # type: ignore[arg-type]
+    try:
+        pickle.Pickler(_Nowhere(), protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+    except _LongError:
+        return None
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:200]
+    finally:
+        multiprocessing.context.set_spawning_popen(None)
+    return None
+
+
+class _Spawning:
+    """In place of a process that is being started: locks of multiprocessing pickle only then."""
+
+    @staticmethod
+    def duplicate_for_child(descriptor: int) -> int:
+        return descriptor
+
+    DupFd = int

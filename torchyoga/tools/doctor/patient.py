@@ -1,0 +1,146 @@
+"""A loader or a dataset -> what the doctor has to know of it, and loaders like it to try things with."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterable, Iterator, Sized
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch.utils.data import DataLoader as TorchLoader
+from torch.utils.data import Dataset, IterableDataset, Sampler
+
+from ...loading.loader import DataLoader
+from ...rows.types import Collate
+
+__all__ = ["Endless", "Patient"]
+
+_BATCH = 64  # rows, of a dataset that comes without a loader
+_PREFETCH = 2  # batches of a worker, as torch has it
+
+
+@dataclass(frozen=True)
+class Patient:
+    """What is examined.
+
+    Attributes:
+        dataset: the dataset.
+        loader: its loader; None if only a dataset was given.
+    """
+
+    dataset: Any
+    loader: TorchLoader[Any] | None = None
+
+    @staticmethod
+    def of(thing: object) -> Patient:
+        """A loader of torch's or torchyoga's, or a dataset.
+
+        Raises:
+            TypeError: it is neither.
+        """
+        if isinstance(thing, TorchLoader):
+            return Patient(thing.dataset, thing)
+        is_rows = isinstance(thing, Sized) and (
+            hasattr(thing, "__getitem__") or hasattr(thing, "__getitems__")
+        )
+        if is_rows or isinstance(thing, IterableDataset):
+            return Patient(thing)
+        raise TypeError(
+            f"doctor takes a DataLoader or a dataset, found {type(thing).__name__}; pass the loader that the "
+            "training loop iterates"
+        )
+
+    @property
+    def is_ours(self) -> bool:
+        """True for a loader of torchyoga's."""
+        return isinstance(self.loader, DataLoader)
+
+    @property
+    def is_iterable(self) -> bool:
+        """True for a dataset without row numbers."""
+        return isinstance(self.dataset, IterableDataset)
+
+    @property
+    def num_workers(self) -> int | None:
+        """Worker processes of the loader; None without one."""
+        return None if self.loader is None else self.loader.num_workers
+
+    @property
+    def prefetch(self) -> int:
+        """Batches that each worker makes ahead."""
+        return (self.loader.prefetch_factor if self.loader is not None else None) or _PREFETCH
+
+    @property
+    def start_method(self) -> str:
+        """How its workers start: fork, forkserver or spawn."""
+        context = None if self.loader is None else self.loader.multiprocessing_context
+        found = getattr(context, "_name", None) or multiprocessing.get_start_method(allow_none=True)
+        return found or multiprocessing.get_all_start_methods()[0]
+
+    def batch_size(self) -> int | None:
+        """Rows of a batch, as a sampler of batches gives them if need be; None for single rows.
+
+        It may draw from the sampler, so ask in a trial only.
+        """
+        if self.loader is None:
+            return _BATCH
+        if self.loader.batch_size is not None and not self._draws_batches:
+            return self.loader.batch_size
+        if self.loader.batch_sampler is None:
+            return None
+        return max(1, len(next(iter(self.loader.batch_sampler), [0])))
+
+    @property
+    def _draws_batches(self) -> bool:
+        """True if a sampler of batches decides how large they are."""
+        assert self.loader is not None
+        return self.loader.batch_size == 1 and self.is_ours and self.loader.batch_sampler is not None
+
+    def like(
+        self, num_workers: int, dataset: Any = None, batch_size: int | None = None, **more: Any
+    ) -> TorchLoader[Any]:
+        """A loader like the patient's, with its own order and generators. Make and use it in a trial.
+
+        Args:
+            num_workers: its workers.
+            dataset: in place of the patient's.
+            batch_size: rows; None for single rows.
+            **more: other arguments for it.
+        """
+        loader, rows = self.loader, self.dataset if dataset is None else dataset
+        given: dict[str, Any] = {"num_workers": num_workers, "batch_size": batch_size}
+        if loader is not None:
+            given["collate_fn"] = loader.collate_fn
+        if num_workers and loader is not None:
+            given["worker_init_fn"] = loader.worker_init_fn
+            given["multiprocessing_context"] = loader.multiprocessing_context
+            given["prefetch_factor"] = loader.prefetch_factor
+        given |= more
+        is_of_rows = loader is not None and loader.batch_size is None and loader.batch_sampler is None
+        if is_of_rows and batch_size is not None and "collate_fn" not in more:
+            del given["collate_fn"]  # torch's for single rows collates nothing
+        if isinstance(loader, DataLoader):
+            return DataLoader(
+                rows, seed=0, shuffle=True, num_replicas=1, rank=0, seed_rows=loader.seed_rows, **given
+            )
+        given["generator"] = torch.Generator().manual_seed(0)
+        if not isinstance(rows, IterableDataset):
+            given.setdefault("sampler", Endless(len(rows)))
+        return TorchLoader(cast("Dataset[Any]", rows), **given)
+
+    def collate(self) -> Collate | None:
+        """The function that makes batches of rows."""
+        return None if self.loader is None else self.loader.collate_fn
+
+
+class Endless(Sampler[int]):
+    """Row numbers in random order, again and again."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(0)
+        while self._count:
+            yield from cast("Iterable[int]", torch.randperm(self._count, generator=generator).tolist())

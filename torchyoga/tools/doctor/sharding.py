@@ -1,0 +1,183 @@
+"""Rows that are dealt to ranks twice, or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch.distributed as dist
+from torch.utils.data import DistributedSampler, Subset
+
+from ...errors import StateError
+from ...loading.loader import DataLoader
+from ...order.proof import prove
+from .finding import Finding
+from .patient import Patient
+from .walk import walk
+
+__all__ = ["Job", "disagreeing", "dealt"]
+
+_COUNTS = ("num_replicas", "world_size", "num_shards", "num_ranks")
+_NUMBERS = ("rank", "shard_id", "shard_index", "index", "shard")
+
+
+class Job(NamedTuple):
+    """The processes that train together.
+
+    Attributes:
+        world: how many.
+        rank: which of them this one is.
+        is_known: True if torch.distributed says so, and not only the environment.
+    """
+
+    world: int = 1
+    rank: int = 0
+    is_known: bool = False
+
+    @staticmethod
+    def now() -> Job:
+        """Those of this process."""
+        if dist.is_available() and dist.is_initialized():
+            return Job(dist.get_world_size(), dist.get_rank(), True)
+        try:
+            return Job(max(1, int(os.environ.get("WORLD_SIZE", "1"))), int(os.environ.get("RANK", "0")))
+        except ValueError:
+            return Job()
+
+
+def dealt(patient: Patient, job: Job) -> list[Finding]:
+    """Findings about the ranks that a loader's rows are dealt to, and the parts that its dataset has."""
+    if patient.loader is None:
+        return []
+    replicas, how = _replicas(patient, job)
+    part = _part_of(patient.dataset)
+    if replicas > 1 and part is not None:
+        return [
+            Finding(
+                "sharded-twice",
+                f"{how} deals the rows to {replicas} ranks, but {part} already",
+                f"Each rank gets a {replicas}th of its part: most rows are never seen.",
+                "give the loader the whole dataset, or leave the sampler out",
+                "wrong",
+            )
+        ]
+    if job.world > 1 and replicas == 1 and part is None and not patient.is_iterable:
+        known = "torch.distributed has" if job.is_known else "WORLD_SIZE says"
+        change = (
+            "call init_process_group before the first batch"
+            if patient.is_ours and not job.is_known
+            else "sampler=DistributedSampler(dataset), or yoga.DataLoader, which deals by itself"
+        )
+        return [
+            Finding(
+                "not-sharded",
+                f"{known} {job.world} processes, but {how} gives this one all rows",
+                f"All {job.world} train on the same rows: an epoch costs {job.world} times as much, and "
+                "gradients are averaged over copies.",
+                change,
+                "wrong",
+            )
+        ]
+    if replicas > max(1, job.world):
+        return [
+            Finding(
+                "wrong-ranks",
+                f"{how} deals the rows to {replicas} ranks, but there {_are(job.world)}",
+                "The rows of ranks that do not exist are never seen.",
+                f"num_replicas={job.world}",
+                "wrong",
+            )
+        ]
+    return []
+
+
+def disagreeing(receipts: Sequence[Mapping[str, object]]) -> list[Finding]:
+    """A finding if receipts of ranks show that rows came twice, or that ranks are missing or doubled."""
+    if not receipts:
+        return []
+    try:
+        proof = prove(receipts)
+    except StateError as error:
+        problem = str(error)
+    else:
+        # Ranks of a job that was stopped have come to different steps, which loses nothing.
+        problem = "" if "different numbers of batches" in proof.problem else proof.problem
+    if not problem:
+        return []
+    return [
+        Finding(
+            "sharded-twice",
+            f"{len(receipts)} receipts: {problem}",
+            "Rows were trained on twice, or never.",
+            "the same seed= on all ranks, and a rank= of its own on each",
+            "wrong",
+        )
+    ]
+
+
+def _are(world: int) -> str:
+    return "is 1 process" if world == 1 else f"are {world}"
+
+
+def _replicas(patient: Patient, job: Job) -> tuple[int, str]:
+    """How many ranks the loader deals to, and what does it, for messages."""
+    loader = patient.loader
+    assert loader is not None
+    for held in (loader.batch_sampler, loader.sampler):
+        for inner in (held, getattr(held, "sampler", None), getattr(held, "batch_sampler", None)):
+            if isinstance(inner, DistributedSampler):
+                return inner.num_replicas, "DistributedSampler"
+            count = getattr(inner, "num_replicas", None) or getattr(inner, "num_processes", None)
+            if isinstance(count, int) and count > 1:
+                return count, type(inner).__name__
+    if isinstance(loader, DataLoader):
+        return loader.total_batch_size // (loader.batch_size or 1), "yoga.DataLoader"
+    if patient.is_iterable:
+        return 1, "the dataset"
+    return 1, type(loader.sampler).__name__
+
+
+def _part_of(dataset: object) -> str | None:
+    """How a dataset says that it is one rank's part; None if it does not."""
+    for path, value, _ in walk(dataset):
+        if path.count(".") > 3:
+            continue
+        found = _part(path, value)
+        if found is not None:
+            return found
+    return None
+
+
+def _part(path: str, value: Any) -> str | None:
+    kept = getattr(value, "__dict__", None)
+    if isinstance(value, Subset):
+        return _part_of_subset(path, value)
+    distributed = kept.get("_distributed") if isinstance(kept, dict) else None
+    for one in (kept, getattr(distributed, "__dict__", None)):
+        if not isinstance(one, dict):
+            continue
+        count = next((one[name] for name in _COUNTS if isinstance(one.get(name), int)), 1)
+        number = next((one[name] for name in _NUMBERS if isinstance(one.get(name), int)), None)
+        if count > 1 and number is not None and 0 <= number < count and not hasattr(value, "set_epoch"):
+            return f"{path} is part {number} of {count}"
+        if distributed is not None and one is not kept and count > 1:
+            return f"{path} is part {number} of {count}"
+    return None
+
+
+def _part_of_subset(path: str, subset: Subset[Any]) -> str | None:
+    """A subset whose indices are every Wth row is a rank's part."""
+    try:
+        whole, count = len(subset.dataset), len(subset.indices)  # type: ignore[arg-type]
+        some = np.asarray(list(subset.indices[:1024]), dtype=np.int64)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if some.ndim != 1 or len(some) < 3:
+        return None
+    steps = np.unique(np.diff(some))
+    step = int(steps[0])
+    if len(steps) == 1 and step > 1 and 0 <= some[0] < step and abs(count - whole / step) <= 1:
+        return f"{path} is every {step}th row from {int(some[0])} on"
+    return None
