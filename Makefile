@@ -16,7 +16,7 @@ LOWEST_STAMP := $(LOWEST)/.installed
 LOWEST_TESTS := tests/formats/test_formats.py tests/storage/test_build.py tests/storage/test_storage.py tests/stores/test_local.py \
 	tests/versions/test_manifest.py tests/adapters/test_hdf5.py tests/adapters/test_arrays.py tests/adapters/test_torch.py \
 	tests/rows/test_block.py tests/reading/test_reader.py tests/stores/test_cache.py tests/loading/test_loader.py \
-	tests/views/test_joined.py tests/process/test_forks.py
+	tests/views/test_joined.py tests/process/test_forks.py tests/tools/test_commands_hostile.py
 TWO := -n 2 --dist worksteal
 # Most tests of stores wait: for leases, for retries, for servers that are slow on purpose.
 WAITING := -n 4 --dist worksteal

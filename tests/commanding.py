@@ -12,7 +12,9 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -25,7 +27,19 @@ from click.testing import CliRunner, Result
 import torchyoga as yoga
 from torchyoga.tools.commands.group import command
 
-__all__ = ["entry_point", "made", "on_terminal", "parsed", "process", "run", "said", "timeless"]
+__all__ = [
+    "ENVIRONMENT",
+    "by_ada",
+    "entry_point",
+    "fresh_modules",
+    "made",
+    "on_terminal",
+    "parsed",
+    "process",
+    "run",
+    "said",
+    "timeless",
+]
 
 OWN = """
 import numpy as np
@@ -45,13 +59,32 @@ def more():
 def others():
     return [{**row, "label": 7} for row in images()]
 """
+# So that a program finds this package, and writes as it does in a shell.
+ENVIRONMENT = {"PYTHONPATH": str(Path(yoga.__file__).parents[1]), "PYTHONUNBUFFERED": ""}
 ROW = {"id": 90, "image": [[1] * 4] * 4, "label": 2, "text": "from JSON"}
+
+
+@contextmanager
+def fresh_modules() -> Iterator[None]:
+    """Forgets modules that commands have imported from the current folder."""
+    path = [*sys.path]
+    sys.modules.pop("mydata", None)
+    yield
+    sys.path[:] = path
+    sys.modules.pop("mydata", None)
 
 
 def made(folder: Path) -> yoga.Storage:
     """A storage with two versions of `images`, made by ada, and files to append, in a folder."""
-    with patch.dict(os.environ, {"LOGNAME": "ada"}):
+    with by_ada():
         return _made(folder)
+
+
+@contextmanager
+def by_ada() -> Iterator[None]:
+    """What is built is by the user ada, and of no commit."""
+    with patch.dict(os.environ, {"LOGNAME": "ada", "GIT_DIR": "/nowhere"}):
+        yield
 
 
 def _made(folder: Path) -> yoga.Storage:
@@ -74,14 +107,16 @@ def _made(folder: Path) -> yoga.Storage:
 
 def run(*arguments: str) -> Result:
     """What a command prints in this process, in the current folder."""
-    return CliRunner().invoke(command, arguments, prog_name="yoga")
+    # Before click 8.2 a runner mixes the outputs, unless it is told not to.
+    apart = {"mix_stderr": False} if "mix_stderr" in signature(CliRunner).parameters else {}
+    return CliRunner(**apart).invoke(command, arguments, prog_name="yoga")
 
 
 def said(*arguments: str, code: int = 0) -> str:
     """The output of a command that ends with this exit code, and its error if that is not 0."""
     found = run(*arguments)
     assert found.exit_code == code, (found.output, found.exception)
-    return found.output
+    return found.stdout + found.stderr
 
 
 def parsed(*arguments: str, code: int = 0) -> Any:
@@ -115,7 +150,7 @@ def entry_point(folder: Path) -> Path:
 
 def process(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A program that has ended."""
-    found = {**os.environ, "PYTHONPATH": str(Path(yoga.__file__).parents[1]), **environment}
+    found = {**os.environ, **ENVIRONMENT, **environment}
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env=found)
 
 

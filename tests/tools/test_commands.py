@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commanding import made, on_terminal, parsed, run, said, timeless
+from commanding import fresh_modules, made, on_terminal, parsed, run, said, timeless
 
 import torchyoga as yoga
 from torchyoga.tools.commands.group import COMMANDS, command
@@ -26,12 +27,13 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def storage(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> yoga.Storage:
+def storage(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[yoga.Storage]:
     """A storage that a test may change, in the current folder."""
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TORCHYOGA_STORAGE", raising=False)
-    return yoga.Storage("storage")
+    with fresh_modules():
+        yield yoga.Storage("storage")
 
 
 def test_ls(storage: yoga.Storage) -> None:

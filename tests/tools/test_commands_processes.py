@@ -10,12 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from commanding import entry_point, made, process
+from commanding import ENVIRONMENT, entry_point, made, process
 from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
-
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(yoga.__file__).parents[1])}
 
 
 @pytest.fixture
@@ -40,7 +38,7 @@ def test_a_pipe_that_closes_ends_it_quietly(program: Path) -> None:
             stdout=below,
             stderr=subprocess.PIPE,
             timeout=PATIENCE,
-            env=ENVIRONMENT,
+            env={**os.environ, **ENVIRONMENT},
         )
         assert (ended.returncode, ended.stderr) == (141, b"")
     os.close(below)
@@ -63,7 +61,7 @@ def test_ctrl_c_ends_it_quietly(program: Path, tmp_path: Path) -> None:
         [str(program), "audit", "images", "1.0", "slow:rows"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=ENVIRONMENT,
+        env={**os.environ, **ENVIRONMENT},
     )
     eventually((tmp_path / "begun").exists)
     running.send_signal(signal.SIGINT)
@@ -76,9 +74,9 @@ def test_a_terminal_without_utf8_gets_escapes(program: Path) -> None:
     plain = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
     found = process(str(program), "ls", **plain)
     assert r"fotos gr\xf6\xdfe" in found.stdout
-    found = process(str(program), "info", "größe", **plain)
+    found = process(str(program), "info", "gr", **plain)
     assert found.returncode == 2
-    assert "fotos gr" in found.stderr
+    assert r"fotos gr\xf6\xdfe" in found.stderr
 
 
 def completed(program: Path, words: str, shell: str = "bash") -> list[str]:
@@ -88,7 +86,7 @@ def completed(program: Path, words: str, shell: str = "bash") -> list[str]:
     given = {"COMP_WORDS": words, "COMP_CWORD": str(last if shell == "fish" else count)}
     found = process(str(program), _YOGA_COMPLETE=f"{shell}_complete", **given)
     assert found.stderr == ""
-    lines = found.stdout.splitlines()
+    lines = found.stdout.strip().splitlines()
     if shell == "zsh":  # kind, value and help on lines of their own
         return lines[1::3]
     return [line.split(",", 1)[1].split("\t")[0] for line in lines]
@@ -129,7 +127,7 @@ def test_bash_completes_with_the_line_that_the_page_shows(program: Path) -> None
 export PATH={shlex.quote(str(program.parent))}:$PATH
 {line}
 COMP_WORDS=(yoga info im) COMP_CWORD=2
-_yoga_completion
+_yoga_completion yoga
 echo "${{COMPREPLY[@]}}"
 """
     found = process("bash", "--norc", "-c", script)

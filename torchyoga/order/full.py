@@ -162,7 +162,7 @@ def earlier(epoch: int | None, version: int) -> tuple[int, int] | None:
 def as_int(name: str, value: SupportsIndex, low: int | None = None, high: int | None = None) -> int:
     """`value` as an int within the bounds; ValueError otherwise, and for a bool."""
     try:
-        if isinstance(value, (bool, np.bool_)):
+        if type(value) is not int and isinstance(value, (bool, np.bool_)):  # an int needs no NumPy
             raise TypeError
         number = int(operator.index(value))
     except TypeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -60,7 +61,8 @@ def command(
     """
     store = versions_in(storage)
     places = _places(store, id, version, every)
-    found = [_looked_at(store, place) if manifests else _read(storage, place) for place in places]
+    look: Callable[[str, str], object] = store.manifest if manifests else opened(storage).check
+    found = [_looked_at(place, look) for place in places]
     damaged = [one for one in found if one.problem is not None]
     rows = [
         (cell(one.place.id), cell(one.place.version), "ok" if one.problem is None else "damaged")
@@ -88,17 +90,9 @@ def _places(store: Versions, id: str | None, version: str | None, every: bool) -
     return [Place(id, one) for one in known_versions(store, id)]
 
 
-def _looked_at(store: Versions, place: Place) -> _Found:
+def _looked_at(place: Place, look: Callable[[str, str], object]) -> _Found:
     try:
-        store.manifest(*place)
-    except CorruptError as error:
-        return _Found(place, str(error))
-    return _Found(place, None)
-
-
-def _read(url: str, place: Place) -> _Found:
-    try:
-        opened(url).check(*place)
+        look(*place)
     except CorruptError as error:
         return _Found(place, str(error))
     return _Found(place, None)

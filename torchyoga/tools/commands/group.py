@@ -105,6 +105,7 @@ class _Group(click.Group):
             if ctx.meta.get(_DEBUG) or ctx.params.get("debug"):
                 raise
             _say(f"error: {_text(error)}")
+            _flush()
             is_damage = isinstance(error, (CorruptError, AuditError))
             raise click.exceptions.Exit(_DAMAGED if is_damage else _WRONG) from None
 
@@ -166,7 +167,7 @@ def _say(text: str) -> None:
     from ...versions.lineage import escaped
 
     try:
-        click.echo("\n".join(map(escaped, text.split("\n"))), err=True)
+        print("\n".join(map(escaped, text.split("\n"))), file=sys.stderr, flush=True)
     except OSError:  # nobody can be told
         _give_up_output()
 
@@ -180,6 +181,15 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     _say(f"warning: {message}")
+
+
+def _flush() -> None:
+    """What cannot be written, as on a full disk, is not tried once more when Python ends."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        _give_up_output()
 
 
 def _give_up_output() -> None:

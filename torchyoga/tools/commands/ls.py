@@ -63,4 +63,6 @@ def command(place: str | None, storage: str, long: bool, as_json: bool) -> None:
     ]
     titles = ("id", "version", "rows", "bytes", "tags", "problem")
     shown = Table(titles, rows, right=("rows", "bytes"))
+    if not any(entry.problem for _, entry in entries):
+        shown = Table(titles[:-1], [row[:-1] for row in rows], right=("rows", "bytes"))
     write({"storage": store.name, "versions": plain}, as_json, shown if rows else empty)

@@ -199,27 +199,21 @@ def _draw(table: Table) -> None:
     """A table on a terminal, no wider than that."""
     from rich.cells import cell_len
     from rich.console import Console
-    from rich.table import Table as Drawn
     from rich.text import Text
 
     width = _width()
     rows = [[escaped(text) for text in row] for row in [table.columns, *table.rows]]
-    wide = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     most = max(1, (width + _GAP) // (_LEAST_WIDTH + _GAP))
-    left_out, wide = len(wide) - most, wide[:most]
-    drawn = Drawn(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    for title, size in zip(rows[0], _fitted(wide, width - _GAP * (len(wide) - 1)), strict=False):
-        drawn.add_column(
-            Text(title),
-            justify="right" if title in table.right else "left",
-            width=size,
-            no_wrap=True,
-            overflow="ellipsis",
-        )
-    for row in rows[1:]:
-        drawn.add_row(*map(Text, row[:most]))
+    left_out = len(table.columns) - most
+    wide = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[:most]]
+    sizes = _fitted(wide, width - _GAP * (len(wide) - 1))
     console = Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
-    console.print(drawn)
+    for number, row in enumerate(rows):
+        cells = [Text(text, "bold" if number == 0 else "") for text in row[:most]]
+        for cut, size, title in zip(cells, sizes, table.columns, strict=False):
+            cut.truncate(size, overflow="ellipsis")
+            cut.align("right" if title in table.right else "left", size)
+        console.print(Text(" " * _GAP).join(cells), no_wrap=True, overflow="ignore", crop=False)
     if left_out > 0:
         _print(f"and {left_out:,} more columns, for which the terminal is too narrow; --json prints all")
     sys.stdout.flush()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...reading.version_ref import VersionRef
 from .output import bytes_text, write
 
 if TYPE_CHECKING:
@@ -16,6 +15,8 @@ __all__ = ["write_published"]
 
 def write_published(storage: Storage, ref: DataRef, as_json: bool) -> None:
     """Prints id, version, rows and bytes of a version of a storage."""
+    from ...reading.version_ref import VersionRef
+
     assert isinstance(ref, VersionRef), "a storage gives its versions"
     manifest = ref.manifest
     plain = {
