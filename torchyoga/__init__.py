@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .tables.parquet.petastorm import from_petastorm
     from .tables.parquet.ref import from_parquet
     from .tools.report.report import report
+    from .tools.view.view import view
     from .views.chosen import concat
     from .views.mixes.mix import mix
     from .views.ragged import RaggedColumn
@@ -88,6 +89,7 @@ __all__ = [
     "shuffle_quality",
     "text",
     "to_device",
+    "view",
     "webdataset",
     "zstd",
 ]
@@ -133,6 +135,7 @@ _PLACES = {  # of the public names
     "shuffle_quality": ".order.quality",
     "text": ".coding.decoders",
     "to_device": ".loading.device",
+    "view": ".tools.view.view",
     "webdataset": ".adapters.webdataset",
     "zstd": ".coding.encoders",
 }
