@@ -1,8 +1,8 @@
 """A condition on a column, as people write it -> whether a value meets it.
 
 Note 137. A filter is a column, a comparison and a value, and nothing is ever evaluated.
-What it compares with is a number, a date or a text, as the value in the row is. A row whose value cannot be
-compared does not match: a page of rows is no place to fail for one odd value.
+What it compares with is a number, a date or a text, as the value in the row is. A value that cannot be compared
+with it is only unequal: a page of rows is not a place to fail for one odd value.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
 from itertools import islice
 from operator import eq, ge, gt, le, lt, ne
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from ..cells.text import visible
 
 __all__ = ["COMPARISONS", "Filter"]
 
-_ORDERS: dict[str, Callable[[object, object], bool]] = {
+_ORDERS: dict[str, Callable[[Any, Any], Any]] = {
     "<=": le,
     ">=": ge,
     "!=": ne,
@@ -64,7 +65,7 @@ class Filter:
         """The condition that a text states.
 
         Args:
-            text: such as `label = 3`. A value may stand in quotes, and must if it begins or ends with a space.
+            text: such as `label = 3`. A value may stand in quotes, which keep spaces at its ends.
             names: of the columns. Any of them may be written as it is, or as pages show it.
 
         Raises:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import jinja2
 import numpy as np
@@ -117,7 +118,7 @@ class Pages:
             trail=trail,
         )
 
-    def _page(self, template: str, status: int = 200, **values: object) -> Answer:
+    def _page(self, template: str, /, status: int = 200, **values: Any) -> Answer:
         text = (
             _templates()
             .get_template(template)
@@ -206,7 +207,7 @@ class Pages:
             notes.append(f"The first {len(columns)} of {max(kept.total, len(names)):,} columns.")
         if condition is not None and kept.is_remote:
             notes.append("Files are downloaded as their rows are looked at.")
-        here: dict[str, object] = {**place, "where": text or None}
+        here: dict[str, Any] = {**place, "where": text or None}
         going_on = not problem and found.stop < total
         is_numbered = condition is None and not problem
         last = (total - 1) // most * most if total else 0
@@ -234,10 +235,10 @@ class Pages:
 
     def _cells(
         self, found: Found, place: Mapping[str, str]
-    ) -> tuple[list[dict[str, object]], list[str], list[str]]:
+    ) -> tuple[list[dict[str, Any]], list[str], list[str]]:
         """The rows of the table, the names of its columns, and what is not shown and why."""
         until, missing, is_late = time.monotonic() + _SECONDS_OF_PICTURES, "", False
-        rows: list[dict[str, object]] = []
+        rows: list[dict[str, Any]] = []
         columns: dict[str, None] = {}
         for row_number, values in found.rows:
             cells = []
@@ -294,7 +295,7 @@ class Pages:
         part = part_of(value, start)
         if start and start >= part.total:
             raise Refused(404, f"there is nothing at {start:,}: it has {part.total:,} {part.unit}")
-        names: dict[str, object] = {**place, "row": at, "column": column}
+        names: dict[str, Any] = {**place, "row": at, "column": column}
         step = max(1, part.stop - part.start)
         return self._page(
             "value.html.jinja",
@@ -335,7 +336,7 @@ class Pages:
             raise Refused(404, f"there is no row {at:,}: there are {len(kept.ref):,}")
         return at
 
-    def _about(self, kept: Kept, values: Mapping[str, str]) -> dict[str, object]:
+    def _about(self, kept: Kept, values: Mapping[str, str]) -> dict[str, Any]:
         """The title of a dataset, what is known of it, and what leads to it."""
         id, version = values.get("id"), values.get("version")
         ref = kept.first

@@ -19,7 +19,7 @@ __all__ = ["View", "view"]
 
 
 class View:
-    """A server that shows rows in a browser, until it is closed or the process ends; what `yoga.view` returns.
+    """A server that shows rows in a browser, until it is closed or the process ends.
 
     Attributes:
         url: the address to open; it holds a token, so whoever has it can look.
@@ -72,7 +72,8 @@ def view(
 
     Args:
         shown: a storage, its directory or URL; or a version or any other DataRef.
-        id: the dataset to begin with; `version`: of it. Without them pages begin with a list.
+        id: the dataset to begin with; without it pages begin with a list.
+        version: of it.
         port: to listen on; 0 for any that is free.
 
     Raises:
