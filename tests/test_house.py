@@ -260,6 +260,7 @@ def test_the_public_names() -> None:
         "shuffle_quality",
         "text",
         "to_device",
+        "view",
         "webdataset",
         "zstd",
     ]

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from .tables.parquet.ref import from_parquet
     from .tools.doctor.examination import doctor
     from .tools.report.report import report
+    from .tools.view.view import view
     from .views.chosen import concat
     from .views.mixes.mix import mix
     from .views.ragged import RaggedColumn
@@ -103,6 +104,7 @@ __all__ = [
     "shuffle_quality",
     "text",
     "to_device",
+    "view",
     "webdataset",
     "zstd",
 ]
@@ -155,6 +157,7 @@ _PLACES = {  # of the public names
     "shuffle_quality": ".order.quality",
     "text": ".coding.decoders",
     "to_device": ".loading.device",
+    "view": ".tools.view.view",
     "webdataset": ".adapters.webdataset",
     "zstd": ".coding.encoders",
 }

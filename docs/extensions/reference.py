@@ -69,8 +69,12 @@ GROUPS = {
         "Datasets and views",
         "Rows by number, and what can be made of them.",
         "torchyoga",
-        ["DataRef", "Stream", "Schema", "RaggedColumn", "concat", "mix", "report"],
-        ["torchyoga.views.mixes.mix.MixRef", "torchyoga.reading.pack_report.PackReport"],
+        ["DataRef", "Stream", "Schema", "RaggedColumn", "concat", "mix", "report", "view"],
+        [
+            "torchyoga.views.mixes.mix.MixRef",
+            "torchyoga.reading.pack_report.PackReport",
+            "torchyoga.tools.view.view.View",
+        ],
     ),
     "sources": Group(
         "Sources",

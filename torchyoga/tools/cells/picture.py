@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import re
 import sys
@@ -15,7 +16,7 @@ from ...coding.pictures import format_of, opened
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["SIDE", "media_type", "thumbnail"]
+__all__ = ["SIDE", "media_type", "thumbnail", "url_of"]
 
 SIDE = 96  # pixels of a thumbnail, at most
 _SMALL = 3072  # bytes up to which a picture without loss is good enough
@@ -28,7 +29,7 @@ _NAMES = re.compile(
 Array = npt.NDArray[Any]
 
 
-def thumbnail(value: object, column_name: str = "") -> bytes | None:
+def thumbnail(value: object, column_name: str = "", side: int = SIDE) -> bytes | None:
     """A small picture of a value that is an image: a PNG or JPEG file of at most 96 x 96 pixels.
 
     Images are arrays and tensors (H, W), (H, W, C) or (C, H, W) with C = 1, 3 or 4, of uint8, uint16, bool or
@@ -39,6 +40,7 @@ def thumbnail(value: object, column_name: str = "") -> bytes | None:
         value: anything.
         column_name: where it is from. A name such as "image" or "mask" tells tiny images and those of other
             ints from arrays of numbers.
+        side: pixels of its longer side, at most. Larger pictures than thumbnails are without loss.
 
     Returns:
         None if it is not an image, or damaged, or too large to be decoded for this.
@@ -55,17 +57,24 @@ def thumbnail(value: object, column_name: str = "") -> bytes | None:
     if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == np.uint8:
         value = value.tobytes() if format_of(value[:16].tobytes()) else None
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return _of_file(bytes(value)) if format_of(bytes(value[:16])) else None
+        return _of_file(bytes(value), side) if format_of(bytes(value[:16])) else None
     pillow = sys.modules.get("PIL.Image")
     if pillow is not None and isinstance(value, pillow.Image):
-        return _of_image(value)
-    pixels = _pixels_of(value, _NAMES.search(column_name.lower()) is not None)
-    return None if pixels is None else _encoded(_pillow().fromarray(_small(pixels)))
+        return _of_image(value, side)
+    pixels = _pixels_of(value, _NAMES.search(column_name.lower()) is not None, side)
+    return None if pixels is None else _encoded(_pillow().fromarray(_small(pixels)), side)
 
 
 def media_type(picture: bytes) -> str:
     """The media type of what `thumbnail` returns."""
     return "image/png" if picture.startswith(b"\x89PNG") else "image/jpeg"
+
+
+def url_of(picture: bytes | None) -> str | None:
+    """A picture as the URL of itself."""
+    if picture is None:
+        return None
+    return f"data:{media_type(picture)};base64,{base64.b64encode(picture).decode()}"
 
 
 def _pillow() -> Any:
@@ -76,8 +85,8 @@ def _pillow() -> Any:
     return Image
 
 
-def _pixels_of(value: object, is_named: bool) -> Array | None:
-    """(H, W) or (H, W, C), at most twice as large as a thumbnail; None if it is not an image."""
+def _pixels_of(value: object, is_named: bool, side: int) -> Array | None:
+    """(H, W) or (H, W, C), at most twice as large as wanted; None if it is not an image."""
     torch = sys.modules.get("torch")
     found: Any
     if isinstance(value, np.ndarray):
@@ -97,7 +106,7 @@ def _pixels_of(value: object, is_named: bool) -> Array | None:
     at = _sides(tuple(found.shape), 1 if is_named else _LEAST_SIDE)
     if at is None or getattr(found, "is_meta", False):
         return None
-    step = max(1, max(found.shape[axis] for axis in at) // (2 * SIDE))
+    step = max(1, max(found.shape[axis] for axis in at) // (2 * side))
     found = found[tuple(slice(None, None, step if axis in at else 1) for axis in range(found.ndim))]
     if not isinstance(found, np.ndarray):
         found = found.cpu()
@@ -136,16 +145,16 @@ def _small(pixels: Array) -> npt.NDArray[np.uint8]:
     return np.nan_to_num(shades).astype(np.uint8)
 
 
-def _of_file(data: bytes) -> bytes | None:
+def _of_file(data: bytes, side: int) -> bytes | None:
     _pillow()
     try:
         with opened(data) as image:
-            return _of_image(image)
+            return _of_image(image, side)
     except Exception:  # of any kind: what is forged is read by many small readers
         return None
 
 
-def _of_image(image: Image.Image) -> bytes | None:
+def _of_image(image: Image.Image, side: int) -> bytes | None:
     from PIL import ImageOps
 
     width, height = image.size
@@ -153,18 +162,20 @@ def _of_image(image: Image.Image) -> bytes | None:
     if width * height > (_MOST_PIXELS_OF_JPEG if is_jpeg else _MOST_PIXELS):
         return None
     if is_jpeg:
-        image.draft("RGB", (SIDE, SIDE))
+        image.draft("RGB", (side, side))
     if image.mode.startswith(("I", "F")):  # whose black and white follow from the values
         image = _pillow().fromarray(_small(np.asarray(image)))
     has_alpha = image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info
     image = image.convert("RGBA" if has_alpha else "L" if image.mode in ("1", "L") else "RGB")
-    image.thumbnail((SIDE, SIDE))
+    image.thumbnail((side, side))
     turned = ImageOps.exif_transpose(image)
-    return _encoded(_pillow().fromarray(np.asarray(turned)))  # without profile and notes
+    return _encoded(_pillow().fromarray(np.asarray(turned)), side)  # without profile and notes
 
 
-def _encoded(image: Image.Image) -> bytes:
-    image.thumbnail((SIDE, SIDE))
+def _encoded(image: Image.Image, side: int) -> bytes:
+    image.thumbnail((side, side))
+    if side > SIDE:
+        return _saved(image, "PNG", compress_level=1)
     lossless = _saved(image, "PNG", compress_level=9)
     if len(lossless) <= _SMALL or image.mode == "RGBA":
         return lossless

@@ -225,6 +225,6 @@ def _completed(
 
     names: list[str] = []
     with suppress(Exception):  # there is nothing to complete
-        url = ctx.params.get("storage") or os.environ.get(_VARIABLE) or _DEFAULT
+        url = ctx.params.get("place") or ctx.params.get("storage") or os.environ.get(_VARIABLE) or _DEFAULT
         names = sorted(found(versions_in(str(url))))
     return [CompletionItem(name) for name in names if name.startswith(incomplete) and escaped(name) == name]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +10,8 @@ import numpy.typing as npt
 from ...reading.dataref import DataRef
 from ...reading.in_epoch import in_epoch
 from ...reading.version_ref import VersionColumns, VersionRef
-from ..cells.picture import media_type, thumbnail
+from ..cells.flat import bytes_of, flat
+from ..cells.picture import thumbnail, url_of
 from ..cells.text import shown, visible
 
 __all__ = ["Cell", "Sample", "SampleRow", "is_remote", "sample_of"]
@@ -21,7 +20,6 @@ Ints = npt.NDArray[np.int64]
 _MOST_BYTES = 2**28  # read for all rows
 _AT_ONCE = 8  # rows
 _MOST_FILES = 4  # of a store, from which rows are read
-_MOST_DEPTH, _MOST_CELLS = 4, 4096
 _MOST_PICTURES = 700_000  # bytes of all thumbnails
 
 
@@ -101,12 +99,12 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
     for start in range(0, len(drawn), step):
         part = drawn[start : start + step]
         for row_number, row in zip(part.tolist(), source.take(part), strict=True):
-            found = _flat(row)
+            found = flat(row)
             total = max(total, len(found))
             cells = []
             for name, value in found[:most_columns]:
                 try:
-                    picture = _url_of(thumbnail(value, name))
+                    picture = url_of(thumbnail(value, name))
                 except ImportError as error:
                     picture, missing = None, str(error)
                 if picture is not None and pictures + len(picture) > _MOST_PICTURES:
@@ -114,7 +112,7 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
                 pictures += 0 if picture is None else len(picture)
                 is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
                 cells.append(Cell(visible(name), shown(value, text), picture, is_number))
-                read += _bytes_of(value)
+                read += bytes_of(value)
             rows.append(SampleRow(row_number, tuple(cells)))
             names = tuple(dict.fromkeys([*names, *(cell.column for cell in cells)]))[:most_columns]
         if read > _MOST_BYTES:
@@ -151,44 +149,3 @@ def _drawn(ref: DataRef, count: int, seed: int) -> Ints:
         near = np.unique(starts[:, None] + np.arange(count // runs))
         return near[near < len(ref)].astype(np.int64)
     return np.sort(random.choice(len(ref), count, replace=False, shuffle=False)).astype(np.int64)
-
-
-def _flat(row: object) -> list[tuple[str, object]]:
-    """The values of a row by name, as the columns of a schema are named."""
-    found: list[tuple[str, object]] = []
-    _add(row, "", 0, found)
-    return found
-
-
-def _add(value: object, path: str, depth: int, found: list[tuple[str, object]]) -> None:
-    items: Iterable[tuple[object, object]] | None = None
-    if depth < _MOST_DEPTH and len(found) < _MOST_CELLS * 4:
-        if isinstance(value, Mapping):
-            items = value.items()
-        elif isinstance(value, tuple):
-            items = zip(getattr(value, "_fields", range(len(value))), value, strict=False)
-    if items is None:
-        found.append((path or "value", value))
-        return
-    for name, item in items:
-        _add(item, f"{path}/{name}" if path else str(name), depth + 1, found)
-
-
-def _url_of(picture: bytes | None) -> str | None:
-    """A picture as the URL of itself."""
-    if picture is None:
-        return None
-    return f"data:{media_type(picture)};base64,{base64.b64encode(picture).decode()}"
-
-
-def _bytes_of(value: object) -> int:
-    found = getattr(value, "nbytes", None)
-    if isinstance(found, int):
-        return found
-    if isinstance(value, (list, tuple)):
-        return sum(map(_bytes_of, _some(value)))
-    return len(value) if isinstance(value, (str, bytes)) else 8
-
-
-def _some(values: Sequence[object]) -> Sequence[object]:
-    return values[:1000]

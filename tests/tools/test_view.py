@@ -1,0 +1,441 @@
+"""The live view: what it shows, whom it answers, and how it ends. Real connections on loopback."""
+
+from __future__ import annotations
+
+import html
+import http.client
+import io
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from commanding import ENVIRONMENT, run
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+import torchyoga as yoga
+from torchyoga.tools.view.filter import Filter
+from torchyoga.tools.view.rows import MOST_LOOKED, found_from
+
+HOSTILE = "</script><img src=x onerror=alert(1)>\u202egpj"
+
+
+class Answered(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    text: str
+    body: bytes
+
+
+def ask(url: str, method: str = "GET", **headers: str) -> Answered:
+    """The answer to a request, sent to exactly this address."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=30)
+    try:
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, parts.path + (f"?{parts.query}" if parts.query else ""), headers=given)
+        found = connection.getresponse()
+        body = found.read()
+    finally:
+        connection.close()
+    kept = {name.lower(): value for name, value in found.getheaders()}
+    return Answered(found.status, kept, html.unescape(body.decode("utf-8", "replace")), body)
+
+
+def links(page: Answered, text: str) -> list[str]:
+    """Where the links of a page lead that begin with a text."""
+    found = re.findall(r'<a [^>]*href="([^"]*)"', page.body.decode())
+    return [html.unescape(one) for one in found if one.startswith(text)]
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> yoga.Storage:
+    folder = tmp_path_factory.mktemp("view")
+    storage = yoga.Storage(folder)
+    file = io.BytesIO()
+    Image.fromarray(np.full((20, 30, 3), 200, np.uint8)).save(file, "JPEG")
+    rows = [
+        {
+            "image": np.full((28, 28), n % 256, np.uint8),
+            "jpeg": file.getvalue() if n % 2 else b"no image",
+            "label": n % 10,
+            "text": f"row {n}",
+            "score": n / 1000 if n % 7 else float("nan"),
+        }
+        for n in range(1000)
+    ]
+    storage.submit(rows[:990], "pets", "1.0", progress=False)
+    storage.append(rows[990:], "pets", "1.1", after="1.0", progress=False)
+    storage.tag("pets", "prod", "1.0")
+    storage.submit([{HOSTILE: HOSTILE}], HOSTILE, "1.0", progress=False)
+    storage.submit([], "none", "1.0", progress=False)
+    return storage
+
+
+@pytest.fixture(scope="module")
+def shown(storage: yoga.Storage) -> Iterator[str]:
+    """The address of a view."""
+    with yoga.view(storage) as found:
+        yield found.url
+
+
+def test_from_the_list_to_a_value(shown: str) -> None:
+    start = ask(shown)
+    assert (start.status, start.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert "3 datasets" in start.text
+    (of_pets,) = [link for link in links(start, "versions?") if "pets" in link]
+    versions = ask(shown + of_pets)
+    assert "1.1" in versions.text
+    rows = ask(shown + "rows?id=pets&version=1.1")
+    assert "Rows 0 to 49 of 1,000." in rows.text
+    assert rows.text.count("<img ") == 50 + 25  # the arrays, and every second file
+    row = ask(shown + links(rows, "row?")[1])
+    assert "Row 1" in row.text
+    assert "30 \N{MULTIPLICATION SIGN} 20 pixels, image/jpeg" in row.text
+    last = ask(shown + links(rows, "rows?")[-1])
+    assert "Rows 950 to 999 of 1,000." in last.text
+
+
+def test_an_image_is_opened_as_it_is(shown: str, storage: yoga.Storage) -> None:
+    found = ask(shown + "file?id=pets&version=1.0&row=1&column=1")
+    assert found.headers["content-type"] == "image/jpeg"
+    assert found.body == storage.fetch("pets", "1.0")[1]["jpeg"]
+    assert found.headers["content-security-policy"] == "default-src 'none'; sandbox"
+    none = ask(shown + "file?id=pets&version=1.0&row=0&column=1")
+    assert none.status == 404
+    assert "neither an image nor sound" in none.text
+
+
+@pytest.mark.parametrize(
+    ("where", "count"),
+    [
+        ("label = 3", 50),
+        ("label%20%3D%203", 50),
+        ('text = "row 17"', 1),
+        ("text contains 99", 19),
+        ("score > 0.998", 1),
+        ("score = nan", 50),
+        ("label = cat", 0),
+        ("label != cat", 50),
+        ("image contains 255", 3),
+    ],
+)
+def test_filters(shown: str, where: str, count: int) -> None:
+    text = where if "%" in where else where.replace(" ", "+").replace('"', "%22").replace("=", "%3D")
+    text = text.replace("!", "%21").replace(">", "%3E")
+    found = ask(f"{shown}rows?id=pets&version=1.1&where={text}")
+    assert found.status == 200
+    assert f"{count} row{'s' * (count != 1)} found" in found.text
+
+
+@pytest.mark.parametrize("where", ["label", "nothing = 3", "__import__('os') = 1", "x" * 1001, "= 3"])
+def test_filters_that_are_none(shown: str, where: str) -> None:
+    found = ask(f"{shown}rows?id=pets&version=1.1&where={where.replace(' ', '+').replace('=', '%3D')}")
+    assert found.status == 200
+    assert "is not a filter" in found.text or "at most 1,000 characters" in found.text
+
+
+@given(
+    st.integers(-5, 5), st.lists(st.integers(-5, 5), max_size=8), st.sampled_from(["<", "<=", ">", ">=", "="])
+)
+def test_a_filter_finds_what_python_finds(value: int, values: list[int], how: str) -> None:
+    found = Filter.of(f"n {how} {value}", ["n"])
+    assert [one for one in values if found.holds(one)] == [
+        one for one in values if eval(f"{one} {'==' if how == '=' else how} {value}")
+    ]
+    assert [one for one in values if found.holds(np.int16(one))] == [
+        one for one in values if found.holds(one)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "status", "said"),
+    [
+        ("rows?id=pets&version=9", 404, "pets"),
+        ("rows?id=dogs&version=1.0", 404, "dogs"),
+        ("rows?id=pets&version=1.0&start=990", 404, "there is no row 990: there are 990"),
+        ("rows?id=pets&version=1.0&start=-1", 400, "a number from 0 on"),
+        ("rows?id=pets&version=1.0&start=9999999999999999999", 400, "at most 18 digits"),
+        ("row?id=pets&version=1.0&row=999999999999999999", 404, "there is no row"),
+        ("row?id=pets&version=1.0", 400, "row must be a number"),
+        ("value?id=pets&version=1.0&row=0&column=99", 404, "99"),
+        ("nothing", 404, "no such page"),
+        ("../../etc/passwd", 404, "no such page"),
+        ("rows?id=..%2F..%2Fetc&version=1", 404, "etc"),
+        ("rows?" + "&".join(f"a{n}=1" for n in range(99)), 400, "not one of this server"),
+    ],
+)
+def test_what_is_not_there_is_said(shown: str, page: str, status: int, said: str) -> None:
+    found = ask(shown + page)
+    assert found.status == status
+    assert said in found.text
+    assert "Traceback" not in found.text
+
+
+def test_without_rows(shown: str) -> None:
+    assert "There are no rows." in ask(shown + "rows?id=none&version=1.0").text
+
+
+def test_hostile_names_are_text(shown: str) -> None:
+    start = ask(shown)
+    for page in (start, ask(shown + next(one for one in links(start, "rows?") if "script" in one))):
+        assert b"</script><img" not in page.body
+        # Only a hidden field of a form, which nobody sees, has it as it is.
+        assert "\u202e" not in re.sub(r'<input type="hidden"[^>]*>', "", page.body.decode())
+        assert "</script><img src=x onerror=alert(1)>\\u202egpj" in page.text
+
+
+def test_whom_it_answers(shown: str) -> None:
+    """Requests without the token, of other sites, or by another name of this machine are turned away."""
+    parts = urlsplit(shown)
+    there, token = f"{parts.scheme}://{parts.netloc}", parts.path.strip("/")
+    assert ask(f"{there}/").status == 403
+    assert ask(f"{there}/{token[:-1]}/").status == 403
+    assert ask(f"{there}/{token}").status == 403
+    assert ask(f"{there}/wrong/rows?id=pets&version=1.0").status == 403
+    assert ask(shown, Host="evil.example:80").status == 421
+    assert ask(shown, Host=f"localhost:{parts.port}").status == 200
+    assert ask(shown, Origin="http://evil.example").status == 403
+    assert (
+        ask(shown, Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors", Sec_Fetch_Dest="image").status
+        == 403
+    )
+    assert ask(shown, Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate").status == 200
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "HEAD"):
+        found = ask(shown, method)
+        assert (found.status, found.headers["allow"]) == (405, "GET")
+    for found in (ask(shown), ask(f"{there}/")):
+        assert token not in found.headers.get("location", "")
+        assert found.headers["referrer-policy"] == "no-referrer"
+        assert found.headers["x-frame-options"] == "DENY"
+        assert "default-src 'none'" in found.headers["content-security-policy"]
+        assert "unsafe" not in found.headers["content-security-policy"]
+
+
+def test_it_listens_on_this_machine_only(shown: str) -> None:
+    assert urlsplit(shown).hostname == "127.0.0.1"
+    own = socket.gethostbyname(socket.gethostname())
+    if not own.startswith("127."):
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection((own, urlsplit(shown).port or 0), timeout=5)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET\r\n\r\n",
+        b"\x00\xff\x00\r\n\r\n",
+        b"GET " + b"/" * 100_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"".join(b"A%d: b\r\n" % n for n in range(9999)) + b"\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+    ],
+)
+def test_what_is_no_request_gets_a_short_answer(shown: str, sent: bytes) -> None:
+    parts = urlsplit(shown)
+    with socket.create_connection(("127.0.0.1", parts.port or 0), timeout=20) as client:
+        try:
+            client.sendall(sent)
+        except ConnectionError:
+            return  # it has hung up already
+        answer = b"".join(iter(lambda: _received(client), b""))
+    assert len(answer) < 1000
+    assert parts.path.strip("/").encode() not in answer
+    assert ask(shown).status == 200
+
+
+def _received(client: socket.socket) -> bytes:
+    try:
+        return client.recv(2**16)
+    except ConnectionError:
+        return b""
+
+
+def test_silent_clients_give_way(shown: str) -> None:
+    """More of them than there are threads; a request is answered nevertheless."""
+    port = urlsplit(shown).port or 0
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(80)]
+    try:
+        assert ask(shown).status == 200
+    finally:
+        for one in silent:
+            one.close()
+
+
+class Wide(yoga.DataRef[Any]):
+    """Rows of 10,000 columns, some of them no images."""
+
+    schema = None
+    row_bytes = 100
+
+    def __len__(self) -> int:
+        return 5
+
+    def take(self, rows: npt.NDArray[np.int64]) -> list[Any]:
+        return [
+            {f"c{n:05}": float("nan") if n % 2 else b"\xff\xd8\xff broken" for n in range(10_000)}
+            for _ in rows
+        ]
+
+
+def test_ten_thousand_columns() -> None:
+    with yoga.view(Wide()) as shown:
+        rows = ask(shown.url)
+        assert rows.status == 200
+        assert "The first 200 of 10,000 columns." in rows.text
+        assert len(rows.body) < 2_000_000
+        row = ask(shown.url + links(rows, "row?")[0])
+        assert row.status == 200
+        assert "more values." in row.text
+
+
+class Failing(yoga.DataRef[Any]):
+    schema = None
+    row_bytes = 8
+
+    def __len__(self) -> int:
+        return 3
+
+    def take(self, rows: npt.NDArray[np.int64]) -> list[Any]:
+        raise RuntimeError("<b>the disk is gone</b>")
+
+
+def test_a_dataset_that_fails_is_a_page() -> None:
+    with yoga.view(Failing()) as shown:
+        found = ask(shown.url)
+    assert found.status == 500
+    assert "RuntimeError: <b>the disk is gone</b>" in found.text
+    assert b"<b>the disk" not in found.body
+
+
+class Counting(yoga.DataRef[Any]):
+    """Endless rows, of which it counts those that are read."""
+
+    schema = None
+    row_bytes = 8
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def __len__(self) -> int:
+        return 10_000_000
+
+    def take(self, rows: npt.NDArray[np.int64]) -> list[Any]:
+        self.read += len(rows)
+        return [{"n": int(row)} for row in rows]
+
+
+def test_a_filter_looks_at_a_bounded_number_of_rows() -> None:
+    ref = Counting()
+    condition = Filter.of("n = -1", ["n"])
+    found = found_from(ref, 5, 50, condition)
+    assert not found.rows
+    assert 5 < found.stop <= 5 + MOST_LOOKED
+    assert ref.read <= MOST_LOOKED
+    with yoga.view(ref) as shown:
+        page = ask(shown.url + "rows?where=n+%3D+-1")
+        assert "There may be more further on." in page.text
+        assert links(page, "rows?")
+
+
+def test_a_version_that_is_removed_meanwhile(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit([{"x": 1}], "a", "1")
+    with yoga.view(storage) as shown:
+        assert ask(shown.url + "rows?id=a&version=1").status == 200
+        storage.remove("a", "1")
+        assert ask(shown.url + "rows?id=a&version=1").status == 404
+        storage.submit([{"x": 7777}], "a", "1")
+        assert "7777" in ask(shown.url + "rows?id=a&version=1").text
+
+
+@pytest.mark.damages("one byte of a file")
+def test_a_damaged_version_is_said_to_be(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit([{"x": np.arange(1000)}], "a", "1")
+    for path in tmp_path.rglob("*.mdb"):
+        data = bytearray(path.read_bytes())
+        place = data.index(np.arange(500, 504).tobytes())
+        data[place] ^= 255
+        path.write_bytes(data)
+    with yoga.view(storage) as shown:
+        found = ask(shown.url + "rows?id=a&version=1")
+    assert found.status == 500
+    assert "It is damaged" in found.text
+
+
+def test_closing_ends_its_threads_and_its_port(storage: yoga.Storage) -> None:
+    before = threading.active_count()
+    shown = yoga.view(storage)
+    port = urlsplit(shown.url).port
+    with pytest.raises(OSError, match="in use"):
+        yoga.view(storage, port=port or 0)
+    ask(shown.url)
+    shown.close()
+    deadline = time.monotonic() + 20
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == before
+    yoga.view(storage, port=port or 0).close()
+
+
+def test_arguments(storage: yoga.Storage) -> None:
+    with pytest.raises(TypeError, match="found list"):
+        yoga.view([1])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="port"):
+        yoga.view(storage, port=70000)
+    with pytest.raises(ValueError, match="needs the id"):
+        yoga.view(storage, version="1.0")
+    with pytest.raises(ValueError, match="for a storage"):
+        yoga.view(storage.fetch("pets", "1.0"), "pets")
+    with pytest.raises(yoga.errors.NotFoundError, match="dogs"):
+        yoga.view(storage, "dogs")
+
+
+def test_the_command_ends_with_ctrl_c(storage: yoga.Storage) -> None:
+    command = [sys.executable, "-m", "torchyoga", "view", storage.url, "pets@prod", "--json"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **ENVIRONMENT}
+    )
+    try:
+        assert process.stdout is not None
+        text = process.stdout.readline()
+        while "}" not in text:
+            text += process.stdout.readline()
+        url = json.loads(text)["url"]
+        assert "version=1.0" in url
+        assert "Rows 0 to 49 of 990." in ask(url).text
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+
+
+def test_the_command_says_what_is_wrong(storage: yoga.Storage, shown: str) -> None:
+    port = str(urlsplit(shown).port)
+    for arguments, said in (
+        ((storage.url, "dogs"), "dogs"),
+        (("nowhere",), "nowhere"),
+        ((storage.url, "--port", port), port),
+        ((storage.url, "--port", "70000"), "70000"),
+    ):
+        found = run("view", *arguments)
+        assert found.exit_code == 2, found.output
+        assert said in found.stderr
+        assert len(found.stderr.strip().splitlines()) <= 4

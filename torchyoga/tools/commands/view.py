@@ -1,0 +1,54 @@
+"""`yoga view`: rows in a browser."""
+
+from __future__ import annotations
+
+import webbrowser
+
+import click
+
+from .output import json_option, write
+from .places import id_argument, opened, placed, storage_option, version_argument
+
+__all__ = ["command"]
+
+
+@click.command("view")
+@click.argument("place", required=False)
+@id_argument(required=False)
+@version_argument()
+@click.option("--port", default=0, type=click.IntRange(0, 65535), help="To listen on; by default any.")
+@click.option("--open", "is_opened", is_flag=True, help="Open the page in a browser.")
+@storage_option
+@json_option
+def command(
+    place: str | None,
+    id: str | None,
+    version: str | None,
+    port: int,
+    is_opened: bool,
+    storage: str,
+    as_json: bool,
+) -> None:
+    """Page through rows in a browser: filter them by a column, open images, sound and texts.
+
+    PLACE is a directory or URL; by default that of --storage. Prints an address, which only works on this
+    machine and holds a token; Ctrl-C ends it, with exit code 130.
+
+    \b
+    Examples:
+      yoga view
+      yoga view storage images --open
+      yoga view storage images@prod --json
+      yoga view storage images 1.1 --port 8000
+    """
+    from ..view.view import view
+
+    found = opened(place or storage)
+    if id is not None and (version is not None or "@" in id):
+        id, version = placed(found, id, version)
+    with view(found, id, version, port=port) as shown:
+        text = f"{shown.url}\nCtrl-C ends it"
+        write({"url": shown.url}, as_json, text)
+        if is_opened:
+            webbrowser.open(shown.url)
+        shown.wait()

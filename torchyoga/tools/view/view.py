@@ -1,0 +1,112 @@
+"""A storage or a dataset -> a server that shows it."""
+
+from __future__ import annotations
+
+import html
+import os
+import threading
+from types import TracebackType
+
+from ...order.full import as_int
+from ...reading.dataref import DataRef
+from ...storage import Storage
+from .address import link
+from .pages import MOST_COLUMNS, Pages
+from .server import Server
+from .shelf import Shelf
+
+__all__ = ["View", "view"]
+
+
+class View:
+    """A server that shows rows in a browser, until it is closed or the process ends.
+
+    Attributes:
+        url: the address to open; it holds a token, so whoever has it can look.
+    """
+
+    def __init__(self, server: Server, page: str) -> None:
+        self._server = server
+        self.url = server.url + page
+        self._thread = threading.Thread(target=server.serve_forever, name="torchyoga view", daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Returns once it is closed; Ctrl-C ends it, as a KeyboardInterrupt."""
+        while self._thread.is_alive():  # a join without a limit would not see Ctrl-C on Windows
+            self._thread.join(0.5)
+
+    def close(self) -> None:
+        """Ends it; connections end with what they are being sent."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> View:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"View({self.url!r})"
+
+    def _repr_html_(self) -> str:
+        url = html.escape(self.url)
+        return f'<a href="{url}" target="_blank" rel="noopener noreferrer">{url}</a>'
+
+
+def view(
+    shown: Storage | DataRef | str | os.PathLike[str],
+    id: str | None = None,
+    version: str | None = None,
+    *,
+    port: int = 0,
+) -> View:
+    """Starts a server, for this machine only, that pages through rows in a browser; returns at once.
+
+    It filters rows by a column and shows images, sound and texts in full. It only reads. The address holds a
+    random token, without which nothing is answered. See docs/view.md.
+
+    Args:
+        shown: a storage, its directory or URL; or a version or any other DataRef.
+        id: the dataset to begin with; without it pages begin with a list.
+        version: of it.
+        port: to listen on; 0 for any that is free.
+
+    Raises:
+        NotFoundError: there is no such id or version; names those there are.
+        CorruptError: that version is damaged.
+        TypeError: `shown` is neither.
+        ValueError: an argument is out of range.
+        OSError: the port is taken.
+
+    Example:
+        >>> ref = storage.submit([{"x": n} for n in range(99)], "viewed", "1.0")
+        >>> with yoga.view(ref) as shown:
+        ...     shown.url.startswith("http://127.0.0.1:")
+        True
+    """
+    port = as_int("port", port, 0, 65535)
+    if isinstance(shown, (str, os.PathLike)):
+        shown = Storage(shown)
+    if not isinstance(shown, (Storage, DataRef)):
+        raise TypeError(
+            f"view takes a Storage, its directory or URL, or a DataRef, found {type(shown).__name__}; "
+            "wrap data of your own with from_arrays or storage.submit"
+        )
+    if isinstance(shown, DataRef) and (id is not None or version is not None):
+        raise ValueError("id and version are for a storage, and this is a dataset already; leave them out")
+    if version is not None and id is None:
+        raise ValueError(f"version={version!r} needs the id that it is of")
+    page = ""
+    if isinstance(shown, Storage) and id is not None:
+        if version is None:
+            shown.log(id, 1)  # names other ids, if there is none
+            page = link("versions", id=id)
+        else:
+            shown.fetch(id, version)
+            page = link("rows", id=id, version=version)
+    return View(Server(Pages(Shelf(shown, MOST_COLUMNS)), port), page)
