@@ -1,15 +1,15 @@
 """The manifest of a version, read by one rank of a job for all of them, through torch.distributed's store.
 
 Note 140. It is no collective.
-A broadcast would hang where one rank alone calls `fetch`, or two ranks fetch in different orders. In the store
-of keys at rank 0, whoever comes first says that it reads, by one compare-and-set; the others wait for what it
-has read, and read themselves if nothing comes. Each fetch has a connection of its own, so that nothing else
-that the process does with the store waits, and forked workers do not share a socket.
+A broadcast would hang where one rank alone calls `fetch`, or two ranks fetch in different orders. In the
+store of keys at rank 0, whoever comes first says that it reads, by one compare-and-set; the others wait for
+what it has read, and read themselves if nothing comes. Each fetch has a connection of its own, so that
+nothing else that the process does with the store waits, and forked workers do not share a socket.
 
-What a rank takes was read at most `_FRESH` seconds before, after the last time that a rank of the job wrote or
-removed the version, and later than what this process has taken before. So a fetch sees every overwrite by its
-own job, and a second fetch in one process reads anew; an overwrite by others is seen at most 30 s later, which
-nothing can tell from a fetch that was 30 s earlier.
+What a rank takes was read at most `_FRESH` seconds before, after the last time that a rank of the job wrote
+or removed the version, and later than what this process has taken before. So a fetch sees every overwrite by
+its own job, and a second fetch in one process reads anew. An overwrite by others is seen at most 30 s later,
+as if the fetch had been that much earlier.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from torch.distributed import TCPStore
+    from torch._C._distributed_c10d import TCPStore
 
 __all__ = ["note_written", "read_by_one"]
 
@@ -133,7 +133,7 @@ class _Readings:
     def _read(self, number: int, read: Callable[[], bytes | None]) -> bytes | None:
         """Reads, and puts what was read, or that nothing was, where the others wait for it."""
         with _lost():
-            about = {"written": self._written(), "began": time.time(), "pieces": None}
+            about: dict[str, object] = {"written": self._written(), "began": time.time(), "pieces": None}
         found: bytes | None = None
         try:
             found = read()
@@ -147,9 +147,8 @@ class _Readings:
         count = -(-len(packed) // _PIECE)
         if found is not None and count <= _MOST_PIECES:
             for piece in range(count):
-                self._store.set(
-                    f"{self._key}/{number}/{piece}", packed[piece * _PIECE : (piece + 1) * _PIECE]
-                )
+                part = packed[piece * _PIECE : (piece + 1) * _PIECE]
+                self._store.set(f"{self._key}/{number}/{piece}", part)  # type: ignore[arg-type]
             about["pieces"] = count
         self._store.set(f"{self._key}/{number}/about", json.dumps(about))
         old = number - _KEPT
@@ -203,7 +202,7 @@ def _connected() -> Iterator[tuple[TCPStore, str] | None]:
     if place is None:
         yield None
         return
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     try:
         socket.create_connection(place, _CONNECT).close()  # torch would wait longer, and print why

@@ -44,6 +44,7 @@ from .downloads import Downloads
 from .job import note_written, read_by_one
 from .lease import Lease
 from .local import Store, transfer_bar
+from .node import read_by_node
 from .objects import Found, Remote
 from .remote_notes import RemoteNotes
 

@@ -1,4 +1,4 @@
-"""The manifest of a version, sent once to a node: kept in its cache, with the tag by which the store knows it.
+"""The manifest of a version, sent once to a node: kept in its cache, with its tag in the store.
 
 Note 141. A manifest that was kept is taken only if the store says that it is the same.
 That is a request without a body. Of processes that ask at the same time, one asks the store, while the others

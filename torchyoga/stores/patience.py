@@ -3,7 +3,7 @@
 Note 139. Pauses depend on a number that is drawn by the caller.
 So the functions are arithmetic, and benchmarks/scale.py simulates ten thousand ranks with these very ones.
 Where a store answers that it is busy, any moment up to the longest pause is as likely ("full jitter"; M.
-Brooker, "Exponential backoff and jitter", AWS, 2015): after it, requests come evenly. Where it does not answer,
+Brooker, "Exponential backoff and jitter", AWS, 2015), so that requests come evenly. Where it does not answer,
 a pause is at least half as long as it may be, because an outage takes a while.
 """
 
@@ -34,7 +34,7 @@ def pause_after(tries: int, chance: float, is_busy: bool) -> float:
         >>> pause_after(5, 0.0, True), pause_after(5, 0.0, False)
         (0.0, 4.0)
     """
-    longest = min(_LONGEST_WAIT, round(_FIRST_WAIT * 3 ** min(tries - 1, 40), 9))
+    longest: float = min(_LONGEST_WAIT, round(_FIRST_WAIT * 3 ** min(tries - 1, 40), 9))
     return longest * (chance if is_busy else 0.5 + chance / 2)
 
 
