@@ -39,7 +39,7 @@ FAULTS = {
 def test_helpers_with_a_bad_network_build_one_version(
     kind: str, proxy: Proxy, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchyoga.stores.objects._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("torchyoga.stores.patience._FIRST_WAIT", 0.01)
 
     def helper(number: int) -> str:
         storage = Storage(

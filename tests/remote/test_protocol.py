@@ -84,7 +84,7 @@ class Protocol:
         patch.setattr("torchyoga.caching.submission.build", self._build)
         patch.setattr("torchyoga.stores.mirror.Lease", Watched)
         patch.setattr("torchyoga.stores.lease._FIRST_POLL", LEASE / 4)  # as often as signs of life
-        patch.setattr("torchyoga.stores.objects._FIRST_WAIT", still / 4)  # the third try comes after a cut
+        patch.setattr("torchyoga.stores.patience._FIRST_WAIT", still / 4)  # the third try comes after a cut
         for room in ("caching.submission", "stores.refs"):
             patch.setattr(
                 f"torchyoga.{room}.ref_of", lambda _, found, *__, **___: SimpleNamespace(manifest=found)

@@ -25,8 +25,8 @@ QUICK = {"config_kwargs": {"connect_timeout": 2, "read_timeout": 2, "retries": {
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchyoga.stores.objects._FIRST_WAIT", 0.02)
-    monkeypatch.setattr("torchyoga.stores.objects._LONGEST_WAIT", 0.1)
+    monkeypatch.setattr("torchyoga.stores.patience._FIRST_WAIT", 0.02)
+    monkeypatch.setattr("torchyoga.stores.patience._LONGEST_WAIT", 0.1)
 
 
 # aiohttp warns of large bodies that gcsfs sends.

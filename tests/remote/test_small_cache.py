@@ -132,7 +132,7 @@ def test_an_object_of_another_size_is_named(
 ) -> None:
     import fsspec
 
-    monkeypatch.setattr("torchyoga.stores.objects._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("torchyoga.stores.patience._FIRST_WAIT", 0.01)
     name = uuid.uuid4().hex
     published(f"memory://{name}", tmp_path)
     fs = fsspec.filesystem("memory")

@@ -38,8 +38,8 @@ Machine = Callable[..., yoga.Storage]
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchyoga.stores.objects._FIRST_WAIT", 0.02)
-    monkeypatch.setattr("torchyoga.stores.objects._LONGEST_WAIT", 0.1)
+    monkeypatch.setattr("torchyoga.stores.patience._FIRST_WAIT", 0.02)
+    monkeypatch.setattr("torchyoga.stores.patience._LONGEST_WAIT", 0.1)
 
 
 @pytest.fixture
@@ -931,7 +931,7 @@ def test_the_error_for_a_full_disk_names_the_folder(
 def test_a_busy_store_is_asked_again(
     often: dict[str, Any], proxy: Proxy, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchyoga.stores.objects._LONGEST_WAIT", 0.02)
+    monkeypatch.setattr("torchyoga.stores.patience._LONGEST_WAIT", 0.02)
     on = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)
     proxy.faults = [Fault("status", **often)]
     ref = on("here").submit(ROWS, "a", "1")

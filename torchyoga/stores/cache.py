@@ -2,6 +2,7 @@
 
 <folder>/files/<key>         whole, checked, never changed; its mtime is when it was last opened
 <folder>/parts/<key>         being downloaded; kept if the download is interrupted
+<folder>/manifests/<key>.json  as the store last sent them; see `node`
 <folder>/locks/<key>.lock    held by the process that downloads it; the kernel frees it when that dies
 <folder>/checking/<token>/   a cache for one check, whose lock is held while the check runs
 <folder>/building/           versions being built for a store
@@ -33,7 +34,7 @@ from typing import BinaryIO
 
 import filelock
 
-from ..errors import BusyError, RemoteError, YogaError
+from ..errors import BusyError, CorruptError, RemoteError, YogaError
 from ..files.regular import check_regular
 from ..files.root import Entry, Root
 from ..versions.names import SUFFIXES
@@ -51,7 +52,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # belongs to the second name that a file has while it is held.
 _SUFFIX = f"({'|'.join(SUFFIXES)})"
 _KEY = re.compile(rf"[0-9a-f]{{32}}(-[0-9a-f]{{8}})?\.{_SUFFIX}")
-_LOCK = re.compile(rf"([0-9a-f]{{32}}\.{_SUFFIX}|checking-[0-9a-f]{{16}})\.lock")
+_NOTE = re.compile(r"[0-9a-f]{32}\.json(\.new)?")
+_LOCK = re.compile(rf"([0-9a-f]{{32}}\.({_SUFFIX}|json)|checking-[0-9a-f]{{16}})\.lock")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
 
 
@@ -258,6 +260,30 @@ class Cache:
             key=lambda entry: (entry.written, entry.nbytes, entry.name),
         )
 
+    # -- manifests
+
+    @contextlib.contextmanager
+    def noting(self, key: str, seconds: float) -> Iterator[None]:
+        """Holds the lock of a manifest; BusyError if another process holds it for so long."""
+        with self._only_one(key, seconds):
+            yield
+
+    def noted(self, key: str, limit: int) -> bytes | None:
+        """A manifest as it was noted; None if it is missing or larger than `limit` bytes."""
+        try:
+            return self.root.read(f"manifests/{key}", limit)
+        except (FileNotFoundError, CorruptError):
+            return None
+
+    def note(self, key: str, data: bytes) -> None:
+        """Notes a manifest, in one step. Hold its lock."""
+        self.make("manifests")
+        name = f"manifests/{key}"
+        with self._advising():
+            with self.root.create_anew(f"{name}.new") as file:
+                file.write(data)
+            self.root.move(f"{name}.new", name)
+
     # -- for checks
 
     @contextlib.contextmanager
@@ -284,6 +310,10 @@ class Cache:
                 ):
                     self._delete_scratch(token)
                     removed.append(f"checking/{token}")
+            before = time.time() - _FORGOTTEN_SECONDS
+            for entry in self.root.scan("manifests"):
+                if _NOTE.fullmatch(entry.name) and entry.is_file and entry.written < before:
+                    self._delete(f"manifests/{entry.name}")
             for entry in self.root.scan("locks"):
                 if _LOCK.fullmatch(entry.name):
                     self._tidy_lock(entry.name.removesuffix(".lock"))
@@ -292,7 +322,7 @@ class Cache:
     def _tidy_lock(self, name: str) -> None:
         """Deletes the lock of a file that is not in the cache, unless the lock is held."""
         with contextlib.suppress(OSError, YogaError):
-            if not any(self.root.find(f"{kind}/{name}") for kind in ("files", "parts")):
+            if not any(self.root.find(f"{kind}/{name}") for kind in ("files", "parts", "manifests")):
                 # A process that waits for it meanwhile sees that it is gone, and makes another.
                 with self._only_one(name, seconds=0):
                     self.root.unlink(f"locks/{name}.lock")

@@ -215,9 +215,16 @@ class Versions(ABC):
 
     def find(self, id: str, version: str) -> Manifest | None:
         """The manifest, or None if the version is not published; CorruptError as `manifest`."""
-        where, text = self.where(id, version), self.read_manifest(id, version)
+        return self._parsed(id, version, self.read_manifest(id, version))
+
+    def read_shared(self, id: str, version: str) -> bytes | None:
+        """As `read_manifest`, for readers only: other processes of the machine or job may have read it."""
+        return self.read_manifest(id, version)
+
+    def _parsed(self, id: str, version: str, text: bytes | None) -> Manifest | None:
         if text is None:
             return None
+        where = self.where(id, version)
         try:
             manifest = Manifest.from_bytes(text)
         except CorruptError as error:
@@ -231,14 +238,15 @@ class Versions(ABC):
             )
         return manifest
 
-    def manifest(self, id: str, version: str) -> Manifest:
-        """The manifest of a published version.
+    def manifest(self, id: str, version: str, shared: bool = False) -> Manifest:
+        """The manifest of a published version; `shared` as in `read_shared`.
 
         Raises:
             NotFoundError: it is not published; says which versions are.
             CorruptError: its manifest is damaged.
         """
-        found = self.find(id, version)
+        text = self.read_shared(id, version) if shared else self.read_manifest(id, version)
+        found = self._parsed(id, version, text)
         if found is None:
             if similar := self.like(id, version):
                 what = f"its versions are {some(similar)}"

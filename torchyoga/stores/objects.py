@@ -35,6 +35,7 @@ from urllib.parse import quote, unquote, urlsplit
 from ..errors import CorruptError, RemoteError
 from ..process.forks import renew_in_children
 from ..process.lazy import cached_property
+from .patience import first_pause, num_starting, pause_after
 from .streaming import Sink, from_s3, from_web
 
 __all__ = ["Found", "Remote", "Sink"]
@@ -49,7 +50,6 @@ _TRIES = 6
 _FIRST_TRIES = 4  # where nothing listens, and never has: a wrong address
 _BUSY_TRIES = 20  # for a server that answers that it is busy
 _BUSY = {"429", "500", "502", "503", "504", "SlowDown", "InternalError", "ServiceUnavailable", "Throttling"}
-_FIRST_WAIT, _LONGEST_WAIT = 0.2, 8.0  # seconds between two tries
 _PATIENCE = 60.0  # seconds that any call may take, besides its bytes
 _LONGEST_SILENCE = 120.0  # seconds after which no further try is begun
 _DELETIONS = 8  # at once
@@ -246,6 +246,45 @@ class Remote:
             raise RemoteError(f"{self.where(name)} is replaced again and again while it is read; try again")
         data = self.read(name, limit)
         return data, blake2b(data).hexdigest() if self.protocol == "memory" else None
+
+    @property
+    def known_as(self) -> str | None:
+        """The URL and the server, the same in every process that reads from there; None for the memory of a
+        process."""
+        if self.protocol == "memory":
+            return None
+        client = self._options.get("client_kwargs")
+        endpoint = client.get("endpoint_url") if isinstance(client, Mapping) else None
+        return f"{self._options.get('endpoint_url') or endpoint or ''} {self.url}"
+
+    def read_unless(self, name: str, limit: int, tag: str | None) -> tuple[bytes | None, str | None]:
+        """All bytes under a name and their ETag; no bytes if it is the one that is known, so that none are
+        sent.
+
+        The tag is None where a store has none, or cannot compare it.
+
+        Raises:
+            FileNotFoundError: nothing has that name.
+            CorruptError: there are more than `limit` bytes.
+            RemoteError: the store cannot be reached or refuses.
+        """
+        if not self._is_s3 and self.protocol not in ("http", "https"):
+            return self.read(name, limit), None
+
+        def read() -> tuple[bytes | None, str | None]:
+            fs, path = self._at(name)
+            try:
+                get = _got_from_s3 if self._is_s3 else _got_from_web
+                return self._awaited(fs, get(fs, path, limit + 1, tag), 5 * _PATIENCE)
+            except Exception as error:
+                if tag is not None and _statuses(error) & {"304", "NotModified"}:
+                    return None, tag
+                raise
+
+        data, found = self._tried(f"read {self.where(name)}", read)
+        if data is not None and len(data) > limit:
+            raise self._too_large(name, limit)
+        return data, found
 
     def _generation(self, name: str) -> str:
         def ask() -> str:
@@ -745,6 +784,9 @@ class Remote:
 
     def _tried(self, what: str, call: Callable[[], T]) -> T:
         """The result of the call, tried a few times, with growing pauses between."""
+        if self._place not in _ASKED:
+            _ASKED.add(self._place)
+            time.sleep(first_pause(num_starting(), random.random()))
         started = time.monotonic()
         for tries in range(1, max(_TRIES, _BUSY_TRIES) + 1):
             try:
@@ -761,17 +803,17 @@ class Remote:
                     if isinstance(error, (FileNotFoundError, FileExistsError, ImportError)):
                         raise
                     raise RemoteError(f"cannot {what}: {_described(error)}{_hint(error)}") from error
-                most = _BUSY_TRIES if _statuses(error) & _BUSY else _TRIES
+                is_busy = bool(_statuses(error) & _BUSY)
+                most = _BUSY_TRIES if is_busy else _TRIES
                 if self._place not in _ANSWERED:
                     most = min(most, _FIRST_TRIES)
                 if tries >= most or time.monotonic() - started > _LONGEST_SILENCE:
-                    is_busy = most == _BUSY_TRIES
                     hint = "It is busy." if is_busy else "Is the store running, and its endpoint right?"
                     raise RemoteError(
                         f"cannot {what}: {_described(error)} (tried {tries} times). {hint} Try again; what "
                         "has been done so far is kept"
                     ) from error
-                pause = min(_LONGEST_WAIT, _FIRST_WAIT * 3 ** (tries - 1)) * random.uniform(0.5, 1)
+                pause = pause_after(tries, random.random(), is_busy)
                 _log.info("%s: %s; trying again in %.1f s", what, _described(error), pause)
                 time.sleep(pause)
             else:
@@ -780,12 +822,35 @@ class Remote:
         raise AssertionError("the last try returns or raises")
 
 
-async def _got_from_s3(fs: AbstractFileSystem, path: str, most: int) -> tuple[bytes, str]:
-    """At most `most` bytes of an object, and its ETag."""
+async def _got_from_s3(
+    fs: AbstractFileSystem, path: str, most: int, unless: str | None = None
+) -> tuple[bytes, str]:
+    """At most `most` bytes of an object, and its ETag; an error of status 304 if it has that one."""
     bucket, key, _ = fs.split_path(path)
-    found = await fs._call_s3("get_object", Bucket=bucket, Key=key)
+    condition = {} if unless is None else {"IfNoneMatch": unless}
+    found = await fs._call_s3("get_object", Bucket=bucket, Key=key, **condition)
     async with found["Body"] as body:
         return await body.read(most), found["ETag"]
+
+
+async def _got_from_web(
+    fs: AbstractFileSystem, path: str, most: int, unless: str | None = None
+) -> tuple[bytes | None, str | None]:
+    """At most `most` bytes of a file, and its ETag; no bytes if it has that one."""
+    condition = {} if unless is None else {"If-None-Match": unless}
+    headers = {**fs.kwargs.get("headers", {}), "Accept-Encoding": "identity", **condition}
+    session = await fs.set_session()
+    async with session.get(fs.encode_url(path), **{**fs.kwargs, "headers": headers}) as answer:
+        if answer.status == 304 and unless is not None:
+            return None, unless
+        fs._raise_not_found_for_status(answer, path)
+        pieces, size = [], 0
+        async for piece in answer.content.iter_chunked(2**20):
+            pieces.append(piece)
+            size += len(piece)
+            if size >= most:
+                break
+        return b"".join(pieces)[:most], answer.headers.get("ETag")
 
 
 async def _put_into_gcs(fs: AbstractFileSystem, path: str, data: bytes, generation: str) -> None:
@@ -811,6 +876,7 @@ _MEMORY = threading.Lock()  # for the objects of `memory://`
 # By the token of their owner, and the last of each bucket or host.
 _OPTIONS: dict[str, dict[str, object]] = {}
 _INHERITED: list[object] = []
+_ASKED: set[str] = set()  # buckets and hosts
 _ANSWERED: set[str] = set()  # buckets and hosts: if they restart, they are waited for
 
 

@@ -35,8 +35,8 @@ def fetched(
         NotFoundError: it is not published; says which versions are.
         CorruptError: its manifest is damaged, or its files are missing or cut.
     """
-    for _ in range(_LOOKS - 1):
-        manifest = store.manifest(id, version)
+    for look in range(_LOOKS - 1):
+        manifest = store.manifest(id, version, shared=not look)
         # Overwritten or removed while it was being opened? The next look shows which.
         with contextlib.suppress(NotFoundError):
             return ref_of(store, manifest, verify, download, progress)

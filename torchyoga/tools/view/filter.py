@@ -52,7 +52,7 @@ class Filter:
     Example:
         >>> from torchyoga.tools.view.filter import Filter
         >>> found = Filter.of("score > 0.5", ["label", "score"])
-        >>> found.holds(0.7), found.holds(0.5), found.holds("0.7")
+        >>> found.holds(0.7), found.holds(0.5), found.holds(None)
         (True, False, False)
     """
 

@@ -268,7 +268,10 @@ class _Handler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What is wrong with the request itself, without repeating any of it."""
         self.server.heard(self.connection)
-        status = HTTPStatus(code) if code in HTTPStatus._value2member_map_ else HTTPStatus.BAD_REQUEST
+        try:
+            status = HTTPStatus(code)
+        except ValueError:
+            status = HTTPStatus.BAD_REQUEST
         self._plain(status.value, status.phrase)
 
     def _send(self, answer: Answer) -> None:

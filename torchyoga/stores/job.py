@@ -1,0 +1,234 @@
+"""The manifest of a version, read by one rank of a job for all of them, through torch.distributed's store.
+
+Note 138. It is no collective.
+A broadcast would hang where one rank alone calls `fetch`, or two ranks fetch in different orders. In the
+store of keys at rank 0, whoever comes first says that it reads, by one compare-and-set; the others wait for
+what it has read, and read themselves if nothing comes. Each fetch has a connection of its own, so that
+nothing else that the process does with the store waits, and forked workers do not share a socket.
+
+What a rank takes was read at most `_FRESH` seconds before, after the last time that a rank of the job wrote
+or removed the version, and later than what this process has taken before. So a fetch sees every overwrite by
+its own job, and a second fetch in one process reads anew. An overwrite by others is seen at most 30 s later,
+as if the fetch had been that much earlier.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import secrets
+import socket
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import TCPStore
+
+__all__ = ["note_written", "read_by_one"]
+
+_log = logging.getLogger("torchyoga")
+_FRESH = 30.0  # seconds that a manifest may have been read before it is taken
+_WAIT = 20.0  # seconds for the rank that reads, before another one does
+_ROUNDS = 3  # of waiting, before a rank reads by itself
+_CONNECT = 10.0  # seconds, to find out that it is there
+_ANSWER = 60.0  # seconds for the connection, where all ranks of a large job ask for theirs
+_PIECE = 2**20  # bytes of a value; the store takes 8 MiB at most
+_MOST_PIECES = 64
+_KEPT = 2  # readings that stay in the store
+_taken: dict[str, int] = {}  # by key: the number of the reading that this process took or left last
+
+
+class _Head(NamedTuple):
+    """The last reading that was begun: its number, and who does it."""
+
+    number: int
+    reader: str
+
+    @classmethod
+    def of(cls, text: bytes) -> _Head:
+        number, _, reader = text.decode("ascii").partition(":")
+        return cls(int(number or 0), reader)
+
+    def __str__(self) -> str:
+        return f"{self.number}:{self.reader}" if self.number else ""
+
+
+def read_by_one(name: str, limit: int, read: Callable[[], bytes | None]) -> bytes | None:
+    """What `read` returns in this process, or has just returned in another one of the job.
+
+    Args:
+        name: of what is read; the same in all ranks, and no other's.
+        limit: bytes that it may have.
+        read: its errors are this process's own. None if there is nothing; that is not shared.
+    """
+    with _connected() as found:
+        if found is None:
+            return read()
+        store, place = found
+        key = f"torchyoga/{blake2b(name.encode(), digest_size=16).hexdigest()}"
+        try:
+            return _Readings(store, key, f"{place}/{key}", limit).get(read)
+        except _LostStoreError as error:
+            _log.info("the store of torch.distributed does not answer (%s); reading %s", error, name)
+            return read()
+
+
+def note_written(name: str) -> None:
+    """Says that a name was written or removed: no rank takes what was read before."""
+    with _connected() as found:
+        if found is not None:
+            key = f"torchyoga/{blake2b(name.encode(), digest_size=16).hexdigest()}"
+            with contextlib.suppress(RuntimeError):
+                found[0].add(f"{key}/written", 1)
+
+
+class _LostStoreError(Exception):
+    """The store of torch.distributed is gone."""
+
+
+class _Readings:
+    """The readings of one name: `head` names the last that was begun, `<number>/...` holds what was read."""
+
+    def __init__(self, store: TCPStore, key: str, place: str, limit: int) -> None:
+        self._store, self._key, self._place, self._limit = store, key, place, limit
+
+    def get(self, read: Callable[[], bytes | None]) -> bytes | None:
+        for _ in range(_ROUNDS):
+            taken = _taken.get(self._place, 0)
+            with _lost():
+                head = self._head()
+                is_mine = False
+                if head.number <= taken:
+                    mine = _Head(max(head.number, taken) + 1, secrets.token_hex(8))
+                    now = self._store.compare_set(f"{self._key}/head", str(head), str(mine))
+                    head = _Head.of(now)
+                    is_mine = head == mine
+            _taken[self._place] = head.number
+            if is_mine:
+                return self._read(head.number, read)
+            with _lost():
+                about = self._awaited(head.number)
+                if about is None or not self._is_fresh(about):
+                    continue  # the next round reads anew, or waits for one who does
+                pieces = about["pieces"]
+                found = None if pieces is None else self._pieces(head.number, pieces)
+            if pieces is None:
+                break  # there was nothing, or an error, which this process is to see by itself
+            if found is not None:
+                return found
+        return read()
+
+    def _head(self) -> _Head:
+        key = f"{self._key}/head"
+        return _Head.of(self._store.get(key) if self._store.check([key]) else b"")
+
+    def _written(self) -> int:
+        return int(self._store.add(f"{self._key}/written", 0))
+
+    def _read(self, number: int, read: Callable[[], bytes | None]) -> bytes | None:
+        """Reads, and puts what was read, or that nothing was, where the others wait for it."""
+        with _lost():
+            about: dict[str, object] = {"written": self._written(), "began": time.time(), "pieces": None}
+        found: bytes | None = None
+        try:
+            found = read()
+        finally:
+            with contextlib.suppress(RuntimeError):
+                self._publish(number, found, about)
+        return found
+
+    def _publish(self, number: int, found: bytes | None, about: dict[str, object]) -> None:
+        packed = b"" if found is None else zlib.compress(found, 1)
+        count = -(-len(packed) // _PIECE)
+        if found is not None and count <= _MOST_PIECES:
+            for piece in range(count):
+                part = packed[piece * _PIECE : (piece + 1) * _PIECE]
+                self._store.set(f"{self._key}/{number}/{piece}", part)  # type: ignore[arg-type]
+            about["pieces"] = count
+        self._store.set(f"{self._key}/{number}/about", json.dumps(about))
+        old = number - _KEPT
+        if old > 0 and self._store.delete_key(f"{self._key}/{old}/about"):
+            piece = 0
+            while piece < _MOST_PIECES and self._store.delete_key(f"{self._key}/{old}/{piece}"):
+                piece += 1
+
+    def _awaited(self, number: int) -> dict[str, object] | None:
+        """What is said about a reading; None if it is not finished in time, or is there no more."""
+        key = f"{self._key}/{number}/about"
+        if not self._store.check([key]):
+            try:
+                self._store.wait([key], timedelta(seconds=_WAIT))
+            except RuntimeError:
+                if not self._store.check([key]):  # raises if the store itself is gone
+                    return None
+        found: dict[str, object] = json.loads(self._store.get(key))
+        return found
+
+    def _is_fresh(self, about: dict[str, object]) -> bool:
+        # Clocks that differ by more than that cost a reading each, and nothing else.
+        age = time.time() - float(str(about["began"]))
+        return abs(age) <= _FRESH and about["written"] == self._written()
+
+    def _pieces(self, number: int, count: object) -> bytes | None:
+        """What was read; None if it is deleted meanwhile, or not whole."""
+        keys = [f"{self._key}/{number}/{piece}" for piece in range(int(str(count)))]
+        if not all(self._store.check([key]) for key in keys):
+            return None
+        unpacking = zlib.decompressobj()
+        try:
+            found = unpacking.decompress(b"".join(self._store.get(key) for key in keys), self._limit)
+        except zlib.error:
+            return None
+        return found if unpacking.eof else None
+
+
+@contextlib.contextmanager
+def _lost() -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, UnicodeDecodeError, ValueError, KeyError) as error:
+        raise _LostStoreError(str(error).partition("\n")[0]) from error
+
+
+@contextlib.contextmanager
+def _connected() -> Iterator[tuple[TCPStore, str] | None]:
+    """A connection of its own to the store of torch.distributed, and where that is; None without it."""
+    place = _place()
+    if place is None:
+        yield None
+        return
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    try:
+        socket.create_connection(place, _CONNECT).close()  # torch would wait longer, and print why
+        store = TCPStore(*place, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=_ANSWER))
+    except (OSError, RuntimeError) as error:
+        _log.info("cannot connect to the store of torch.distributed: %s", str(error).partition("\n")[0])
+        yield None
+        return
+    yield store, f"{place[0]}:{place[1]}"
+
+
+def _place() -> tuple[str, int] | None:
+    """Host and port of the store of torch.distributed; None for one ranks alone, and for stores of files."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
+        return None
+    if distributed.get_world_size() < 2:
+        return None
+    # There is no public way to ask for it; without this one, each node reads.
+    try:
+        store = sys.modules["torch.distributed.distributed_c10d"]._get_default_store()
+        for _ in range(10):
+            if not isinstance(store, distributed.PrefixStore):
+                break
+            store = store.underlying_store
+        return (store.host, store.port) if isinstance(store, distributed.TCPStore) else None
+    except (AttributeError, KeyError, RuntimeError, ValueError):
+        return None
