@@ -546,6 +546,10 @@ class Chance:
     def uniform(low: float, high: float) -> float:
         return high
 
+    @staticmethod
+    def random() -> float:
+        return 1.0
+
 
 class AtOnce:
     """In the place of a pool of threads: calls what is submitted at once, one after the other."""
@@ -583,7 +587,8 @@ class Body:
     async def __aexit__(self, *error: object) -> None: ...
 
     async def read(self, most: int) -> bytes:
-        return self._data[:most]
+        sent, self._data = self._data[:most], self._data[most:]
+        return sent
 
 
 def tag_of(data: bytes) -> str:

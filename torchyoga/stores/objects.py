@@ -786,7 +786,8 @@ class Remote:
         """The result of the call, tried a few times, with growing pauses between."""
         if self._place not in _ASKED:
             _ASKED.add(self._place)
-            time.sleep(first_pause(num_starting(), random.random()))
+            if pause := first_pause(num_starting(), random.random()):
+                time.sleep(pause)
         started = time.monotonic()
         for tries in range(1, max(_TRIES, _BUSY_TRIES) + 1):
             try:
@@ -829,8 +830,13 @@ async def _got_from_s3(
     bucket, key, _ = fs.split_path(path)
     condition = {} if unless is None else {"IfNoneMatch": unless}
     found = await fs._call_s3("get_object", Bucket=bucket, Key=key, **condition)
+    pieces, size = [], 0
     async with found["Body"] as body:
-        return await body.read(most), found["ETag"]
+        # To its end, where the client notices that it was cut.
+        while size < most and (piece := await body.read(most - size)):
+            pieces.append(piece)
+            size += len(piece)
+    return b"".join(pieces), found["ETag"]
 
 
 async def _got_from_web(
