@@ -352,6 +352,7 @@ class Breaks(list[Any]):
         return super().__getitem__(index)
 
 
+@pytest.mark.rest
 def test_a_build_goes_on_with_the_same_dictionary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchyoga.building.build._FILE_SECONDS", 0.0)
     monkeypatch.setattr("torchyoga.building.build._FILE_SHARE", 0.0)

@@ -57,6 +57,7 @@ def test_rows_larger_than_a_block(storage: yoga.Storage) -> None:
         assert all(bool((row == row[0]).all()) and len(row) == 9 * 2**20 + 3 for row in found)
 
 
+@pytest.mark.rest
 def test_ragged_rows_of_100_megabytes(storage: yoga.Storage) -> None:
     lengths = [100_000_000, 0, 5, 100_000_001]
     rows = ({"x": np.full(n, i + 1, np.uint8)} for i, n in enumerate(lengths))

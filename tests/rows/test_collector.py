@@ -63,6 +63,7 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
 RAGGED = ["ragged", "ragged tensor", "ragged any"]
 
 
+@pytest.mark.rest
 @given(st.data(), st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=5, unique=True))
 def test_quick_rows_are_the_same(data: Any, names: list[str]) -> None:
     first = {name: np.ones((2, 2)) if name == "ragged any" else data.draw(KINDS[name]) for name in names}

@@ -33,6 +33,7 @@ def checked(module: str, *arguments: str) -> str:
     return found.stdout
 
 
+@pytest.mark.rest
 def test_mypy_finds_what_is_wrong_and_nothing_else(tmp_path: Path) -> None:
     found = checked("mypy", "--strict", "--output=json", "--config-file=", f"--cache-dir={tmp_path}")
     errors = [json.loads(line) for line in found.splitlines() if line.startswith("{")]

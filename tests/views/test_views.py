@@ -529,6 +529,7 @@ def test_every_row_of_a_nest_once_whoever_goes_on(
     assert sorted(found) == sorted(rows)
 
 
+@pytest.mark.rest
 @settings(max_examples=60, deadline=None)
 @given(nest=nests())
 def test_nests_keep_the_contract_of_datarefs(nest: Any, ref: yoga.DataRef) -> None:

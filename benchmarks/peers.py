@@ -1,0 +1,262 @@
+"""A shuffled epoch of small images, by the ways in which others read them: the picture of the README.
+
+python benchmarks/peers.py [--draw]
+
+60,000 rows of 28 x 28 bytes and a label, on a local disk, in batches of 256. Each way runs in a fresh
+process: the first epoch, with all imports done and the files in the page cache, and the one after it; the ways
+take turns, three times. Packages that are not installed are left out, and said to be. What each does ahead is
+left as its documentation shows it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROWS, BATCH, ROUNDS, LATER = 60_000, 256, 3, 1
+PICTURE = Path(__file__).parents[1] / "docs" / "images" / "peers.svg"
+
+
+def images() -> tuple[Any, Any]:
+    draw = np.random.default_rng(0)
+    return draw.integers(0, 256, (ROWS, 28, 28), np.uint8), draw.integers(0, 10, ROWS)
+
+
+# -- each way: what writes its files, and what gives a loader of them
+
+
+def write_lmdb(folder: Path) -> None:
+    from common import write_pickled
+
+    pictures, labels = images()
+    rows = ({"image": image, "label": int(label)} for image, label in zip(pictures, labels, strict=True))
+    write_pickled(str(folder / "rows.lmdb"), rows, pictures.nbytes)
+
+
+def lmdb_loader(folder: Path, workers: int) -> Any:
+    import torch
+    from common import NaiveLmdb
+
+    dataset = NaiveLmdb(str(folder / "rows.lmdb"), ROWS)
+    return torch.utils.data.DataLoader(dataset, BATCH, shuffle=True, num_workers=workers)
+
+
+def write_hdf5(folder: Path) -> None:
+    import h5py
+
+    pictures, labels = images()
+    with h5py.File(folder / "rows.h5", "w") as file:
+        file["image"], file["label"] = pictures, labels
+
+
+def hdf5_loader(folder: Path, workers: int) -> Any:
+    import h5py
+    import torch
+
+    class Rows(torch.utils.data.Dataset[Any]):
+        file = None
+
+        def __len__(self) -> int:
+            return ROWS
+
+        def __getitem__(self, row: int) -> Any:
+            if self.file is None:
+                self.file = h5py.File(folder / "rows.h5")
+            return {"image": self.file["image"][row], "label": int(self.file["label"][row])}
+
+    return torch.utils.data.DataLoader(Rows(), BATCH, shuffle=True, num_workers=workers)
+
+
+def write_datasets(folder: Path) -> None:
+    import datasets
+
+    pictures, labels = images()
+    features = datasets.Features(
+        {"image": datasets.Array2D((28, 28), "uint8"), "label": datasets.Value("int64")}
+    )
+    found = datasets.Dataset.from_dict({"image": pictures, "label": labels}, features)
+    found.save_to_disk(str(folder / "arrow"))
+
+
+def datasets_loader(folder: Path, workers: int) -> Any:
+    import datasets
+    import torch
+
+    found = datasets.load_from_disk(str(folder / "arrow")).with_format("torch")
+    return torch.utils.data.DataLoader(found, BATCH, shuffle=True, num_workers=workers)  # type: ignore[arg-type]
+
+
+def nothing(folder: Path) -> None:
+    """There is nothing to write."""
+
+
+def memory_loader(folder: Path, workers: int) -> Any:
+    import torch
+
+    dataset = torch.utils.data.TensorDataset(*map(torch.from_numpy, images()))
+    return torch.utils.data.DataLoader(dataset, BATCH, shuffle=True, num_workers=workers)
+
+
+def litdata_rows(row: int) -> Any:
+    draw = np.random.default_rng(row)
+    return {"image": draw.integers(0, 256, (28, 28), np.uint8), "label": row % 10}
+
+
+def write_litdata(folder: Path) -> None:
+    import litdata
+
+    litdata.optimize(
+        fn=litdata_rows,
+        inputs=list(range(ROWS)),
+        output_dir=str(folder / "lit"),
+        chunk_bytes="64MB",
+        num_workers=2,
+    )
+
+
+def litdata_loader(folder: Path, workers: int) -> Any:
+    import litdata
+
+    found = litdata.StreamingDataset(str(folder / "lit"), shuffle=True)
+    return litdata.StreamingDataLoader(found, batch_size=BATCH, num_workers=workers)
+
+
+def write_streaming(folder: Path) -> None:
+    import streaming
+
+    columns = {"image": "ndarray:uint8:28,28", "label": "int"}
+    with streaming.MDSWriter(out=str(folder / "mds"), columns=columns) as out:
+        for image, label in zip(*images(), strict=True):
+            out.write({"image": image, "label": int(label)})
+
+
+def streaming_loader(folder: Path, workers: int) -> Any:
+    import streaming
+    import torch
+
+    streaming.base.util.clean_stale_shared_memory()
+    found = streaming.StreamingDataset(local=str(folder / "mds"), shuffle=True, batch_size=BATCH)
+    return torch.utils.data.DataLoader(found, BATCH, num_workers=workers)
+
+
+def write_torchyoga(folder: Path) -> None:
+    import torchyoga as yoga
+
+    pictures, labels = images()
+    storage = yoga.Storage(folder / "storage")
+    storage.submit(yoga.from_arrays({"image": pictures, "label": labels}), "rows", "1", progress=False)
+
+
+def torchyoga_loader(folder: Path, workers: int) -> Any:
+    import torchyoga as yoga
+
+    found = yoga.Storage(folder / "storage").fetch("rows", "1")
+    return yoga.DataLoader(found, BATCH, shuffle=True, num_workers=workers)
+
+
+Way = tuple[str | None, Callable[[Path], None], Callable[[Path, int], Any]]
+WAYS: dict[str, Way] = {
+    "torch, LMDB with a pickle a row": (None, write_lmdb, lmdb_loader),
+    "torch, HDF5": (None, write_hdf5, hdf5_loader),
+    "torch, Hugging Face datasets": ("datasets", write_datasets, datasets_loader),
+    "MosaicML Streaming": ("streaming", write_streaming, streaming_loader),
+    "LitData": ("litdata", write_litdata, litdata_loader),
+    "torch, tensors in memory": (None, nothing, memory_loader),
+    "torchyoga": (None, write_torchyoga, torchyoga_loader),
+}
+
+
+def measured(name: str, folder: Path, workers: int) -> list[float]:
+    """Rows a second, of the first epoch and of later ones; in a process of its own."""
+    warnings.simplefilter("ignore")
+    loader = WAYS[name][2](folder, workers)
+    found = []
+    for _ in range(1 + LATER):
+        began, count = time.perf_counter(), 0
+        for batch in loader:
+            count += len(batch["label"] if isinstance(batch, dict) else batch[1])
+        found.append(count / (time.perf_counter() - began))
+    return found
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--measure"]:
+        _, _, name, folder, workers = sys.argv
+        print("\n" + json.dumps(measured(name, Path(folder), int(workers))))
+        os._exit(0)  # some peers take seconds to end
+    rates: dict[tuple[str, int], list[list[float]]] = {}
+    with tempfile.TemporaryDirectory() as text:
+        folder = Path(text)
+        ways = []
+        for name, (package, write, _) in WAYS.items():
+            if package is not None and importlib.util.find_spec(package) is None:
+                print(f"{name}: {package} is not installed, left out")
+                continue
+            write(folder)
+            ways.append(name)
+        for _ in range(ROUNDS):
+            for name in ways:
+                for workers in (0, 2):
+                    command = [sys.executable, __file__, "--measure", name, text, str(workers)]
+                    process = subprocess.run(
+                        command, capture_output=True, text=True, timeout=600, check=False
+                    )
+                    if process.returncode:
+                        print(f"{name}: {process.stderr.strip().splitlines()[-1]}")
+                        continue
+                    line = process.stdout.strip().splitlines()[-1]
+                    rates.setdefault((name, workers), []).append(json.loads(line))
+    found = {
+        key: (
+            statistics.median(one[0] for one in rounds),
+            statistics.median(rate for one in rounds for rate in one[1:]),
+        )
+        for key, rounds in rates.items()
+    }
+    print(f"rows/s: {'':26}{'first epoch':>14}{'later':>14}{'first, 2 workers':>20}{'later':>14}")
+    for name in ways:
+        numbers = [rate for workers in (0, 2) for rate in found.get((name, workers), (0.0, 0.0))]
+        print(f"{name:34}{numbers[0]:14,.0f}{numbers[1]:14,.0f}{numbers[2]:20,.0f}{numbers[3]:14,.0f}")
+    if "--draw" in sys.argv:
+        draw(found, ways)
+
+
+def draw(found: dict[tuple[str, int], tuple[float, float]], ways: list[str]) -> None:
+    """The picture: the better of 0 and 2 workers, first epoch and later ones."""
+    import matplotlib as mpl
+    import matplotlib.pyplot as plt
+
+    mpl.rcParams |= {"svg.hashsalt": "torchyoga", "font.size": 10, "font.family": "sans-serif"}
+    figure, axes = plt.subplots(figsize=(9, 3.4))
+    for place, name in enumerate(ways):
+        best = [max(found.get((name, workers), (0.0, 0.0))[kind] for workers in (0, 2)) for kind in (0, 1)]
+        ours = name == "torchyoga"
+        for shift, rate, colour in (
+            (-0.2, best[0], "#1f6feb" if ours else "#8b949e"),
+            (0.2, best[1], "#79b8ff" if ours else "#c9d1d9"),
+        ):
+            axes.barh(place + shift, rate, 0.38, color=colour)
+            axes.text(rate * 1.06, place + shift, f"{rate:,.0f}", va="center", fontsize=8)
+    axes.set_yticks(range(len(ways)), ways)
+    axes.set_xscale("log")
+    axes.set_xlim(right=axes.get_xlim()[1] * 3)
+    axes.set_xlabel("rows a second: first epoch dark, the next one light; the better of 0 and 2 workers")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    figure.savefig(PICTURE, bbox_inches="tight", facecolor="white", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()
