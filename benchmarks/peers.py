@@ -3,7 +3,7 @@
 python benchmarks/peers.py [--draw]
 
 60,000 rows of 28 x 28 bytes and a label, on a local disk, in batches of 256. Each way runs in a fresh
-process: the first epoch, with all imports done and the files in the page cache, and the one after it; the ways
+process: its first epoch, with all imports done and the files in the page cache, and its next; the ways
 take turns, three times. Packages that are not installed are left out, and said to be. What each does ahead is
 left as its documentation shows it.
 """
