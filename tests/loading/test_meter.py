@@ -350,3 +350,13 @@ def test_forked_loops_count_for_themselves() -> None:
 def _counts_again(loader: Any) -> None:
     assert len(list(itertools.islice(loader, 3))) == 3
     assert loader.meter.epoch.batches == 3
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_single_rows(num_workers: int) -> None:
+    loader = yoga.DataLoader(Slow(40, 0.001), batch_size=None, num_workers=num_workers)
+    assert consumed(loader) == 40
+    if num_workers:
+        assert "what workers do for single rows is not measured" in loader.meter.verdict()
+    else:
+        assert loader.meter.epoch.stages["transform"] >= 40 * 0.001

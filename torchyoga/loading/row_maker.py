@@ -96,7 +96,8 @@ class RowMaker:
     def __getitem__(self, row: SingleRow) -> Batch:
         worker = get_worker_info()
         if worker is None:
-            return self._single(row)
+            with self._watch.running(self._stage):
+                return self._single(row)
         try:
             return sendable(packed(self._single(row), -1, -1, None), None)
         except Exception:

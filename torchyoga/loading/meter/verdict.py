@@ -51,7 +51,10 @@ def verdict(epoch: Numbers, last: Numbers, setting: Setting) -> str:
     each = last.waited / last.batches
     if each < _SHORT:
         return f"waited {last.share:.0%} of the time, but {1e6 * each:.0f} us a batch: nothing to change"
-    total = sum(last.stages.values()) or 1.0
+    total = sum(last.stages.values())
+    if not total:
+        share = f"waited {last.share:.0%} of the time"
+        return f"{share}; what workers do for single rows is not measured, only for batches"
     stage = _culprit(last, total)
     return (
         f"waited {last.share:.0%} of the time, {last.stages[stage] / total:.0%} of the work is {stage}: "
