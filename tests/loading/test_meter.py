@@ -354,7 +354,8 @@ def _counts_again(loader: Any) -> None:
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_single_rows(num_workers: int) -> None:
-    loader = yoga.DataLoader(Slow(40, 0.001), batch_size=None, num_workers=num_workers)
+    workers = {"num_workers": num_workers, "persistent_workers": bool(num_workers)}
+    loader = yoga.DataLoader(Slow(40, 0.001), batch_size=None, **workers)
     assert consumed(loader) == 40
     if num_workers:
         assert "what workers do for single rows is not measured" in loader.meter.verdict()
