@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import socket
 import time
 from collections.abc import Iterable
@@ -46,7 +47,7 @@ def _finding(kind: str, some: list[Left], where: str) -> Finding:
     age = f", untouched for {age_text(min(ages))} or longer" if ages else ""
     nbytes = sum(one["bytes"] for one in some)
     grace = int(min(ages)) if ages else 0
-    clean = f"yoga gc --storage {where} --grace {grace} --yes"
+    clean = f"yoga gc --storage {shlex.quote(where)} --grace {grace} --yes"
     whys = {
         "interrupted-build": (
             "A builder has ended before it could publish. Its files take space, and there is no version.",
