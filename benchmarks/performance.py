@@ -454,6 +454,7 @@ def write_page(found: dict[str, Any]) -> None:
         "differing": as_table([HEADING, *found["differing"]]),
         "tables": as_table([HEADING, *found["tables"]]),
         "codecs": as_table([HEADING, *found["codecs"]]),
+        "tools": as_table([HEADING, *found["tools"]]),
     }
     put_tables(tables)
     draw(found["curve"])

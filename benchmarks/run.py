@@ -38,6 +38,7 @@ import performance
 import remote
 import tables
 import token_windows
+import tools
 import torch
 import torch.utils.data
 import views
@@ -334,6 +335,7 @@ def main() -> None:
     past = history.measure(few) + by_many.measure(3)
     lying = tables.measure(few) + parquet.measure(few)
     encoded = decoding.measure(repetitions)
+    people = tools.measure(few)
     show(
         [
             performance.HEADING,
@@ -348,6 +350,7 @@ def main() -> None:
             *mixed,
             *lying,
             *encoded,
+            *people,
         ]
     )
     show(table)
@@ -369,6 +372,7 @@ def main() -> None:
         "mixtures": mixed,
         "tables": lying,
         "codecs": encoded,
+        "tools": people,
     }
     (results / "latest.json").write_text(json.dumps(found, indent=1))
     performance.write_page(found)

@@ -64,8 +64,8 @@ def simulated(
     return Simulated(requests, refused, errors, end, max(by_second.values()))
 
 
-def many_ranks() -> None:
-    """All ranks at once, as a program without jitter does it, and as torchyoga does it."""
+def ranks_that_ask() -> dict[str, Simulated]:
+    """All ranks at once, as a program without jitter does it, and as torchyoga does it; medians of SEEDS."""
 
     def at_once(chance: float) -> float:
         return chance / 100  # clocks of machines that start together
@@ -79,20 +79,27 @@ def many_ranks() -> None:
     def jitter(tries: int, chance: float) -> float:
         return pause_after(tries, chance, is_busy=True)
 
-    ways = [
-        ("each rank, equal pauses that double", RANKS, at_once, doubling),
-        ("each rank, full jitter", RANKS, at_once, jitter),
-        ("each rank, full jitter, first requests spread", RANKS, spread, jitter),
-        ("once a node", NODES, spread, jitter),
-        ("once a job, by torch.distributed", 1, spread, jitter),
-    ]
+    ways = {
+        "each rank, equal pauses that double": (RANKS, at_once, doubling),
+        "each rank, full jitter": (RANKS, at_once, jitter),
+        "each rank, full jitter, first requests spread": (RANKS, spread, jitter),
+        "once a node": (NODES, spread, jitter),
+        "once a job, by torch.distributed": (1, spread, jitter),
+    }
+    found = {}
+    for name, (asking, start, pause) in ways.items():
+        runs = [simulated(asking, start, pause, seed) for seed in range(SEEDS)]
+        found[name] = Simulated(*map(statistics.median_low, zip(*runs, strict=True)))
+    return found
+
+
+def many_ranks() -> None:
+    """A table of them."""
     print(f"{RANKS:,} ranks on {NODES:,} nodes, a store that takes {RATE:,.0f} requests a second (simulated)")
     print(f"{'':46} {'requests':>9} {'refused':>9} {'errors':>7} {'seconds':>8} {'most in 1 s':>12}")
-    for name, asking, start, pause in ways:
-        found = [simulated(asking, start, pause, seed) for seed in range(SEEDS)]
-        shown = [statistics.median(values) for values in zip(*found, strict=True)]
+    for name, one in ranks_that_ask().items():
         print(
-            f"{name:46} {shown[0]:9,.0f} {shown[1]:9,.0f} {shown[2]:7,.0f} {shown[3]:8.2f} {shown[4]:12,.0f}"
+            f"{name:46} {one.requests:9,} {one.refused:9,} {one.errors:7,} {one.seconds:8.2f} {one.most:12,}"
         )
 
 
