@@ -344,6 +344,7 @@ THIRD_PARTY = {
     "_combined_loader_states_to_load",
     "_current_frames",
     "_disabled_torch_function_impl",
+    "_get_default_store",
     "_getframe",
     "_iterator",
     "_location",

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
+import socket
 import tempfile
 import time
 import traceback
+import zlib
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -116,6 +119,13 @@ def test_how_many_start_is_what_launchers_say(monkeypatch: pytest.MonkeyPatch) -
         assert num_starting() == count
 
 
+def place() -> tuple[str, int]:
+    """Where the store of this job is."""
+    found = job._place()
+    assert found is not None
+    return found
+
+
 class Ranks:
     """What one rank sees: what is read is counted in a file that all share."""
 
@@ -184,11 +194,8 @@ def failing(ranks: Ranks) -> None:
 def dying(ranks: Ranks) -> None:
     """Who reads never comes back: after a while another one reads."""
     if ranks.rank == 0:
-        with job._connected() as found:
-            assert found is not None
-            store, _ = found
-            key = f"torchyoga/{job.blake2b(b'dying', digest_size=16).hexdigest()}"
-            store.compare_set(f"{key}/head", "", "1:somebody")
+        store = job._connected(place())
+        store.compare_set(f"{job._key('dying')}/head", "", "1:somebody")
     ranks.meet("died")
     assert read_by_one("dying", LIMIT, lambda: ranks.read("dying")) == b"text"
 
@@ -204,23 +211,25 @@ def overwritten(ranks: Ranks) -> None:
 
 
 def forged(ranks: Ranks) -> None:
-    """What is in the store and is none of ours is not taken."""
+    """What is in the store and is none of ours, or of a clock that is wrong, is not taken."""
     if ranks.rank == 0:
-        with job._connected() as found:
-            assert found is not None
-            store, _ = found
-            for name, head, about in (
-                ("f1", b"\xff\xfe", "{}"),
-                ("f2", b"7:x", "[[[["),
-                ("f3", b"7:x", json.dumps({"written": 0, "began": time.time(), "pieces": 1})),
-                ("f4", b"7:x", json.dumps({"written": 0, "began": "never", "pieces": 10**9})),
-            ):
-                key = f"torchyoga/{job.blake2b(name.encode(), digest_size=16).hexdigest()}"
-                store.set(f"{key}/head", head)  # type: ignore[arg-type]
-                store.set(f"{key}/7/about", about)
-                store.set(f"{key}/7/0", "not compressed")
+        store = job._connected(place())
+        for name, head, about in (
+            ("f1", b"\xff\xfe", "{}"),
+            ("f2", b"7:x", "[[[["),
+            ("f3", b"7:x", json.dumps({"written": 0, "began": time.time(), "pieces": 1})),
+            ("f4", b"7:x", json.dumps({"written": 0, "began": "never", "pieces": 1})),
+            ("f5", b"7:x", json.dumps({"written": 0, "began": time.time(), "pieces": 10**11})),
+            ("f6", b"7:x", "[]"),
+            ("early", b"7:x", json.dumps({"written": 0, "began": time.time() - 3600, "pieces": 1})),
+            ("late", b"7:x", json.dumps({"written": 0, "began": time.time() + 3600, "pieces": 1})),
+        ):
+            store.set(f"{job._key(name)}/head", head)  # type: ignore[arg-type]
+            store.set(f"{job._key(name)}/7/about", about)
+            piece = "not compressed" if name[0] == "f" else zlib.compress(b"of another time")
+            store.set(f"{job._key(name)}/7/0", piece)  # type: ignore[arg-type]
     ranks.meet("forged")
-    for name in ("f1", "f2", "f3", "f4"):
+    for name in ("f1", "f2", "f3", "f4", "f5", "f6", "early", "late"):
         assert read_by_one(name, LIMIT, lambda name=name: ranks.read(name, name.encode())) == name.encode()  # type: ignore[misc]
 
 
@@ -252,6 +261,51 @@ def test_stories_of_a_job() -> None:
             process.join(60)
             process.kill()
         assert [(Path(folder) / f"{rank}.said").read_text() for rank in range(RANKS)] == ["ok"] * RANKS
+
+
+def _serve(ports: Any) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=PATIENCE), False)
+    ports.put(store.port)
+    time.sleep(5 * PATIENCE)
+
+
+def test_a_store_that_falls_silent_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0 is stopped, or its machine hangs: torch's own timeouts do not see that."""
+    context = multiprocessing.get_context("forkserver")
+    ports: Any = context.Queue()
+    server: Any = context.Process(target=_serve, args=(ports,))
+    server.start()
+    try:
+        where = ("127.0.0.1", ports.get(timeout=60))
+        monkeypatch.setattr(job, "_place", lambda: where)
+        monkeypatch.setattr(job, "_silent", set())
+        assert read_by_one("a", LIMIT, lambda: b"first") == b"first"
+        assert not job._silent
+        monkeypatch.setattr(job, "_ANSWER", 0.5)
+        monkeypatch.setattr(job, "_WAIT", 0.5)
+
+        def stops() -> bytes:
+            os.kill(server.pid, signal.SIGSTOP)
+            return b"second"
+
+        assert read_by_one("a", LIMIT, stops) == b"second"  # it cannot be sent to the others
+        assert read_by_one("b", LIMIT, lambda: b"third") == b"third"  # nothing answers the connection
+        assert job._silent == {where}
+        note_written("b")
+        monkeypatch.setattr(job, "_ANSWER", 10 * PATIENCE)  # it is not asked again
+        assert read_by_one("b", LIMIT, lambda: b"fourth") == b"fourth"
+    finally:
+        server.kill()
+        server.join()
+
+
+def test_nothing_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        where = bound.getsockname()
+    monkeypatch.setattr(job, "_place", lambda: where)
+    assert read_by_one("a", LIMIT, lambda: b"x") == b"x"
+    note_written("a")
 
 
 def test_without_a_job_it_is_read() -> None:

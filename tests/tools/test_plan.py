@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import OrderedDict
 from itertools import chain
 
@@ -137,7 +138,9 @@ def test_it_says_how_to_download_less(tmp_path_factory: pytest.TempPathFactory) 
     for number, part in enumerate(parts[1:], 1):
         storage.append(part, "a", str(number), after=str(number - 1))
     said = run("plan", "a", "-s", str(folder), "-n", "2", "--cache", "500kB")
-    assert "later epochs download again: --cache " in said.stdout
+    wanted = re.search(r"later epochs download again: --cache (\S+)", said.stdout)
+    assert wanted
+    assert "again" not in run("plan", "a", "-s", str(folder), "-n", "2", "--cache", wanted[1]).stdout
     assert "--locality shard" in said.stdout
     assert "--shuffle block" in said.stdout
 
@@ -147,6 +150,14 @@ def test_it_says_how_to_download_less(tmp_path_factory: pytest.TempPathFactory) 
     [
         (["images", "--cache", "much"], "is not a number of bytes; write 500GB, 2TB or 512MiB"),
         (["images", "--cache", "-1"], "is not a number of bytes"),
+        (["images", "--cache", "9" * 400], "is not from 0 byte to 100000 PB"),
+        (["images", "--bandwidth", "0"], "is not from 1 byte"),
+        (["images", "--bandwidth", "0.1"], "is not from 1 byte"),
+        (["images", "--store-bandwidth", "0"], "is not from 1 byte"),
+        (["images", "--request-rate", "nan"], "'nan' is not a number"),
+        (["images", "--request-price", "inf"], "not in the range"),
+        (["images", "--nodes", "9" * 400], "not in the range"),
+        (["images", "--epochs", "9" * 400], "not in the range"),
         (["images", "--nodes", "0"], "0"),
         (["image"], "the storage holds 'images'"),
         (["images", "9"], "its versions are '1.1'"),

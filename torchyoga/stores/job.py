@@ -4,7 +4,9 @@ Note 138. It is no collective.
 A broadcast would hang where one rank alone calls `fetch`, or two ranks fetch in different orders. In the
 store of keys at rank 0, whoever comes first says that it reads, by one compare-and-set; the others wait for
 what it has read, and read themselves if nothing comes. Each fetch has a connection of its own, so that
-nothing else that the process does with the store waits, and forked workers do not share a socket.
+nothing else that the process does with the store waits, and forked workers do not share a socket. It is
+used by a thread that is left behind if no answer comes: torch waits forever for a store whose process is
+stopped, whatever timeout it is given. Such a store is not asked again.
 
 What a rank takes was read at most `_FRESH` seconds before, after the last time that a rank of the job wrote
 or removed the version, and later than what this process has taken before. So a fetch sees every overwrite by
@@ -22,10 +24,14 @@ import socket
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NoAnswer
 from datetime import timedelta
+from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from threading import Thread
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import TCPStore
@@ -42,6 +48,8 @@ _PIECE = 2**20  # bytes of a value; the store takes 8 MiB at most
 _MOST_PIECES = 64
 _ASKED_FOR = "_get_default_store"  # in torch
 _KEPT = 2  # readings that stay in the store
+T = TypeVar("T")
+_silent: set[tuple[str, int]] = set()  # hosts and ports of stores that did not answer in time
 _taken: dict[str, int] = {}  # by key: the number of the reading that this process took or left last
 
 
@@ -68,62 +76,72 @@ def read_by_one(name: str, limit: int, read: Callable[[], bytes | None]) -> byte
         limit: bytes that it may have.
         read: its errors are this process's own. None if there is nothing; that is not shared.
     """
-    with _connected() as found:
-        if found is None:
-            return read()
-        store, place = found
-        key = f"torchyoga/{blake2b(name.encode(), digest_size=16).hexdigest()}"
-        try:
-            return _Readings(store, key, f"{place}/{key}", limit).get(read)
-        except _LostStoreError as error:
-            _log.info("the store of torch.distributed does not answer (%s); reading %s", error, name)
-            return read()
+    place = _place()
+    if place is None:
+        return read()
+    try:
+        return _Readings(_connected(place), place, _key(name), limit).get(read)
+    except _LostStoreError as error:
+        _log.info("the store of torch.distributed does not answer (%s); reading %s", error, name)
+        return read()
 
 
 def note_written(name: str) -> None:
     """Says that a name was written or removed: no rank takes what was read before."""
-    with _connected() as found:
-        if found is not None:
-            key = f"torchyoga/{blake2b(name.encode(), digest_size=16).hexdigest()}"
-            with contextlib.suppress(RuntimeError):
-                found[0].add(f"{key}/written", 1)
+    place = _place()
+    if place is not None:
+        with contextlib.suppress(_LostStoreError):
+            store = _connected(place)
+            _answer(place, lambda: store.add(f"{_key(name)}/written", 1))
+
+
+def _key(name: str) -> str:
+    return f"torchyoga/{blake2b(name.encode(), digest_size=16).hexdigest()}"
 
 
 class _LostStoreError(Exception):
-    """The store of torch.distributed is gone."""
+    """The store of torch.distributed is gone, does not answer, or holds what is not ours."""
 
 
 class _Readings:
     """The readings of one name: `head` names the last that was begun, `<number>/...` holds what was read."""
 
-    def __init__(self, store: TCPStore, key: str, place: str, limit: int) -> None:
-        self._store, self._key, self._place, self._limit = store, key, place, limit
+    def __init__(self, store: TCPStore, place: tuple[str, int], key: str, limit: int) -> None:
+        self._store, self._place, self._key, self._limit = store, place, key, limit
 
     def get(self, read: Callable[[], bytes | None]) -> bytes | None:
         for _ in range(_ROUNDS):
-            taken = _taken.get(self._place, 0)
-            with _lost():
-                head = self._head()
-                is_mine = False
-                if head.number <= taken:
-                    mine = _Head(max(head.number, taken) + 1, secrets.token_hex(8))
-                    now = self._store.compare_set(f"{self._key}/head", str(head), str(mine))
-                    head = _Head.of(now)
-                    is_mine = head == mine
-            _taken[self._place] = head.number
+            head, is_mine = _answer(self._place, self._begun)
             if is_mine:
                 return self._read(head.number, read)
-            with _lost():
-                about = self._awaited(head.number)
-                if about is None or not self._is_fresh(about):
-                    continue  # the next round reads anew, or waits for one who does
-                pieces = about["pieces"]
-                found = None if pieces is None else self._pieces(head.number, pieces)
-            if pieces is None:
+            is_over, found = _answer(self._place, partial(self._taken_over, head.number))
+            if is_over:
                 break  # there was nothing, or an error, which this process is to see by itself
             if found is not None:
                 return found
         return read()
+
+    def _begun(self) -> tuple[_Head, bool]:
+        """The reading to take, and whether this process does it."""
+        name = f"{self._place}/{self._key}"
+        taken, head = _taken.get(name, 0), self._head()
+        is_mine = False
+        if head.number <= taken:
+            mine = _Head(taken + 1, secrets.token_hex(8))
+            head = _Head.of(self._store.compare_set(f"{self._key}/head", str(head), str(mine)))
+            is_mine = head == mine
+        _taken[name] = head.number
+        return head, is_mine
+
+    def _taken_over(self, number: int) -> tuple[bool, bytes | None]:
+        """Whether a reading has ended without a text, and its text; None if the next round is to read anew,
+        or to wait for another one who does."""
+        about = self._awaited(number)
+        if about is None or not self._is_fresh(about):
+            return False, None
+        if about["pieces"] is None:
+            return True, None
+        return False, self._pieces(number, int(str(about["pieces"])))
 
     def _head(self) -> _Head:
         key = f"{self._key}/head"
@@ -134,14 +152,14 @@ class _Readings:
 
     def _read(self, number: int, read: Callable[[], bytes | None]) -> bytes | None:
         """Reads, and puts what was read, or that nothing was, where the others wait for it."""
-        with _lost():
-            about: dict[str, object] = {"written": self._written(), "began": time.time(), "pieces": None}
+        written = _answer(self._place, self._written)
+        about: dict[str, object] = {"written": written, "began": time.time(), "pieces": None}
         found: bytes | None = None
         try:
             found = read()
         finally:
-            with contextlib.suppress(RuntimeError):
-                self._publish(number, found, about)
+            with contextlib.suppress(_LostStoreError):
+                _answer(self._place, lambda: self._publish(number, found, about))
         return found
 
     def _publish(self, number: int, found: bytes | None, about: dict[str, object]) -> None:
@@ -176,9 +194,9 @@ class _Readings:
         age = time.time() - float(str(about["began"]))
         return abs(age) <= _FRESH and about["written"] == self._written()
 
-    def _pieces(self, number: int, count: object) -> bytes | None:
+    def _pieces(self, number: int, count: int) -> bytes | None:
         """What was read; None if it is deleted meanwhile, or not whole."""
-        keys = [f"{self._key}/{number}/{piece}" for piece in range(int(str(count)))]
+        keys = [f"{self._key}/{number}/{piece}" for piece in range(min(count, _MOST_PIECES))]
         if not all(self._store.check([key]) for key in keys):
             return None
         unpacking = zlib.decompressobj()
@@ -189,31 +207,38 @@ class _Readings:
         return found if unpacking.eof else None
 
 
-@contextlib.contextmanager
-def _lost() -> Iterator[None]:
+def _answer(place: tuple[str, int], ask: Callable[[], T]) -> T:
+    """What the store answers; _LostStoreError if it fails, or does not within _ANSWER and _WAIT seconds."""
+    if place in _silent:
+        raise _LostStoreError("it has not answered before")
+    answer: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    Thread(target=work, daemon=True, name="torchyoga-job").start()
     try:
-        yield
-    except (RuntimeError, UnicodeDecodeError, ValueError, KeyError) as error:
+        return answer.result(_ANSWER + _WAIT)
+    except NoAnswer:
+        _silent.add(place)
+        raise _LostStoreError(f"no answer in {_ANSWER + _WAIT:.0f} s") from None
+    except (OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
         raise _LostStoreError(str(error).partition("\n")[0]) from error
 
 
-@contextlib.contextmanager
-def _connected() -> Iterator[tuple[TCPStore, str] | None]:
-    """A connection of its own to the store of torch.distributed, and where that is; None without it."""
-    place = _place()
-    if place is None:
-        yield None
-        return
+def _connected(place: tuple[str, int]) -> TCPStore:
+    """A connection of its own to the store of torch.distributed."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    try:
+    def connect() -> TCPStore:
         socket.create_connection(place, _CONNECT).close()  # torch would wait longer, and print why
-        store = TCPStore(*place, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=_ANSWER))
-    except (OSError, RuntimeError) as error:
-        _log.info("cannot connect to the store of torch.distributed: %s", str(error).partition("\n")[0])
-        yield None
-        return
-    yield store, f"{place[0]}:{place[1]}"
+        limit = timedelta(seconds=_ANSWER)
+        return TCPStore(*place, is_master=False, wait_for_workers=False, timeout=limit)
+
+    return _answer(place, connect)
 
 
 def _place() -> tuple[str, int] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from math import ceil
+from math import ceil, isnan
 
 import click
 
@@ -19,29 +19,49 @@ _SIZE = re.compile(r"([0-9]+(?:\.[0-9]*)?) ?([kmgtp]?i?)b?", re.IGNORECASE)
 _TITLES = ("epoch", "GET requests", "downloaded", "requests", "transfer", "seconds", "limited by")
 
 
+_MOST_BYTES = 10**20
+
+
 class _Bytes(click.ParamType[int]):
     name = "bytes"
+
+    def __init__(self, least: int = 1) -> None:
+        self._least = least
 
     def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """A number of bytes, such as 500GB, 2TB or 512MiB."""
         found = _SIZE.fullmatch(str(value).strip())
         if found is None or found[2].lower() not in _UNITS:
             self.fail(f"{value!r:.80} is not a number of bytes; write 500GB, 2TB or 512MiB", param, ctx)
-        return int(float(found[1]) * _UNITS[found[2].lower()])
+        nbytes = float(found[1]) * _UNITS[found[2].lower()]
+        if not self._least <= nbytes <= _MOST_BYTES:
+            self.fail(
+                f"{value!r:.80} is not from {self._least} byte to {bytes_text(_MOST_BYTES)}", param, ctx
+            )
+        return round(nbytes)
+
+
+class _Number(click.FloatRange):
+    def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """A number in the range; nan is in none."""
+        found: float = super().convert(value, param, ctx)
+        if isnan(found):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return found
 
 
 @click.command("plan")
 @id_argument()
 @version_argument()
-@click.option("--nodes", "-n", type=click.IntRange(1), default=1, show_default=True, help="Machines.")
+@click.option("--nodes", "-n", type=click.IntRange(1, 10**6), default=1, show_default=True, help="Machines.")
 @click.option(
     "--ranks",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 10**4),
     default=8,
     show_default=True,
     help="Processes of each node.",
 )
-@click.option("--cache", type=_Bytes(), help="What each node may keep, as 2TB; by default everything.")
+@click.option("--cache", type=_Bytes(0), help="What each node may keep, as 2TB; by default everything.")
 @click.option(
     "--locality",
     type=click.Choice(["global", "shard"]),
@@ -62,18 +82,18 @@ class _Bytes(click.ParamType[int]):
 )
 @click.option(
     "--request-rate",
-    type=click.FloatRange(1),
+    type=_Number(1, 10**12),
     default=5500.0,
     show_default=True,
     help="GETs a second.",
 )
 @click.option(
-    "--request-price", type=click.FloatRange(0), default=0.0004, show_default=True, help="Of 1,000 GETs."
+    "--request-price", type=_Number(0, 10**6), default=0.0004, show_default=True, help="Of 1,000 GETs."
 )
 @click.option(
-    "--transfer-price", type=click.FloatRange(0), default=0.0, show_default=True, help="Of 1 GB downloaded."
+    "--transfer-price", type=_Number(0, 10**6), default=0.0, show_default=True, help="Of 1 GB downloaded."
 )
-@click.option("--epochs", type=click.IntRange(1), default=3, show_default=True, help="For the sum.")
+@click.option("--epochs", type=click.IntRange(1, 10**6), default=3, show_default=True, help="For the sum.")
 @storage_option
 @json_option
 def command(
@@ -163,7 +183,7 @@ def _remarks(files: Files, cluster: Cluster, first: Epoch, later: Epoch) -> list
         f"{cluster.request_price} for 1,000 GETs, {cluster.transfer_price} for a GB; a manifest is read once"
     ]
     if later.downloaded > 0.01 * first.downloaded:
-        wanted = f"--cache {bytes_text(ceil(held_bytes(files, cluster))).replace(' ', '')}"
+        wanted = f"--cache {_rounded_up(ceil(held_bytes(files, cluster))).replace(' ', '')}"
         ways = [f"{wanted} keeps what a node reads"]
         ways += [] if cluster.shard else ["--locality shard deals files instead of rows"]
         ways += [] if cluster.shuffle == "block" else ["--shuffle block reads file by file"]
@@ -171,3 +191,9 @@ def _remarks(files: Files, cluster: Cluster, first: Epoch, later: Epoch) -> list
     if first.limit == "requests":
         found.append("the store's requests limit the first epoch: larger files need fewer of them")
     return found
+
+
+def _rounded_up(nbytes: int) -> str:
+    """Two digits of it, so that what is shown is enough."""
+    unit = 10 ** max(0, len(str(nbytes)) - 2)
+    return bytes_text(-(-nbytes // unit) * unit)
