@@ -228,7 +228,12 @@ def _entry(name: str) -> str:
     entry = f".. auto{kind}:: {name}\n"
     if kind == "exception":
         return entry + "   :show-inheritance:\n"
-    return entry + (f"   :members:\n   :inherited-members: {_NOT_OURS}\n" if kind == "class" else "")
+    if kind != "class":
+        return entry
+    entry += f"   :members:\n   :inherited-members: {_NOT_OURS}\n"
+    # A NamedTuple's stand under its Attributes.
+    fields = () if module in FRAMEWORKS else getattr(value, "_fields", ())
+    return entry + (f"   :exclude-members: {', '.join([*fields, 'count', 'index'])}\n" if fields else "")
 
 
 def page(group: Group) -> str:

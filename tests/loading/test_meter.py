@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import itertools
@@ -237,6 +238,42 @@ def test_failing_rows_and_the_meter() -> None:
         except StopIteration:
             break
     assert got == loader.meter.epoch.batches == 9
+    assert len(loader) == 10
+
+
+def test_what_a_batch_that_fails_took_is_waited() -> None:
+    class Bad(Slow):
+        def __getitem__(self, row: int) -> torch.Tensor:
+            found = super().__getitem__(row)
+            if row % 4 == 3:
+                raise ValueError("every second batch")
+            return found
+
+    loader = yoga.DataLoader(Bad(40, 0.005), batch_size=2)
+    iterator: Iterator[Any] = iter(loader)
+    for _ in range(20):
+        with contextlib.suppress(ValueError):
+            next(iterator)
+    assert loader.meter.epoch.batches == 10
+    assert loader.meter.epoch.waited >= 40 * 0.005
+    assert loader.meter.epoch.share > 0.9
+
+
+def test_targets_are_told_across_epochs_and_as_they_end() -> None:
+    shown: list[tuple[int, str]] = []
+    loader = yoga.DataLoader(Slow(14, 0.0), batch_size=2)
+    outer = yoga.metered(loader, every=100, to=[lambda meter: shown.append((meter.epoch.batches, "outer"))])
+    inner = yoga.metered(loader, every=3, to=[lambda meter: shown.append((meter.epoch.batches, "inner"))])
+    with outer:
+        consumed(loader)
+        assert shown == [(7, "outer")]
+        with inner:
+            consumed(loader)
+            consumed(loader)
+        consumed(loader)
+    assert [count for count, name in shown if name == "outer"] == [7, 7, 7, 7]
+    # After 3, 6, 9 and 12 batches since it began, and as the epochs end.
+    assert [count for count, name in shown if name == "inner"] == [3, 6, 7, 2, 5, 7]
 
 
 def test_alone_there_is_one_rank() -> None:
@@ -305,6 +342,23 @@ def test_it_reaches_tensorboard(tmp_path: Path) -> None:
     events.Reload()
     assert {f"data/{name}" for name in (*STAGES, "share")} <= set(events.Tags()["scalars"])
     assert [event.step for event in events.Scalars("data/share")] == [10, 20, 30, 40]
+
+
+def test_steps_of_tensorboard_count_all_batches() -> None:
+    class Steps:
+        def __init__(self) -> None:
+            self.found: list[int] = []
+
+        def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
+            if tag == "data/share":
+                self.found.append(global_step)
+
+    steps = Steps()
+    loader = yoga.DataLoader(Slow(38, 0.0), batch_size=2)
+    with yoga.metered(loader, every=10, to=[yoga.Tensorboard(steps)]):
+        for _ in range(3):
+            consumed(loader)
+    assert steps.found == [10, 19, 20, 30, 38, 40, 50, 57]
 
 
 def test_it_reaches_open_telemetry() -> None:

@@ -231,6 +231,9 @@ def test_convert_and_copy(storage: yoga.Storage, tmp_path: Path) -> None:
     assert "is published already in" in said("copy", "images", "9", "backup", code=2)
     said("copy", "images", "9", "backup", "--overwrite")
     assert "name the directory" in said("copy", "images", code=2)
+    assert "9 is a version of images: name the directory or URL" in said("copy", "images", "9", code=2)
+    assert not Path("9").exists()
+    assert said("copy", "images@prod", "./9").startswith("images 1.0 in ")
 
 
 def test_append_of_files_of_each_kind(storage: yoga.Storage) -> None:
@@ -296,12 +299,16 @@ def test_append_of_files_of_each_kind(storage: yoga.Storage) -> None:
         (["a=x.npy", "a=y.npy"], "each column may come once, found a, a"),
         (["broken.jsonl"], "broken.jsonl, line 2: "),
         (["other.jsonl"], "label"),
+        (["empty.jsonl"], "empty.jsonl has no rows, so there is nothing to append"),
+        (["label=empty.npy"], "label=empty.npy has no rows, so there is nothing to append"),
         (["mydata:mor"], "'mydata' has no 'mor'; it has more"),
         (["nomodule:f"], "there is no module 'nomodule'"),
     ],
 )
 def test_append_of_what_cannot_be_appended(storage: yoga.Storage, source: list[str], message: str) -> None:
     Path("broken.jsonl").write_text(Path("rows.jsonl").read_text().splitlines()[0] + '\n{"id": \n')
+    Path("empty.jsonl").write_text("\n")
+    np.save("empty.npy", np.zeros(0, np.int64))
     Path("other.jsonl").write_text('{"id": 1, "image": [[0]], "lable": 1, "text": ""}\n')
     text = said("append", "images", "2", *source, code=2)
     assert message in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -26,7 +27,7 @@ import torch
 from children import run_program, started
 from doctored import Drawing, Hanging, Held, Sharded, Slow, Streamed, in_trial, seeded_alike, trial_of
 from residency import on_disk
-from torch.utils.data import DataLoader, DistributedSampler, Subset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
 
 import torchyoga as yoga
 from torchyoga.stores.lease import Lease
@@ -223,6 +224,34 @@ def test_a_function_that_seeds_all_workers_alike_is_a_finding(kind: str, name: s
     assert same(DataLoader(Drawing("torch"), num_workers=2, worker_init_fn=seeded_alike)) == []
 
 
+class SeedsItself(Dataset[float]):
+    """Rows that seed the generator themselves: by their number, or all alike."""
+
+    def __init__(self, alike: bool) -> None:
+        self.alike = alike
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, row: int) -> float:
+        random.seed(0 if self.alike else row)
+        return random.random()
+
+
+def test_rows_that_are_to_be_the_same_in_each_epoch_are_none() -> None:
+    assert same(DataLoader(SeedsItself(alike=False), num_workers=2)) == []
+    (found,) = same(DataLoader(SeedsItself(alike=True), num_workers=2))
+    assert found == "rows drew from random, which stood at the same place in two workers"
+
+
+def test_a_slow_batch_is_no_hang() -> None:
+    loader = DataLoader(Slow(0.3), batch_size=32, num_workers=2)
+    diagnosis = yoga.doctor(loader, seconds=6)
+    assert "hang" not in [finding.name for finding in diagnosis.findings]
+    (slow,) = [finding for finding in diagnosis.findings if finding.name == "slow-rows"]
+    assert slow.measured.startswith("a row takes 0.3 s; first batch: not within 2 s")
+
+
 def test_a_dataset_without_row_numbers_is_looked_at_too() -> None:
     assert len(same(DataLoader(Streamed(Drawing("own")), num_workers=2))) == 1
     assert same(DataLoader(Streamed(Drawing("numpy")), num_workers=2)) == []
@@ -335,6 +364,9 @@ def test_rows_that_are_dealt_twice_or_to_nobody_are_a_finding() -> None:
         assert named(part, job) == []
         again = DistributedSampler(part, num_replicas=4, rank=1)
         assert named(part, job, sampler=again) == ["sharded-twice"]
+    # A split of the user's own is not a rank's part.
+    odd = Subset(rows, range(1, 64, 2))
+    assert named(odd, job, sampler=DistributedSampler(odd, num_replicas=4, rank=1)) == []
     shuffled = Subset(rows, torch.randperm(64).tolist())
     assert named(shuffled, job, sampler=DistributedSampler(shuffled, num_replicas=4, rank=1)) == []
 
@@ -349,6 +381,24 @@ def test_our_loader_in_a_job_that_is_not_initialised_is_a_finding(monkeypatch: p
     assert finding.change == "call init_process_group before the first batch"
     given = yoga.DataLoader(Slow(0.0), batch_size=4, num_replicas=2, rank=1)
     assert dealt(Patient.of(given), Job.now()) == []
+
+
+@pytest.mark.parametrize("name", ["HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"])
+def test_other_launchers_start_ranks_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "4")
+    rows = Slow(0.0)
+    sampler = DistributedSampler(rows, num_replicas=4, rank=1)
+    assert named(rows, Job.now(), sampler=sampler) == []
+    assert named(rows, Job.now()) == []  # perhaps it trains alone
+    monkeypatch.setenv(name, "x")
+    assert named(rows, Job.now(), sampler=sampler) == ["wrong-ranks"]
+
+
+def test_a_loader_that_was_told_its_rank_is_no_mistake() -> None:
+    told = yoga.DataLoader(Slow(0.0), batch_size=4, num_replicas=1, rank=0)
+    (finding,) = dealt(Patient.of(told), Job(2, 0, True))
+    assert (finding.name, finding.severity) == ("not-sharded", "note")
+    assert "yoga.DataLoader gives this one all rows" in finding.measured
 
 
 def test_two_processes_of_a_group_are_looked_at(tmp_path: Path) -> None:

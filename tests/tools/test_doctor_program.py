@@ -153,13 +153,17 @@ def test_the_machine_and_a_storage_are_examined(tmp_path: Path, monkeypatch: pyt
         assert "disk" in found["measured"]
     assert "measured\n" in said("doctor")
     examples = re.findall(r"^ +yoga (doctor\b.*)$", said("doctor", "--help"), re.MULTILINE)
-    assert len(examples) == 3
+    assert len(examples) == 4
     for line in examples:
         assert f"$ yoga {line}\n" in (ROOT / "docs" / "doctor.md").read_text()
         if "--" not in line.split():
             assert said(*line.split())
-    Path("train.py").write_text("import sys, torchyoga; sys.exit(len(sys.argv) - 3)")
+    Path("train.py").write_text("import torchyoga")
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
     monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
-    assert "no loader was seen" in said(*examples[-1].split())
+    for line in examples[-2:]:
+        assert "no loader was seen" in said(*line.split())
+    written = json.loads(Path("found.json").read_text())
+    assert "no loader was seen" in written["left_out"]["the program"]
+    assert written["exit_code"] == 0
     assert "the storage 'nowhere' is not there" in said("doctor", "-s", "nowhere", code=2)

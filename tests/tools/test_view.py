@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 from commanding import ENVIRONMENT, run
 from hypothesis import given
 from hypothesis import strategies as st
@@ -439,3 +440,13 @@ def test_the_command_says_what_is_wrong(storage: yoga.Storage, shown: str) -> No
         assert found.exit_code == 2, found.output
         assert said in found.stderr
         assert len(found.stderr.strip().splitlines()) <= 4
+
+
+@pytest.mark.parametrize(
+    "value", [np.float32(0.1), np.float16(0.1), torch.tensor(0.1), np.array(0.1, np.float32)]
+)
+def test_short_floats_are_what_pages_show(value: object) -> None:
+    assert Filter.of("s = 0.1", ["s"]).holds(value)
+    assert not Filter.of("s != 0.1", ["s"]).holds(value)
+    assert not Filter.of("s > 0.1", ["s"]).holds(value)
+    assert Filter.of("s < 0.2", ["s"]).holds(value)

@@ -79,11 +79,13 @@ class Delivery(Iterator[Batch]):
         except BaseException as interrupt:
             # An interrupt anywhere within, or a worker that was killed: asked again, this begins anew with
             # the batch that would have come. A batch that is merely late will come.
+            self._meter.missed(asked, perf_counter())
             if not is_late(interrupt):
                 self._batches = None
                 self._pipeline.give_up_workers()
             raise
         if error is not None:
+            self._meter.missed(asked, perf_counter())
             # Out here, and forgotten: an error whose frames or context refer to it would keep the workers
             # until the garbage collector comes, which torch's queues do not survive.
             try:
@@ -160,3 +162,4 @@ class Delivery(Iterator[Batch]):
             self._indices.latest = iteration
         self._indices.finished(iteration)
         self._accelerated.ended(self._loader)
+        self._meter.ended()

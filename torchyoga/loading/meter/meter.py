@@ -15,12 +15,36 @@ from .numbers import Numbers
 from .ranks import Ranks, of_ranks
 from .verdict import Setting, verdict
 
-__all__ = ["Meter", "Target"]
+__all__ = ["Meter", "Target", "Told"]
 
 Target: TypeAlias = Callable[["Meter"], object]
 _LAST = 100  # batches
 _STEP = 25  # batches between two looks at the stages
 _logger = logging.getLogger(__name__)
+
+
+class Told:
+    """Who is told of a meter, every so many batches.
+
+    Attributes:
+        every: batches between two.
+        begun, last: the batch from which on it is told, and that of which it was told last.
+    """
+
+    def __init__(self, targets: Sequence[Target], every: int) -> None:
+        self.every = every
+        self.begun = self.last = 0
+        self._targets = [(target, False) for target in targets]  # and whether it has failed
+
+    def tell(self, meter: Meter) -> None:
+        """Tells all of them. One that raises is logged once."""
+        for number, (target, has_failed) in enumerate(self._targets):
+            try:
+                target(meter)
+            except Exception:
+                if not has_failed:  # training goes on
+                    self._targets[number] = target, True
+                    _logger.exception("%r cannot show the loader's meter; this is said once", target)
 
 
 class Meter:
@@ -45,8 +69,8 @@ class Meter:
 
     def __init__(self, watch: Stopwatch) -> None:
         self._watch = watch
-        self._targets: list[tuple[Target, bool]] = []  # and whether it has failed
-        self._every = 0
+        self._told: list[Told] = []
+        self._total = 0  # batches, over all epochs
         self.begun(Setting(0, 1, False, False))
 
     def begun(self, setting: Setting) -> None:
@@ -73,9 +97,19 @@ class Meter:
         self._count = count = count + 1
         if not count % _STEP:
             self._looks.append((count, list(self._watch.seconds)))
-        if self._every and not count % self._every:
-            self._tell()
-            self._left = perf_counter()  # what the targets take is not the loop's
+        self._total += 1
+        if self._told:
+            self._tell(is_end=False)
+
+    def missed(self, asked: float, now: float) -> None:
+        """The loop asked for a batch, and got an error, which it may go on after."""
+        self._away += asked - self._left if self._left else 0.0
+        self._waited += now - asked
+        self._left = now
+
+    def ended(self) -> None:
+        """An epoch has ended: its numbers are complete."""
+        self._tell(is_end=True)
 
     @property
     def epoch(self) -> Numbers:
@@ -120,18 +154,22 @@ class Meter:
         """
         return of_ranks(self.last, group)
 
-    def told(self, targets: Sequence[Target], every: int) -> None:
-        """Tells these from now on, every so many batches; nobody if there are none."""
-        self._targets, self._every = [(target, False) for target in targets], every if targets else 0
+    def tell(self, told: Told) -> None:
+        """Tells these from now on, besides others."""
+        told.begun = told.last = self._total
+        self._told = [*self._told, told]
 
-    def _tell(self) -> None:
-        for number, (target, has_failed) in enumerate(self._targets):
-            try:
-                target(self)
-            except Exception:
-                if not has_failed:  # training goes on
-                    self._targets[number] = target, True
-                    _logger.exception("%r cannot show the loader's meter; this is said once", target)
+    def stop_telling(self, told: Told) -> None:
+        """Tells these no more."""
+        self._told = [one for one in self._told if one is not told]
+
+    def _tell(self, is_end: bool) -> None:
+        for told in self._told:
+            new = self._total - told.last
+            if new and (is_end or not (self._total - told.begun) % told.every):
+                told.last = self._total
+                told.tell(self)
+                self._left = perf_counter()  # what the targets take is not the loop's
 
     def __reduce__(self) -> tuple[type[Meter], tuple[object, ...]]:
         return Meter, (self._watch,)

@@ -10,7 +10,7 @@ from ...order.full import as_int
 from ...rows.types import Batch
 from ..device import DeviceLoader
 from ..loader import DataLoader
-from .meter import Meter, Target
+from .meter import Meter, Target, Told
 
 __all__ = ["metered"]
 
@@ -19,11 +19,11 @@ LoaderT = TypeVar("LoaderT", DataLoader[Batch], DeviceLoader)
 
 @contextmanager
 def metered(loader: LoaderT, every: int = 100, to: Sequence[Target] = ()) -> Iterator[LoaderT]:
-    """Within the `with` statement the loader's meter is shown every so many batches.
+    """Within the `with` statement the loader's meter is shown every so many batches, and as an epoch ends.
 
     Args:
         loader: a `torchyoga.DataLoader`, or what `to_device` makes of it.
-        every: batches between two.
+        every: batches between two, counted from one epoch into the next.
         to: what shows it: `yoga.Log()`, `yoga.ProgressBar()`, `yoga.Tensorboard(writer)`,
             `yoga.OpenTelemetry()`, or any function that takes the meter. One that raises is logged once;
             training goes on.
@@ -50,8 +50,9 @@ def metered(loader: LoaderT, every: int = 100, to: Sequence[Target] = ()) -> Ite
         for target in to:
             if isinstance(target, AbstractContextManager):
                 stack.enter_context(target)
-        meter.told(list(to), step)
+        told = Told(list(to), step)
+        meter.tell(told)
         try:
             yield loader
         finally:
-            meter.told((), 0)
+            meter.stop_telling(told)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
+
 import click
 
+from ...errors import SchemaError
 from .inputs import rows_of
 from .output import json_option
 from .places import fetched, id_argument, message_option, opened, storage_option
@@ -46,5 +49,7 @@ def command(
     ref = fetched(place, id, after)
     old = ref.manifest
     rows = rows_of(source, old.schema)
+    if isinstance(rows, Sized) and not len(rows):
+        raise SchemaError(f"{', '.join(source)} has no rows, so there is nothing to append")
     found = place.append(rows, old.id, new, after=old.version, message=message)
     write_published(place, found, as_json)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from .output import json_option
@@ -34,5 +36,11 @@ def command(
         version, target = None, version
     if target is None:
         raise click.UsageError("name the directory or URL to copy to, as in: yoga copy images 1.1 backup")
-    source, other = opened(storage), opened(target, create=True)
+    source = opened(storage)
+    if version is None and not os.path.isdir(target) and target in source.versions(id):
+        raise click.UsageError(
+            f"{target} is a version of {id}: name the directory or URL to copy to, as in: yoga copy {id} "
+            f"{target} backup; or write ./{target} for a new directory of that name"
+        )
+    other = opened(target, create=True)
     write_published(other, source.copy(*placed(source, id, version), to=other, overwrite=overwrite), as_json)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
-from .output import json_option, terminal_width, write
+from .output import json_option, jsonable, terminal_width, write
 from .places import opened, storage_option
 
 __all__ = ["command"]
@@ -22,23 +24,33 @@ __all__ = ["command"]
     type=click.FloatRange(0, min_open=True),
     help="For the examination.",
 )
+@click.option(
+    "--output", "-o", type=click.Path(dir_okay=False, writable=True), help="Write the JSON there, too."
+)
 @storage_option
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, program: tuple[str, ...], seconds: float, storage: str, as_json: bool
+    ctx: click.Context,
+    program: tuple[str, ...],
+    seconds: float,
+    output: str | None,
+    storage: str,
+    as_json: bool,
 ) -> None:
     """Find what slows down or spoils training, and say what to change.
 
     Without PROGRAM it looks at the machine, and at what killed builders have left in the storage. With it,
     PROGRAM runs as usual, with its input, signals and exit code, and the loaders that it iterates are
-    examined when it ends; it must import torchyoga. Without PROGRAM the exit code is 1 if rows may be wrong.
+    examined when it ends; it must import torchyoga. What is found comes behind what PROGRAM prints; --output
+    keeps it apart. Without PROGRAM the exit code is 1 if rows may be wrong.
 
     \b
     Examples:
       yoga doctor
       yoga doctor --storage storage --json
       yoga doctor -- python train.py --epochs 1
+      yoga doctor --output found.json -- python train.py
     """
     from ..doctor.diagnosis import Diagnosis
 
@@ -60,5 +72,8 @@ def command(
     diagnosis = Diagnosis.together(parts)
     if not program:
         code = int(any(one.severity == "wrong" for one in diagnosis.findings))
-    write({**diagnosis.to_dict(), "exit_code": code}, as_json, diagnosis.text(terminal_width()))
+    plain = {**diagnosis.to_dict(), "exit_code": code}
+    if output is not None:
+        Path(output).write_text(json.dumps(jsonable(plain), indent=2), encoding="utf-8")
+    write(plain, as_json, diagnosis.text(terminal_width()))
     ctx.exit(code)

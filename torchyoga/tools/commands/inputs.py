@@ -146,6 +146,7 @@ class _JsonLines:
         self._turned = {column.name: _turn(column.kind, str(column.dtype)) for column in columns}
 
     def __iter__(self) -> Iterator[object]:
+        is_empty = True
         for path in self._paths:
             with open(path, "rb") as file:
                 number = 0
@@ -154,7 +155,10 @@ class _JsonLines:
                     if len(line) > _LONGEST:
                         raise SchemaError(f"{path}, line {number}: it is longer than {_LONGEST:,} bytes")
                     if line.strip():
+                        is_empty = False
                         yield self._row(line, f"{path}, line {number}")
+        if is_empty:  # it may have been cut
+            raise SchemaError(f"{', '.join(self._paths)} has no rows, so there is nothing to append")
 
     def _row(self, line: bytes, where: str) -> object:
         try:

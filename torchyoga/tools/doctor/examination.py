@@ -21,7 +21,7 @@ from .patient import Patient
 from .randomness import drawn, may_draw, same_numbers
 from .segments import orphaned, orphans
 from .sharding import Job, dealt, disagreeing
-from .shared_memory import first_batch, sent_batch, size_text, small_shared_memory
+from .shared_memory import first_batch, first_row, sent_batch, size_text, small_shared_memory
 from .threads import oversubscribed, used_threads
 from .trial import Step, Trial, tried
 from .workers import counts, few_workers, measured_rate, rates_text, recommended
@@ -33,8 +33,9 @@ _RATE_SECONDS, _READ_SECONDS = 2.0, 3.0
 _LEAST_RATE_SECONDS = 0.2
 _START_SECONDS = 20.0  # for workers that import torch anew
 _HANDLES, _DISK, _LEFT, _SEGMENTS = "handles", "disk", "leftovers", "shared memory left"
-_BATCH, _SENT, _RANDOM, _THREADS = "first batch", "a worker's batch", "random numbers", "threads"
-_OF_ROWS = (_BATCH, _SENT, _RANDOM, _THREADS)  # and the rates
+_ROW, _BATCH, _SENT = "first row", "first batch", "a worker's batch"
+_RANDOM, _THREADS = "random numbers", "threads"
+_OF_ROWS = (_ROW, _BATCH, _SENT, _RANDOM, _THREADS)  # and the rates
 
 
 def doctor(
@@ -106,6 +107,7 @@ def _steps(patient: Patient | None, store: Versions | None, cpus: Cpus, seconds:
     steps += [
         Step(_HANDLES, lambda found: handles(patient.dataset), quick),
         Step(_DISK, lambda found: _disk(paths(), seconds), quick + _READ_SECONDS),
+        Step(_ROW, lambda found: first_row(patient), quick),
         Step(_BATCH, lambda found: first_batch(patient), quick),
     ]
     workers, spawned = patient.num_workers, patient.start_method != "fork"
@@ -219,7 +221,18 @@ def _of_rows(
     if _THREADS in found and workers:
         findings += oversubscribed(found[_THREADS], workers, cpus.usable)
     names = (*_OF_ROWS, *(_rate_name(count) for count in range(4096)))
-    if trial.hung is not None and (trial.hung[0] == _HANDLES or trial.hung[0] in names):
+    if trial.hung is not None and trial.hung[0] in names and _is_slow(patient, found, trial.hung[1]):
+        name, given = trial.hung
+        findings.append(
+            Finding(
+                "slow-rows",
+                f"a row takes {found[_ROW]:.2g} s; {name}: not within {given:.0f} s, and no more was tried",
+                "A batch takes as long as all its rows, shared among the workers.",
+                f"num_workers={cpus.usable}, or storage.cacheable; doctor(loader, seconds=300) looks longer",
+                "slow",
+            )
+        )
+    elif trial.hung is not None and (trial.hung[0] == _HANDLES or trial.hung[0] in names):
         findings.append(
             Finding(
                 "hang",
@@ -242,6 +255,12 @@ def _of_rows(
             )
         )
     return findings
+
+
+def _is_slow(patient: Patient, found: Mapping[str, Any], given: float) -> bool:
+    """True if the rows of a batch would take about as long as was given, one after the other."""
+    size = found.get(_BATCH, {}).get("rows") or getattr(patient.loader, "batch_size", None) or 1
+    return _ROW in found and 4 * found[_ROW] * size >= given
 
 
 def _wanted(patient: Patient, rates: Mapping[int, float]) -> float | None:

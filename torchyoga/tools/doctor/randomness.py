@@ -20,6 +20,7 @@ __all__ = ["drawn", "may_draw", "same_numbers"]
 
 _ROWS, _EPOCHS = 8, 2
 _WORKERS = 2
+_SHARED = ("random", "numpy.random", "torch")
 Record = dict[str, Any]
 
 
@@ -55,6 +56,8 @@ def same_numbers(epochs: list[list[Record]]) -> list[Finding]:
         among = len(workers) > 1 and _agree(workers[0], workers[1], name)
         again = any(
             name in one["used"]
+            and name
+            not in one["own"]  # a row that seeds itself is the same in each epoch, as it is meant to be
             and worker in second
             and name in second[worker]["used"]
             and _is_same(one, second[worker], name)
@@ -71,7 +74,8 @@ def _agree(one: Record, other: Record, name: str) -> bool:
 
 
 def _is_same(one: Record, other: Record, name: str) -> bool:
-    return any(bool(one[when].get(name) == other[when].get(name)) for when in ("before", "after"))
+    whens = ("after",) if name in one["own"] else ("before", "after")
+    return any(bool(one[when].get(name) == other[when].get(name)) for when in whens)
 
 
 def _finding(name: str, among: bool, again: bool) -> Finding:
@@ -105,11 +109,31 @@ class _DrawnRows(Dataset[Record]):
 
     def __getitem__(self, row: int) -> Record:
         before = _states(self.dataset)
+        self._make(row)
+        after = _states(self.dataset)
+        return {**_record(row, before, after), "own": self._own(row, after)}
+
+    def _make(self, row: int) -> None:
         if hasattr(self.dataset, "__getitems__"):
             self.dataset.__getitems__([row])
         else:
             self.dataset[row]
-        return _record(row, before, _states(self.dataset))
+
+    def _own(self, row: int, after: dict[str, str]) -> list[str]:
+        """The generators that a row seeds by itself: they stand as before, wherever they stood."""
+        kept = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        random.seed(row + 1)
+        np.random.seed(row + 1)
+        torch.manual_seed(row + 1)
+        moved = _states(self.dataset)
+        try:
+            self._make(row)
+            again = _states(self.dataset)
+        finally:
+            random.setstate(kept[0])
+            np.random.set_state(kept[1])
+            torch.set_rng_state(kept[2])
+        return [name for name in _SHARED if again[name] == after[name] != moved[name]]
 
 
 class _DrawnStream(IterableDataset[Record]):
@@ -131,7 +155,7 @@ class _DrawnStream(IterableDataset[Record]):
 
 def _record(row: object, before: dict[str, str], after: dict[str, str]) -> Record:
     used = [name for name, state in after.items() if before.get(name) != state]
-    return {"worker": _worker(), "row": row, "before": before, "after": after, "used": used}
+    return {"worker": _worker(), "row": row, "before": before, "after": after, "used": used, "own": []}
 
 
 def _worker() -> int:

@@ -23,6 +23,14 @@ _COUNTS = ("num_replicas", "world_size", "num_shards", "num_ranks")
 _NUMBERS = ("rank", "shard_id", "shard_index", "index", "shard")
 
 
+_LAUNCHERS = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS")
+
+
+def _number(variable: str, default: int) -> int:
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdecimal() and len(text) < 10 else default
+
+
 class Job(NamedTuple):
     """The processes that train together.
 
@@ -30,21 +38,21 @@ class Job(NamedTuple):
         world: how many.
         rank: which of them this one is.
         is_known: True if torch.distributed says so, and not only the environment.
+        started: processes that a launcher of another kind has started, such as MPI's; not all need train.
     """
 
     world: int = 1
     rank: int = 0
     is_known: bool = False
+    started: int = 1
 
     @staticmethod
     def now() -> Job:
         """Those of this process."""
         if dist.is_available() and dist.is_initialized():
             return Job(dist.get_world_size(), dist.get_rank(), True)
-        try:
-            return Job(max(1, int(os.environ.get("WORLD_SIZE", "1"))), int(os.environ.get("RANK", "0")))
-        except ValueError:
-            return Job()
+        started = max(_number(name, 1) for name in _LAUNCHERS)
+        return Job(max(1, _number("WORLD_SIZE", 1)), _number("RANK", 0), started=started)
 
 
 def dealt(patient: Patient, job: Job) -> list[Finding]:
@@ -52,7 +60,7 @@ def dealt(patient: Patient, job: Job) -> list[Finding]:
     if patient.loader is None:
         return []
     replicas, how = _replicas(patient, job)
-    part = _part_of(patient.dataset)
+    part = _part_of(patient.dataset, {replicas, job.world})
     if replicas > 1 and part is not None:
         return [
             Finding(
@@ -68,6 +76,8 @@ def dealt(patient: Patient, job: Job) -> list[Finding]:
         change = (
             "call init_process_group before the first batch"
             if patient.is_ours and not job.is_known
+            else "leave num_replicas= and rank= out, unless these processes are to get the same rows"
+            if patient.is_ours
             else "sampler=DistributedSampler(dataset), or yoga.DataLoader, which deals by itself"
         )
         return [
@@ -77,10 +87,11 @@ def dealt(patient: Patient, job: Job) -> list[Finding]:
                 f"All {job.world} train on the same rows: an epoch costs {job.world} times as much, and "
                 "gradients are averaged over copies.",
                 change,
-                "wrong",
+                # Ours finds the ranks by itself unless it was told them, as for tensor parallelism.
+                "note" if patient.is_ours and job.is_known else "wrong",
             )
         ]
-    if replicas > max(1, job.world):
+    if replicas > max(job.world, job.started):
         return [
             Finding(
                 "wrong-ranks",
@@ -125,6 +136,8 @@ def _replicas(patient: Patient, job: Job) -> tuple[int, str]:
     """How many ranks the loader deals to, and what does it, for messages."""
     loader = patient.loader
     assert loader is not None
+    if isinstance(loader, DataLoader) and loader.total_batch_size == (loader.batch_size or 1):
+        return 1, "yoga.DataLoader"
     for held in (loader.batch_sampler, loader.sampler):
         for inner in (held, getattr(held, "sampler", None), getattr(held, "batch_sampler", None)):
             if isinstance(inner, DistributedSampler):
@@ -139,21 +152,21 @@ def _replicas(patient: Patient, job: Job) -> tuple[int, str]:
     return 1, type(loader.sampler).__name__
 
 
-def _part_of(dataset: object) -> str | None:
+def _part_of(dataset: object, worlds: set[int]) -> str | None:
     """How a dataset says that it is one rank's part; None if it does not."""
     for path, value, _ in walk(dataset):
         if path.count(".") > 3:
             continue
-        found = _part(path, value)
+        found = _part(path, value, worlds)
         if found is not None:
             return found
     return None
 
 
-def _part(path: str, value: Any) -> str | None:
+def _part(path: str, value: Any, worlds: set[int]) -> str | None:
     kept = getattr(value, "__dict__", None)
     if isinstance(value, Subset):
-        return _part_of_subset(path, value)
+        return _part_of_subset(path, value, worlds)
     distributed = kept.get("_distributed") if isinstance(kept, dict) else None
     for one in (kept, getattr(distributed, "__dict__", None)):
         if not isinstance(one, dict):
@@ -167,7 +180,7 @@ def _part(path: str, value: Any) -> str | None:
     return None
 
 
-def _part_of_subset(path: str, subset: Subset[Any]) -> str | None:
+def _part_of_subset(path: str, subset: Subset[Any], worlds: set[int]) -> str | None:
     """A subset whose indices are every Wth row is a rank's part."""
     try:
         whole, count = len(subset.dataset), len(subset.indices)  # type: ignore[arg-type]
@@ -178,6 +191,13 @@ def _part_of_subset(path: str, subset: Subset[Any]) -> str | None:
         return None
     steps = np.unique(np.diff(some))
     step = int(steps[0])
-    if len(steps) == 1 and step > 1 and 0 <= some[0] < step and abs(count - whole / step) <= 1:
+    # Every second row may be a split of the user's own, unless there are two ranks.
+    if (
+        len(steps) == 1
+        and step > 1
+        and step in worlds
+        and 0 <= some[0] < step
+        and abs(count - whole / step) <= 1
+    ):
         return f"{path} is every {step}th row from {int(some[0])} on"
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,10 +12,21 @@ import torch
 from .finding import Finding
 from .patient import Patient
 
-__all__ = ["first_batch", "nbytes_of", "sent_batch", "size_text", "small_shared_memory"]
+__all__ = ["first_batch", "first_row", "nbytes_of", "sent_batch", "size_text", "small_shared_memory"]
 
 _MOST_DEPTH = 8
 _HELD = 1  # batches that the training loop has, besides those under way
+
+
+def first_row(patient: Patient) -> float:
+    """Seconds that a row takes, made by this process."""
+    began = time.perf_counter()
+    if patient.is_iterable:
+        next(iter(patient.dataset), None)
+    elif len(patient.dataset):
+        many = getattr(patient.dataset, "__getitems__", None)
+        many([0]) if many is not None else patient.dataset[0]
+    return time.perf_counter() - began
 
 
 def first_batch(patient: Patient) -> dict[str, Any]:

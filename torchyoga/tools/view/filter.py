@@ -132,11 +132,15 @@ def _parts(rest: re.Match[str]) -> tuple[str, str]:
 
 def _plain(value: object) -> object:
     """A value without NumPy or torch, if it is a single one."""
+    if isinstance(value, np.floating) and value.itemsize < 8:
+        return float(str(value))  # the shortest number that is this one, as pages show it
     if isinstance(value, np.generic):
         return value.item()
     shape = getattr(value, "shape", None)
     if shape is not None and tuple(shape) == () and hasattr(value, "item"):
-        return value.item()
+        found: object = value.item()
+        is_short = isinstance(found, float) and getattr(value, "itemsize", 8) < 8
+        return float(str(np.float32(str(found)))) if is_short else found
     return bytes(value) if isinstance(value, (bytearray, memoryview)) else value
 
 
