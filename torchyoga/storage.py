@@ -42,7 +42,7 @@ from .stores.contract import Versions
 from .stores.copying import copied
 from .stores.history.choice import Choice, chosen
 from .stores.history.keep import Keep
-from .stores.history.log import Log, log_of
+from .stores.history.log import VersionLog, log_of
 from .stores.history.tags import TagEntry, tag_history, tagged, tags_of, untagged
 from .stores.local import Store
 from .stores.opened import opened
@@ -781,7 +781,7 @@ class Storage:
         """
         return tag_history(self._store, id, tag)
 
-    def log(self, id: str, limit: int | None = None) -> Log:
+    def log(self, id: str, limit: int | None = None) -> VersionLog:
         """The versions of an id, the newest first; `print` it for a table.
 
         Args:

@@ -60,7 +60,7 @@ GROUPS = {
             "torchyoga.caching.comparing.audit.Audit",
             "torchyoga.caching.parts.planned.PlannedBuild",
             "torchyoga.caching.parts.planned.Part",
-            "torchyoga.stores.history.log.Log",
+            "torchyoga.stores.history.log.VersionLog",
             "torchyoga.stores.history.log.LogEntry",
             "torchyoga.stores.history.tags.TagEntry",
         ],

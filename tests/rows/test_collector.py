@@ -206,6 +206,7 @@ def test_blocks_follow_each_other() -> None:
     assert rows == [{"a": number, "t": "t" * number} for number in range(9)]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("learns", [False, True])
 def test_interrupted_while_it_is_emptied_it_has_all_rows_or_none(learns: bool) -> None:
     rows = [{"a": number, "b": "t" * number, "c": np.arange(number)} for number in range(5)]

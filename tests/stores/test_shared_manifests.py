@@ -248,6 +248,7 @@ def _on_rank(rank: int, port: int, folder: str) -> None:
     (Path(folder) / f"{rank}.said").write_text(said)
 
 
+@pytest.mark.rest
 def test_stories_of_a_job() -> None:
     context = multiprocessing.get_context("forkserver")
     with tempfile.TemporaryDirectory() as folder:

@@ -94,7 +94,7 @@ def test_a_dataset_that_hangs_is_a_finding_and_ends(everywhere: bool) -> None:
     assert time.monotonic() - started < 60  # not for ever
     assert "hang" in names(diagnosis)
     (hang,) = (finding for finding in diagnosis.findings if finding.name == "hang")
-    assert hang.measured.startswith("first batch" if everywhere else "a worker's batch")
+    assert hang.measured.startswith("first row" if everywhere else "a worker's batch")
     assert hang.severity == "wrong"
 
 

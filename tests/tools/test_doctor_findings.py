@@ -141,6 +141,7 @@ def test_a_process_that_its_group_holds_back_is_throttled() -> None:
 # -- shared memory
 
 
+@pytest.mark.rest
 def test_a_small_shared_memory_is_a_finding() -> None:
     """In a namespace with a /dev/shm of 2 MB, where a worker with batches of 3 MB dies."""
     code = """

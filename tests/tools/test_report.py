@@ -113,6 +113,7 @@ def test_a_page_has_every_section(ref: yoga.DataRef, tmp_path: Path) -> None:
     assert "Histogram of label: 200 values, from 0 to 2" in " ".join(page.all("aria-label"))
 
 
+@pytest.mark.rest
 def test_the_same_version_gives_the_same_bytes(ref: yoga.DataRef, tmp_path: Path) -> None:
     first, second, third = (tmp_path / f"{n}.html" for n in range(3))
     yoga.report(ref, first, order=yoga.ResumableSampler(ref, seed=1))
@@ -194,6 +195,7 @@ def test_a_page_that_would_be_too_large_shows_less(
     assert Seen(less.read_text(encoding="utf-8")).tags.count("img") == 32
 
 
+@pytest.mark.rest
 def test_many_columns(storage: yoga.Storage, tmp_path: Path) -> None:
     mark = "'"  # which takes five bytes in a page
     quotes = [{f"c{n:04}{mark * 380}": f"{mark * 90}{row % 9}" for n in range(900)} for row in range(70)]

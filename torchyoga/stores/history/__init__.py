@@ -1,4 +1,4 @@
 """What happened to the versions of an id: tags, the newest one, the log, and which ones to keep.
 
-Doors: `tagged`, `newest`, `Log`, `Keep`. Never sees rows.
+Doors: `tagged`, `newest`, `VersionLog`, `Keep`. Never sees rows.
 """

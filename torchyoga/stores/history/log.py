@@ -14,7 +14,7 @@ from .graph import Node, in_time
 from .manifests import of_all
 from .tags import moves_of
 
-__all__ = ["Log", "LogEntry", "log_of"]
+__all__ = ["VersionLog", "LogEntry", "log_of"]
 
 _TITLES = ("version", "parents", "rows", "+rows", "bytes", "when", "who", "tags", "code", "message")
 _RIGHT = {"rows", "+rows", "bytes"}
@@ -86,7 +86,7 @@ class LogEntry:
         return tuple(map(_cell, found))
 
 
-class Log(Sequence[LogEntry]):
+class VersionLog(Sequence[LogEntry]):
     """The versions of an id, the newest first; `print` shows a table.
 
     Args:
@@ -120,7 +120,7 @@ class Log(Sequence[LogEntry]):
         return iter(self._entries)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Log):
+        if not isinstance(other, VersionLog):
             return NotImplemented
         return (self.id, self._entries, self.left_out) == (other.id, other._entries, other.left_out)
 
@@ -128,7 +128,7 @@ class Log(Sequence[LogEntry]):
         return hash((self.id, self.left_out, tuple(entry.build for entry in self)))
 
     def __repr__(self) -> str:
-        return f"Log({self.id!r}, {len(self)} versions)"
+        return f"VersionLog({self.id!r}, {len(self)} versions)"
 
     def __str__(self) -> str:
         rows = [entry.cells() for entry in self]
@@ -155,7 +155,7 @@ def _cell(text: str) -> str:
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
 
 
-def log_of(store: Versions, id: str, limit: int | None = None) -> Log:
+def log_of(store: Versions, id: str, limit: int | None = None) -> VersionLog:
     """The log of an id, as `Storage.log` describes it."""
     most = None if limit is None else as_int("limit", limit, low=0)
 
@@ -184,4 +184,4 @@ def log_of(store: Versions, id: str, limit: int | None = None) -> Log:
     entries = [found[version][1] for version in reversed(order)]
     entries += [LogEntry(version, problem=str(error)) for version, error in sorted(damaged.items())]
     kept = entries if most is None else entries[:most]
-    return Log(id, kept, len(entries) - len(kept))
+    return VersionLog(id, kept, len(entries) - len(kept))

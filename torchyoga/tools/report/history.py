@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import YogaError
 from ...reading.version_ref import VersionColumns, VersionRef
-from ...stores.history.log import Log, log_of
+from ...stores.history.log import VersionLog, log_of
 from ...stores.refs import store_of
 from ...versions.lineage import Lineage
 from ...versions.manifest import FileEntry, Manifest
@@ -104,7 +104,7 @@ def history_of(ref: VersionRef | VersionColumns) -> History:
     )
 
 
-def _log(ref: VersionRef | VersionColumns) -> tuple[Log | None, str]:
+def _log(ref: VersionRef | VersionColumns) -> tuple[VersionLog | None, str]:
     try:
         store = store_of(ref.location, ref.manifest)
         if store is None:
