@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -32,6 +33,7 @@ __all__ = [
     "by_ada",
     "entry_point",
     "fresh_modules",
+    "hears_ctrl_c",
     "made",
     "on_terminal",
     "parsed",
@@ -132,6 +134,11 @@ def parsed(*arguments: str, code: int = 0) -> Any:
     found = run(*arguments, "--json")
     assert found.exit_code == code, (found.output, found.exception)
     return json.loads(found.stdout, parse_constant=refuse)
+
+
+def hears_ctrl_c() -> None:
+    """For a process that begins: shells let what runs in the background ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def timeless(text: str) -> str:

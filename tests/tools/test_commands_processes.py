@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commanding import ENVIRONMENT, entry_point, made, process
+from commanding import ENVIRONMENT, entry_point, hears_ctrl_c, made, process
 from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
@@ -62,6 +62,7 @@ def test_ctrl_c_ends_it_quietly(program: Path, tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, **ENVIRONMENT},
+        preexec_fn=hears_ctrl_c,
     )
     eventually((tmp_path / "begun").exists)
     running.send_signal(signal.SIGINT)

@@ -12,7 +12,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from commanding import ENVIRONMENT, parsed, process, said
+from commanding import ENVIRONMENT, hears_ctrl_c, parsed, process, said
 
 import torchyoga as yoga
 from docs import ROOT
@@ -58,6 +58,7 @@ def begun(program: Path, *arguments: str) -> subprocess.Popen[str]:
     command = [*DOCTOR, "--json", "--", sys.executable, str(program), *arguments]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     environment = {**os.environ, **ENVIRONMENT}
+    pipes["preexec_fn"] = hears_ctrl_c
     return subprocess.Popen(command, text=True, env=environment, cwd=program.parent, **pipes)  # type: ignore[call-overload,no-any-return]
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from commanding import ENVIRONMENT, run
+from commanding import ENVIRONMENT, hears_ctrl_c, run
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -408,9 +408,8 @@ def test_arguments(storage: yoga.Storage) -> None:
 
 def test_the_command_ends_with_ctrl_c(storage: yoga.Storage) -> None:
     command = [sys.executable, "-m", "torchyoga", "view", storage.url, "pets@prod", "--json"]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **ENVIRONMENT}
-    )
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "preexec_fn": hears_ctrl_c}
+    process = subprocess.Popen(command, text=True, env={**os.environ, **ENVIRONMENT}, **pipes)
     try:
         assert process.stdout is not None
         text = process.stdout.readline()
