@@ -133,8 +133,10 @@ dist-check: dist
 release: $(STAMP)
 	$(RUN) release/release.py $(ARGS)
 
-# The section of the next release in CHANGELOG.md, of the fragments in changes/, which it removes.
+# The section of the next release in CHANGELOG.md, of the fragments in changes/, which it removes; and pages say how to
+# install what is released.
 changelog: $(STAMP)
+	$(RUN) release/release.py --pages
 	$(VENV)/$(BIN)/towncrier build --yes --version $$($(RUN) -c 'import torchyoga; print(torchyoga.__version__)')
 
 $(DEMO_STAMP) $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP) $(BROWSER_STAMP) $(DOCS_STAMP): setup.cfg constraints.txt

@@ -46,9 +46,9 @@ def measure(repetitions: int = 5) -> list[list[str]]:
 def small_images(storage: yoga.Storage, repetitions: int) -> list[list[str]]:
     """JPEG images of 256 x 256, decoded in full by two threads. FFCV says of itself: 1.95 times Pillow."""
     rows = [{"image": photograph(n, 256, 256)} for n in range(256)]
-    ref = storage.submit(rows, "small", "1", codecs={"image": yoga.jpeg()}, progress=False)
+    ref = storage.submit(rows, "small", "1", codecs={"image": yoga.codecs.jpeg()}, progress=False)
     files, numbers = [row["image"] for row in ref], np.arange(256)
-    view = ref.decoded({"image": yoga.image(size=256)}, threads=THREADS)
+    view = ref.decoded({"image": yoga.codecs.image(size=256)}, threads=THREADS)
     with ThreadPoolExecutor(THREADS) as pool:
         ways = {
             PILLOW: lambda: len(np.stack(list(pool.map(by_pillow, files)))),
@@ -61,12 +61,14 @@ def small_images(storage: yoga.Storage, repetitions: int) -> list[list[str]]:
 def large_images(storage: yoga.Storage, repetitions: int) -> list[list[str]]:
     """JPEG images of 1024 x 768, wanted in 224 x 224."""
     rows = [{"image": photograph(n, 768, 1024)} for n in range(48)]
-    full = storage.submit(rows, "large", "1", codecs={"image": yoga.jpeg()}, progress=False)
-    short = storage.submit(rows, "short", "1", codecs={"image": yoga.jpeg(short_side=256)}, progress=False)
-    spec = {"image": yoga.image(size=224)}
+    full = storage.submit(rows, "large", "1", codecs={"image": yoga.codecs.jpeg()}, progress=False)
+    short = storage.submit(
+        rows, "short", "1", codecs={"image": yoga.codecs.jpeg(short_side=256)}, progress=False
+    )
+    spec = {"image": yoga.codecs.image(size=224)}
     views = {
         FULL: full.decoded(spec, threads=THREADS),
-        "exact=False": full.decoded({"image": yoga.image(size=224, exact=False)}, threads=THREADS),
+        "exact=False": full.decoded({"image": yoga.codecs.image(size=224, exact=False)}, threads=THREADS),
         "stored with short_side=256": short.decoded(spec, threads=THREADS),
     }
     numbers = np.arange(48)
@@ -78,7 +80,9 @@ def text(storage: yoga.Storage, repetitions: int) -> list[list[str]]:
     """Random rows of text, each compressed by itself."""
     rows = [{"t": f"def function_{n}(x, y):\n    return x * {n % 97} + y\n" * 12} for n in range(20_000)]
     kept = storage.submit(rows, "kept", "1", progress=False)
-    packed = storage.submit(rows, "packed", "1", codecs={"t": yoga.zstd(dictionary=True)}, progress=False)
+    packed = storage.submit(
+        rows, "packed", "1", codecs={"t": yoga.codecs.zstd(dictionary=True)}, progress=False
+    )
     random = np.random.default_rng(0).permutation(20_000)
     starts = range(0, 20_000, 512)
 

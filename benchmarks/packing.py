@@ -147,7 +147,9 @@ def reading(folder: Path, repetitions: int) -> list[list[str]]:
             "the DataRef, padded": yoga.DataLoader(ref, 256, collate_fn=yoga.padded(), **options),
             "packed": yoga.DataLoader(packed, batch, **options),
             "packed, without positions": yoga.DataLoader(packed.columns(["ids", "rows"]), batch, **options),
-            "packed, with labels": yoga.DataLoader(ref.packed("ids", BUDGET, labels="ids"), batch, **options),
+            "packed, with labels": yoga.DataLoader(
+                ref.packed("ids", BUDGET, labels="same"), batch, **options
+            ),
         }
         rates: dict[str, list[float]] = {name: [] for name in loaders}
         for repetition in range(2 * repetitions + 1):

@@ -29,7 +29,7 @@ from common import ratio
 
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
-from torchyoga.adapters.ref import RefSource
+from torchyoga.adapters.sources import RefSource
 from torchyoga.building.build import BuildOptions, build
 from torchyoga.stores.downloads import Downloads
 

@@ -55,7 +55,7 @@ def _open(folder: str, what: str, size: int) -> Callable[[], Iterator[object]]:
     else:
         name = "long" if what == LONG else "documents"
         ref = storage.fetch(name, "1").token_windows(
-            "ids", size, labels=what == LABELS, shuffle_documents=what == SHUFFLED
+            "ids", size, labels="shifted" if what == LABELS else None, shuffle_documents=what == SHUFFLED
         )
     part = ref[: ROWS[size]]
     loader = yoga.DataLoader(part, BATCH, shuffle=True, seed=1)

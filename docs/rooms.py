@@ -101,7 +101,14 @@ def imports() -> dict[str, frozenset[str]]:
 def _imported(path: Path) -> set[str]:
     package = ("torchyoga", *path.relative_to(PACKAGE).parent.parts)
     found = set()
+    # A DataRef's methods load rooms above it when they are first called; the house test lists them.
+    later = path == PACKAGE / "reading" / "dataref.py" and next(
+        node for node in tree(path).body if isinstance(node, ast.If)
+    )
+    left_out = set(map(id, ast.walk(later))) if later else set()
     for node in ast.walk(tree(path)):
+        if id(node) in left_out:
+            continue
         if isinstance(node, ast.Import):
             found |= {tuple(alias.name.split(".")) for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

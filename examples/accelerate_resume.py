@@ -42,7 +42,7 @@ def train(folder: Path, stop_after: int | None) -> None:
         accelerator.load_state(str(folder / "checkpoint"))
 
     losses, step = folder / f"losses-{accelerator.process_index}.txt", 0
-    while loader.state_dict()["epoch"] < EPOCHS:
+    while loader.epoch < EPOCHS:
         for batch in loader:
             with accelerator.accumulate(model):
                 loss = nn.functional.cross_entropy(model(batch["image"]), batch["label"])

@@ -53,7 +53,7 @@ def train(folder: Path, awaits_kill: bool) -> None:
         loader.check_ranks()
         say(f"continued on {dist.get_world_size()} processes at row {saved['data']['position']}")
 
-    while (epoch := loader.state_dict()["epoch"]) < EPOCHS:
+    while (epoch := loader.epoch) < EPOCHS:
         for step, batch in enumerate(loader, 1):
             loss = nn.functional.cross_entropy(model(batch["image"]), batch["label"])
             optimizer.zero_grad()

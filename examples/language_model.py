@@ -53,7 +53,7 @@ def mixture(folder: Path) -> yoga.DataRef:
     """Packs of each corpus, so many of each."""
     storage = yoga.Storage(folder)
     packed = {
-        name: storage.fetch(name, "1").packed("ids", TOKENS, long="split", labels="ids", padded=0)
+        name: storage.fetch(name, "1").packed("ids", TOKENS, long="split", labels="same", padded=0)
         for name in CORPORA
     }
     return yoga.mix(packed, WEIGHTS, rows=PACKS * 8, source_column="source")

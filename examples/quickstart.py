@@ -87,7 +87,7 @@ def train(root: str, workers: int, log: Path, stop_after: int | None = None) -> 
         loader.load_state_dict(saved["data"])
         step = saved["step"]
     started, first_batch = time.perf_counter(), 0.0
-    while loader.state_dict()["epoch"] < EPOCHS:
+    while loader.epoch < EPOCHS:
         for batch in loader:
             first_batch = first_batch or time.perf_counter() - started
             optimizer.zero_grad()

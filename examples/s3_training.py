@@ -3,7 +3,7 @@
     python examples/s3_training.py    # starts an S3 server of its own
     python examples/s3_training.py --url s3://bucket/prefix     # with the AWS environment and S3_ENDPOINT
 
-The first needs `pip install "torchyoga[s3]" "moto[server]" scikit-learn`.
+The first needs the extra `s3` of torchyoga, and `pip install "moto[server]" scikit-learn`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Builds a release, checks it, and tags it: `make release`. It uploads nothing; the pushed tag does.
 
-python release/release.py [--dry-run]
+python release/release.py [--dry-run | --pages]
 """
 
 from __future__ import annotations
@@ -15,6 +15,26 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LARGEST_WHEEL = 600_000  # bytes; a file that does not belong there shows
+# How to install it, in these pages and nowhere else: before the first release, and from then on.
+PAGES = ("README.md", "docs/index.md")
+INSTALL = (
+    """\
+Install it from a copy of the repository; PyTorch comes along if it is not there yet.
+Extras are named in brackets, such as `".[s3,arrow]"`:
+
+```console
+$ pip install .
+```
+""",
+    """\
+Install it; PyTorch comes along if it is not there yet.
+Extras are named in brackets, such as `"torchyoga[s3,arrow]"`:
+
+```console
+$ pip install torchyoga
+```
+""",
+)
 
 
 def version_of(root: Path) -> str:
@@ -48,7 +68,25 @@ def hindrances(root: Path) -> list[str]:
         found.append(f"changes/ has {len(fragments)} fragments, such as {min(fragments)}; `make changelog`")
     if not re.search(rf"^## {re.escape(version)} \(\d{{4}}-\d\d-\d\d\)$", _changelog(root), re.MULTILINE):
         found.append(f"CHANGELOG.md has no section `## {version} (<date>)`; `make changelog`")
+    found += [f"{page} says how to install a copy; `make changelog`" for page in _unreleased(root)]
     return found
+
+
+def _unreleased(root: Path) -> list[str]:
+    """The pages that say how to install it before its first release."""
+    paths = {page: root / page for page in PAGES}
+    return [
+        page
+        for page, path in paths.items()
+        if path.exists() and INSTALL[0] in path.read_text(encoding="utf-8")
+    ]
+
+
+def switch_pages(root: Path) -> None:
+    """Makes pages say how to install what is released."""
+    for page in _unreleased(root):
+        text = (root / page).read_text(encoding="utf-8")
+        (root / page).write_text(text.replace(*INSTALL), encoding="utf-8")
 
 
 def _changelog(root: Path) -> str:
@@ -81,7 +119,14 @@ def main() -> int:
     parser.add_argument(
         "--dry-run", action="store_true", help="build and check, and name what hinders; no tag"
     )
-    dry = parser.parse_args().dry_run
+    parser.add_argument(
+        "--pages", action="store_true", help="only make pages say how to install what is released"
+    )
+    asked = parser.parse_args()
+    if asked.pages:
+        switch_pages(ROOT)
+        return 0
+    dry = asked.dry_run
     found, version = hindrances(ROOT), version_of(ROOT)
     for hindrance in found:
         print(f"not yet: {hindrance}", file=sys.stderr)

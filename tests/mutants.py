@@ -55,7 +55,6 @@ ROOMS = {
     "sampling/sampler": "sampling/sampler reading/readahead sampling/ranks loading/loader sampling/stories",
     "sampling/ordered": "sampling/sampler reading/readahead sampling/ranks loading/loader sampling/stories "
     "order/states_v1 views/joined sampling/seeding",
-    "sampling/row_iterator": "sampling/sampler reading/readahead sampling/stories loading/loader",
     "sampling/batch_sampler": "sampling/sampler sampling/ranks loading/loader sampling/stories "
     "trainers/hooks",
     "sampling/replay": "sampling/replay sampling/foreign loading/loader sampling/seeding",

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from torchyoga import storage as storages
 from torchyoga.building import build
 from torchyoga.building.build import BuildOptions
 
-__all__ = ["make_files_of"]
+__all__ = ["build_with", "make_files_of"]
+
+Patch = Callable[[object, str, Any], None]
 
 
-def make_files_of(rows: int, patch: Callable[[object, str, Any], None] = setattr) -> None:
+def build_with(patch: Patch = setattr, **options: int) -> None:
+    """Every build of this process has these options."""
+    given = BuildOptions.__init__
+
+    def init(self: BuildOptions, *args: Any, **kwargs: Any) -> None:
+        given(self, *args, **{**options, **kwargs})
+
+    patch(BuildOptions, "__init__", init)
+
+
+def make_files_of(rows: int, patch: Patch = setattr) -> None:
     """Every file that this process builds has so many rows: for ever, or until the patches are undone."""
     patch(build, "_BLOCK_ROWS", rows)
-    patch(storages, "BuildOptions", partial(BuildOptions, file_bytes=1))
+    build_with(patch, file_bytes=1)

@@ -53,6 +53,11 @@ def test_every_line_for_a_kind_of_data_is_run() -> None:
         assert any(line in code for page in pages for code in blocks(page, "python")), line
 
 
+def test_the_first_program_runs_however_processes_start() -> None:
+    (program,) = blocks(ROOT / "docs" / "index.md", "python")
+    assert "num_workers" not in program or "__main__" in program
+
+
 def test_there_are_blocks_to_run() -> None:
     assert sum(len(blocks(page, "python")) for page in PAGES) > 10
 

@@ -104,6 +104,51 @@ def test_what_was_built_is_all_there_is(release: ModuleType, tmp_path: Path) -> 
         release.check_built(tmp_path, "1.2.3")
 
 
+def test_a_release_switches_how_to_install_it_and_no_other_line_says_it(
+    release: ModuleType, clean: Path
+) -> None:
+    said = {page: (ROOT / page).read_text() for page in release.PAGES}
+    (stage,) = {
+        number for number, text in enumerate(release.INSTALL) if any(text in page for page in said.values())
+    }
+    (clean / "docs").mkdir()
+    for page, text in said.items():
+        assert text.count(release.INSTALL[stage]) == 1, page
+        (clean / page).write_text(text)
+    git(clean, "add", "-A")
+    git(clean, "commit", "-qm", "pages")
+    if stage == 0:
+        assert release.hindrances(clean) == [
+            f"{page} says how to install a copy; `make changelog`" for page in release.PAGES
+        ]
+    release.switch_pages(clean)
+    for page in release.PAGES:
+        assert release.INSTALL[1] in (clean / page).read_text()
+    assert not [found for found in release.hindrances(clean) if "install" in found]
+    others = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "examples").glob("*.py")]
+    others = [path for path in others if "_build" not in path.parts and "generated" not in path.parts]
+    for path in others:
+        text = path.read_text()
+        for one in release.INSTALL:
+            text = text.replace(one, "")
+        if path.name != "CHANGELOG.md":
+            assert not re.search(r"pip install[^`\n]*(torchyoga|[ \"'.]\.)", text), path
+
+
+def test_extras_that_are_named_exist() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    files = [*(ROOT / "torchyoga").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
+    named = {
+        extra
+        for path in files
+        for extras in re.findall(r"torchyoga\[([a-z0-9, ]+)\]", path.read_text())
+        for extra in extras.split(",")
+    }
+    assert named
+    assert named <= set(config["options.extras_require"])
+
+
 def test_there_is_one_version_number(release: ModuleType) -> None:
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")

@@ -66,7 +66,7 @@ def test_the_script_reads_the_imports_that_the_house_test_reads() -> None:
 
 def test_an_additional_import_changes_the_picture(copied: Path) -> None:
     before = script(copied).picture()
-    with open(copied / "compat" / "yogadl" / "keys.py", "a") as file:
+    with open(copied / "compat" / "yogadl" / "storage.py", "a") as file:
         file.write("\nfrom ...testing import check_source\n")
     rooms = script(copied)
     assert "testing" in rooms.imports()["compat"]

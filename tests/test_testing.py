@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 import torch
+from fsspec.implementations.memory import MemoryFileSystem
 from waiting import PATIENCE
 
 import torchyoga
@@ -547,6 +549,24 @@ BROKEN_STORES: list[tuple[type[Store], str]] = [
 def test_a_store_that_breaks_a_rule_is_found(kind: type[Store], said: str, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=said):
         check_store(lambda: kind(tmp_path / "root"), tmp_path / "else")
+
+
+class Replacing(MemoryFileSystem):
+    """A store that says that it creates objects once, and does not."""
+
+    protocol = "replacing"
+    creates_once = True
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "create", **kwargs: Any) -> None:
+        super().pipe_file(path, value)
+
+
+def test_a_store_of_ones_own_that_replaces_what_it_creates_is_found(tmp_path: Path) -> None:
+    fsspec.register_implementation("replacing", Replacing)
+    with pytest.raises(AssertionError, match="a note that is there was created again"):
+        check_store(
+            lambda: torchyoga.Storage("replacing://p", cache_dir=tmp_path / "cache"), tmp_path / "else"
+        )
 
 
 def test_a_directory_keeps_the_rules(tmp_path: Path) -> None:

@@ -42,6 +42,17 @@ class Victim:
         time.sleep(seconds)
         os.kill(self.pid, signal.SIGKILL)  # not waited for yet, so the process id is still its own
 
+    def stop_for(self, seconds: float) -> None:
+        """SIGSTOP, and SIGCONT after that."""
+        os.kill(self.pid, signal.SIGSTOP)
+        time.sleep(seconds)
+        os.kill(self.pid, signal.SIGCONT)
+
+    @property
+    def has_ended(self) -> bool:
+        """True once it has, or was killed; its end is still to be asked for."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
     def end(self) -> tuple[int, Any] | None:
         """None if it was killed; otherwise how often it has touched the world outside, and the result of
         `act`.

@@ -8,31 +8,22 @@ import os
 from typing import TYPE_CHECKING
 
 from . import errors
-from .reading.provided import provide
 
 if TYPE_CHECKING:
     from .adapters.arrays import from_arrays
-    from .adapters.flat_map import flat_map
+    from .adapters.flat_map import flat_map, shards
     from .adapters.hdf5 import from_hdf5
     from .adapters.image_folder import image_folder
     from .adapters.pickled import from_lmdb
-    from .adapters.shards import shards
     from .adapters.webdataset import webdataset
     from .caching.comparing.diff import diff
     from .caching.comparing.overlap import overlap
-    from .caching.parts.ray import ray_executor
-    from .coding.decoders import audio, text
-    from .coding.encoders import flac, jpeg, png, zstd
-    from .coding.images import image
-    from .coding.libraries import codecs
+    from .caching.parts.pools import ray_executor
+    from .coding import codecs
     from .loading.device import to_device
     from .loading.loader import DataLoader
-    from .loading.meter.log import Log
     from .loading.meter.meter import Meter
-    from .loading.meter.metered import metered
-    from .loading.meter.open_telemetry import OpenTelemetry
-    from .loading.meter.progress import ProgressBar
-    from .loading.meter.tensorboard import Tensorboard
+    from .loading.meter.metered import Log, OpenTelemetry, ProgressBar, Tensorboard, metered
     from .order.proof import prove
     from .order.quality import ShuffleQuality, shuffle_quality
     from .reading.dataref import DataRef
@@ -49,7 +40,7 @@ if TYPE_CHECKING:
     from .tables.parquet.petastorm import from_petastorm
     from .tables.parquet.ref import from_parquet
     from .tools.doctor.examination import doctor
-    from .tools.report.report import report
+    from .tools.report.page import report
     from .tools.view.view import view
     from .views.chosen import concat
     from .views.mixes.mix import mix
@@ -71,13 +62,11 @@ __all__ = [
     "Storage",
     "Stream",
     "Tensorboard",
-    "audio",
     "codecs",
     "concat",
     "diff",
     "doctor",
     "errors",
-    "flac",
     "flat_map",
     "from_arrays",
     "from_arrow",
@@ -88,35 +77,30 @@ __all__ = [
     "from_parquet",
     "from_petastorm",
     "from_polars",
-    "image",
     "image_folder",
     "jagged",
-    "jpeg",
     "metered",
     "mix",
     "overlap",
     "padded",
-    "png",
     "prove",
     "ray_executor",
     "report",
     "shards",
     "shuffle_quality",
-    "text",
     "to_device",
     "view",
     "webdataset",
-    "zstd",
 ]
 
 _PLACES = {  # of the public names
     "DataLoader": ".loading.loader",
     "DataRef": ".reading.dataref",
     "Keep": ".stores.history.keep",
-    "Log": ".loading.meter.log",
+    "Log": ".loading.meter.metered",
     "Meter": ".loading.meter.meter",
-    "OpenTelemetry": ".loading.meter.open_telemetry",
-    "ProgressBar": ".loading.meter.progress",
+    "OpenTelemetry": ".loading.meter.metered",
+    "ProgressBar": ".loading.meter.metered",
     "RaggedColumn": ".views.ragged",
     "ResumableBatchSampler": ".sampling.batch_sampler",
     "ResumableSampler": ".sampling.sampler",
@@ -124,13 +108,10 @@ _PLACES = {  # of the public names
     "ShuffleQuality": ".order.quality",
     "Storage": ".storage",
     "Stream": ".reading.stream",
-    "Tensorboard": ".loading.meter.tensorboard",
-    "audio": ".coding.decoders",
-    "codecs": ".coding.libraries",
+    "Tensorboard": ".loading.meter.metered",
     "concat": ".views.chosen",
     "diff": ".caching.comparing.diff",
     "doctor": ".tools.doctor.examination",
-    "flac": ".coding.encoders",
     "flat_map": ".adapters.flat_map",
     "from_arrays": ".adapters.arrays",
     "from_arrow": ".tables.arrow_ref",
@@ -141,55 +122,29 @@ _PLACES = {  # of the public names
     "from_parquet": ".tables.parquet.ref",
     "from_petastorm": ".tables.parquet.petastorm",
     "from_polars": ".tables.frames",
-    "image": ".coding.images",
     "image_folder": ".adapters.image_folder",
     "jagged": ".rows.collate",
-    "jpeg": ".coding.encoders",
     "metered": ".loading.meter.metered",
     "mix": ".views.mixes.mix",
     "overlap": ".caching.comparing.overlap",
     "padded": ".rows.collate",
-    "png": ".coding.encoders",
     "prove": ".order.proof",
-    "ray_executor": ".caching.parts.ray",
-    "report": ".tools.report.report",
-    "shards": ".adapters.shards",
+    "ray_executor": ".caching.parts.pools",
+    "report": ".tools.report.page",
+    "shards": ".adapters.flat_map",
     "shuffle_quality": ".order.quality",
-    "text": ".coding.decoders",
     "to_device": ".loading.device",
     "view": ".tools.view.view",
     "webdataset": ".adapters.webdataset",
-    "zstd": ".coding.encoders",
 }
 _NEEDED = {"pyarrow": "arrow"}  # by public names that not every user needs: the extra that has the package
 _FOR_USERS = {"adapters", "compat", "testing"}  # once they are imported
 
 
-def _views() -> object:
-    from .caching.kept import kept_where
-    from .caching.kept_packs import kept_packing
-    from .coding.decoded import decoded
-    from .views.makers import Makers
-
-    return Makers(kept_where, kept_packing, decoded)
-
-
-def _exports() -> object:
-    from .tables.exports import Exports
-
-    return Exports()
-
-
-def _page() -> object:
-    from .tools.report.notebook import notebook_page
-
-    return notebook_page
-
-
-provide(views=_views, exports=_exports, page=_page)
-
-
 def __getattr__(name: str) -> object:
+    if name == "codecs":  # a module, which needs torch
+        globals()[name] = module = importlib.import_module(".coding.codecs", __name__)
+        return module
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -13,41 +13,75 @@ from dataclasses import replace
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Literal, ParamSpec, overload
+from typing import TYPE_CHECKING, Literal, ParamSpec, overload
 
-from .adapters.sources import dataset_and_source
-from .building.build import BuildOptions, build
-from .caching.appended import Growth, appended
-from .caching.cacheable import Cacheable
-from .caching.comparing.audit import Audit, audited
-from .caching.comparing.kept_hashes import submitted_with_hashes, with_hashes
-from .caching.kept import check_kept
-from .caching.lineage import Record, lineage_of, lineage_of_converted, parents_of_converted
-from .caching.parts.many import Many, submitted_by_many
-from .caching.parts.planned import PlannedBuild, planned_build
-from .caching.rewritten import Numbers, Where, own_format, reduced
-from .caching.spare import cleanable, cleaned, remove_kept
-from .caching.staleness import Stale
-from .caching.submission import submitted
-from .coding.encoders import Encoder
-from .coding.encoding import check_codecs, encoded_schema, recoded
-from .coding.fitted import fitted
 from .formats.contract import format_named
 from .order.full import as_int
+from .process.later import later
 from .reading.dataref import DataRef
 from .reading.version_ref import VersionRef
 from .rows.schema import Schema
-from .stores.checking import check
 from .stores.contract import Versions
-from .stores.copying import copied
-from .stores.history.choice import Choice, chosen
-from .stores.history.keep import Keep
-from .stores.history.log import VersionLog, log_of
-from .stores.history.tags import TagEntry, tag_history, tagged, tags_of, untagged
 from .stores.local import Store
-from .stores.opened import opened
-from .stores.refs import fetched, ref_of
-from .versions.info import plain
+from .views.info import Info, said_and_asked
+
+if TYPE_CHECKING:
+    from .adapters import sources as _sources
+    from .building import build as _build
+    from .building.build import BuildOptions
+    from .caching import appended as _appended
+    from .caching import cacheable as _cacheable
+    from .caching import kept as _kept
+    from .caching import lineage as _lineage
+    from .caching import rewritten as _rewritten
+    from .caching import spare as _spare
+    from .caching import submission as _submission
+    from .caching.comparing import audit as _audit
+    from .caching.comparing import kept_hashes as _kept_hashes
+    from .caching.comparing.audit import Audit
+    from .caching.lineage import Record
+    from .caching.parts import many as _many
+    from .caching.parts import planned as _planned
+    from .caching.parts.many import Many
+    from .caching.parts.planned import PlannedBuild
+    from .caching.rewritten import Numbers, Where
+    from .caching.staleness import Stale
+    from .coding import encoding as _encoding
+    from .coding.encoders import Encoder
+    from .stores import checking as _checking
+    from .stores import copying as _copying
+    from .stores import opened as _opened
+    from .stores import refs as _refs
+    from .stores.history import choice as _choice
+    from .stores.history import keep as _keep
+    from .stores.history import log as _log
+    from .stores.history import tags as _tags
+    from .stores.history.keep import Keep
+    from .stores.history.log import VersionLog
+    from .stores.history.tags import TagEntry
+else:  # loaded when they are first called, so that a first dataset opens at once
+    _sources = later("torchyoga.adapters.sources")
+    _build = later("torchyoga.building.build")
+    _appended = later("torchyoga.caching.appended")
+    _cacheable = later("torchyoga.caching.cacheable")
+    _audit = later("torchyoga.caching.comparing.audit")
+    _kept_hashes = later("torchyoga.caching.comparing.kept_hashes")
+    _kept = later("torchyoga.caching.kept")
+    _lineage = later("torchyoga.caching.lineage")
+    _many = later("torchyoga.caching.parts.many")
+    _planned = later("torchyoga.caching.parts.planned")
+    _rewritten = later("torchyoga.caching.rewritten")
+    _spare = later("torchyoga.caching.spare")
+    _submission = later("torchyoga.caching.submission")
+    _encoding = later("torchyoga.coding.encoding")
+    _checking = later("torchyoga.stores.checking")
+    _copying = later("torchyoga.stores.copying")
+    _choice = later("torchyoga.stores.history.choice")
+    _keep = later("torchyoga.stores.history.keep")
+    _log = later("torchyoga.stores.history.log")
+    _tags = later("torchyoga.stores.history.tags")
+    _opened = later("torchyoga.stores.opened")
+    _refs = later("torchyoga.stores.refs")
 
 __all__ = ["Storage", "store_of"]
 
@@ -108,7 +142,7 @@ class Storage:
         self.compression = compression
         self.timeout = timeout
         self._lease_seconds = lease_seconds
-        self._store = opened(url, storage_options, cache_dir, cache_bytes, lease_seconds, shared)
+        self._store = _opened.opened(url, storage_options, cache_dir, cache_bytes, lease_seconds, shared)
 
     @property
     def url(self) -> str:
@@ -139,7 +173,7 @@ class Storage:
         progress: bool | None = None,
         format: str | None = None,
         compression: str | None = None,
-        info: Mapping[str, object] | None = None,
+        info: Info | None = None,
         codecs: Mapping[str, Encoder | None] | None = None,
         executor: object | None = None,
         together: bool = False,
@@ -166,12 +200,14 @@ class Storage:
             progress: show a progress bar; by default on a terminal.
             format: a file format other than the storage's.
             compression: a compression other than the storage's.
-            info: JSON data to keep with the rows, up to 1 MiB, which comes back as `DataRef.info`. Unless it
-                has the same names, the source's `classes`, `class_to_idx` and `features` are added, or all
-                of the `info` of a DataRef.
-            codecs: by name of a column, how its values are encoded: `yoga.jpeg()`, `png()`, `zstd()` or
-                `flac(...)`. They are kept as bytes; `DataRef.decoded` gives them back. What a DataRef has
-                encoded already is not encoded twice; None gives values as they were before.
+            info: JSON data to keep with the rows, up to 1 MiB, which comes back as `DataRef.info`, and by
+                name as attributes: a dict, whose values may be functions of the dataset; a list of names of
+                the dataset's attributes; or a function of the dataset that returns a dict. Unless it has the
+                same names, the dataset's `classes`, `class_to_idx` and `features` are added, or all of the
+                `info` of a DataRef.
+            codecs: by name of a column, how its values are encoded: `yoga.codecs.jpeg()`, `png()`,
+                `zstd()` or `flac(...)`. They are kept as bytes; `DataRef.decoded` gives them back. What a
+                DataRef has encoded already is not encoded twice; None gives values as they were before.
             executor: workers that build parts of the version: any executor of `concurrent.futures`, loky,
                 Dask (`client.get_executor()`) or MPI, `yoga.ray_executor()`, or a function that makes one,
                 which is called again when workers have died. See docs/builds.md.
@@ -191,6 +227,7 @@ class Storage:
             LostError: others took the work over, as this process was silent; nothing was published.
             SchemaError: a row does not fit; says which row and column, what was expected and what was found.
             TypeError: rows cannot be read from `data`; or `info` is not JSON data.
+            AttributeError: `info` names an attribute that the dataset does not have.
             ValueError: `info` is too long, or nests too deep; or `record` or `message` is out of range.
             OSError: the disk is full or cannot be written.
             RemoteError: the store cannot be reached or written; what was built is kept for the next try.
@@ -205,7 +242,7 @@ class Storage:
         if not overwrite and not together:
             self._store.refuse_existing(id, version)
         options = self._options(schema, max_rows, progress, format, compression, info, codecs, stats)
-        options = replace(options, lineage=lineage_of(data, record, message))
+        options = replace(options, lineage=_lineage.lineage_of(data, record, message))
         many = self._many(executor, together)
         if many is not None:
             if together and overwrite:
@@ -219,8 +256,10 @@ class Storage:
                     "one of them"
                 )
             replaces = self._store.seen(id, version) if overwrite else None
-            ref = submitted_by_many(data, self._store, id, version, options, many, num_workers, replaces)
-            return with_hashes(ref) if row_hashes else ref
+            ref = _many.submitted_by_many(
+                data, self._store, id, version, options, many, num_workers, replaces
+            )
+            return _kept_hashes.with_hashes(ref) if row_hashes else ref
         with self._lock(id, version):
             if not overwrite:
                 self._store.refuse_existing(id, version)
@@ -229,9 +268,9 @@ class Storage:
             replaces = self._store.seen(id, version) if overwrite else None
 
             def built(options: BuildOptions) -> VersionRef:
-                return submitted(data, self._store, id, version, options, num_workers, replaces)
+                return _submission.submitted(data, self._store, id, version, options, num_workers, replaces)
 
-            return submitted_with_hashes(built, options) if row_hashes else built(options)
+            return _kept_hashes.submitted_with_hashes(built, options) if row_hashes else built(options)
 
     def plan(
         self,
@@ -245,7 +284,7 @@ class Storage:
         max_rows: int | None = None,
         format: str | None = None,
         compression: str | None = None,
-        info: Mapping[str, object] | None = None,
+        info: Info | None = None,
         codecs: Mapping[str, Encoder | None] | None = None,
         stats: bool = True,
         record: Record = True,
@@ -290,11 +329,11 @@ class Storage:
         if not overwrite:
             self._store.refuse_existing(id, version)
         options = self._options(schema, max_rows, None, format, compression, info, codecs, stats)
-        options = replace(options, lineage=lineage_of(data, record, message))
+        options = replace(options, lineage=_lineage.lineage_of(data, record, message))
         count = None if parts is None else as_int("parts", parts, low=1)
         replaces = self._store.seen(id, version) if overwrite else None
-        many = Many(None, self._lease_seconds, self.timeout)
-        return planned_build(data, self._store, id, version, options, many, count, replaces)
+        many = _many.Many(None, self._lease_seconds, self.timeout)
+        return _planned.planned_build(data, self._store, id, version, options, many, count, replaces)
 
     def fetch(
         self,
@@ -337,7 +376,9 @@ class Storage:
             >>> len(storage.fetch("fetched", tag="prod")), len(storage.fetch("fetched", latest=True))
             (2, 2)
         """
-        return chosen(self._store, Choice(id, version, tag, at, latest), verify, download, progress)
+        return _choice.chosen(
+            self._store, _choice.Choice(id, version, tag, at, latest), verify, download, progress
+        )
 
     def cacheable(
         self,
@@ -353,7 +394,7 @@ class Storage:
         progress: bool | None = None,
         format: str | None = None,
         compression: str | None = None,
-        info: Mapping[str, object] | None = None,
+        info: Info | None = None,
         codecs: Mapping[str, Encoder | None] | None = None,
         executor: object | None = None,
         together: bool = False,
@@ -383,7 +424,7 @@ class Storage:
             progress: as in `submit`.
             format: as in `submit`.
             compression: as in `submit`.
-            info: as in `submit`; one dict for all versions, copied when the function is decorated.
+            info: as in `submit`; what is asked of the dataset is asked when a version is built.
             codecs: as in `submit`.
             executor: as in `submit`.
             together: as in `submit`: processes that would wait for the builder help it.
@@ -412,7 +453,7 @@ class Storage:
         """
         options = self._options(schema, max_rows, progress, format, compression, info, codecs, stats)
         many = self._many(executor, together)
-        cacheable = Cacheable(
+        cacheable = _cacheable.Cacheable(
             self._store, self._lock, options, num_workers, stale, sources, record, message, many
         )
 
@@ -468,32 +509,32 @@ class Storage:
             >>> after.fingerprint == before.fingerprint, after[3]["x"]
             (True, np.int64(3))
             >>> texts = storage.submit([{"text": "line " * 50}] * 3, "lines", "1.0")
-            >>> small = storage.convert("lines", "1.0", codecs={"text": yoga.zstd()}, to="2.0")
+            >>> small = storage.convert("lines", "1.0", codecs={"text": yoga.codecs.zstd()}, to="2.0")
             >>> len(small[0]["text"]) < 50, small.decoded()[0] == texts[0]
             (True, True)
         """
         options = self._options(None, None, progress, format, compression, stats=stats)
-        lineage = lineage_of(None, record, message)
+        lineage = _lineage.lineage_of(None, record, message)
         target = version if to is None else to
         with self._lock(id, target):
             if to is not None:
                 self._store.refuse_existing(id, to)
             self._store.check_place(id, target)
             replaces = self._store.seen(id, version) if to is None else None
-            whole = fetched(self._store, id, version)
+            whole = _refs.fetched(self._store, id, version)
             kept = replace(
                 options,
                 info=whole.manifest.info,
                 function=whole.manifest.function,
-                parents=parents_of_converted(whole.manifest, to, is_recoded=codecs is not None),
-                lineage=partial(lineage_of_converted, whole.manifest, lineage, record),
+                parents=_lineage.parents_of_converted(whole.manifest, to, is_recoded=codecs is not None),
+                lineage=partial(_lineage.lineage_of_converted, whole.manifest, lineage, record),
             )
             if codecs is None:
-                _, source = dataset_and_source(whole)
+                _, source = _sources.dataset_and_source(whole)
             else:
-                plainer, encode = recoded(codecs, whole)
-                source = encode(dataset_and_source(plainer)[1])
-            return ref_of(self._store, build(source, self._store, id, target, kept, replaces))
+                plainer, encode = _encoding.recoded(codecs, whole)
+                source = encode(_sources.dataset_and_source(plainer)[1])
+            return _refs.ref_of(self._store, _build.build(source, self._store, id, target, kept, replaces))
 
     def append(
         self,
@@ -505,7 +546,7 @@ class Storage:
         num_workers: int = 0,
         max_rows: int | None = None,
         progress: bool | None = None,
-        info: Mapping[str, object] | None = None,
+        info: Info | None = None,
         codecs: Mapping[str, Encoder | None] | None = None,
         record: Record = True,
         message: str | None = None,
@@ -544,15 +585,17 @@ class Storage:
             >>> len(new), new.fingerprint == storage.submit({"x": np.arange(5)}, "at once", "1").fingerprint
             (5, True)
         """
-        growth = Growth(self._store, self._lock, id, after)
+        growth = _appended.Growth(self._store, self._lock, id, after)
         options = self._options(None, max_rows, progress, None, None, info)
-        options = replace(options, lineage=lineage_of(data, record, message))
+        options = replace(options, lineage=_lineage.lineage_of(data, record, message))
         self._store.refuse_existing(id, version)
         self._store.manifest(id, after)
         with self._lock(id, version):
             self._store.refuse_existing(id, version)
             self._store.check_place(id, version)
-            return appended(data, growth, version, options, num_workers, fit=partial(fitted, codecs or {}))
+            return _appended.appended(
+                data, growth, version, options, num_workers, fit=partial(_encoding.fitted, codecs or {})
+            )
 
     def compact(
         self, id: str, version: str, *, to: str | None = None, progress: bool | None = None
@@ -578,7 +621,7 @@ class Storage:
             >>> storage.compact("compacted", "2").fingerprint == reduced.fingerprint
             True
         """
-        found = own_format(self._store.manifest(id, version), self.format, self.compression)
+        found = _rewritten.own_format(self._store.manifest(id, version), self.format, self.compression)
         return self.convert(id, version, format=found[0], compression=found[1], to=to, progress=progress)
 
     def delete_rows(
@@ -619,14 +662,14 @@ class Storage:
             >>> [int(row["x"]) for row in new]
             [0, 2, 4]
         """
-        growth = Growth(self._store, self._lock, id, version)
-        lineage = lineage_of(None, record, message)
+        growth = _appended.Growth(self._store, self._lock, id, version)
+        lineage = _lineage.lineage_of(None, record, message)
         self._store.refuse_existing(id, to)
         self._store.manifest(id, version)
         with self._lock(id, to):
             self._store.refuse_existing(id, to)
             self._store.check_place(id, to)
-            return reduced(growth, to, rows, where, lineage)
+            return _rewritten.reduced(growth, to, rows, where, lineage)
 
     def copy(
         self,
@@ -668,7 +711,7 @@ class Storage:
             raise TypeError(f"to must be a Storage, found {to!r:.80}; pass Storage({to!r:.80})")
         manifest, target = self._store.manifest(id, version), to._store
         with target.lock(id, version, to.timeout):
-            return copied(self._store, target, manifest, overwrite, progress)
+            return _copying.copied(self._store, target, manifest, overwrite, progress)
 
     @overload
     def clean(
@@ -709,7 +752,7 @@ class Storage:
 
         Returns:
             The names of what was removed; with `dry_run` of what would be, and the bytes of each. Files that
-            a version shares with others stay, although its bytes count.
+            a version shares with others that stay do not count.
 
         Raises:
             RemoteError: the store cannot be reached or written.
@@ -717,11 +760,11 @@ class Storage:
         """
         if not isinstance(grace, (int, float)) or not grace >= 0:
             raise ValueError(f"grace must be at least 0 seconds, found {grace!r}; it cleans all versions")
-        if keep is not None and not isinstance(keep, Keep):
+        if keep is not None and not isinstance(keep, _keep.Keep):
             raise TypeError(f"keep must be a yoga.Keep, such as yoga.Keep(last=5), found {keep!r:.80}")
         if dry_run:
-            return cleanable(self._store, grace, keep, id)
-        return cleaned(self._store, grace, keep, id)
+            return _spare.cleanable(self._store, grace, keep, id)
+        return _spare.cleaned(self._store, grace, keep, id)
 
     def tag(self, id: str, tag: str, version: str, *, message: str | None = None) -> TagEntry:
         """Makes a tag name a version from now on, and returns the entry of its history.
@@ -747,7 +790,7 @@ class Storage:
             >>> storage.fetch("photos", tag="prod").fingerprint == ref.fingerprint
             True
         """
-        return tagged(self._store, id, tag, version, message, self.timeout)
+        return _tags.tagged(self._store, id, tag, version, message, self.timeout)
 
     def untag(self, id: str, tag: str, *, message: str | None = None) -> TagEntry:
         """Takes a tag away, so that it names no version; its history stays.
@@ -762,7 +805,7 @@ class Storage:
             >>> storage.tags("untagged"), [entry.version for entry in entries]
             ({}, ['1.0', None])
         """
-        return untagged(self._store, id, tag, message)
+        return _tags.untagged(self._store, id, tag, message)
 
     def tags(self, id: str) -> dict[str, str]:
         """The version that each tag of an id names, also if that was removed since.
@@ -770,7 +813,7 @@ class Storage:
         Raises:
             CorruptError: the last note of a tag is damaged; names it.
         """
-        return tags_of(self._store, id)
+        return _tags.tags_of(self._store, id)
 
     def tag_history(self, id: str, tag: str) -> builtins.list[TagEntry]:
         """All moves of a tag, the first one first: which version, who, when, and why.
@@ -779,7 +822,7 @@ class Storage:
             NotFoundError: there never was such a tag.
             CorruptError: a note is damaged or missing; names it.
         """
-        return tag_history(self._store, id, tag)
+        return _tags.tag_history(self._store, id, tag)
 
     def log(self, id: str, limit: int | None = None) -> VersionLog:
         """The versions of an id, the newest first; `print` it for a table.
@@ -797,7 +840,7 @@ class Storage:
             >>> [(entry.version, entry.rows, entry.message) for entry in storage.log("history")]
             [('1.0', 3, 'the first one')]
         """
-        return log_of(self._store, id, limit)
+        return _log.log_of(self._store, id, limit)
 
     def list(self) -> list[tuple[str, str]]:
         """All published (id, version), sorted."""
@@ -807,19 +850,24 @@ class Storage:
         """The published versions of an id, sorted; empty if there are none."""
         return self._store.versions(id)
 
-    def remove(self, id: str, version: str) -> None:
+    def remove(self, id: str, version: str, *, force: bool = False) -> None:
         """Deletes a version, and the selections kept beside it. Readers that have it open go on reading.
 
         Of a version in a store they keep the files already downloaded.
 
+        Args:
+            id: which dataset.
+            version: which version of it.
+            force: also one that a tag names; the tag then names nothing.
+
         Raises:
             NotFoundError: it is not published.
+            YogaError: tags name it; says which.
             BusyError: others still build it after `timeout` seconds.
             LostError: others took the work over, as this process was silent; nothing was removed.
             RemoteError: the store cannot be reached or written.
         """
-        self._store.remove(id, version, self.timeout)
-        remove_kept(self._store, id, version, self.timeout)
+        _spare.removed(self._store, id, version, self.timeout, force)
 
     def check(self, id: str, version: str) -> None:
         """Reads a whole version, and the selections kept beside it, and compares each with its manifest, both
@@ -831,8 +879,8 @@ class Storage:
             CorruptError: names everything that is missing, cut, damaged or not in the manifest.
             RemoteError: the store cannot be reached; files in the cache do not count.
         """
-        check(self._store, id, version)
-        check_kept(self._store, id, version)
+        _checking.check(self._store, id, version)
+        _kept.check_kept(self._store, id, version)
 
     def audit(
         self,
@@ -881,9 +929,9 @@ class Storage:
             Traceback (most recent call last):
             torchyoga.errors.AuditError: row 999 of 'squares' '1.0' is not what list gives now: ...
         """
-        ref = fetched(self._store, id, version)
-        encode = partial(recoded, dict(codecs)) if codecs else None
-        return audited(ref, source, as_int("rows", rows, low=0), tolerance, seed, encode)
+        ref = _refs.fetched(self._store, id, version)
+        encode = partial(_encoding.recoded, dict(codecs)) if codecs else None
+        return _audit.audited(ref, source, as_int("rows", rows, low=0), tolerance, seed, encode)
 
     def _lock(self, id: str, version: str) -> AbstractContextManager[None]:
         """Holds the writer's lock of a version."""
@@ -895,7 +943,7 @@ class Storage:
             raise ValueError("executor= and together=True are two ways to build by many; pass one of them")
         if executor is None and not together:
             return None
-        return Many(executor, self._lease_seconds, self.timeout)
+        return _many.Many(executor, self._lease_seconds, self.timeout)
 
     def _options(
         self,
@@ -904,7 +952,7 @@ class Storage:
         progress: bool | None,
         format: str | None,
         compression: str | None,
-        info: Mapping[str, object] | None = None,
+        info: Info | None = None,
         codecs: Mapping[str, Encoder | None] | None = None,
         stats: bool = True,
     ) -> BuildOptions:
@@ -913,11 +961,21 @@ class Storage:
         format_named(format, compression)
         encode = None
         if codecs:
-            encode = partial(recoded, dict(codecs))
-            schema = None if schema is None else encoded_schema(schema, check_codecs(codecs))
-        kept = {} if info is None else plain(info)
-        return BuildOptions(
-            format, compression, schema, max_rows, progress, info=kept, encode=encode, stats=stats
+            encode = partial(_encoding.recoded, dict(codecs))
+            schema = (
+                None if schema is None else _encoding.encoded_schema(schema, _encoding.check_codecs(codecs))
+            )
+        said, asked = said_and_asked(info)
+        return _build.BuildOptions(
+            format,
+            compression,
+            schema,
+            max_rows,
+            progress,
+            info=said,
+            asked=asked,
+            encode=encode,
+            stats=stats,
         )
 
 

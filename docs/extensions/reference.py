@@ -5,12 +5,13 @@ A public name that is in no group, or in two, ends the build with a message that
 
 from __future__ import annotations
 
-import importlib
 import inspect
+import pydoc
 import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 from docutils import nodes
@@ -30,7 +31,7 @@ _NOT_OURS = "DataLoader, DistributedSampler, BatchSampler, Sampler, Sequence, Py
 _DESCRIBED = ["torchyoga.testing", "torchyoga.compat.yogadl"]
 _PAGE = re.compile(r"\bdocs/(\w+)\.md")
 _NAME = re.compile(r"\w+(\.\w+)*")
-PUBLIC = ["torchyoga", "torchyoga.errors", "torchyoga.testing", "torchyoga.compat.yogadl"]
+PUBLIC = ["torchyoga", "torchyoga.codecs", "torchyoga.errors", "torchyoga.testing", "torchyoga.compat.yogadl"]
 # What users call of modules that load a framework; their __all__ also has what other modules need.
 FRAMEWORKS = {
     "torchyoga.adapters.keras": ["Checkpoint", "KerasDataset", "as_dataref", "make_keras_dataset"],
@@ -119,8 +120,8 @@ GROUPS = {
         "torchyoga",
         ["doctor", "metered", "Meter", "Log", "ProgressBar", "Tensorboard", "OpenTelemetry"],
         [
-            "torchyoga.loading.meter.numbers.Numbers",
-            "torchyoga.loading.meter.ranks.Ranks",
+            "torchyoga.loading.meter.meter.Numbers",
+            "torchyoga.loading.meter.meter.Ranks",
             "torchyoga.tools.doctor.diagnosis.Diagnosis",
             "torchyoga.tools.doctor.finding.Finding",
         ],
@@ -128,8 +129,8 @@ GROUPS = {
     "coding": Group(
         "Images, sound and text",
         "Columns that are kept encoded, and decoded into the batch.",
-        "torchyoga",
-        ["image", "audio", "text", "jpeg", "png", "flac", "zstd", "codecs"],
+        "torchyoga.codecs",
+        ["image", "audio", "text", "jpeg", "png", "flac", "zstd", "available"],
     ),
     "errors": Group(
         "Errors",
@@ -194,11 +195,18 @@ GROUPS = {
 }
 
 
+def located(module: str) -> ModuleType:
+    """A module by its public name."""
+    found = pydoc.locate(module)
+    assert isinstance(found, ModuleType), f"{module} is not there"
+    return found
+
+
 def public_names() -> list[str]:
     """All public names, with their modules: the `__all__` of those that users import."""
-    names = [f"{module}.{name}" for module in PUBLIC for name in importlib.import_module(module).__all__]
+    names = [f"{module}.{name}" for module in PUBLIC for name in located(module).__all__]
     names += [f"{module}.{name}" for module, chosen in FRAMEWORKS.items() for name in chosen]
-    return [name for name in names if name != "torchyoga.errors"]  # a page, not an entry
+    return [name for name in names if name not in ("torchyoga.codecs", "torchyoga.errors")]  # pages
 
 
 def check(groups: dict[str, Group] = GROUPS) -> None:
@@ -221,7 +229,7 @@ def _entry(name: str) -> str:
     if module in FRAMEWORKS:
         kind = "class" if last[0].isupper() else "function"  # a look would load the framework
     else:
-        value = getattr(importlib.import_module(module), last)
+        value = getattr(located(module), last)
         kind = "function" if callable(value) else "data"
         if inspect.isclass(value):
             kind = "exception" if issubclass(value, Exception) else "class"
@@ -311,6 +319,16 @@ def _lead_to_pages(
     lines[:] = [_PAGE.sub(r":doc:`docs/\1.md </\1>`", line) for line in lines]
 
 
+def _keep_whole(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Keeps napoleon from taking what is before a colon in the first line of a property for its type.
+
+    Types are annotated here. An empty comment becomes the first line.
+    """
+    del app, name, thing, options
+    if what in ("attribute", "data", "property"):
+        lines[:0] = ["..", ""]
+
+
 def _lead_back(app: Sphinx, name: str, template: str, context: dict[str, str], tree: object) -> None:
     """Corrects links from sources to entries: a module's are all said to be of the first name's module."""
     del app, template, tree
@@ -326,5 +344,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("builder-inited", _write_pages)
     app.connect("autodoc-process-signature", _sign)
     app.connect("autodoc-process-docstring", _lead_to_pages)
+    app.connect("autodoc-process-docstring", _keep_whole, priority=100)  # before napoleon
     app.connect("html-page-context", _lead_back)
     return {"parallel_read_safe": True}

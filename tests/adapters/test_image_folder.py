@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from children import status_of_child
-from PIL import Image
+from PIL import Image, features
 from starts import FRESH_STARTS
 from torch.utils.data import DataLoader as TorchLoader
 
@@ -109,7 +109,8 @@ def test_folders_without_classes(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match=r"images beside folders.*classes=True.*classes=False"):
         yoga.image_folder(tmp_path / "flat")
     assert len(yoga.image_folder(tmp_path / "flat", classes=False)) == 4
-    assert [row["path"] for row in yoga.image_folder(tmp_path / "flat", classes=True)] == ["more/x.png"]
+    with pytest.warns(UserWarning, match=r"3 of 4 files .*'0\.png' lies beside the folders of the classes"):
+        assert [row["path"] for row in yoga.image_folder(tmp_path / "flat", classes=True)] == ["more/x.png"]
 
 
 def test_classes_by_name(folder: Path) -> None:
@@ -117,7 +118,10 @@ def test_classes_by_name(folder: Path) -> None:
     assert ref.classes == ["eel", "cat"]
     assert [row["path"][:3] for row in ref] == ["eel"] * 10 + ["cat"] * 10
     with pytest.raises(NotFoundError, match="no folder 'cow'"):
-        yoga.image_folder(folder, classes=["cat", "cow"])
+        yoga.image_folder(folder, classes=["cow"])
+    with pytest.warns(UserWarning, match="has no folder 'cow', which classes= names"):
+        ref = yoga.image_folder(folder, classes=["cow", "cat"])
+    assert (len(ref), ref[0]["label"], ref.classes) == (10, 1, ["cow", "cat"])
     with pytest.raises(ValueError, match="twice"):
         yoga.image_folder(folder, classes=["cat", "cat"])
     with pytest.raises(ValueError, match="must be a list"):
@@ -193,14 +197,95 @@ def test_an_image_of_another_format_than_its_name_is_no_bad_file(folder: Path) -
     assert ref.schema.columns[0].meaning.codec is None  # no decoder for one format alone would do
 
 
-@pytest.mark.parametrize("format", ["PNG", "WEBP", "TIFF", "BMP", "GIF", "PPM"])
+def test_no_image_is_passed_over(tmp_path: Path) -> None:
+    """All that looks like an image is among the rows, or is counted and named."""
+    kinds = {
+        "avif": "AVIF",
+        "jp2": "JPEG2000",
+        "j2k": "JPEG2000",
+        "jfif": "JPEG",
+        "dib": "BMP",
+        "jpg": "JPEG",
+    }
+    Image.init()
+    known = [format for format in kinds.values() if format in Image.SAVE]
+    read = {f"a/{n}.{end}": image(n, kind) for n, (end, kind) in enumerate(kinds.items()) if kind in known}
+    others = {"a/x.heic": b"any", "b/y.SVG": b"<svg/>", "b/z.psd": b"8BPS"}
+    unknown = {"b/000123": image(7), "b/c/photo.jpg.bak": image(8, "PNG"), "b/scan.lsm": image(9, "TIFF")}
+    texts = {"a/notes.txt": b"P1 and BM", "b/labels": b"BM is short for", "a/1.json": b"{}", "b/0.h5": b""}
+    write(tmp_path, read | others | unknown | texts)
+    with pytest.warns(UserWarning, match=f"6 of {10 + len(read)} files look like images and are not read; "):
+        ref = yoga.image_folder(tmp_path)
+    assert {row["path"]: row["image"] for row in ref} == read
+    assert {bad.name for bad in ref.left_out} == {*others, *unknown}
+    assert "begins as an image does" in dict(ref.left_out)["b/000123"]
+    assert ref.info["left_out"]["count"] == 6
+    check_dataref(ref)
+    # Whoever names endings, "" too, has all others passed over.
+    some = yoga.image_folder(tmp_path, extensions=[".jpg", "", ".heic"])
+    assert {row["path"] for row in some} == {"a/5.jpg", "a/x.heic", "b/000123", "b/labels"}
+    assert some.left_out == ()
+
+
+def test_each_file_of_another_ending_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {f"a/{n:03}.dat": b"data" for n in range(99)}
+    write(tmp_path, {"a/1.jpg": image(1), **names})
+    assert yoga.image_folder(tmp_path).left_out == ()
+    write(tmp_path, {f"a/{n:03}.dat": image(n) for n in (80, 90)})
+    with pytest.warns(UserWarning, match="2 of 100 files look like images"):
+        ref = yoga.image_folder(tmp_path)
+    assert [bad.name for bad in ref.left_out] == ["a/080.dat", "a/090.dat"]
+    # Beyond some number they are counted and named.
+    monkeypatch.setattr("torchyoga.adapters.image_folder._LOOKED_AT", 85)
+    with (
+        pytest.warns(UserWarning, match="1 of 100 files look like images"),
+        pytest.warns(UserWarning, match=r"14 of 100 files may be images.*'a/085\.dat' comes after 85 files"),
+    ):
+        ref = yoga.image_folder(tmp_path)
+    assert [bad.name for bad in ref.left_out] == ["a/080.dat", *(f"a/{n:03}.dat" for n in range(85, 99))]
+
+
+@pytest.mark.parametrize("classes", [None, True, ["a"]])
+def test_images_beside_classes_are_counted_and_named(
+    tmp_path: Path, classes: bool | list[str] | None
+) -> None:
+    beside = {
+        "x.heic": b"any",
+        "x": image(1),
+        "notes.txt": b"text",
+        **({"x.png": image(2)} if classes else {}),
+    }
+    write(tmp_path, {"a/1.jpg": image(1), "b/2.jpg": image(2), **beside})
+    with pytest.warns(UserWarning, match=r"files look like images and are not read.*'x\.heic' is of a kind"):
+        ref = yoga.image_folder(tmp_path, classes=classes)
+    assert {bad.name for bad in ref.left_out} == {*beside} - {"notes.txt"}
+    assert yoga.image_folder(tmp_path, classes=["a"], extensions=[".jpg"]).left_out == ()
+
+
+@pytest.mark.parametrize("begin", [b"\0\0\0\x18ftypavif", b"\0\0\0\x20ftypmif1\0\0\0\0mif1avifmiaf"])
+def test_avif_is_known_by_any_of_its_brands(begin: bytes, tmp_path: Path) -> None:
+    write(tmp_path, {"1.avif": begin + bytes(20)})
+    ref = yoga.image_folder(tmp_path)
+    assert ref.schema is not None
+    assert ref.schema.columns[0].meaning.codec is not None
+    assert ref.schema.columns[0].meaning.codec.name == "avif"
+    write(tmp_path, {"2.avif": b"\0\0\0\x18ftypheic" + bytes(20)})
+    with pytest.raises(CorruptError, match=r"1 of 2 files are bad.*'2\.avif' does not begin as an image"):
+        yoga.image_folder(tmp_path)
+
+
+@pytest.mark.parametrize("format", ["PNG", "WEBP", "TIFF", "BMP", "GIF", "PPM", "AVIF", "JPEG2000"])
 def test_formats_that_pillow_writes(tmp_path: Path, format: str) -> None:
-    write(tmp_path / "x", {f"{i}.{format.lower()}": image(i, format) for i in range(2)})
+    if format == "AVIF" and not features.check("avif"):
+        pytest.skip("this Pillow lacks AVIF")
+    ending = {"JPEG2000": "jp2"}.get(format, format.lower())
+    write(tmp_path / "x", {f"{i}.{ending}": image(i, format) for i in range(2)})
     ref = yoga.image_folder(tmp_path / "x")
     assert ref.schema is not None
     codec = ref.schema.columns[0].meaning.codec
     assert codec is not None
     assert codec.name == format.lower()
+    assert ref.decoded()[1]["image"].shape == (8, 8, 3)
 
 
 def test_files_that_change_later_are_errors(folder: Path) -> None:
@@ -329,9 +414,9 @@ def test_what_is_taken_as_an_image_can_be_decoded(tmp_path: Path) -> None:
     ):
         (tmp_path / name).write_bytes(data)
     folder = yoga.image_folder(tmp_path)
-    assert [row["image"].shape for row in folder.decoded({"image": yoga.image()})] == [(1, 2, 3)] * 3
+    assert [row["image"].shape for row in folder.decoded({"image": yoga.codecs.image()})] == [(1, 2, 3)] * 3
     assert folder.decoded()[0]["image"].tolist() == [[[0, 1, 2], [3, 4, 5]]]
-    ref = yoga.Storage(tmp_path / "s").submit(folder, "x", "1", codecs={"image": yoga.png()})
+    ref = yoga.Storage(tmp_path / "s").submit(folder, "x", "1", codecs={"image": yoga.codecs.png()})
     assert [row["image"].shape for row in ref.decoded()] == [(1, 2, 3)] * 3
     (tmp_path / "d.ppm").write_bytes(b"P7\nWIDTH 2\n")
     with pytest.raises(CorruptError, match="does not begin as an image does"):

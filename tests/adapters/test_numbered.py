@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import torchyoga as yoga
-from torchyoga.adapters.numbered import NumberedBatches, sample_of
-from torchyoga.adapters.pool import Pool
+from torchyoga.adapters.numbered import NumberedBatches, Pool, sample_of
 from torchyoga.errors import SchemaError
 from torchyoga.order.full import Order
 from torchyoga.order.place import Place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchyoga.adapters.python import IteratorSource, source_of
+from torchyoga.adapters.sources import IteratorSource, source_of
 
 
 def test_iterables_are_read_once() -> None:

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from smallfiles import build_with
 
 import torchyoga as yoga
-from torchyoga import storage as storages
-from torchyoga.building.build import BuildOptions
 from torchyoga.coding import encoding
 from torchyoga.testing import assert_rows_equal
 
@@ -46,7 +45,7 @@ class Breaking(yoga.DataRef):
 @pytest.fixture
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each block of about ten rows is a file."""
-    monkeypatch.setattr(storages, "BuildOptions", partial(BuildOptions, file_bytes=1, block_bytes=2500))
+    build_with(monkeypatch.setattr, file_bytes=1, block_bytes=2500)
     monkeypatch.setattr(encoding, "_BLOCK_BYTES", 2500)
 
 
@@ -65,7 +64,7 @@ def _shifted(row: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", VIEWS)
-@pytest.mark.parametrize("codecs", [None, {"image": yoga.png()}], ids=["plain", "codecs"])
+@pytest.mark.parametrize("codecs", [None, {"image": yoga.codecs.png()}], ids=["plain", "codecs"])
 def test_an_interrupted_build_of_a_view_continues(
     name: str, codecs: Any, tmp_path: Path, small_files: None, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,12 +15,15 @@ import torch
 from torch.utils.data import ConcatDataset, IterableDataset, Subset
 
 import torchyoga as yoga
-from torchyoga.adapters.dataflow import DataflowSource
 from torchyoga.adapters.map_style import MapSource
-from torchyoga.adapters.python import IteratorSource
-from torchyoga.adapters.ref import RefSource
-from torchyoga.adapters.sources import dataset_and_source, source_of
-from torchyoga.adapters.torch import IterableSource
+from torchyoga.adapters.sources import (
+    DataflowSource,
+    IterableSource,
+    IteratorSource,
+    RefSource,
+    dataset_and_source,
+    source_of,
+)
 from torchyoga.errors import SchemaError
 from torchyoga.testing import assert_rows_equal
 
@@ -90,6 +93,55 @@ def test_several_datasets_are_several_versions(storage: yoga.Storage, kind: Any)
     for act in (lambda: storage.cacheable("a", "1")(lambda: pair)(), lambda: storage.submit(pair, "a", "1")):
         with pytest.raises(TypeError, match=r"2 datasets.*a version holds one.*mnist-\{split\}"):
             act()
+    assert storage.list() == []
+
+
+def test_what_a_function_returns_as_several_things_is_no_dataset(storage: yoga.Storage) -> None:
+    x, y, rows = np.zeros((3, 2)), np.arange(3), [{"x": 1}]
+    several: list[Any] = [
+        (rows, rows),
+        ([1, 2], [3]),
+        (x, x[:2]),
+        (x, y),  # of TensorDataset, but as well a training and a test set
+        (torch.zeros(3), torch.arange(3)),
+        ((x, y), (x, y)),  # as Keras's load_data returns them
+        ({"x": x}, {"x": x}),
+        ({"x": [1]}, {"x": [2]}),
+        (iter(rows), iter(rows)),
+        (range(3), range(2)),
+        (Squares(), ["cat", "dog"]),
+        (rows, None),
+        {"train": [1, 2], "test": [3]},
+        {"train": rows, "Validation": rows},
+        {"train": x, "test": x[:2]},
+        {"train": {"x": x}, "dev": {"x": x}},
+        {"a": rows, "b": rows * 2},
+    ]
+    for data in several:
+        acts = (
+            lambda data=data: storage.submit(data, "a", "1"),
+            lambda data=data: storage.cacheable("a", "1")(lambda: data)(),
+        )
+        for act in acts:
+            with pytest.raises(TypeError, match=r"2 datasets.*a version holds one") as caught:
+                act()
+            assert '{"x": x, "y": y}' in str(caught.value)
+    assert storage.list() == []
+    for number, plain in enumerate([(1, 2), ({"x": 1}, {"x": 2}), ((1, "a"), (2, "b")), ("a", None)]):
+        assert list(storage.submit(plain, "a", str(number))) == list(plain)
+    assert len(storage.submit({"train": x, "test": x}, "a", "columns")) == 3
+    with pytest.raises(TypeError, match=r"'x' is a list; numpy\.asarray makes an array of it"):
+        storage.submit({"x": [1, 2], "y": [3, 4]}, "b", "1")
+
+
+@pytest.mark.parametrize("kind", [tuple, list, lambda pair: dict(zip(("train", "test"), pair, strict=True))])
+@pytest.mark.parametrize("room", ["pandas", "polars", "pyarrow", "datasets"])
+def test_several_tables_are_several_versions(storage: yoga.Storage, kind: Any, room: str) -> None:
+    library, data = pytest.importorskip(room), {"x": [1, 2]}
+    make = {"pyarrow": lambda: library.table, "datasets": lambda: library.Dataset.from_dict}
+    one = make.get(room, lambda: library.DataFrame)()(data)
+    with pytest.raises(TypeError, match=r"2 datasets.*a version holds one"):
+        storage.submit(kind([one, one]), "a", "1")
     assert storage.list() == []
 
 

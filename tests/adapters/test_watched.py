@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from torchyoga.adapters.map_style import MapSource
-from torchyoga.adapters.watched import Watched
+from torchyoga.caching.submission import Watched
 
 numbers = itertools.count()
 DIFFER: dict[str, Callable[[int], Any]] = {

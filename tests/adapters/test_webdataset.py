@@ -466,7 +466,11 @@ def test_what_is_left_out_of_a_stream_is_in_the_info(shards: Path, tmp_path: Pat
     assert "samples kept of it may be wrong: CRC check failed" in reason
     with pytest.warns(UserWarning, match="1 of 3 shards"):
         ref = storage.submit(
-            yoga.webdataset(shards, max_bad=0.4), "y", "1", codecs={"cls": yoga.zstd()}, info={"left_out": 3}
+            yoga.webdataset(shards, max_bad=0.4),
+            "y",
+            "1",
+            codecs={"cls": yoga.codecs.zstd()},
+            info={"left_out": 3},
         )
     assert ref.info == {"left_out": 3}  # what the caller says comes first
     whole = storage.submit(yoga.webdataset([path.with_name("s-000.tar.gz")]), "z", "1")
@@ -493,7 +497,7 @@ def test_a_build_of_encoded_shards_continues(
             raise KeyboardInterrupt
         return data.decode()
 
-    storage, codecs = yoga.Storage(tmp_path / "storage"), {"txt": yoga.zstd(dictionary=dictionary)}
+    storage, codecs = yoga.Storage(tmp_path / "storage"), {"txt": yoga.codecs.zstd(dictionary=dictionary)}
     monkeypatch.setattr("torchyoga.coding.encoders._SAMPLE_ROWS", 70)
     with pytest.raises(KeyboardInterrupt):
         storage.submit(yoga.webdataset(tmp_path, parse={"txt": look}), "x", "1", codecs=codecs)
@@ -671,3 +675,21 @@ def test_loaders_resume(shards: Path) -> None:
         keys = [key for batch in loader for key in batch["__key__"]]
         assert sorted(keys) == [row["__key__"] for row in ROWS]
     check_resume(lambda: yoga.DataLoader(ref, 8, shuffle="block", seed=1))
+
+
+@pytest.mark.parametrize("way", ["in place", "compressed", "some columns"])
+def test_images_without_an_extension_are_counted_and_named(way: str, tmp_path: Path) -> None:
+    files: list[tuple[str | tarfile.TarInfo, bytes]] = [*files_of(0, 40)]
+    files[3:3] = [("train/0001", b"\xff\xd8\xff" + bytes(99)), ("README", b"P1 says what this is")]
+    files += [("__meta__.png", b"\x89PNG\r\n\x1a\n"), (".hidden", b"\x89PNG\r\n\x1a\n"), ("empty", b"")]
+    path = tmp_path / ("x.tar" if way == "in place" else "x.tar.gz")
+    path.write_bytes(tar(files) if way == "in place" else gzip.compress(tar(files)))
+    columns = ["cls"] if way == "some columns" else None
+    storage = yoga.Storage(tmp_path / "storage")
+    with pytest.raises(
+        CorruptError, match=r"1 of \d+ samples are bad.*'.*train/0001' begins as an image does"
+    ):
+        storage.submit(yoga.webdataset(path, columns=columns, max_bad=0.0), "x", "1")
+    with pytest.warns(UserWarning, match="1 of 41 samples are bad and left out"):
+        ref = storage.submit(yoga.webdataset(path, columns=columns, max_bad=0.03), "x", "1")
+    assert [row["cls"] for row in ref] == [row["cls"] for row in rows_of(0, 40)]

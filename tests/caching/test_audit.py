@@ -246,10 +246,10 @@ def test_the_version_itself_is_refused(storage: yoga.Storage) -> None:
 @pytest.mark.parametrize("codec", ["zstd", "dictionary", "png", "jpeg"])
 def test_encoded_columns(storage: yoga.Storage, codec: str) -> None:
     encoder: Any = {
-        "zstd": yoga.zstd(),
-        "dictionary": yoga.zstd(dictionary=True),
-        "png": yoga.png(),
-        "jpeg": yoga.jpeg(60),
+        "zstd": yoga.codecs.zstd(),
+        "dictionary": yoga.codecs.zstd(dictionary=True),
+        "png": yoga.codecs.png(),
+        "jpeg": yoga.codecs.jpeg(60),
     }[codec]
     rng = np.random.default_rng(0)
     if codec in ("zstd", "dictionary"):
@@ -265,7 +265,7 @@ def test_encoded_columns(storage: yoga.Storage, codec: str) -> None:
         ):
             storage.audit("coded", "1", rows)
         with pytest.raises(AuditError, match=r"column 'value': expected b.* bytes\), found"):
-            storage.audit("coded", "1", rows, codecs={"value": yoga.jpeg(90)})
+            storage.audit("coded", "1", rows, codecs={"value": yoga.codecs.jpeg(90)})
     else:
         assert storage.audit("coded", "1", rows).rows == len(rows)
         assert storage.audit("coded", "1", iter(rows)).is_prefix is False

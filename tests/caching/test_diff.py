@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import torchyoga as yoga
+from torchyoga.caching.comparing import diff, kept_hashes, matching, spool
 from torchyoga.caching.comparing import diff as diffs
-from torchyoga.caching.comparing import kept_hashes, keys, matching, spool
-from torchyoga.caching.comparing.in_common import apart
+from torchyoga.caching.comparing.diff import apart
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError
 from torchyoga.rows import hashing
 from torchyoga.rows.block import Block
@@ -38,7 +38,7 @@ def storage(tmp_path: Path) -> yoga.Storage:
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Parts of four rows, in a file from the first bytes on."""
-    for room in (spool, keys):
+    for room in (spool, diff):
         monkeypatch.setattr(room, "PART_ROWS", 4)
     monkeypatch.setattr(spool, "MEMORY_BYTES", 64)
     monkeypatch.setattr(kept_hashes, "_STEP", 3)
@@ -198,7 +198,7 @@ def rows_of(numbers: Any) -> list[Any]:
 def test_files_in_common_are_not_read(
     storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch, parts: int
 ) -> None:
-    for room in (spool, keys):
+    for room in (spool, diff):
         monkeypatch.setattr(room, "PART_ROWS", parts)
     storage.submit(rows_of(range(30)), "a", "1", progress=False)
     old = with_files_of(storage, "a", "1", rows_of([40, 41, 42]), "2")
@@ -209,7 +209,7 @@ def test_files_in_common_are_not_read(
         read.append(block.num_rows)
         return row_hashes(block)
 
-    monkeypatch.setattr("torchyoga.caching.comparing.words.row_hashes", noted)
+    monkeypatch.setattr("torchyoga.caching.comparing.matching.row_hashes", noted)
     d = yoga.diff(old, new)
     assert sum(read) == 5
     assert (d.removed.tolist(), d.added.tolist(), d.unchanged) == ([30, 31], [31], 31)
@@ -330,7 +330,7 @@ def test_hashes_are_kept_and_read(place: str, tmp_path: Path, monkeypatch: pytes
     def refuse(block: Block) -> Any:
         raise AssertionError("rows are read")
 
-    monkeypatch.setattr("torchyoga.caching.comparing.words.row_hashes", refuse)
+    monkeypatch.setattr("torchyoga.caching.comparing.matching.row_hashes", refuse)
     monkeypatch.setattr(kept_hashes, "_computed", refuse)
     assert yoga.diff(old, new).unchanged == 17
     storage.check("a", "1")
@@ -474,9 +474,11 @@ def test_a_build_that_was_interrupted_has_all_hashes(storage: yoga.Storage) -> N
 
 def test_hashes_of_encoded_values_are_of_what_is_stored(storage: yoga.Storage) -> None:
     texts = [{"text": f"line {n} " * 5} for n in range(20)]
-    old = storage.submit(texts, "a", "1", progress=False, row_hashes=True, codecs={"text": yoga.zstd()})
+    old = storage.submit(
+        texts, "a", "1", progress=False, row_hashes=True, codecs={"text": yoga.codecs.zstd()}
+    )
     storage.check("a", "1")
-    new = storage.submit(texts[1:], "a", "2", progress=False, codecs={"text": yoga.zstd()})
+    new = storage.submit(texts[1:], "a", "2", progress=False, codecs={"text": yoga.codecs.zstd()})
     assert yoga.diff(old, new).removed.tolist() == [0]
     assert yoga.diff(old.decoded(), new.decoded()).removed.tolist() == [0]
 
@@ -492,7 +494,7 @@ def weak(block: Block) -> Any:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_hashes_that_agree_are_confirmed_by_bytes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchyoga.caching.comparing.words.row_hashes", weak)
+    monkeypatch.setattr("torchyoga.caching.comparing.matching.row_hashes", weak)
     monkeypatch.setattr(diffs, "_CONFIRMED", 3)
     rng = np.random.default_rng(seed)
     old, new = (rng.integers(0, 8, rng.integers(0, 12)).tolist() for _ in range(2))
@@ -508,7 +510,7 @@ def test_contents_that_agree_are_confirmed_by_bytes(monkeypatch: pytest.MonkeyPa
     def hashes(block: Block) -> Any:
         return row_hashes(block) if len(block.data) == 1 else np.zeros((block.num_rows, 2), np.uint64)
 
-    monkeypatch.setattr("torchyoga.caching.comparing.words.row_hashes", hashes)
+    monkeypatch.setattr("torchyoga.caching.comparing.matching.row_hashes", hashes)
     old = yoga.from_arrays({"id": np.arange(5), "x": np.arange(5)})
     new = yoga.from_arrays({"id": np.arange(5), "x": np.array([0, 1, 9, 3, 4])})
     assert yoga.diff(old, new, key="id").unchanged == 5
@@ -523,7 +525,7 @@ def test_both_words_of_a_hash_count(word: int, monkeypatch: pytest.MonkeyPatch) 
         found[:, word] = 7
         return found
 
-    monkeypatch.setattr("torchyoga.caching.comparing.words.row_hashes", hashes)
+    monkeypatch.setattr("torchyoga.caching.comparing.matching.row_hashes", hashes)
     old = yoga.from_arrays({"id": np.arange(5), "x": np.arange(5)})
     new = yoga.from_arrays({"id": np.arange(5), "x": np.array([0, 1, 9, 3, 4])})
     assert yoga.diff(old, new, key="id").changed.tolist() == [[2, 2]]

@@ -185,6 +185,109 @@ def test_info_passed_by_the_user(storage: yoga.Storage) -> None:
     assert storage.submit(Hugging(lambda i: i), "b", "1").features == Features().to_dict()
 
 
+class Scaler:
+    mean_ = np.array([0.5, 1.0])
+
+
+class Masks(Drawn):
+    mask_values: Any = (0, 255)
+    scaler = Scaler()
+
+    @property
+    def faulty(self) -> Any:
+        return Scaler().inner  # type: ignore[attr-defined]
+
+    def count(self) -> int:
+        return len(self)
+
+
+@pytest.mark.parametrize(
+    "info", [["mask_values"], {"mask_values": lambda dataset: dataset.mask_values}, None]
+)
+def test_attributes_of_a_dataset_that_info_names_are_those_of_the_ref(
+    storage: yoga.Storage, info: Any
+) -> None:
+    info = (lambda dataset: {"mask_values": dataset.mask_values}) if info is None else info
+
+    @storage.cacheable("masks-{top}", "1", info=info)
+    def masks(top: int) -> Masks:
+        made = Masks(abs)
+        made.mask_values = np.array([0, top])
+        return made
+
+    for top in (1, 255):
+        ref = masks(top)
+        assert ref.info == {"mask_values": [0, top]}  # of each version its own
+        for view in (ref[1:], ref.map(abs), ref.repeat(2), pickle.loads(pickle.dumps(ref)), masks(top)):
+            assert view.mask_values == [0, top]
+        assert storage.submit(ref, "again", str(top), info=["mask_values"]).mask_values == [0, top]
+    many = storage.submit(Masks(abs), "many", "1", info=info, together=True)
+    plan = storage.plan(Masks(abs), "planned", "1", info=info, parts=2)
+    for part in plan.parts:
+        part.build()
+    assert many.info == plan.publish().info == {"mask_values": [0, 255]}
+    grown = storage.append([7], "many", "2", after="1", info={"rows": len, "license": "CC0"})
+    assert grown.info == {"mask_values": [0, 255], "rows": 1, "license": "CC0"}
+
+
+def test_names_in_info_look_through_subsets(storage: yoga.Storage) -> None:
+    part = torch.utils.data.Subset(torch.utils.data.Subset(Masks(abs), [1, 2]), [0])
+    assert storage.submit(part, "a", "1", info=["mask_values", "indices"]).info == {
+        "mask_values": [0, 255],
+        "indices": [0],
+    }
+
+
+def test_what_info_asks_for_must_be_there_and_be_json(storage: yoga.Storage) -> None:
+    data = Masks(abs)
+    cases: list[tuple[Any, type[Exception], str]] = [
+        (["nope"], AttributeError, r"info names 'nope', but Masks has no such.*info={'nope': lambda dataset"),
+        (["faulty"], AttributeError, r"info names 'faulty', but Masks fails to give it \(.*'inner'\)"),
+        (["scaler"], TypeError, r"info\['scaler'\] is a Scaler, which JSON.*info={'scaler': lambda dataset"),
+        (["count"], TypeError, r"info\['count'\] is a method.*lambda dataset"),
+        ({"x": lambda dataset: {1}}, TypeError, r"info\['x'\] is a set"),
+        ({"x": lambda dataset: float("nan")}, ValueError, r"info\['x'\] is nan"),
+        (lambda dataset: [1], TypeError, "info must be a dict, found a list"),
+        ({3: len}, TypeError, "keys of JSON are text"),
+        ("scaler", TypeError, "info is 'scaler'; pass a dict of JSON data, or a list of names"),
+        ({"x": lambda dataset: "x" * 2**19, "y": "y" * 2**19}, ValueError, "info is longer than"),
+    ]
+    for info, error, message in cases:
+        with pytest.raises(error, match=message):
+            storage.submit(data, "a", "1", info=info)
+    assert storage.list() == []
+
+
+def test_an_attribute_that_a_ref_lacks_is_said_to_be_named_by_info(storage: yoga.Storage) -> None:
+    ref = storage.submit([1, 2], "a", "1", info={"mean": 1, "schema": 3, "whole": 4, "_secret": 5})
+    assert (ref.mean, ref[1:].mean) == (1, 1)
+    assert ref.schema is not None  # the ref's own come first
+    assert ref[1:].whole is ref
+    for name in ("whole", "_secret"):
+        assert not hasattr(ref, name)
+    with pytest.raises(AttributeError, match=r"has no scaler: its info says \[.*if info=\['scaler'\]"):
+        _ = ref.scaler
+
+    class Faulty(yoga.DataRef):
+        def __len__(self) -> int:
+            return 1
+
+        def take(self, rows: Any) -> Any:
+            return rows
+
+        @property
+        def info(self) -> Any:
+            return self.missing
+
+        @property
+        def file_starts(self) -> Any:
+            return self.gone
+
+    for name, said in (("info", "missing"), ("file_starts", "gone"), ("other", "other")):
+        with pytest.raises(AttributeError, match=f"has no attribute '{said}'"):
+            getattr(Faulty(), name)
+
+
 def test_values_that_json_lacks_are_refused_or_left_out(storage: yoga.Storage) -> None:
     for odd in (
         {"x": {1}},

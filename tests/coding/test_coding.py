@@ -24,9 +24,9 @@ from sklearn.datasets import load_sample_image
 
 import torchyoga as yoga
 from torchyoga.coding import libraries, pictures
-from torchyoga.coding.boxes import middle, random_parts
+from torchyoga.coding.images import middle, random_parts
 from torchyoga.errors import CorruptError, SchemaError
-from torchyoga.testing import assert_rows_equal
+from torchyoga.testing import assert_rows_equal, check_dataref
 from torchyoga.views.draw import Draw
 
 CHINA: npt.NDArray[np.uint8] = np.array(load_sample_image("china.jpg"))[:120, :161]  # of odd width
@@ -47,7 +47,7 @@ def seen(data: bytes, mode: str = "RGB") -> npt.NDArray[Any]:
 def photos(tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
     rows = [{"image": file_of(np.roll(CHINA, 9 * n, 1)[: 80 + n]), "label": n} for n in range(24)]
     return yoga.Storage(tmp_path_factory.mktemp("photos")).submit(
-        rows, "photos", "1", codecs={"image": yoga.jpeg()}
+        rows, "photos", "1", codecs={"image": yoga.codecs.jpeg()}
     )
 
 
@@ -102,8 +102,8 @@ def test_all_kinds_of_images(
 ) -> None:
     data = file_of(image, format, **options)
     ref = yoga.Storage(tmp_path).submit([{"image": data}], "a", "1")
-    assert np.array_equal(ref.decoded({"image": yoga.image()})[0]["image"], seen(data))
-    chw = ref.decoded({"image": yoga.image(layout="chw", mode="gray")})[0]["image"]
+    assert np.array_equal(ref.decoded({"image": yoga.codecs.image()})[0]["image"], seen(data))
+    chw = ref.decoded({"image": yoga.codecs.image(layout="chw", mode="gray")})[0]["image"]
     if format != "JPEG" or "cmyk" in name:  # a JPEG is grey before it has colors
         assert np.array_equal(chw[0], seen(data, "L"))
     assert chw.shape == (1, *CHINA.shape[:2])
@@ -111,9 +111,9 @@ def test_all_kinds_of_images(
 
 def test_sixteen_bits_give_their_upper_eight(tmp_path: Path) -> None:
     depth = np.arange(0, 65536, 257, dtype=np.uint16).reshape(16, 16)
-    ref = yoga.Storage(tmp_path).submit([{"depth": depth}], "a", "1", codecs={"depth": yoga.png()})
+    ref = yoga.Storage(tmp_path).submit([{"depth": depth}], "a", "1", codecs={"depth": yoga.codecs.png()})
     assert_rows_equal(list(ref.decoded()), [{"depth": depth}])
-    found = ref.decoded({"depth": yoga.image(mode="gray")})[0]["depth"]
+    found = ref.decoded({"depth": yoga.codecs.image(mode="gray")})[0]["depth"]
     assert np.array_equal(found[:, :, 0], depth >> 8)
     assert np.array_equal(np.array(Image.open(io.BytesIO(ref[0]["depth"]))), depth)
 
@@ -130,9 +130,9 @@ def test_images_are_turned_as_cameras_noted_it(turn: int, format: str, tmp_path:
     expected = pictures.turned(np.array(plain), turn)
     if format != "TIFF":
         assert np.array_equal(expected, np.array(ImageOps.exif_transpose(Image.open(io.BytesIO(data)))))
-    assert np.array_equal(ref.decoded({"image": yoga.image()})[0]["image"], expected)
-    assert ref.decoded({"image": yoga.image(orient=False)})[0]["image"].shape == CHINA.shape
-    small = ref.decoded({"image": yoga.image(size=(expected.shape[0], expected.shape[1]))})
+    assert np.array_equal(ref.decoded({"image": yoga.codecs.image()})[0]["image"], expected)
+    assert ref.decoded({"image": yoga.codecs.image(orient=False)})[0]["image"].shape == CHINA.shape
+    small = ref.decoded({"image": yoga.codecs.image(size=(expected.shape[0], expected.shape[1]))})
     assert np.array_equal(small[0]["image"], expected)
 
 
@@ -153,7 +153,7 @@ def test_what_can_be_encoded(value: Any, tmp_path: Path) -> None:
     path = tmp_path / "image.png"
     path.write_bytes(file_of(CHINA, "PNG"))
     for image in (value, path):
-        for name, encoder in (("png", yoga.png()), ("jpeg", yoga.jpeg(quality=100))):
+        for name, encoder in (("png", yoga.codecs.png()), ("jpeg", yoga.codecs.jpeg(quality=100))):
             ref = yoga.Storage(tmp_path).submit([image], name, "1", overwrite=True, codecs={"value": encoder})
             data = ref[0]
             assert pictures.format_of(data) == name
@@ -191,10 +191,14 @@ ARRAYS = [
 def test_arrays_and_tensors_come_back_as_they_were(number: int, tmp_path: Path) -> None:
     value = ARRAYS[number]
     rows = [{"x": value, "n": 1}, {"x": value[..., :5], "n": 2}, {"x": value, "n": 3}]
-    ref = yoga.Storage(tmp_path).submit(rows, "a", "1", codecs={"x": yoga.png()})
+    ref = yoga.Storage(tmp_path).submit(rows, "a", "1", codecs={"x": yoga.codecs.png()})
     assert_rows_equal(list(ref.decoded()), rows)
     if value.dtype in (np.uint8, torch.uint8) and 4 not in (*value.shape,):
-        near = yoga.Storage(tmp_path).submit(rows, "b", "1", codecs={"x": yoga.jpeg(quality=95)}).decoded()
+        near = (
+            yoga.Storage(tmp_path)
+            .submit(rows, "b", "1", codecs={"x": yoga.codecs.jpeg(quality=95)})
+            .decoded()
+        )
         for row, found in zip(rows, near, strict=True):
             assert type(found["x"]) is type(row["x"])
             assert (found["x"].shape, found["x"].dtype) == (row["x"].shape, row["x"].dtype)
@@ -203,7 +207,7 @@ def test_arrays_and_tensors_come_back_as_they_were(number: int, tmp_path: Path) 
 
 def test_a_short_side(tmp_path: Path) -> None:
     rows = [{"image": file_of(CHINA)}, {"image": file_of(CHINA[:40])}]
-    ref = yoga.Storage(tmp_path).submit(rows, "a", "1", codecs={"image": yoga.jpeg(short_side=60)})
+    ref = yoga.Storage(tmp_path).submit(rows, "a", "1", codecs={"image": yoga.codecs.jpeg(short_side=60)})
     assert ref.decoded()[0]["image"].shape == (60, 80, 3)
     assert ref[1]["image"] == rows[1]["image"]  # small enough
 
@@ -212,7 +216,7 @@ def test_a_short_side(tmp_path: Path) -> None:
 
 
 def test_parts_are_the_same_for_any_batches(photos: yoga.DataRef) -> None:
-    decoder = yoga.image(size=32, crop="random", flip=True, layout="chw")
+    decoder = yoga.codecs.image(size=32, crop="random", flip=True, layout="chw")
     view = photos.decoded({"image": decoder})
 
     def epochs(batch_size: int, workers: int, **options: Any) -> list[torch.Tensor]:
@@ -231,7 +235,7 @@ def test_parts_are_the_same_for_any_batches(photos: yoga.DataRef) -> None:
 
 
 def test_a_resumed_epoch_has_the_same_parts(photos: yoga.DataRef) -> None:
-    view = photos.decoded({"image": yoga.image(size=16, crop="random")})
+    view = photos.decoded({"image": yoga.codecs.image(size=16, crop="random")})
     whole = [batch["image"] for batch in yoga.DataLoader(view, 6, shuffle=True, seed=7)]
     loader = yoga.DataLoader(view, 6, shuffle=True, seed=7)
     batches = iter(loader)
@@ -242,7 +246,7 @@ def test_a_resumed_epoch_has_the_same_parts(photos: yoga.DataRef) -> None:
 
 
 def test_other_libraries_on_resume_are_warned_of(photos: yoga.DataRef) -> None:
-    loader = yoga.DataLoader(photos.decoded({"image": yoga.image(size=16)})[3:], 6, seed=7)
+    loader = yoga.DataLoader(photos.decoded({"image": yoga.codecs.image(size=16)})[3:], 6, seed=7)
     state = loader.state_dict()
     assert "simplejpeg" in str(state["libraries"])
     with warnings.catch_warnings():
@@ -285,7 +289,7 @@ def test_a_scaled_decode_is_nearly_the_same(tmp_path: Path) -> None:
     ref = yoga.Storage(tmp_path).submit([{"image": file_of(large)}], "a", "1")
     for crop in (None, "center"):
         exact, quick = (
-            ref.decoded({"image": yoga.image(size=64, crop=crop, exact=exact)})[0]["image"].astype(int)  # type: ignore[arg-type]
+            ref.decoded({"image": yoga.codecs.image(size=64, crop=crop, exact=exact)})[0]["image"].astype(int)  # type: ignore[arg-type]
             for exact in (True, False)
         )
         assert 0 < np.abs(exact - quick).mean() < 3
@@ -294,7 +298,7 @@ def test_a_scaled_decode_is_nearly_the_same(tmp_path: Path) -> None:
 def test_columns_that_are_left_out_are_not_decoded(tmp_path: Path) -> None:
     rows = [{"image": b"no image", "mask": file_of(CHINA, "PNG"), "n": n} for n in range(3)]
     ref = yoga.Storage(tmp_path).submit(rows, "a", "1")
-    view = ref.decoded({"image": yoga.image(), "mask": yoga.image()})
+    view = ref.decoded({"image": yoga.codecs.image(), "mask": yoga.codecs.image()})
     assert view["n"][2] == 2
     assert view.columns(["mask", "n"])[1]["mask"].shape == CHINA.shape
     assert list(view.where("n", lambda n: n > 0)["n"]) == [1, 2]
@@ -306,10 +310,10 @@ def test_what_may_be_none_is_decoded_where_it_is_not(tmp_path: Path) -> None:
     rows = [
         {"image": None if n % 3 else CHINA[: n + 1], "text": None if n % 2 else "ab" * n} for n in range(9)
     ]
-    codecs = {"image": yoga.png(), "text": yoga.zstd()}
+    codecs = {"image": yoga.codecs.png(), "text": yoga.codecs.zstd()}
     ref = yoga.Storage(tmp_path).submit(rows, "a", "1", codecs=codecs)
     assert_rows_equal(list(ref.decoded()), rows)
-    fixed = ref.decoded({"image": yoga.image(size=4)})
+    fixed = ref.decoded({"image": yoga.codecs.image(size=4)})
     assert fixed[1]["image"] is None
     assert fixed[3]["image"].shape == (4, 4, 3)
     assert fixed.columns(["image"]).masked()[1]["image"].sum() == 0
@@ -322,11 +326,11 @@ def test_what_may_be_none_is_decoded_where_it_is_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dictionary", [False, True])
 def test_text_and_bytes_come_back(dictionary: bool, tmp_path: Path) -> None:
     rows = [{"text": f"def f{n}(x):\n    return {n} * x ä", "data": bytes([n % 251]) * n} for n in range(300)]
-    codecs = {"text": yoga.zstd(dictionary=dictionary), "data": yoga.zstd()}
+    codecs = {"text": yoga.codecs.zstd(dictionary=dictionary), "data": yoga.codecs.zstd()}
     storage = yoga.Storage(tmp_path)
     ref = storage.submit(rows, "a", "1", codecs=codecs)
     assert_rows_equal(list(ref.decoded()), rows)
-    view = pickle.loads(pickle.dumps(ref.decoded({"text": yoga.text()})))
+    view = pickle.loads(pickle.dumps(ref.decoded({"text": yoga.codecs.text()})))
     assert view[[7, 3]][0]["text"] == rows[7]["text"]
     assert [len(batch["text"]) for batch in yoga.DataLoader(view, 150, num_workers=2)] == [150, 150]
 
@@ -336,7 +340,7 @@ def test_a_dictionary_makes_short_rows_smaller(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     plain, learned = (
         sum(len(row["text"]) for row in storage.submit(rows, name, "1", codecs={"text": codec}))
-        for name, codec in (("plain", yoga.zstd()), ("learned", yoga.zstd(dictionary=True)))
+        for name, codec in (("plain", yoga.codecs.zstd()), ("learned", yoga.codecs.zstd(dictionary=True)))
     )
     assert learned < plain / 2
 
@@ -357,7 +361,7 @@ def test_a_build_goes_on_with_the_same_dictionary(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("torchyoga.building.build._FILE_SECONDS", 0.0)
     monkeypatch.setattr("torchyoga.building.build._FILE_SHARE", 0.0)
     rows = Breaks({"text": f"line {n} of a text that goes on and on"} for n in range(3000))
-    storage, codecs = yoga.Storage(tmp_path), {"text": yoga.zstd(dictionary=True)}
+    storage, codecs = yoga.Storage(tmp_path), {"text": yoga.codecs.zstd(dictionary=True)}
     rows.at = 2500
     with pytest.raises(OSError, match="the disk is gone"):
         storage.submit(rows, "a", "1", codecs=codecs)
@@ -376,15 +380,19 @@ def test_sound_comes_back(tmp_path: Path) -> None:
     out = io.BytesIO()
     soundfile.write(out, wave, 16000, format="WAV")
     rows = [{"sound": wave}, {"sound": np.stack([wave, -wave], 1)}, {"sound": torch.from_numpy(wave[:7])}]
-    ref = yoga.Storage(tmp_path).submit(rows, "a", "1", codecs={"sound": yoga.flac(16000)})
+    ref = yoga.Storage(tmp_path).submit(rows, "a", "1", codecs={"sound": yoga.codecs.flac(16000)})
     for row, found in zip(rows, ref.decoded(), strict=True):
         assert np.array_equal(found["sound"], np.asarray(row["sound"]).reshape(len(row["sound"]), -1))
-    floats = ref.decoded({"sound": yoga.audio(dtype="float32")})[0]["sound"]
+    floats = ref.decoded({"sound": yoga.codecs.audio(dtype="float32")})[0]["sound"]
     assert np.allclose(floats[:, 0] * 32768, wave)
-    wav = yoga.Storage(tmp_path).submit([out.getvalue()], "wav", "1", codecs={"value": yoga.flac(16000)})
+    wav = yoga.Storage(tmp_path).submit(
+        [out.getvalue()], "wav", "1", codecs={"value": yoga.codecs.flac(16000)}
+    )
     assert np.array_equal(wav.decoded()[0][:, 0], wave)
     with pytest.raises(CorruptError, match="row 0, column 'sound': it cannot be read as sound"):
-        yoga.Storage(tmp_path).submit([{"sound": b"fLaC none"}], "c", "1").decoded({"sound": yoga.audio()})[0]
+        yoga.Storage(tmp_path).submit([{"sound": b"fLaC none"}], "c", "1").decoded(
+            {"sound": yoga.codecs.audio()}
+        )[0]
 
 
 # -- where a column may lie
@@ -404,19 +412,90 @@ Pair = namedtuple("Pair", "left right")  # as many programs have it
     ],
 )
 def test_columns_in_any_nest(name: str, row: Any, tmp_path: Path) -> None:
-    ref = yoga.Storage(tmp_path).submit([row] * 3, "a", "1", codecs={name: yoga.png()})
+    ref = yoga.Storage(tmp_path).submit([row] * 3, "a", "1", codecs={name: yoga.codecs.png()})
     assert_rows_equal(list(ref.decoded()), [row] * 3)
+
+
+def shapes_of(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: shapes_of(held) for key, held in value.items()}
+    return [*map(shapes_of, value)] if isinstance(value, list) else getattr(value, "shape", value)
+
+
+def test_items_of_lists_are_decoded(tmp_path: Path) -> None:
+    def of(*shape: int) -> bytes:
+        return file_of(CHINA[: shape[0], : shape[1]], "PNG")
+
+    rows: list[Any] = [
+        {"seen": [of(4, 5), of(3, 2)], "n": 1, "boxes": [{"crop": of(1, 2), "x": 5}, {"crop": None, "x": 6}]},
+        {"seen": [], "n": 2, "boxes": None},
+        {"seen": [of(9, 9)], "n": 3, "boxes": []},
+    ]
+    names = {"ragged": ["seen", "boxes"], "nullable": ["boxes", "boxes{items}/crop"]}
+    schema = yoga.Schema.of({**rows[0], "boxes": rows[0]["boxes"][:1]}, **names)
+    ref = yoga.Storage(tmp_path).submit(rows, "a", "1", schema=schema)
+    view = ref.decoded({"seen": yoga.codecs.image(), "boxes{items}/crop": yoga.codecs.image(mode="gray")})
+    assert shapes_of([*view]) == [
+        {
+            "seen": [(4, 5, 3), (3, 2, 3)],
+            "n": 1,
+            "boxes": [{"crop": (1, 2, 1), "x": 5}, {"crop": None, "x": 6}],
+        },
+        {"seen": [], "n": 2, "boxes": None},
+        {"seen": [(9, 9, 3)], "n": 3, "boxes": []},
+    ]
+    assert np.array_equal(view[0]["seen"][1], CHINA[:3, :2])
+    assert view.schema is not None
+    assert [column.name for column in view.schema.columns[:2]] == ["seen", "n"]
+    check_dataref(view[1:])  # in which images of one list are alike
+    batches = yoga.DataLoader(view, 3, shuffle=True, seed=1, num_workers=1, collate_fn=list)
+    assert sorted(row["n"] for row in next(iter(batches))) == [1, 2, 3]
+    assert list(view["n"]) == [1, 2, 3]
+    assert shapes_of(view["seen"][0]) == [(4, 5, 3), (3, 2, 3)]
+    assert shapes_of(view.columns(["n", "boxes"])[0]["boxes"][0]) == {"crop": (1, 2, 1), "x": 5}
+    assert view.columns(["n"])[1] == {"n": 2}  # nothing is decoded
+    assert shapes_of(pickle.loads(pickle.dumps(view))[2]["seen"]) == [(9, 9, 3)]
+    with pytest.raises(SchemaError, match=r"a list holds arrays of shape \(4, 5, 3\) and \(3, 2, 3\)"):
+        view.columns(["seen"]).to_arrow()
+    small = ref.decoded({"seen": yoga.codecs.image(6)}).columns(["seen"])
+    built = yoga.Storage(tmp_path).submit(small, "small", "1")
+    assert_rows_equal(list(built), list(small))
+    batch = next(iter(yoga.DataLoader(small[[2, 2, 2]], 3, num_workers=1)))
+    assert batch["seen"][0].shape == (3, 6, 6, 3)
+
+
+def test_items_of_lists_have_parts_and_errors_of_their_own(tmp_path: Path) -> None:
+    rows = [{"seen": [file_of(CHINA)] * (2 + n % 2)} for n in range(6)]
+    schema = yoga.Schema.of(rows[0], ragged=["seen"])
+    ref = yoga.Storage(tmp_path).submit(rows, "a", "1", schema=schema)
+    view = ref.decoded({"seen": yoga.codecs.image(16, crop="random", flip=True)})
+    numbers, seeds = np.arange(6), np.arange(6, dtype=np.uint64)
+    whole = list(view.take_seeded(numbers, seeds))
+    assert not np.array_equal(whole[0]["seen"][0], whole[0]["seen"][1])
+    assert_rows_equal(list(view.take_seeded(numbers[3:4], seeds[3:4])), whole[3:4])
+    rows.append({"seen": [file_of(CHINA), b"none"]})
+    bad = yoga.Storage(tmp_path).submit(rows, "b", "1", schema=schema)
+    with pytest.raises(CorruptError, match="row 6, column 'seen': it begins with b'none'"):
+        bad.decoded({"seen": yoga.codecs.image()}).take(np.arange(7))
+    with pytest.warns(UserWarning, match="1 values could not be decoded so far, .* row 6"):
+        filled = bad.decoded({"seen": yoga.codecs.image(8, on_error=7)})[6]["seen"]
+    assert (filled[1] == 7).all()
+    deep = {"seen": [file_of(np.full((4, 4), 1500, np.uint16), "PNG")]}
+    depth = yoga.Storage(tmp_path).submit([{"seen": []}, deep], "c", "1", schema=schema)
+    assert (depth.decoded({"seen": yoga.codecs.image(mode="unchanged")})[1]["seen"][0] == 1500).all()
+    with pytest.raises(SchemaError, match="was not compressed by zstd"):
+        ref.decoded({"seen": yoga.codecs.text()})
 
 
 def test_a_dataref_and_arrays_are_encoded(tmp_path: Path, photos: yoga.DataRef) -> None:
     storage = yoga.Storage(tmp_path)
-    ref = storage.submit(photos, "smaller", "1", codecs={"image": yoga.jpeg(short_side=20)})
+    ref = storage.submit(photos, "smaller", "1", codecs={"image": yoga.codecs.jpeg(short_side=20)})
     assert ref.decoded()[0]["image"].shape == (20, 40, 3)
     arrays = {"image": np.stack([CHINA] * 5), "n": np.arange(5)}
-    ref = storage.submit(arrays, "arrays", "1", codecs={"image": yoga.png()})
+    ref = storage.submit(arrays, "arrays", "1", codecs={"image": yoga.codecs.png()})
     assert np.array_equal(ref.decoded()[3]["image"], CHINA)
 
-    @storage.cacheable("made", "1", codecs={"image": yoga.png()})
+    @storage.cacheable("made", "1", codecs={"image": yoga.codecs.png()})
     def made() -> Iterator[Any]:
         yield {"image": CHINA}
 
@@ -427,14 +506,20 @@ def test_convert_changes_codecs(tmp_path: Path, photos: yoga.DataRef) -> None:
     storage = yoga.Storage(tmp_path)
     rows = [{"image": row["image"], "text": f"line {row['label']}" * 9, "n": row["label"]} for row in photos]
     plain = storage.submit(rows, "a", "1", info={"by": "me"})
-    first = storage.convert("a", "1", codecs={"text": yoga.zstd(), "image": yoga.jpeg()}, to="2")
+    first = storage.convert(
+        "a", "1", codecs={"text": yoga.codecs.zstd(), "image": yoga.codecs.jpeg()}, to="2"
+    )
     assert [row["image"] for row in first] == [row["image"] for row in rows]
-    assert [row["text"] for row in first.decoded({"text": yoga.text()})] == [row["text"] for row in rows]
+    assert [row["text"] for row in first.decoded({"text": yoga.codecs.text()})] == [
+        row["text"] for row in rows
+    ]
     assert first.info["by"] == "me"
     assert first.fingerprint != plain.fingerprint
-    learned = storage.convert("a", "2", codecs={"text": yoga.zstd(dictionary=True)}, format="hdf5")
-    assert [row["text"] for row in learned.decoded({"text": yoga.text()})] == [row["text"] for row in rows]
-    small = storage.convert("a", "2", codecs={"image": yoga.jpeg(short_side=20), "text": None}, to="3")
+    learned = storage.convert("a", "2", codecs={"text": yoga.codecs.zstd(dictionary=True)}, format="hdf5")
+    assert [row["text"] for row in learned.decoded({"text": yoga.codecs.text()})] == [
+        row["text"] for row in rows
+    ]
+    small = storage.convert("a", "2", codecs={"image": yoga.codecs.jpeg(short_side=20), "text": None}, to="3")
     assert small.decoded()[0]["image"].shape[0] == 20
     assert [row["text"] for row in small] == [row["text"] for row in rows]
     assert [row["n"] for row in small] == list(range(24))
@@ -450,7 +535,7 @@ def test_other_columns_keep_what_they_stand_for(tmp_path: Path) -> None:
         for n in range(3):
             (tmp_path / "pets" / name / f"{n}.png").write_bytes(file_of(CHINA, "PNG"))
     folder = yoga.image_folder(tmp_path / "pets")
-    codecs = {"image": yoga.jpeg(short_side=30)}
+    codecs = {"image": yoga.codecs.jpeg(short_side=30)}
     ref = yoga.Storage(tmp_path / "s").submit(folder, "pets", "1", codecs=codecs)
     assert ref.schema is not None
     words = {column.name: column.meaning.words for column in ref.schema.columns}
@@ -458,10 +543,12 @@ def test_other_columns_keep_what_they_stand_for(tmp_path: Path) -> None:
     assert ref.decoded()[4]["image"].shape == (30, 40, 3)
     schema = yoga.Schema.of({"image": CHINA, "ids": np.arange(2)}, ragged=["ids"])
     rows = [{"image": CHINA, "ids": np.arange(2)}]
-    ref = yoga.Storage(tmp_path / "s").submit(rows, "rows", "1", schema=schema, codecs={"image": yoga.png()})
+    ref = yoga.Storage(tmp_path / "s").submit(
+        rows, "rows", "1", schema=schema, codecs={"image": yoga.codecs.png()}
+    )
     assert np.array_equal(ref.decoded()[0]["image"], CHINA)
     with pytest.raises(KeyError, match="there is no column 'imgae'"):
-        yoga.Storage(tmp_path).submit(rows, "b", "1", schema=schema, codecs={"imgae": yoga.png()})
+        yoga.Storage(tmp_path).submit(rows, "b", "1", schema=schema, codecs={"imgae": yoga.codecs.png()})
 
 
 # -- bad input
@@ -471,37 +558,47 @@ def test_other_columns_keep_what_they_stand_for(tmp_path: Path) -> None:
     ("codecs", "rows", "error", "message"),
     [
         (
-            {"imgae": yoga.png()},
+            {"imgae": yoga.codecs.png()},
             [{"image": CHINA}],
             KeyError,
             "column 'imgae', but the rows have 'image'",
         ),
-        ({"image": "jpeg"}, [{"image": CHINA}], TypeError, "must map columns to yoga.jpeg"),
+        ({"image": "jpeg"}, [{"image": CHINA}], TypeError, "must map columns to yoga.codecs.jpeg"),
         (
-            {"image": yoga.jpeg()},
+            {"image": yoga.codecs.jpeg()},
             [{"image": CHINA / 255}],
             SchemaError,
             "row 0, column 'image': jpeg takes .*uint8",
         ),
         (
-            {"image": yoga.jpeg()},
+            {"image": yoga.codecs.jpeg()},
             [{"image": np.zeros((4, 5, 7), np.uint8)}],
             SchemaError,
             r"found shape \(4, 5, 7\)",
         ),
-        ({"image": yoga.jpeg()}, [{"image": b"none"}], SchemaError, "begins with b'none'"),
-        ({"image": yoga.png()}, [{"image": 5}], SchemaError, "found a int"),
-        ({"image": yoga.png()}, [{"image": Path("nowhere.png")}], SchemaError, "the file cannot be read"),
-        ({"image": yoga.jpeg()}, [{"image": np.zeros((4, 5, 4), np.uint8)}], SchemaError, "transparency"),
-        ({"text": yoga.zstd()}, [{"text": 5}], SchemaError, "zstd takes text and bytes, found a int"),
+        ({"image": yoga.codecs.jpeg()}, [{"image": b"none"}], SchemaError, "begins with b'none'"),
+        ({"image": yoga.codecs.png()}, [{"image": 5}], SchemaError, "found a int"),
         (
-            {"text": yoga.zstd()},
+            {"image": yoga.codecs.png()},
+            [{"image": Path("nowhere.png")}],
+            SchemaError,
+            "the file cannot be read",
+        ),
+        (
+            {"image": yoga.codecs.jpeg()},
+            [{"image": np.zeros((4, 5, 4), np.uint8)}],
+            SchemaError,
+            "transparency",
+        ),
+        ({"text": yoga.codecs.zstd()}, [{"text": 5}], SchemaError, "zstd takes text and bytes, found a int"),
+        (
+            {"text": yoga.codecs.zstd()},
             [{"text": "a"}, {"text": b"a"}],
             SchemaError,
             "unlike those of the rows before",
         ),
-        ({"a": yoga.zstd()}, [{"a": "a"}, {"b": "a"}], SchemaError, "the row has no 'a'"),
-        ({"x": yoga.flac(8000)}, [{"x": np.zeros(4)}], SchemaError, "samples of int16"),
+        ({"a": yoga.codecs.zstd()}, [{"a": "a"}, {"b": "a"}], SchemaError, "the row has no 'a'"),
+        ({"x": yoga.codecs.flac(8000)}, [{"x": np.zeros(4)}], SchemaError, "samples of int16"),
     ],
 )
 def test_what_cannot_be_encoded_is_said(
@@ -516,15 +613,18 @@ def test_what_cannot_be_encoded_is_said(
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: yoga.image(crop="random"), "needs a size"),
-        (lambda: yoga.image(size=0), "size must be in"),
-        (lambda: yoga.image(size=8, crop="middle"), "crop must be one of"),  # type: ignore[arg-type]
-        (lambda: yoga.image(on_error=3), "on_error needs a size"),
-        (lambda: yoga.image(size=8, on_error=300), "on_error must be in"),
-        (lambda: yoga.image(size=8, crop="random", scale=(0.5, 0.2)), "scale must be two rising numbers"),
-        (lambda: yoga.jpeg(quality=0), "quality must be in"),
-        (lambda: yoga.zstd(level=99), "level must be in"),
-        (lambda: yoga.audio(dtype="int8"), "dtype must be"),  # type: ignore[arg-type]
+        (lambda: yoga.codecs.image(crop="random"), "needs a size"),
+        (lambda: yoga.codecs.image(size=0), "size must be in"),
+        (lambda: yoga.codecs.image(size=8, crop="middle"), "crop must be one of"),  # type: ignore[arg-type]
+        (lambda: yoga.codecs.image(on_error=3), "on_error needs a size"),
+        (lambda: yoga.codecs.image(size=8, on_error=300), "on_error must be in"),
+        (
+            lambda: yoga.codecs.image(size=8, crop="random", scale=(0.5, 0.2)),
+            "scale must be two rising numbers",
+        ),
+        (lambda: yoga.codecs.jpeg(quality=0), "quality must be in"),
+        (lambda: yoga.codecs.zstd(level=99), "level must be in"),
+        (lambda: yoga.codecs.audio(dtype="int8"), "dtype must be"),  # type: ignore[arg-type]
     ],
 )
 def test_arguments_are_checked(make: Any, message: str) -> None:
@@ -534,13 +634,13 @@ def test_arguments_are_checked(make: Any, message: str) -> None:
 
 def test_decoded_says_what_is_wrong(photos: yoga.DataRef) -> None:
     with pytest.raises(KeyError, match="there is no column 'imgae'; there are 'image'"):
-        photos.decoded({"imgae": yoga.image()})
+        photos.decoded({"imgae": yoga.codecs.image()})
     with pytest.raises(SchemaError, match="image decodes bytes, but column 'label' is"):
-        photos.decoded({"label": yoga.image()})
+        photos.decoded({"label": yoga.codecs.image()})
     with pytest.raises(SchemaError, match="was not compressed by zstd"):
-        photos.decoded({"image": yoga.text()})
-    with pytest.raises(TypeError, match=r"takes yoga.image\(\)"):
-        photos.decoded({"image": yoga.jpeg()})
+        photos.decoded({"image": yoga.codecs.text()})
+    with pytest.raises(TypeError, match=r"takes yoga.codecs.image\(\)"):
+        photos.decoded({"image": yoga.codecs.jpeg()})
     with pytest.raises(ValueError, match="no column has a codec"):
         photos.columns(["label"]).decoded()
 
@@ -551,9 +651,9 @@ def test_bombs_are_refused_by_their_header(tmp_path: Path) -> None:
     huge[29:33] = zlib.crc32(huge[12:29]).to_bytes(4, "big")
     ref = yoga.Storage(tmp_path).submit([{"image": bytes(huge)}, {"image": file_of(CHINA)}], "a", "1")
     with pytest.raises(CorruptError, match=r"row 0, column 'image': .*30000 x 30000 pixels"):
-        ref.decoded({"image": yoga.image(size=8)})[0]
+        ref.decoded({"image": yoga.codecs.image(size=8)})[0]
     with pytest.raises(CorruptError, match="161 x 120 pixels, max_pixels=100"):
-        ref.decoded({"image": yoga.image(size=8, max_pixels=100)})[1]
+        ref.decoded({"image": yoga.codecs.image(size=8, max_pixels=100)})[1]
 
 
 @settings(max_examples=60, deadline=None)
@@ -568,7 +668,7 @@ def test_damaged_images_raise_or_decode(format: str, cut: int, flips: list[tuple
     for place, value in flips:
         if place < len(data):
             data[place] = value
-    decoder = yoga.image(size=8, max_pixels=10**6)
+    decoder = yoga.codecs.image(size=8, max_pixels=10**6)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -584,7 +684,7 @@ def test_damaged_images_raise_or_decode(format: str, cut: int, flips: list[tuple
 def test_images_that_cannot_be_decoded_may_be_filled(tmp_path: Path) -> None:
     rows = [{"image": b"none" if n % 5 == 4 else file_of(CHINA)} for n in range(20)]
     ref = yoga.Storage(tmp_path).submit(rows, "a", "1")
-    view: Any = ref.decoded({"image": yoga.image(size=8, on_error=7)})
+    view: Any = ref.decoded({"image": yoga.codecs.image(size=8, on_error=7)})
     with pytest.warns(UserWarning, match=r"1 values could not be decoded so far, .*column 'image', row 4"):
         assert (view[4]["image"] == 7).all()
     with warnings.catch_warnings():
@@ -592,12 +692,12 @@ def test_images_that_cannot_be_decoded_may_be_filled(tmp_path: Path) -> None:
         assert (view[9]["image"] == 7).all()
     assert view.num_failed == 2
     with pytest.raises(CorruptError, match="row 14, column 'image'"):
-        ref.decoded({"image": yoga.image(size=8)}).take(np.arange(10, 20))
+        ref.decoded({"image": yoga.codecs.image(size=8)}).take(np.arange(10, 20))
 
 
 def test_a_forged_zstd_frame_is_refused(tmp_path: Path) -> None:
     zstandard = pytest.importorskip("zstandard")
-    ref = yoga.Storage(tmp_path).submit(["text"] * 3, "a", "1", codecs={"value": yoga.zstd()})
+    ref = yoga.Storage(tmp_path).submit(["text"] * 3, "a", "1", codecs={"value": yoga.codecs.zstd()})
     view = ref.decoded()
     frame = bytearray(zstandard.ZstdCompressor().compress(b"x" * 1000))
     for data in (b"", b"none", bytes(frame[:9])):
@@ -639,7 +739,7 @@ def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(libraries._KNOWN, "zstd", (("no_such_module", "none"),))
     libraries._found.cache_clear()
     try:
-        assert yoga.codecs()["zstd"] == []
+        assert yoga.codecs.available()["zstd"] == []
         with pytest.raises(SchemaError, match=r"pip install 'torchyoga\[zstd\]'"):
             libraries.library("zstd")
     finally:

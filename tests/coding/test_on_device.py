@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_image
 
 import torchyoga as yoga
-from torchyoga.coding import libraries, on_device
+from torchyoga.coding import images, libraries
 from torchyoga.coding.pictures import Header, decode, header, turned
 from torchyoga.errors import CorruptError, SchemaError
 
@@ -38,14 +39,14 @@ def test_parts_are_turned_and_cut_as_on_the_processor(turn: int) -> None:
     pixels = np.ascontiguousarray(CHINA)
     seen = turned(pixels, turn)
     box = np.array([10, 20, 50, 60])
-    part = on_device.part_on(torch.from_numpy(pixels).permute(2, 0, 1), turn, box, (50, 60))
+    part = images.part_on(torch.from_numpy(pixels).permute(2, 0, 1), turn, box, (50, 60))
     assert np.array_equal(part.permute(1, 2, 0), seen[10:60, 20:80])
 
 
 @pytest.mark.parametrize("size", [(30, 40), (100, 90), (7, 200)])
 def test_parts_are_resized_with_antialiasing(size: tuple[int, int]) -> None:
     pixels = np.ascontiguousarray(CHINA)
-    found = on_device.part_on(
+    found = images.part_on(
         torch.from_numpy(pixels).permute(2, 0, 1), 1, np.array([0, 0, *pixels.shape[:2]]), size
     )
     by_pillow = Image.fromarray(pixels).resize(size[::-1], Image.Resampling.BILINEAR)
@@ -66,7 +67,7 @@ def test_what_is_no_plain_jpeg_is_decoded_on_the_processor() -> None:
     values = [memoryview(one) for one in files]
     headers: list[Header | None] = [*map(header, values)]
     headers[-1] = None
-    found = on_device.pixels_on(HERE, batch, values, headers, False)
+    found = images.pixels_on(HERE, batch, values, headers, False)
     assert seen == [2]
     assert sorted(found) == [0, 1, 2, 3, 4]
     assert isinstance(found[4], CorruptError)
@@ -77,10 +78,35 @@ def test_what_is_no_plain_jpeg_is_decoded_on_the_processor() -> None:
         assert np.array_equal(pixels.permute(1, 2, 0), expected)
 
 
+def test_what_is_lost_on_the_processor_is_told() -> None:
+    told: list[tuple[int, str]] = []
+    depth = np.full((9, 9), 1500, np.uint16)
+    files = [file_of(CHINA), file_of(depth, "PNG"), file_of(CHINA, "PNG")]
+    values = [memoryview(one) for one in files]
+    found = images.pixels_on(
+        HERE, by_the_processor, values, [*map(header, values)], False, lambda *pair: told.append(pair)
+    )
+    assert len(found) == 3
+    assert told == [(1, "its pixels have 16 bits a channel, of which 8 are kept")]
+
+
+def test_a_view_on_a_device_tells_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchyoga.coding.images.decoder_on", lambda device: by_the_processor)
+    depth = np.full((9, 9), 1500, np.uint16)
+    rows = [{"image": file_of(CHINA)}, {"image": file_of(depth, "PNG")}]
+    ref = yoga.Storage(tmp_path).submit(rows, "a", "1")
+    view = ref.decoded({"image": replace(yoga.codecs.image(size=8), device="cpu")})  # type: ignore[type-var]
+    with pytest.warns(UserWarning, match=r"row 1, column 'image': .* 16 bits"):
+        assert view[1]["image"].shape == (8, 8, 3)
+    noted = yoga.Storage(tmp_path).submit([{"image": depth}], "b", "1", codecs={"image": yoga.codecs.png()})
+    kept = noted.decoded({"image": replace(yoga.codecs.image(size=8), device="cpu")})  # type: ignore[type-var]
+    assert (kept[0]["image"] == 1500).all()
+
+
 @pytest.mark.parametrize("is_gray", [False, True])
 def test_nvimagecodec_decodes_as_the_processor_does(is_gray: bool) -> None:
     codec = pytest.importorskip("nvidia.nvimgcodec")
-    batch = on_device.ByNvImageCodec(HERE, codec)
+    batch = images.ByNvImageCodec(HERE, codec)
     files = [file_of(CHINA), file_of(CHINA[::-1]), b"no image"]
     found = batch([memoryview(one) for one in files], is_gray)
     for file, pixels in zip(files[:2], found, strict=False):
@@ -91,17 +117,19 @@ def test_nvimagecodec_decodes_as_the_processor_does(is_gray: bool) -> None:
 
 def test_arguments_are_checked() -> None:
     with pytest.raises(ValueError, match="device needs a size"):
-        yoga.image(device="cuda")
+        yoga.codecs.image(device="cuda")
     with pytest.raises(ValueError, match="must be a CUDA device"):
-        yoga.image(size=8, device="cpu")
+        yoga.codecs.image(size=8, device="cpu")
+    with pytest.raises(ValueError, match="device decodes to mode='rgb' or 'gray', found 'unchanged'"):
+        yoga.codecs.image(size=8, device="cuda", mode="unchanged")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what to do where there is no CUDA device")
 def test_without_a_device_it_says_so(tmp_path: Path) -> None:
     ref = yoga.Storage(tmp_path).submit([{"image": file_of(CHINA)}], "a", "1")
     with pytest.raises(RuntimeError, match="leave device out"):
-        ref.decoded({"image": yoga.image(size=8, device="cuda")})[0]
-    assert yoga.codecs()["jpeg on cuda"] == []
+        ref.decoded({"image": yoga.codecs.image(size=8, device="cuda")})[0]
+    assert yoga.codecs.available()["jpeg on cuda"] == []
     with pytest.raises(SchemaError, match="pip install torchcodec"):
         libraries.library("jpeg on cuda")
 
@@ -111,12 +139,12 @@ def test_without_a_device_it_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("layout", ["chw", "hwc"])
 def test_batches_decoded_on_cuda(library: str, layout: Any, tmp_path: Path) -> None:
     codec = pytest.importorskip(library)
-    kind = on_device.ByTorchCodec if "torchcodec" in library else on_device.ByNvImageCodec
+    kind = images.ByTorchCodec if "torchcodec" in library else images.ByNvImageCodec
     batch = kind(torch.device("cuda"), codec)
     files = [file_of(np.roll(CHINA, 9 * n, 1), quality=95) for n in range(8)]
     values = [memoryview(one) for one in files]
     headers: list[Header | None] = [*map(header, values)]
-    found = on_device.pixels_on(torch.device("cuda"), batch, values, headers, False)
+    found = images.pixels_on(torch.device("cuda"), batch, values, headers, False)
     for i, file in enumerate(files):
         pixels = found[i]
         assert isinstance(pixels, torch.Tensor)
@@ -124,8 +152,8 @@ def test_batches_decoded_on_cuda(library: str, layout: Any, tmp_path: Path) -> N
         assert np.abs(pixels.permute(1, 2, 0).cpu().numpy().astype(int) - expected).mean() < 2
     ref = yoga.Storage(tmp_path).submit([{"image": file} for file in files], "a", "1")
     options: dict[str, Any] = {"size": 64, "crop": "random", "flip": True, "layout": layout}
-    there = ref.decoded({"image": yoga.image(**options, device="cuda")})
-    here = ref.decoded({"image": yoga.image(**options)})
+    there = ref.decoded({"image": yoga.codecs.image(**options, device="cuda")})
+    here = ref.decoded({"image": yoga.codecs.image(**options)})
     for one, other in zip(
         yoga.DataLoader(there, 4, shuffle=True, seed=1, device="cuda"),
         yoga.DataLoader(here, 4, shuffle=True, seed=1),

@@ -110,9 +110,9 @@ def test_a_driver_killed_between_the_last_note_and_the_manifest(tmp_path, expect
     folder = tmp_path / "storage"
 
     def drive() -> None:
-        import torchyoga.caching.parts.many as many
+        import torchyoga.caching.parts.planned as planned
 
-        many.publish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        planned.publish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
         Storage(folder).submit(Plain(ROWS), "a", "1.0", executor=ThreadPoolExecutor(2))
 
     assert forked(drive)() == -signal.SIGKILL

@@ -1,7 +1,8 @@
-"""Writes the golden states of order version 1, and the rows that must follow each. Commit daf1b18 wrote them.
+"""Writes golden states of earlier versions of the order, and the rows that must follow each.
 
-A later torchyoga makes states of a later version, and finishes epochs begun in version 1 in its order; so the
-file is never written again. `opened` and `rows_of` serve the test as well.
+Commit daf1b18 wrote those of version 1, and commit 7eb36b4 those of version 2 of views that decide which rows
+come. A later torchyoga makes states of a later version, and finishes epochs of earlier ones in their order.
+The files are never written again. `opened` and `rows_of` serve the tests as well.
 
 python tests/golden/states.py
 """
@@ -20,6 +21,7 @@ import numpy as np
 import torchyoga as yoga
 
 FILE = Path(__file__).parent / "states_v1.json"
+VIEWS_FILE = Path(__file__).parent / "states_of_views_v2.json"
 
 
 class Rows(yoga.DataRef):
@@ -41,6 +43,19 @@ class Rows(yoga.DataRef):
         return [int(row) for row in rows]
 
 
+def view(name: str) -> yoga.DataRef:
+    """A view that decides which of its rows come when."""
+    plain = yoga.from_arrays({"x": np.arange(100), "y": np.arange(100) % 3 // 2})
+    if name == "mix":
+        few = yoga.from_arrays({"x": np.arange(1000, 1040), "y": np.zeros(40, int)})
+        return yoga.mix({"many": plain, "few": few}, {"many": 2, "few": 1}, rows=70, cell=16)
+    if name == "balanced":
+        return plain.balanced("y", batch=9)
+    if name == "weighted":
+        return plain.weighted(np.arange(100) % 7, rows=90)
+    return plain.staged([(0, 0.5), (150, 0.75), (280, 1.0)], rows=80)
+
+
 class Slow:
     """Rows, some of which take long."""
 
@@ -59,10 +74,11 @@ def opened(case: dict[str, Any], world: int, rank: int, **options: Any) -> Any:
     """The loader, sampler or stream of a case, as one rank of `world`."""
     sizes = case["files"]
     options = {**case["options"], **options}
+    rows = view(case["view"]) if "view" in case else Rows(sizes)
     if case["kind"] == "stream":
-        return Rows(sizes).stream(shard_rank=rank, num_shards=world, **options)
+        return rows.stream(shard_rank=rank, num_shards=world, **options)
     options |= {"num_replicas": world, "rank": rank}
-    data = options.pop("data", None) or (Rows(sizes) if len(sizes) > 1 else range(sizes[0]))
+    data = options.pop("data", None) or (range(sizes[0]) if len(sizes) == 1 else rows)
     return (yoga.ResumableSampler if case["kind"] == "sampler" else yoga.DataLoader)(data, **options)
 
 
@@ -70,8 +86,8 @@ def rows_of(source: Any, steps: int | None = None) -> list[int]:
     """The rows of the iteration that begins now, or of its first batches (rows, if it gives rows)."""
     found: Iterator[Any] = itertools.islice(source, steps)
     if isinstance(source, yoga.DataLoader):
-        return [row for batch in found for row in batch.tolist()]
-    return list(found)
+        return [row for batch in found for row in (batch["x"] if isinstance(batch, dict) else batch).tolist()]
+    return [int(row["x"]) if isinstance(row, dict) else row for row in found]
 
 
 def saved(case: dict[str, Any], world: int, steps: int, epoch: int, resumes: list[Any]) -> dict[str, Any]:
@@ -163,8 +179,23 @@ def cases() -> Iterator[dict[str, Any]]:
     yield saved(early, 2, 3, 1, [resumed(2)])
 
 
+def cases_of_views() -> Iterator[dict[str, Any]]:
+    """Cases of views that decide which rows come, with and without a shuffle, within late epochs."""
+    options = {"seed": 7, "batch_size": 4, "remainder": "keep"}
+    for name in ("mix", "balanced", "weighted", "staged"):
+        for kind in (False, True, "block"):
+            found = {**case(f"{name}, {kind}", "loader", [], shuffle=kind, **options), "view": name}
+            yield saved(found, 1, 9, 2, [resumed(1), resumed(2, batch_size=3)])
+        found = {**case(f"{name} of two ranks", "loader", [], shuffle=False, **options), "view": name}
+        yield saved(found, 2, 4, 3, [resumed(2), resumed(1)])
+        stream = case(f"stream of {name}", "stream", [], shuffle=False, skip_shuffle_at_epoch_end=True)
+        yield saved({**stream, "view": name}, 1, 25, 3, [resumed(1), resumed(2)])
+
+
 if __name__ == "__main__":
-    if FILE.exists():
-        raise SystemExit(f"{FILE} is there, and no later torchyoga can make it again")
-    lines = ",\n".join(json.dumps(found) for found in cases())
-    FILE.write_text(f"[\n{lines}\n]\n")
+    missing = [pair for pair in ((FILE, cases), (VIEWS_FILE, cases_of_views)) if not pair[0].exists()]
+    if not missing:
+        raise SystemExit("the files are there, and no later torchyoga can make them again")
+    for file, made in missing:
+        lines = ",\n".join(json.dumps(found) for found in made())
+        file.write_text(f"[\n{lines}\n]\n")

@@ -16,18 +16,19 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import torchyoga as yoga
-from torchyoga.errors import CorruptError, NotFoundError
-from torchyoga.stores.history.graph import Node, heads, in_time, parent_of
+from torchyoga.errors import CorruptError, NotFoundError, YogaError
+from torchyoga.stores.history.graph import heads, in_time, parent_of
 from torchyoga.stores.history.log import LogEntry
 from torchyoga.versions.lineage import Lineage, sendable
+from torchyoga.versions.outline import Outline
 from torchyoga.versions.parent import Parent
 
 TITLES = ("version", "parents", "rows", "+rows", "bytes", "when", "who", "tags", "code", "message")
 
 
-def node(version: str, *parents: tuple[str, str], created: str = "", fingerprint: str = "f") -> Node:
+def node(version: str, *parents: tuple[str, str], created: str = "", fingerprint: str = "f") -> Outline:
     made = tuple(Parent(name, found, 1, True) for name, found in parents)
-    return Node(version, fingerprint, "0" * 16, created, made, 1)
+    return Outline(version, fingerprint, "0" * 16, created, made)
 
 
 def test_heads_of_all_small_forests() -> None:
@@ -208,16 +209,16 @@ def test_a_version_tagged_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.Mo
     storage = yoga.Storage(tmp_path / "storage")
     for version in "12":
         published(storage, version, [int(version)], None)
-    store, remove = type(storage._store), type(storage._store).remove
+    store, deleting = type(storage._store), type(storage._store).deleting
     started = threading.Event()
 
-    def late(self: Any, id: str, version: str, *args: Any) -> None:
+    def late(self: Any, id: str, version: str, *args: Any) -> Any:
         if not started.is_set():
             started.set()
             storage.tag("photos", "prod", version)
-        remove(self, id, version, *args)
+        return deleting(self, id, version, *args)
 
-    monkeypatch.setattr(store, "remove", late)
+    monkeypatch.setattr(store, "deleting", late)
     assert storage.clean(0, keep=yoga.Keep(last=1)) == []
     assert list(storage.fetch("photos", tag="prod")) == [1]
 
@@ -303,13 +304,17 @@ class History(RuleBasedStateMachine):
         self.storage.submit([row], "x", version, overwrite=True, record=False)
         self.rows[version] = [row]
 
-    @rule(version=st.sampled_from(VERSIONS))
-    def remove(self, version: str) -> None:
-        if self.rows.pop(version, None) is None:
+    @rule(version=st.sampled_from(VERSIONS), force=st.booleans())
+    def remove(self, version: str, force: bool) -> None:
+        if version not in self.rows:
             with pytest.raises(NotFoundError):
+                self.storage.remove("x", version, force=force)
+        elif not force and version in {found[0] for tag in TAGS if (found := self.named(tag))}:
+            with pytest.raises(YogaError, match="has the tags"):
                 self.storage.remove("x", version)
         else:
-            self.storage.remove("x", version)
+            self.storage.remove("x", version, force=force)
+            del self.rows[version]
 
     @rule(tag=st.sampled_from(TAGS), version=st.sampled_from(VERSIONS))
     def tag(self, tag: str, version: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import torchyoga as yoga
-from torchyoga.errors import CorruptError, NotFoundError
+from torchyoga.errors import CorruptError, NotFoundError, YogaError
 from torchyoga.stores.history import tags
 from torchyoga.stores.history.tags import TagEntry, moment, named_by
 from torchyoga.versions.manifest import digest
@@ -63,6 +63,27 @@ def test_a_tag_moves_and_its_history_stays(storage: yoga.Storage) -> None:
     assert storage.list() == [("photos", "1.0"), ("photos", "1.1")]
     assert storage.clean(0) == []
     assert len(storage.tag_history("photos", "prod")) == 3
+
+
+def test_a_tagged_version_is_removed_only_by_force(storage: yoga.Storage) -> None:
+    for version in ("1.0", "1.1"):
+        storage.submit([1, 2], "photos", version)
+    for tag in ("prod", "best"):
+        storage.tag("photos", tag, "1.0")
+    with pytest.raises(
+        YogaError, match=r"has the tags \['best', 'prod'\], so it was not removed.*force=True"
+    ):
+        storage.remove("photos", "1.0")
+    assert storage.versions("photos") == ["1.0", "1.1"]
+    storage.check("photos", "1.0")
+    storage.untag("photos", "best")
+    storage.tag("photos", "prod", "1.1")
+    storage.remove("photos", "1.0")
+    with pytest.raises(NotFoundError, match=r"no version '1\.0'"):
+        storage.remove("photos", "1.0")
+    storage.remove("photos", "1.1", force=True)
+    with pytest.raises(NotFoundError, match=r"no version '1\.1'"):  # the tag still names it
+        storage.remove("photos", "1.1")
 
 
 def test_exactly_one_way_to_choose(local: yoga.Storage) -> None:
@@ -131,7 +152,7 @@ def test_a_removed_or_overwritten_version_is_said(storage: yoga.Storage) -> None
     storage.submit([2], "photos", "1.0", overwrite=True)
     with pytest.raises(NotFoundError, match=r"names version '1.0' .*overwritten by other rows"):
         storage.fetch("photos", tag="prod")
-    storage.remove("photos", "1.0")
+    storage.remove("photos", "1.0", force=True)
     with pytest.raises(NotFoundError, match=r"names version '1.0' .*has been removed"):
         storage.fetch("photos", tag="prod")
 
@@ -153,6 +174,8 @@ def test_damaged_and_forged_notes(local: yoga.Storage) -> None:
         {"build": None},
         {"when": "2026"},
         {"when": "2026-01-01T00:00:00"},
+        {"when": "0001-01-01T00:00:00+23:59"},
+        {"when": "9999-12-31T23:59:59-23:59"},
         {"torchyoga_tag": 2},
         {"who": ["a"]},
     ):
@@ -250,6 +273,12 @@ def test_a_kill_leaves_a_whole_chain(local: yoga.Storage, step: int) -> None:
     assert entry.number == step + 1
     assert [one.number for one in local.tag_history("photos", "prod")] == list(range(1, step + 2))
     assert local.fetch("photos", tag="prod").fingerprint == local.fetch("photos", "1.1").fingerprint
+    (left,) = local.path.rglob(".new-*")  # which the killed one was writing
+    name = left.relative_to(local.path).as_posix()
+    assert local.clean() == local.clean(0, id="others") == []
+    assert local.clean(0, dry_run=True) == {name: left.stat().st_size}
+    assert local.clean(0, id="photos") == [name]
+    assert [*local.path.rglob(".new-*")] == []
 
 
 def test_an_entry_comes_back(local: yoga.Storage) -> None:

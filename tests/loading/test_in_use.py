@@ -8,8 +8,11 @@ import multiprocessing
 import os
 import random
 import signal
+import sys
 import threading
 import typing
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -124,6 +127,53 @@ def test_a_look_at_a_validation_set_does_not_count_as_loss() -> None:
         assert rows(one) == list(range(20))
         next(iter(one))
     assert "left out" not in str(one.prove())
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_a_rank_that_looks_or_saves_alone_stays_with_the_others(holds: bool) -> None:
+    ranks = [loader(24, 4, shuffle=True, seed=7, num_replicas=2, rank=rank) for rank in (0, 1)]
+    held = []
+    for one in ranks:
+        next(iter(one))  # a warm-up
+    ranks[0].state_dict()
+    for epoch in range(4):
+        for _ in range(epoch):
+            batches = iter(ranks[0])
+            next(batches)  # for a log
+            held += [batches] if holds else []
+        assert ranks[0].state_dict()["position"] == 8
+        assert sorted(rows(ranks[0]) + rows(ranks[1])) == list(range(24))
+        assert ranks[0].state_dict() == ranks[1].state_dict()
+        assert yoga.prove([one.receipt() for one in ranks]).epoch == epoch
+
+
+def test_a_loop_over_first_batches_is_warned_that_they_are_the_same() -> None:
+    one = loader(shuffle=True, seed=3)
+    first = [next(iter(one)).tolist() for _ in range(5)]
+    with pytest.warns(UserWarning, match=r"last 5 iterations .* begins epoch 0 at position 0, .*set_epoch"):
+        first.append(next(iter(one)).tolist())
+    assert first == first[:1] * 6
+    for _ in range(4):
+        assert next(iter(one)).tolist() == first[0]  # warned once
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one, plain = loader(shuffle=True, seed=3), loader()
+        batches = []
+        for epoch in range(7):
+            assert next(iter(plain)).tolist() == [0, 1]  # as it would be anyhow
+            one.set_epoch(epoch)
+            batches += [next(iter(one)).tolist() for _ in range(2)]
+        assert batches[::2] == batches[1::2]
+        assert len({tuple(batch) for batch in batches}) == 7
+        for _ in range(7):
+            rows(one)
+            next(iter(one))
+    weighted = torch.utils.data.WeightedRandomSampler(torch.ones(20), 20)
+    one = loader(sampler=weighted, seed=3)
+    for _ in range(5):
+        next(iter(one))
+    with pytest.warns(UserWarning, match="last 5 iterations"):
+        next(iter(one))
 
 
 def test_torchs_random_state_may_be_restored_after_the_loaders() -> None:
@@ -383,6 +433,63 @@ def test_a_row_that_raises_stop_iteration_does_not_end_the_epoch(workers: int, s
     assert not one.prove()
 
 
+# -- threads that ask
+
+
+def _asked(kind: str) -> Any:
+    weights = torch.ones(64)
+    made = {
+        "loader": lambda: loader(64, 4, shuffle=True, seed=3),
+        "ref": lambda: loader(yoga.from_arrays({"x": np.arange(64)}), 4, shuffle=True, seed=3),
+        "as they are ready": lambda: loader(
+            64, 4, shuffle=True, seed=3, num_workers=1, persistent_workers=True, in_order=False
+        ),
+        "foreign": lambda: loader(64, 4, sampler=torch.utils.data.WeightedRandomSampler(weights, 64), seed=3),
+        "sampler": lambda: yoga.ResumableSampler(64, seed=3),
+        "batch sampler": lambda: yoga.ResumableBatchSampler(yoga.ResumableSampler(64, seed=3), 4),
+    }
+    return made[kind]()
+
+
+@pytest.mark.parametrize(
+    "kind", ["loader", "ref", "as they are ready", "foreign", "sampler", "batch sampler"]
+)
+def test_a_thread_that_asks_without_a_pause_changes_nothing(kind: str) -> None:
+    one, epochs = _asked(kind), 20 if kind == "as they are ready" else 150
+    ended, faults = threading.Event(), []
+
+    def ask() -> None:
+        before = (0, 0)
+        try:
+            while not ended.is_set():
+                state = one.state_dict()
+                place = state["epoch"], state.get("position", state["steps"])
+                faults.extend([(before, place)] if place < before else [])
+                before = place
+                if kind == "foreign":
+                    continue
+                if kind != "sampler" and place[1] != 4 * state["steps"]:
+                    faults.append(state)
+                proof = one.prove()
+                faults.extend([] if proof else [str(proof)])
+        except Exception as error:
+            faults.append(error)
+
+    asking, interval = threading.Thread(target=ask), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        asking.start()
+        for _ in range(epochs):
+            for _ in one:
+                pass
+    finally:
+        ended.set()
+        asking.join()
+        sys.setswitchinterval(interval)
+    assert not faults
+    assert one.state_dict()["epoch"] == epochs
+
+
 # -- in place of torch's
 
 
@@ -403,19 +510,21 @@ def test_a_loader_goes_to_another_process(method: str) -> None:
     assert process.exitcode == 0
 
 
-def test_a_generator_of_the_users_gives_the_seed_and_is_left_alone() -> None:
-    expected = torch.Generator().manual_seed(5)
-    torch.empty((), dtype=torch.int64).random_(generator=expected)
+def test_a_generator_of_the_users_gives_the_seed() -> None:
+    plain = torch.Generator().manual_seed(5)
+    for _ in range(3):
+        torch.empty((), dtype=torch.int64).random_(generator=plain)
+    expected = torch.rand(3, generator=plain)
     for workers in (0, 2):
         generator = torch.Generator().manual_seed(5)
         one = loader(shuffle=True, generator=generator, num_workers=workers)
         first = rows(one)
-        assert torch.equal(generator.get_state(), expected.get_state())
         assert first == rows(loader(shuffle=True, generator=torch.Generator().manual_seed(5)))
         assert first != rows(loader(shuffle=True, generator=torch.Generator().manual_seed(6)))
+        assert first != rows(loader(shuffle=True, generator=generator))  # as torch's, two loaders differ
         assert one.generator is generator
         rows(one)
-        assert torch.equal(generator.get_state(), expected.get_state())
+        assert torch.equal(torch.rand(3, generator=generator), expected)
 
 
 def test_arguments_are_in_torchs_order() -> None:
@@ -468,41 +577,83 @@ def test_torchs_global_seed_decides() -> None:
     assert len(orders) == 5
 
 
-def test_one_number_is_drawn_also_in_a_run_that_is_resumed() -> None:
-    class Drawing(torch.utils.data.Dataset[Any]):
-        def __len__(self) -> int:
-            return 20
+class Drawing(torch.utils.data.Dataset[Any]):
+    def __len__(self) -> int:
+        return 20
 
-        def __getitem__(self, index: int) -> Any:
-            return int(torch.randint(1000, ()))
+    def __getitem__(self, index: int) -> Any:
+        return int(torch.randint(1000, ()))
 
-    for data, shuffle in ((range(20), True), (Drawing(), False)):
-        torch.manual_seed(1)
-        torch.empty((), dtype=torch.int64).random_()
-        expected = torch.rand(3)
-        torch.manual_seed(1)
-        one = loader(data, shuffle=shuffle)
-        len(one), repr(one), iter(one)
-        assert "seed=None" in repr(one)
-        whole = rows(one)
-        assert f"seed={one.state_dict()['seed']}" in repr(one)
-        assert torch.equal(torch.rand(3), expected)
-        torch.manual_seed(1)
-        one = loader(data, shuffle=shuffle)
-        first = rows(itertools.islice(one, 4))
-        state = json.loads(json.dumps(one.state_dict()))
-        torch.manual_seed(1)
-        later = loader(data, shuffle=shuffle, num_workers=2)
-        later.load_state_dict(state)
-        assert later.state_dict() == state
-        assert first + rows(later) == whole
-        assert torch.equal(torch.rand(3), expected)
-    # Nothing depends on it: nothing is drawn.
+
+@pytest.mark.parametrize(("data", "shuffle"), [(range(20), True), (Drawing(), False)], ids=["order", "rows"])
+def test_each_order_draws_one_number_of_torchs_however_a_run_begins(data: Any, shuffle: bool) -> None:
+    def numbers(drawn: int) -> list[float]:
+        generator = torch.Generator().manual_seed(1)
+        for _ in range(drawn * shuffle):  # where rows alone need a seed, none
+            torch.empty((), dtype=torch.int64).random_(generator=generator)
+        return torch.rand(3, generator=generator).tolist()
+
     torch.manual_seed(1)
-    expected = torch.rand(3)
+    one = loader(data, shuffle=shuffle)
+    len(one), repr(one), iter(one)
+    assert "seed=None" in repr(one)
+    whole = rows(one)
+    assert f"seed={one.state_dict()['seed']}" in repr(one)
+    assert torch.rand(3).tolist() == numbers(1)
     torch.manual_seed(1)
-    rows(loader())
-    assert torch.equal(torch.rand(3), expected)
+    rows(one)
+    assert torch.rand(3).tolist() == numbers(1)
+    torch.manual_seed(1)
+    one = loader(data, shuffle=shuffle)
+    first = rows(itertools.islice(one, 4))
+    state = json.loads(json.dumps(one.state_dict()))
+    torch.manual_seed(1)
+    later = loader(data, shuffle=shuffle, num_workers=2)
+    later.load_state_dict(state)
+    assert later.state_dict() == state
+    assert first + rows(later) == whole
+    assert torch.rand(3).tolist() == numbers(0)  # it went on
+    torch.manual_seed(1)
+    rows(later), rows(later)
+    assert torch.rand(3).tolist() == numbers(2)
+    torch.manual_seed(1)
+    rows(loader(data, shuffle=shuffle, seed=5))
+    assert torch.rand(3).tolist() == numbers(0)
+
+
+def test_loaders_of_several_threads_have_seeds_of_their_own_and_no_number_comes_twice() -> None:
+    torch.manual_seed(1)
+    drawn: list[list[int]] = [[], [], []]
+
+    def draw(found: list[int]) -> None:
+        for _ in range(3000):
+            found.append(int(torch.empty((), dtype=torch.int64).random_().item()))
+
+    def make(found: list[int]) -> None:
+        for _ in range(600):
+            found.append(loader(shuffle=True).state_dict()["seed"])  # type: ignore[arg-type]
+
+    threads = [
+        threading.Thread(target=target, args=(found,))
+        for target, found in zip((draw, make, make), drawn, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    together = [number for found in drawn for number in found]
+    assert len(together) == len(set(together)) == 4200
+
+
+def test_two_loaders_without_a_seed_have_different_ones_as_torchs_have() -> None:
+    torch.manual_seed(1)
+    orders = [rows(loader(shuffle=True)) for _ in range(40)]  # such as one for each epoch
+    assert len({tuple(order) for order in orders}) == 40
+    torch.manual_seed(1)
+    one, other = loader(shuffle=True), loader(shuffle=True)
+    pairs = [(a.tolist(), b.tolist()) for a, b in zip(one, other, strict=True)]  # at once
+    assert [row for a, _ in pairs for row in a] == orders[0]
+    assert [row for _, b in pairs for row in b] == orders[1]
 
 
 @pytest.mark.parametrize("ask", ["state_dict", "rows_at", "position_of"])
@@ -536,11 +687,8 @@ def test_in_a_job_of_several_processes_the_seed_is_zero(
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    torch.manual_seed(1)
-    before = torch.get_rng_state()
-    sampler = yoga.ResumableSampler(20, 2, 1)
-    assert (sampler.state_dict()["seed"] == 0) is several
-    assert torch.equal(before, torch.get_rng_state()) is several
+    assert (yoga.ResumableSampler(20).state_dict()["seed"] == 0) is several
+    assert yoga.ResumableSampler(20, 2, 1).state_dict()["seed"] == 0
 
 
 # -- datasets that change
@@ -558,6 +706,141 @@ def test_a_dataset_that_grows_or_shrinks_is_reported() -> None:
             other = loader(data, shuffle=True, seed=3, num_workers=workers)
             other.load_state_dict(one.state_dict(), strict=False)
             assert len(rows(other)) == len(data)
+
+
+class Pairs(torch.utils.data.Dataset[Any]):
+    """Pairs that are drawn before each epoch."""
+
+    def __init__(self, draw: Callable[[int], list[int]]) -> None:
+        self.draw, self.cache = draw, [None] * 40
+        self.paths, self.losses = [f"/{random.random()}"] * 40, torch.rand(40)
+
+    def ng_sample(self, epoch: int) -> None:
+        self.pairs = [(7, other) for other in self.draw(epoch)]
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, row: int) -> Any:
+        self.cache[row], self.losses[row] = row, random.random()  # type: ignore[call-overload]
+        return torch.tensor(self.pairs[row]) + torch.randint(10, ())
+
+
+class Told(Pairs):
+    def set_epoch(self, epoch: int) -> None:
+        self.ng_sample(epoch)
+
+
+def _drawn_by_numpy(_: int) -> list[int]:
+    return np.random.randint(1000, size=40).tolist()
+
+
+def _drawn_by_random(_: int) -> list[int]:
+    return [random.randrange(1000) for _ in range(40)]
+
+
+def _drawn_for(epoch: int) -> list[int]:
+    return np.random.default_rng((7, epoch)).integers(1000, size=40).tolist()
+
+
+def _trained(dataset: Any, state: Any = None, epochs: int = 3, most: int = 8) -> Any:
+    one = loader(dataset, 5, shuffle=True, seed=3)
+    if state is not None:
+        one.load_state_dict(json.loads(json.dumps(state)))
+        assert one.state_dict() == state
+    for epoch in range(one.epoch, epochs):
+        dataset.ng_sample(epoch)
+        for step, _ in enumerate(one):
+            if step == most:
+                return one.state_dict()
+        torch.rand(1)  # validation
+    return one.state_dict()
+
+
+@pytest.mark.parametrize("draw", [_drawn_by_numpy, _drawn_by_random])
+def test_rows_that_are_drawn_anew_are_reported(draw: Any) -> None:
+    expected = (
+        r"pairs of the dataset changed between epochs 0 and 1, .* rows may be others after a resume.*Ignore"
+    )
+    with pytest.warns(UserWarning, match=expected):
+        _trained(Pairs(draw))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        state = _trained(Told(draw), epochs=2)  # its rows belong to an epoch
+        _trained(Pairs(draw), state, 2)  # saved between epochs
+        state = _trained(Pairs(draw), most=3)
+    with pytest.warns(UserWarning, match="when the state was saved, pairs of the dataset held other numbers"):
+        _trained(Pairs(draw), state)
+
+
+def test_rows_that_persistent_workers_do_not_see_are_reported() -> None:
+    dataset = Pairs(_drawn_for)
+    one = loader(dataset, 5, seed=3, num_workers=1, persistent_workers=True)
+    dataset.ng_sample(0)
+    rows(one)
+    dataset.ng_sample(1)
+    with pytest.warns(
+        UserWarning, match="pairs of the dataset changed between epochs 0 and 1, but persistent"
+    ):
+        rows(one)
+
+
+def test_rows_that_follow_from_the_epoch_are_not_reported() -> None:
+    _trained(Pairs(_drawn_for))
+    for most in (0, 3):
+        state = _trained(Pairs(_drawn_for), most=most)
+        assert list(state["drawn"]) == ["pairs"]
+        _trained(Pairs(_drawn_for), state)
+
+
+def test_what_counts_the_rows_that_are_read_is_not_reported() -> None:
+    class Counting(torch.utils.data.Dataset[Any]):
+        def __init__(self) -> None:
+            self.times_read, self.last_read = [0] * 40, np.arange(40)
+
+        def __len__(self) -> int:
+            return 40
+
+        def __getitem__(self, row: int) -> int:
+            self.times_read[row] += 1
+            self.last_read[row] = self.last_read.max() + 1
+            return row
+
+    dataset = Counting()
+    one = loader(dataset, 5, shuffle=True, seed=3)
+    for _ in range(3):
+        assert len(rows(one)) == 40
+        for row in range(40):
+            dataset[row]  # for a plot
+        random.random()
+    rows(itertools.islice(one, 2))
+    one.load_state_dict(one.state_dict())
+    rows(one)
+
+
+def test_a_split_that_was_drawn_anew_is_reported() -> None:
+    class Rows(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return 40
+
+        def __getitem__(self, row: int) -> int:
+            return row
+
+    def split() -> yoga.DataLoader:
+        return loader(torch.utils.data.random_split(Rows(), [30, 10])[0], 5, shuffle=True, seed=3)
+
+    one = split()
+    rows(itertools.islice(one, 2))
+    state = one.state_dict()
+    rows(split())
+    other = split()
+    other.load_state_dict(state)
+    with pytest.warns(UserWarning, match="when the state was saved, indices of the dataset held other"):
+        rows(other)
+    other.load_state_dict(state, strict=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows(other)
 
 
 # -- row seeds have a version
@@ -580,3 +863,72 @@ def test_a_state_of_other_row_seeds_is_reported_once() -> None:
         one.load_state_dict({**state, "row_seeds": 1})
     one.load_state_dict({**state, "row_seeds": 1})
     assert "row_seeds" not in loader(shuffle=True).state_dict()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_collate_function_gets_a_list(workers: int) -> None:
+    """As torch's loader gives it: collators of transformers ask for one."""
+    ref = yoga.from_arrays({"x": np.arange(10)})
+    for rows in yoga.DataLoader(ref, 4, collate_fn=_itself, num_workers=workers):
+        assert type(rows) is list
+    batch = next(iter(yoga.DataLoader(ref, 4, collate_fn=torch.utils.data.default_collate)))
+    assert batch["x"].tolist() == [0, 1, 2, 3]
+
+
+def _itself(rows: Any) -> Any:
+    return rows
+
+
+def test_steps_count_on_after_a_resume_and_the_last_accumulation_is_stepped() -> None:
+    """The shape of timm's loop: the optimizer steps every third batch, and at the epoch's last one."""
+
+    def stepped(loader: Any, stop: int | None = None) -> tuple[list[int], Any]:
+        steps = []
+        for step, _ in enumerate(loader, loader.steps):
+            if (step + 1) % 3 == 0 or step == len(loader) - 1:
+                steps.append(step)
+            if step == stop:
+                return steps, loader.state_dict()
+        return steps, None
+
+    def made() -> Any:
+        return yoga.DataLoader(list(range(20)), 2, shuffle=True, seed=7)
+
+    whole, _ = stepped(made())
+    assert whole == [2, 5, 8, 9]
+    for stop in range(9):
+        before, state = stepped(made(), stop)
+        loader = made()
+        loader.load_state_dict(state)
+        assert loader.steps == stop + 1
+        assert before + stepped(loader)[0] == whole
+        assert (loader.epoch, loader.steps) == (1, 0)
+
+
+def test_a_save_at_the_last_batch_trains_no_epoch_more() -> None:
+    """As in the tutorial on DDP, with the loader's epoch as its counter."""
+    loader = yoga.DataLoader(list(range(6)), 2, shuffle=True, seed=7)
+    for _ in loader:
+        state = loader.state_dict()
+    resumed = yoga.DataLoader(list(range(6)), 2, shuffle=True, seed=7)
+    resumed.load_state_dict(state)
+    assert [sum(1 for _ in resumed) for _ in range(resumed.epoch, 3)] == [3, 3]
+
+
+def test_set_epoch_reaches_a_users_batch_sampler_at_once() -> None:
+    class Batches:
+        epoch = 0
+
+        def set_epoch(self, epoch: int) -> None:
+            self.epoch = epoch
+
+        def __iter__(self) -> Any:
+            return iter([[0, 1], [2, 3]])
+
+        def __len__(self) -> int:
+            return 2
+
+    batches = Batches()
+    loader = yoga.DataLoader(list(range(4)), batch_sampler=batches)
+    loader.set_epoch(3)
+    assert batches.epoch == 3

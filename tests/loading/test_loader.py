@@ -472,6 +472,27 @@ def test_prefetch_factor_is_checked(ref: yoga.DataRef) -> None:
         yoga.DataLoader([1, 2], prefetch_factor=2)  # as in torch: nothing is read ahead
 
 
+@pytest.mark.parametrize("size", [4, None])
+def test_prefetch_factor_is_taken_over_every_view(size: int | None) -> None:
+    ref = yoga.from_arrays({"x": np.arange(10.0)})
+
+    def double(row: Any) -> Any:
+        return {"x": row["x"] * 2}
+
+    def noisy(columns: Any, draw: Any) -> Any:
+        return {"x": columns["x"] + draw.random()}
+
+    views = [ref, ref.map(double), ref.map_batches(double), ref.map_batches(noisy)]
+    for view in [*views, Subset(ref.map(double), range(10))]:  # type: ignore[arg-type]
+        expected = list(yoga.DataLoader(view, size, seed=1))
+        for prefetch in (0, 3):
+            loader = yoga.DataLoader(view, size, seed=1, prefetch_factor=prefetch)
+            assert loader.prefetch_factor == prefetch
+            assert_rows_equal(list(loader), expected)
+        with pytest.raises(ValueError, match="prefetch_factor must be at least 0, found -1"):
+            yoga.DataLoader(view, size, prefetch_factor=-1)
+
+
 class Downloaded(yoga.DataRef):
     """Rows of 8 bytes out of a cache that keeps `ahead_bytes` ahead; records what was read at once."""
 
@@ -668,3 +689,71 @@ def test_workers_that_were_taken_over_go_on() -> None:
         next(one)
     assert len(list(other)) == 22
     assert worker.is_alive()
+
+
+# -- objects that have no truth value
+
+
+class Untold:
+    """Has no truth value, as an array has none; nor has what it is mixed into."""
+
+    def __bool__(self) -> bool:
+        raise TypeError("no truth value")
+
+
+class UntoldRows(Untold, list[int]):
+    pass
+
+
+class UntoldDataset(Untold, Dataset[Any]):
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> int:
+        if index >= 10:
+            raise IndexError(index)
+        return index
+
+
+class UntoldRef(Untold, InFiles):
+    pass
+
+
+class UntoldSampler(Untold):
+    def __init__(self, found: Any) -> None:
+        self.found = found
+
+    def __iter__(self) -> Any:
+        return iter(self.found)
+
+    def __len__(self) -> int:
+        raise TypeError("no length")
+
+
+class UntoldCollate(Untold):
+    def __call__(self, rows: Any) -> torch.Tensor:
+        return torch.tensor(rows)
+
+
+@pytest.mark.parametrize(
+    "dataset", [UntoldRows(range(10)), UntoldDataset(), UntoldRef([4, 6])], ids=["list", "dataset", "ref"]
+)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_nothing_is_asked_for_its_truth_value(dataset: Any, workers: int) -> None:
+    plain: Any = {"num_workers": workers, "worker_init_fn": None}
+    expected = list(range(10))
+    for options in (
+        {"batch_size": 4},
+        {"batch_size": 4, "sampler": UntoldSampler(range(10))},
+        {"batch_sampler": UntoldSampler([[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]])},
+        {"batch_size": None, "sampler": UntoldSampler(range(10)), "collate_fn": int},
+        {"batch_size": 4, "generator": torch.Generator()},
+    ):
+        loader = yoga.DataLoader(dataset, **{"collate_fn": UntoldCollate(), **plain, **options})
+        loader.peek()
+        batches = iter(loader)
+        first = next(batches)
+        state = loader.state_dict()
+        assert np.hstack([first, *batches]).tolist() == expected
+        loader.load_state_dict(state)
+        assert np.hstack([first, *loader]).tolist() == expected

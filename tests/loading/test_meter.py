@@ -26,8 +26,7 @@ from residency import linux, on_disk
 from torch.utils.data import Dataset
 
 import torchyoga as yoga
-from torchyoga.loading.meter.numbers import Numbers
-from torchyoga.loading.meter.verdict import Setting, verdict
+from torchyoga.loading.meter.meter import Numbers, Setting, verdict
 from torchyoga.process.stages import STAGES
 
 
@@ -157,7 +156,7 @@ def test_a_slow_copy_is_found() -> None:
 
 def test_a_loop_that_does_not_wait_changes_nothing() -> None:
     loader = yoga.DataLoader(list(range(40)), batch_size=2)
-    consumed(loader, 0.01)
+    consumed(loader, 0.05)
     assert loader.meter.verdict() == "the loop hardly waits: nothing to change"
 
 

@@ -25,7 +25,7 @@ import torchyoga as yoga
 from torchyoga.loading import shared_memory as ring_module
 from torchyoga.loading.parcel import Parcel, packed
 from torchyoga.loading.shared_memory import Ring
-from torchyoga.process.buffers import Slot, address_of, held, placing
+from torchyoga.process.buffers import Slot, address_of, held, is_placing, placing
 from torchyoga.rows.tree import mapped
 from torchyoga.testing import assert_rows_equal
 
@@ -582,3 +582,28 @@ def test_a_slot_that_is_just_being_made_is_not_there_yet() -> None:
         assert worker.place(number) is not None
     finally:
         os.close(descriptor)
+
+
+class Gathers(yoga.DataRef[Any]):
+    """A DataRef of a user's own, which says of each row whether it may lie in the shared memory at once."""
+
+    keeps_rows = False
+
+    def __len__(self) -> int:
+        return 8
+
+    def take(self, rows: Any) -> Any:
+        return [{"row": int(row), "is_placing": is_placing()} for row in rows]
+
+
+class Looks(Gathers):
+    def take(self, rows: Any) -> Any:
+        self.seen = super().take(rows)
+        return self.seen
+
+
+@pytest.mark.parametrize(("make", "is_direct"), [(Gathers, True), (Looks, False)])
+def test_a_dataref_of_ones_own_that_keeps_no_rows_is_gathered_into_slots(make: Any, is_direct: bool) -> None:
+    for ref in (make(), make()[2:6], make().repeat(2), torch.utils.data.Subset(make(), [3, 1])):
+        for batch in yoga.DataLoader(ref, 2, num_workers=1):
+            assert batch["is_placing"].tolist() == [is_direct] * 2

@@ -31,7 +31,7 @@ def test_rows_come_when_they_may_and_equally_often(seed: int) -> None:
         assert len(set(numbers.tolist())) == length
         assert found.positions(epoch, numbers).tolist() == list(range(length))
         rows = ((numbers - ARRANGED.start) % num_rows).tolist()
-        first = epoch * length if kind else 0
+        first = epoch * length
         for number, stage in enumerate(stages):
             end = stages[number + 1].start if number + 1 < len(stages) else 2**60
             part = rows[max(stage.start - first, 0) : max(end - first, 0)]
@@ -39,7 +39,7 @@ def test_rows_come_when_they_may_and_equally_often(seed: int) -> None:
             assert not counts[stage.rows :].any(), "a row came that may not"
             assert not part or counts[: stage.rows].max() - counts[: stage.rows].min() <= 1
         seen += rows
-    if kind and stages[-1].start <= length and stages[-1].rows == num_rows == length:
+    if stages[-1].start <= length and stages[-1].rows == num_rows == length:
         assert sorted(seen[length : 2 * length]) == list(range(num_rows))
 
 

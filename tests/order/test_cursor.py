@@ -15,7 +15,7 @@ from torchyoga.errors import StateError
 from torchyoga.order.by_file import BlockOrder
 from torchyoga.order.cursor import UNKNOWN, Cursor
 from torchyoga.order.full import Order
-from torchyoga.order.iteration import Iteration
+from torchyoga.order.iteration import Iteration, IterationOptions
 from torchyoga.order.place import Place, taken
 from torchyoga.order.proof import Proof, prove, weight
 from torchyoga.order.shard import Shard
@@ -28,8 +28,8 @@ def cursor(length: int = 10, offset: int = 0, fingerprint: str | None = "f", **s
 
 def reach(one: Cursor, position: int, batch_size: int = 1, drop_last: bool = False) -> None:
     """An iteration that begins now delivers everything before `position`."""
-    run = one.iteration(batch_size, drop_last)
-    run.taken = (position - run.start.position) // (batch_size * one.shard.num_replicas)
+    run = one.iteration(IterationOptions(batch_size, drop_last))
+    run.advance_to((position - run.start.position) // (batch_size * one.shard.num_replicas))
     run.report()
     assert run.place.position == position
 
@@ -53,10 +53,10 @@ def test_asking_where_to_begin_changes_nothing() -> None:
 def test_a_finished_epoch_rolls_to_the_next_with_its_last_item() -> None:
     one = cursor()
     run = one.iteration()
-    run.taken = 9
+    run.advance_to(9)
     run.report()
     assert one.state_dict()["position"] == 9
-    run.taken = 10
+    run.advance_to(10)
     run.report()
     assert (one.state_dict()["epoch"], one.state_dict()["position"]) == (1, 0)
     one.finished(run)
@@ -156,7 +156,7 @@ def test_a_finished_position_loads_as_the_next_epoch() -> None:
         ({"shuffle": "once"}, "shuffle 'once'"),
         ({"fingerprint": "g"}, "fingerprint 'g'"),
         ({"fingerprint": None}, "fingerprint None, but here it is 'f'"),
-        ({"version": 4}, "of version 4, this torchyoga reads versions 1 to 3"),
+        ({"version": 5}, "of version 5, this torchyoga reads versions 1 to 4"),
         ({"epoch": -1}, "epoch must be an int of at least 0, found -1"),
         ({"position": "3"}, "position must be an int"),
         ({"position": True}, "position must be an int"),
@@ -233,8 +233,8 @@ def test_bad_offsets_are_refused() -> None:
 def test_the_steps_of_an_epoch_are_those_done_and_those_to_come() -> None:
     one = cursor(100, num_replicas=2)
     assert one.steps_under_way(5, False) == 10
-    run = one.iteration(5)
-    run.taken = 4
+    run = one.iteration(IterationOptions(5))
+    run.advance_to(4)
     run.report()
     assert one.steps_under_way(5, False) == 10
     state = one.state_dict()
@@ -243,8 +243,9 @@ def test_the_steps_of_an_epoch_are_those_done_and_those_to_come() -> None:
         other = cursor(100, num_replicas=world)
         other.load_state_dict(state)
         assert other.steps_under_way(size, False) == steps
-        run = other.iteration(size)
-        run.taken = 1
+        run = other.iteration(IterationOptions(size))
+        run.hold(run)
+        run.advance_to(1)
         run.report()
         last = steps == 5  # its last batch ends the epoch
         assert other.steps_under_way(size, False) == (2 if last else steps)
@@ -336,7 +337,7 @@ def test_ranks_found_late_are_the_shards_unless_rows_have_been_delivered() -> No
     here = Cursor(BlockOrder((0, 4, 10), 1, shards=1), Shard(), start_offset=4)
     here.deal(2, 1)
     assert (here.shard.num_replicas, here.shard.rank, here.state_dict()["shards"]) == (2, 1, 2)
-    reach(here, 6)
+    reach(here, 8)
     here.deal(3, 1)
     assert here.state_dict()["shards"] == 2
     here.set_epoch(1)
@@ -355,7 +356,7 @@ class Held:
 
 
 def start(one: Cursor, size: int = 2, holder: Any = None, **options: Any) -> Iteration:
-    run = one.iteration(size, made=one.num_begun, **options)
+    run = one.iteration(IterationOptions(size, made=one.num_begun, **options))
     if holder is not None:
         run.hold(holder)
     one.begun(run)
@@ -368,29 +369,27 @@ def deliver(run: Iteration, steps: int) -> None:
     run.report()
 
 
-def test_a_first_batch_that_was_looked_at_comes_again_once() -> None:
+def test_a_first_batch_that_was_looked_at_comes_again() -> None:
     one = cursor(20)
     one.load_state_dict({**one.state_dict(), "position": 12})
-    deliver(start(one), 1)
-    again = start(one)
-    assert again.start[:2] == (0, 12)
-    assert (again.peeked, again.again) == (2, 0)
-    deliver(again, 1)
-    assert start(one).start[:2] == (1, 0)  # once
-    for steps, saved in ((2, False), (1, True)):
-        one = cursor(20)
-        deliver(start(one), steps)
-        if saved:
-            one.state_dict()
-        assert start(one).start[:2] == (1, 0)
+    for look in range(3):
+        run = start(one)
+        assert run.start[:2] == (0, 12)
+        assert (run.peeked, run.again) == (2 if look else 0, 0)
+        deliver(run, 1)
+        assert one.state_dict()["position"] == 14  # whoever asks: it changes nothing
+    deliver(start(one), 2)
+    assert start(one).start[:2] == (1, 0)
 
 
 def test_iterators_used_at_once_are_not_taken_for_looks() -> None:
-    one = cursor(20)
+    one, holder = cursor(20), Held()
     made = one.num_begun
-    deliver(one.iteration(2, made=made), 1)
+    deliver(start(one, holder=holder), 1)
     assert one.begin(2, made=made)[:2] == (1, 0)  # made before the first had moved: zip(loader, loader)
     assert one.begin(2, made=one.num_begun)[:2] == (0, 0)
+    del holder
+    assert one.begin(2, made=made)[:2] == (0, 0)  # next(iter(loader)), after an iter(loader) that is kept
     one, holder = cursor(20), Held()
     deliver(start(one, holder=holder), 1)
     assert begin(one, 2) == (1, 0)  # the first may go on
@@ -598,7 +597,8 @@ def test_the_state_after_a_number_of_batches(in_order: bool) -> None:
 def test_a_seed_is_drawn_once_and_only_if_needed() -> None:
     drawn = []
 
-    def draw() -> int:
+    def draw(for_order: bool) -> int:
+        assert for_order
         drawn.append(5)
         return 5
 
@@ -613,12 +613,12 @@ def test_a_seed_is_drawn_once_and_only_if_needed() -> None:
     assert drawn == [5]
     other = unseeded()
     other.load_state_dict({**state, "seed": 9})
-    assert (other.seed, len(drawn)) == (9, 2)  # random numbers continue as without the cursor
+    assert (other.seed, other.state_dict()["seed"], len(drawn)) == (9, 9, 1)
     other.fix_seed()
-    assert (other.seed, other.state_dict()["seed"], len(drawn)) == (9, 9, 2)
+    assert (other.seed, other.state_dict()["seed"], len(drawn)) == (9, 9, 1)
     plain = unseeded(shuffle=False)
     plain.fix_seed()
-    assert (plain.state_dict()["seed"], len(drawn)) == (0, 2)
+    assert (plain.state_dict()["seed"], len(drawn)) == (0, 1)
     with pytest.raises(StateError, match=r"the state has seed 9, but here it is 1: .* leave seed= out"):
         cursor().load_state_dict({**state, "seed": 9})
     with pytest.raises(StateError, match="seed must be an int, found 'x'"):
@@ -761,8 +761,7 @@ def test_an_epoch_named_after_the_last_batch_but_before_the_end_is_reported_is_t
 def test_an_iteration_that_does_not_count_does_not_end_the_epoch() -> None:
     one = cursor(offset=4)
     before = one.state_dict()
-    run = one.iteration(2)
-    run.counts = False
+    run = one.iteration(IterationOptions(2, counts=False))
     deliver(run, run.num_steps)
     one.finished(run)
     assert one.state_dict() == before
@@ -857,7 +856,7 @@ def test_batches_that_a_trainer_skips_are_accounted_for_once() -> None:
 
 def test_a_seed_is_kept_once_rows_were_delivered_with_it() -> None:
     for began in (False, True):
-        one = Cursor(Order(10), Shard(), 0, "f", draw=lambda: 7)
+        one = Cursor(Order(10), Shard(), 0, "f", draw=lambda _: 7)
         one.fix_seed()
         if began:
             deliver(start(one), 1)
@@ -890,11 +889,10 @@ def test_a_batch_that_was_left_out_is_told_however_often_a_state_is_loaded() -> 
 
 def test_a_row_that_comes_again_is_counted() -> None:
     one = cursor(20)
-    deliver(start(one, 1), 1)
-    one.state_dict()  # so it was not just looked at
+    deliver(start(one, 1), 2)
     one.set_epoch(0)
     run = start(one, 1)
-    assert (run.again, run.peeked) == (1, 0)
+    assert (run.again, run.peeked) == (2, 0)
     one = cursor(20)
     deliver(start(one, 1), 1)
     run = start(one, 1)
@@ -915,11 +913,6 @@ def test_the_rest_of_an_epoch_is_left_out_once() -> None:
         one.set_epoch(epoch)
         deliver(start(one), 3 if epoch == 0 else 10)
     assert one.state_dict()["left_out"] == [14, 0]
-    # The first rows of an order without shuffle come again with the next epoch: seeing them takes nothing.
-    one = Cursor(Order(20, shuffle=False), Shard())
-    for steps in (10, 1, 1):
-        deliver(start(one), steps)
-    assert (one.epoch, "left_out" in one.state_dict()) == (2, False)
 
 
 def test_an_epoch_may_get_its_length_later() -> None:
@@ -946,7 +939,7 @@ def test_an_epoch_may_get_its_length_later() -> None:
 )
 def test_a_loop_that_is_left_early_is_warned_once(one: Cursor, steps: int, message: str) -> None:
     def epoch() -> None:
-        run = one.iteration(2)
+        run = one.iteration(IterationOptions(2))
         one.warn_of_rows_left_out(run)
         one.begun(run)
         deliver(run, steps)
@@ -979,7 +972,7 @@ def test_the_rows_of_the_last_batches_are_those_of_the_dataset() -> None:
                 one = Cursor(Order(length, 1), shard)
                 one.load_state_dict({**one.state_dict(), "position": first.position, "proof": None})
                 one.set_epoch(0)
-                run = one.iteration(size, drop_last)
+                run = one.iteration(IterationOptions(size, drop_last))
                 if not run.num_steps:
                     continue
                 before = (run.num_steps - 1) * size
@@ -990,10 +983,10 @@ def test_the_rows_of_the_last_batches_are_those_of_the_dataset() -> None:
 
 
 def test_progress_is_what_was_delivered_or_handed_to_workers() -> None:
-    run = cursor(40).iteration(4)
+    run = cursor(40).iteration(IterationOptions(4))
     rows = run.progress
     assert rows() == 0
-    run.taken = 2
+    run.advance_to(2)
     assert rows() == 8
     run.handed = 5
     assert rows() == 20
@@ -1019,16 +1012,26 @@ def test_receipts_of_ranks_that_deliver_in_any_order_add_up() -> None:
 
 def test_a_state_that_was_loaded_needs_no_seed_to_be_drawn_before_an_iteration_begins() -> None:
     drawn: list[int] = []
-    one = Cursor(Order(10, shuffle=False), Shard(), 0, "f", draw=lambda: drawn.append(5) or 5)
+    one = Cursor(Order(10, shuffle=False), Shard(), 0, "f", draw=lambda _: drawn.append(5) or 5)
     one.load_state_dict({**one.state_dict(), "seed": 9})
     one.needs_seed = True  # a loader that seeds rows has taken the sampler
     assert (one.state_dict()["seed"], drawn) == (9, [])
     one.fix_seed()
+    assert (one.state_dict()["seed"], drawn) == (9, [])
+    one.draw_for(one.iteration())
+    assert (one.state_dict()["seed"], drawn) == (9, [])
+    one.draws = True  # an order
+    one.draw_for(one.iteration())  # one number for each epoch that begins
+    assert (one.state_dict()["seed"], drawn) == (9, [5])
+    one.load_state_dict({**one.state_dict(), "position": 4, "steps": 2, "proof": None})
+    one.draw_for(one.iteration())  # this one goes on
     assert (one.state_dict()["seed"], drawn) == (9, [5])
 
 
 @pytest.mark.parametrize("world", [1, 2])
-def test_a_look_within_an_epoch_that_is_named_again_goes_back_to_where_it_stood(world: int) -> None:
+def test_an_epoch_that_is_named_twice_begins_where_it_began_whether_or_not_there_was_a_look(
+    world: int,
+) -> None:
     receipts = []
     for rank in range(world):
         one = cursor(40, num_replicas=world, rank=rank)
@@ -1037,14 +1040,11 @@ def test_a_look_within_an_epoch_that_is_named_again_goes_back_to_where_it_stood(
             run.deliver(step)
             run.report()
         one.set_epoch(0)
-        deliver(start(one, in_order=False), 1)
-        one.set_epoch(0)
+        if rank == 0:
+            deliver(start(one, in_order=False), 1)
+            one.set_epoch(0)
         run = start(one, in_order=False)
-        assert (run.start.position, run.steps_before, one.steps_under_way(2, False)) == (
-            6 * world,
-            3,
-            20 // world,
-        )
+        assert (run.start, run.steps_before, one.steps_under_way(2, False)) == (Place(0, 0), 0, 20 // world)
         deliver(run, run.num_steps)
         receipts.append(one.receipt())
-    assert prove(receipts) == Proof(0, 40, 40, since=6 * world)
+    assert prove(receipts).problem.startswith(f"restarted: {6 * world} rows")

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from torchyoga.order.cursor import Cursor
+from torchyoga.order.iteration import IterationOptions
 from torchyoga.order.mixed import MixOrder, Mixture, Stage, unpacked
 from torchyoga.order.place import positions as positions_of_rank
 from torchyoga.order.proportions import Proportions
@@ -72,13 +73,14 @@ def test_each_row_of_each_pass_comes_once(
         assert found.positions(epoch, numbers).tolist() == list(range(rows))
         some = np.random.default_rng(epoch).integers(0, rows, 2 * rows).reshape(2, -1)
         assert np.array_equal(found.rows(epoch, some), numbers[some])
-        if kind is False:
-            assert np.array_equal(numbers, found.rows(0, np.arange(rows)))
-            seen = triples(found, numbers)
-        else:
-            seen += triples(found, numbers)
+        seen += triples(found, numbers)
         check_each_once(found.mixture.lengths, seen)
-    shares = Proportions(weights).counts(np.array([rows * (4 if kind else 1)]))[:, 0]
+        for source in range(len(lengths)) if kind is False else ():
+            own = [row for other, _, row in seen if other == source]
+            assert own == [row % lengths[source] for row in range(len(own))]
+        once = replace(found, reshuffle=False)
+        assert (once.rows(epoch, 0) == once.rows(0, 0)) == (kind is not False or epoch == 0)
+    shares = Proportions(weights).counts(np.array([rows * 4]))[:, 0]
     assert np.bincount([source for source, _, _ in seen], minlength=len(lengths)).tolist() == shares.tolist()
 
 
@@ -158,7 +160,7 @@ def test_seeds_shuffles_and_reshuffles() -> None:
     seen = triples(plain, plain.rows(3, rows))
     for source in (0, 1):
         own = [(turn, row) for other_source, turn, row in seen if other_source == source]
-        assert own == [divmod(number, 90) for number in range(len(own))]
+        assert own == [divmod(300 + number, 90) for number in range(len(own))]  # of 100 in each epoch
 
 
 def test_golden_numbers() -> None:
@@ -234,6 +236,20 @@ def test_other_weights_at_every_place(cell: int) -> None:
         later = [source for source, _, _ in seen[place:]]
         assert 0 not in later
         assert abs(later.count(2) - 0.75 * len(later)) <= 1.24 + cell / 2
+        # What comes later follows from the last weights alone.
+        few = replace(found, mixture=found.mixture.since(place))
+        assert len(few.mixture.stages) == 1
+        epoch, position = divmod(place, rows)
+        again = few.rows(epoch, np.arange(position, rows))
+        assert np.array_equal(again, numbers[epoch][position:])
+        assert few.positions(epoch, again).tolist() == list(range(position, rows))
+        assert np.array_equal(few.rows(3, np.arange(rows)), numbers[3])
+        few.check_place(epoch, position)
+        if place:
+            with pytest.raises(ValueError, match=f"lies before place {place}, from which on the weights are"):
+                few.rows(*divmod(place - 1, rows))
+            with pytest.raises(ValueError, match="does not come in epoch"):
+                few.positions((place - 1) // rows, whole[place - 1 : place])
         # Again, a little later: the middle has its own weights.
         if place % 7 == 0:
             twice = restaged(found, place + 13, (1, 1, 1))
@@ -285,7 +301,7 @@ def story(chance: random.Random) -> None:
             for cursor in cursors:
                 cursor.load_state_dict(told)
         steps = chance.randint(1, 9)
-        runs = [cursor.iteration(size) for cursor in cursors]
+        runs = [cursor.iteration(IterationOptions(size)) for cursor in cursors]
         for cursor, run in zip(cursors, runs, strict=True):
             cursor.begun(run)
         for step in range(steps):
@@ -337,7 +353,7 @@ def test_every_rank_and_step_of_small_mixtures() -> None:
     for world, size in itertools.product((1, 2, 3, 5), (1, 2, 3)):
         got: list[int] = []
         for rank in range(world):
-            run = Cursor(found, Shard(world, rank)).iteration(size)
+            run = Cursor(found, Shard(world, rank)).iteration(IterationOptions(size))
             taken = positions_of_rank(run.start, run.shard, 12, 0, run.shard.count(12, 0))
             got += found.rows(0, taken).tolist()
         assert sorted(got) == sorted(numbers)

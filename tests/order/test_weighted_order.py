@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import pickle
+import weakref
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchyoga.order.contract import ARRANGED
+from torchyoga.order.bucketed import BucketOrder
+from torchyoga.order.contract import ARRANGED, AnyOrder
+from torchyoga.order.full import Order
 from torchyoga.order.weighted import WeightedOrder, WeightedStage, whole_ends
 
 Weights = Any
@@ -110,6 +115,21 @@ def test_other_weights_at_every_place(kind: Any) -> None:
         assert set(later) <= {1, 3}
         rest = later[: (-place) % rows or rows]  # to the end of the epoch
         assert rest.count(1) in (len(rest) * 3 // 4, -(-len(rest) * 3 // 4))
+        # The later rows need the sums of the first weights only, and those as long as the epoch lasts.
+        epoch, position = divmod(place, rows)
+        stages = (stages[0].spent, stages[1]) if position else stages[1:]
+        few = replace(found, stages=stages, past="" if position else "#0")
+        again = [
+            few.rows(epoch, np.arange(position, rows)),
+            *(few.rows(e, np.arange(rows)) for e in range(epoch + 1, 3)),
+        ]
+        assert [number for part in again for number in part.tolist()] == seen[place:]
+        assert few.positions(epoch, again[0]).tolist() == list(range(position, rows))
+        few.check_place(epoch, position)
+        before_it = divmod(place - 1, rows)
+        for lookup in (few.rows, few.check_place):
+            with pytest.raises(ValueError, match=f"lies before place {place}, from which on the weights"):
+                lookup(*before_it)
 
 
 def test_a_block_shuffle_needs_a_few_files_at_a_time() -> None:
@@ -159,3 +179,12 @@ def test_it_pickles() -> None:
     found = order([1, 2, 3], 9, seed=1)
     again = pickle.loads(pickle.dumps(found))
     assert np.array_equal(again.rows(1, np.arange(9)), found.rows(1, np.arange(9)))
+
+
+@pytest.mark.parametrize("made", [order([1, 2, 3], 6), BucketOrder(Order(6), np.arange(6), 6, 2)])
+def test_an_order_is_freed_with_what_it_has_computed(made: AnyOrder) -> None:
+    kept = [replace(made)]  # type: ignore[type-var]
+    assert sorted(kept[0].positions(1, kept[0].rows(1, np.arange(6))).tolist()) == list(range(6))
+    is_there = weakref.ref(kept.pop())
+    gc.collect()
+    assert is_there() is None

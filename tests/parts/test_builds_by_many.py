@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+import time
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 
@@ -17,6 +18,7 @@ from torch.utils.data import IterableDataset
 import torchyoga as yoga
 from torchyoga import Storage
 from torchyoga.errors import BusyError, CorruptError, ExistsError, SchemaError, YogaError
+from torchyoga.stores.notes import at_work
 
 
 @pytest.fixture(params=["directory", "memory"])
@@ -66,7 +68,7 @@ def test_a_build_by_many_is_that_of_one(kind, format, storage):
 
 def test_codecs_and_info_are_those_of_one(storage):
     rows = [{"image": np.full((8, 8, 3), n, np.uint8), "text": f"a text {n} " * 9} for n in range(24)]
-    codecs = {"image": yoga.png(), "text": yoga.zstd()}
+    codecs = {"image": yoga.codecs.png(), "text": yoga.codecs.zstd()}
     one = storage.submit(rows, "one", "1", codecs=codecs, info={"a": 1})
     with threads() as executor:
         many = storage.submit(rows, "many", "1", codecs=codecs, info={"a": 1}, executor=executor)
@@ -242,6 +244,27 @@ def test_clean_spares_plans_that_live(storage):
     with threads() as executor:
         assert len(storage.submit(Plain(40), "a", "1", executor=executor)) == 40
     assert storage.list() == [("a", "1")]
+
+
+def test_clean_spares_builders_that_live(storage, tmp_path):
+    rows = Counted(40, tmp_path / "notes", slow=0.01)
+    notes = storage._store.notes(".builds/a/1")
+    with threads() as pool:
+        builds = [pool.submit(storage.submit, rows, "a", "1", together=True) for _ in range(2)]
+        while not all(build.done() for build in builds):
+            storage.clean(0)
+            assert not any(name.startswith(".builds/a/1") for name in storage.clean(0, dry_run=True))
+    assert [len(build.result()) for build in builds] == [40, 40]
+    assert notes.names() == {}
+    plan = storage.plan(Plain(40), "b", "1", parts=4)
+    left = storage._store.notes(".builds/b/1")
+    left.write(at_work(60), b"")
+    storage.clean(0)
+    assert len(plan.missing) == 4
+    left.delete([name for name in left.names() if name.startswith("here/")])
+    left.write(at_work(0), b"")  # of a builder that was killed
+    time.sleep(1.1)
+    assert any(name.startswith(".builds/b/1") for name in storage.clean(0))
 
 
 def test_rows_that_differ_each_time_are_kept_once_with_a_warning(storage):
@@ -423,8 +446,7 @@ def test_rows_drawn_by_each_process_are_known_as_random(storage):
 
 def test_a_failure_of_no_part_is_forged(storage):
     plan = storage.plan(Plain(40), "a", "1", parts=4)
-    from torchyoga.building.parts.board import Board
-    from torchyoga.building.parts.note import Failure
+    from torchyoga.building.parts.board import Board, Failure
 
     board = Board(storage._store, "a", "1", 60.0)
     found = board.plan()

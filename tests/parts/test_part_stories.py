@@ -153,7 +153,7 @@ class Stories(RuleBasedStateMachine):
     @precondition(lambda self: self.versions)
     def remove(self, data: st.DataObject) -> None:
         version = self.drawn(data, self.versions)
-        self.storage.remove("a", version)
+        self.storage.remove("a", version, force=True)
         del self.versions[version]
 
     @rule(grace=st.sampled_from([3600, 3600, 3600, 0]))

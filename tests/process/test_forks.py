@@ -111,3 +111,21 @@ def test_processes_started_by_a_killed_builder_do_not_keep_its_lock(kind: str, t
         builder.kill()
         os.killpg(builder.pid, 0)  # a process of it is still running
         assert len(yoga.Storage(tmp_path, timeout=10).submit([1, 2], "a", "1")) == 2
+
+
+def test_a_child_asks_for_states_though_a_thread_of_its_parent_was_asking() -> None:
+    sampler, held, goes_on = yoga.ResumableSampler(10, seed=1), threading.Event(), threading.Event()
+
+    def ask() -> None:
+        with sampler.indices.cursor.lock:
+            held.set()
+            assert goes_on.wait(300)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    assert held.wait(300)
+    try:
+        assert status_of_child(lambda: next(iter(sampler)) and sampler.state_dict()) == 0
+    finally:
+        goes_on.set()
+        thread.join()

@@ -626,7 +626,8 @@ class Bucket:
             raise FileNotFoundError(path) from None
 
     def _info(self, name: str, found: Stored) -> dict[str, Any]:
-        return {"Key": name, "Size": len(found.data), "size": len(found.data), "LastModified": found.written}
+        size, tag = len(found.data), tag_of(found.data)
+        return {"Key": name, "Size": size, "size": size, "LastModified": found.written, "ETag": tag}
 
     def call_s3(self, method: str, **asked: Any) -> Any:
         if method == "delete_object":

@@ -18,7 +18,7 @@ from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
-from torchyoga.adapters.ref import RefSource
+from torchyoga.adapters.sources import RefSource
 from torchyoga.building.build import BuildOptions, build
 from torchyoga.errors import CorruptError
 from torchyoga.reading.version_ref import VersionRef

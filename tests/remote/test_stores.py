@@ -514,6 +514,12 @@ def test_an_error_names_a_cache_of_another_user(tmp_path: Path, monkeypatch: pyt
         os.makedirs(f"{home}/free", mode=0o777)
         os.chmod(f"{home}/free", 0o777)
 
+        # The other user may not be able to read this Python's own modules: what is loaded when it is called
+        # is loaded now.
+        mine.cacheable("loaded", "1")(lambda: [1])()
+        mine.check("loaded", "1")
+        mine.copy("loaded", "1", to=yoga.Storage(f"{home}/loaded"))
+
         def as_another() -> None:
             os.setuid(65534)
             storage, to = yoga.Storage(url), yoga.Storage(f"{home}/free/s")

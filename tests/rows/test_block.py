@@ -22,6 +22,7 @@ import torchyoga as yoga
 from torchyoga.errors import CorruptError, SchemaError
 from torchyoga.rows.block import Block, Rows, equal_blocks, interleaved, joined
 from torchyoga.rows.collector import Collector
+from torchyoga.rows.data import bounds_of
 from torchyoga.rows.leaf import most_dimensions
 from torchyoga.rows.node import Node
 from torchyoga.rows.schema import Schema
@@ -514,3 +515,11 @@ def test_blocks_are_equal_if_schema_shapes_and_bytes_are() -> None:
     for other in (of(flat, across), of(flat, flat), of(flat, up, up), of(flat, up, ragged=False)):
         assert not equal_blocks(of(flat, up), other, [0, 1])
     assert not equal_blocks(of(flat, flat), of(flat, across), [0, 1])  # the same bytes
+
+
+@given(hnp.arrays(st.sampled_from(["<i4", ">i2", "|u1", "|b1"]), hnp.array_shapes(min_dims=0, min_side=0)))
+def test_bounds_are_a_zero_and_the_sums_of_all_lengths(lengths: Any) -> None:
+    listed = [int(length) for length in lengths.reshape(-1)]
+    for found in (bounds_of(lengths), bounds_of(listed), bounds_of(length for length in listed)):
+        assert found.dtype == np.int64
+        assert found.tolist() == [sum(listed[:number]) for number in range(len(listed) + 1)]

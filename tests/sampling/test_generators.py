@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from torchyoga.errors import StateError
-from torchyoga.sampling.generators import generators_of, put_back, written
+from torchyoga.sampling.foreign import generators_of, put_back, written
 
 KINDS: dict[str, Any] = {
     "torch": lambda: torch.Generator().manual_seed(3),

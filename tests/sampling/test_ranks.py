@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch.distributed as dist
@@ -144,6 +145,41 @@ def model_parallel(rank: int) -> None:
 
 def test_ranks_that_see_the_same_rows(tmp_path: Path) -> None:
     on_ranks(4, model_parallel, tmp_path)
+
+
+def shares(rank: int, world: int) -> list[list[int]]:
+    """The rows of a rank that was given its number, in two epochs, by each kind of sampler and loader."""
+    ranks: Any = {"num_replicas": world, "rank": rank}
+    sampler = yoga.ResumableSampler(LENGTH, **ranks)
+    batches = yoga.ResumableBatchSampler(yoga.ResumableSampler(LENGTH, **ranks), 2)
+    one, blocks = (
+        yoga.DataLoader(range(LENGTH), 2, shuffle=kind, **ranks) for kind in (True, cast(Any, "block"))
+    )
+    return [
+        [row for _ in range(2) for row in sampler],
+        [row for _ in range(2) for batch in batches for row in batch],
+        deliver(one) + deliver(one),
+        deliver(blocks) + deliver(blocks),
+    ]
+
+
+def _write_shares(rank: int, world: int, folder: Path) -> None:
+    (folder / str(rank)).write_text(json.dumps(shares(rank, world)))
+
+
+@pytest.mark.parametrize("processes", [False, True], ids=["one process", "two processes"])
+def test_ranks_that_were_given_without_a_group_and_a_seed_share_the_rows(
+    processes: bool, tmp_path: Path
+) -> None:
+    if processes:
+        mp.start_processes(_write_shares, (2, tmp_path), 2, start_method="forkserver")
+        found = [json.loads((tmp_path / str(rank)).read_text()) for rank in range(2)]
+    else:
+        found = [shares(rank, 2) for rank in range(2)]
+    for one, other in zip(*found, strict=True):
+        half = LENGTH // 2
+        assert sorted(one[:half] + other[:half]) == sorted(one[half:] + other[half:]) == list(range(LENGTH))
+    assert found[0][0] == list(yoga.ResumableSampler(LENGTH, 2, 0, seed=0)) + found[0][0][half:]
 
 
 def test_rows_do_not_depend_on_how_many_ranks_see_the_same() -> None:

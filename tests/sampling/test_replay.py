@@ -34,6 +34,7 @@ from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
+from torchyoga.order.iteration import IterationOptions
 from torchyoga.sampling.foreign import Foreign
 from torchyoga.sampling.ranks import Ranks
 from torchyoga.sampling.replay import Replay
@@ -217,9 +218,10 @@ def test_stopped_and_continued_with_other_workers(name: str) -> None:
         first = loader_of(name, num_workers=workers, **(options if workers else {}))
         batches = itertools.chain.from_iterable(itertools.repeat(first))
         got = [plain(batch) for batch in itertools.islice(batches, stop)]
-        state = json.loads(json.dumps(first.state_dict()))
+        state, numbers = json.loads(json.dumps(first.state_dict())), torch.get_rng_state()
         del batches
         seed_all()
+        torch.set_rng_state(numbers)
         second = loader_of(name, num_workers=2 - workers, **({} if workers else options))
         second.load_state_dict(state)
         assert second.state_dict() == state
@@ -257,21 +259,19 @@ def test_the_sampler_and_the_training_loop_do_not_see_each_others_numbers(worker
     assert own == expected
 
 
-def test_without_a_seed_one_number_is_drawn_and_manual_seed_decides() -> None:
+def test_without_a_seed_manual_seed_decides_and_each_epoch_draws_one_number() -> None:
     orders = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        orders.append([plain(batch)[0] for batch in loader_of("weighted")])
-        after = torch.rand(())
-        torch.manual_seed(seed)
-        torch.empty((), dtype=torch.int64).random_()
-        assert torch.rand(()) == after
+        generator = torch.Generator().manual_seed(seed)
+        loader = loader_of("weighted")
+        for epoch in range(2):
+            order = [plain(batch)[0] for batch in loader]
+            orders += [order] * (not epoch)
+            torch.empty((), dtype=torch.int64).random_(generator=generator)
+        assert torch.rand(()) == torch.rand((), generator=generator)
     assert orders[0] == orders[1] != orders[2]
-    torch.manual_seed(1)
-    loader = yoga.DataLoader(list(range(9)), 2, sampler=[4, 5, 6])
-    assert [batch.tolist() for batch in loader] == [[4, 5], [6]]
-    torch.manual_seed(1)  # none of these needs a seed
-    assert torch.rand(()) == torch.rand((), generator=torch.Generator().manual_seed(1))
+    assert loader_of("weighted", num_replicas=2, rank=1).state_dict()["seed"] == 0
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -389,7 +389,7 @@ def test_batches_that_were_overtaken_come_first_after_a_resume() -> None:
         whole = [plain(batch) for batch in loader_of(name, seed=3)]
         loader = loader_of(name, seed=3)
         source = loader._indices
-        run = source.begin(in_order=False)
+        run = source.begin(IterationOptions(in_order=False))
         list(itertools.islice(source.batches(run, None), 4))
         for step in (0, 2, 3):
             run.deliver(step)
@@ -400,6 +400,13 @@ def test_batches_that_were_overtaken_come_first_after_a_resume() -> None:
         other.load_state_dict(json.loads(json.dumps(state)))
         assert [plain(batch) for batch in other] == [whole[1], *whole[4:]]
         assert other.state_dict()["epoch"] == 1
+
+
+@pytest.mark.parametrize("name", ["tasks", "weighted"])
+def test_a_batch_of_a_dataref_is_looked_at_before_any_came(name: str) -> None:
+    ref = yoga.from_arrays({"row": np.arange(ROWS)})
+    loader = loader_of(name, ref, seed=3, collate_fn=None)
+    assert loader.peek()["row"].tolist() == next(iter(loader))["row"].tolist()
 
 
 @pytest.mark.parametrize("name", ["tasks", "weighted", "lazily", "a state", "by length", "torchdata's"])
@@ -581,6 +588,48 @@ def test_epochs_advance_and_set_epoch_reaches_the_sampler() -> None:
     copied = copy.deepcopy(sampler)
     copied.set_epoch(7)
     assert (copied.epoch, sampler.epoch, loader.state_dict()["epoch"]) == (7, 0, 1)
+
+
+class Told(torch.utils.data.BatchSampler):
+    """A batch sampler with a generator of its own, that notes the epochs it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(range(16), 4, False)
+        self.generator, self.told = torch.Generator(), []
+
+    def set_epoch(self, epoch: int) -> None:
+        self.told.append(epoch)
+        torch.rand(1)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self.generator.manual_seed(12 + self.told[-1])
+        for batch in torch.randperm(16, generator=self.generator).reshape(4, 4):
+            yield batch.tolist()
+
+
+def test_set_epoch_of_the_loader_reaches_a_batch_sampler_at_once() -> None:
+    sampler = Told()
+    loader = yoga.DataLoader(range(16), batch_sampler=sampler, seed=3)
+    before = torch.get_rng_state()
+    loader.set_epoch(1)
+    assert sampler.told == [1]
+    assert torch.equal(before, torch.get_rng_state())
+    batches = iter(loader)
+    got = [next(batches).tolist()]
+    assert sampler.told == [1, 1]  # and once more when the epoch begins
+    loader.set_epoch(1)  # called late, when it draws from it
+    got += [batch.tolist() for batch in batches]
+    assert sampler.told == [1, 1]
+    loader.set_epoch(5)
+    loader.set_epoch(1)
+    assert sampler.told[2:] == [5, 1]
+    assert [batch.tolist() for batch in loader] == got
+    resumed = Told()
+    other = yoga.DataLoader(range(16), batch_sampler=resumed, seed=3)
+    other.load_state_dict({**loader.state_dict(), "epoch": 4})
+    with pytest.warns(UserWarning, match="counts its epochs anew"):
+        other.set_epoch(0)
+    assert resumed.told == [4]
 
 
 def test_a_trainer_that_counts_anew_is_understood() -> None:

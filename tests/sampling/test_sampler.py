@@ -370,14 +370,15 @@ def test_without_a_seed_torchs_generator_decides() -> None:
 
 
 def test_in_a_job_of_several_processes_the_seed_is_the_same_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    sampler = ResumableSampler(10, num_replicas=2, rank=1)
+    sampler = ResumableSampler(10)
     sampler.state_dict()  # this draws one, before the process knows of the others
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert list(sampler) == list(ResumableSampler(10, num_replicas=2, rank=1, seed=0))
+    with pytest.warns(UserWarning, match="WORLD_SIZE is 2"):
+        assert list(sampler) == list(ResumableSampler(10, num_replicas=1, rank=0))
     assert sampler.seed == 0
 
 
-def test_an_iteration_draws_one_number_whether_a_state_was_loaded_or_not() -> None:
+def test_an_iteration_draws_nothing_whether_a_state_was_loaded_or_not() -> None:
     after = []
     for loaded in (False, True):
         sampler = ResumableSampler(10, shuffle=False)
@@ -387,7 +388,8 @@ def test_an_iteration_draws_one_number_whether_a_state_was_loaded_or_not() -> No
         torch.manual_seed(1)
         next(iter(loader))
         after.append(float(torch.rand(())))
-    assert after[0] == after[1]
+    torch.manual_seed(1)
+    assert after == [float(torch.rand(()))] * 2
 
 
 def test_a_dataset_that_grows_is_noticed() -> None:
@@ -452,16 +454,16 @@ def test_the_state_of_an_iterator_is_its_own() -> None:
     assert (rows.state_dict()["epoch"], rows.state_dict()["position"]) == (2, 3)
 
 
-def test_what_an_iterator_had_delivered_when_its_state_was_taken_was_no_look() -> None:
+def test_the_state_of_an_iterator_changes_nothing() -> None:
     for taken, batched in itertools.product((False, True), repeat=2):
         sampler = ResumableSampler(10, seed=1)
         iterator: Any = iter(ResumableBatchSampler(sampler, 1) if batched else sampler)
         next(iterator)
         if taken:
-            iterator.state_dict()
+            assert iterator.state_dict()["position"] == 1
         del iterator
         sampler.indices.settle()
-        assert sampler.indices.cursor.begin().epoch == (1 if taken else 0)
+        assert sampler.indices.cursor.begin() == (0, 0, (), (0, 1))
 
 
 def test_a_state_of_another_seed_is_refused_by_an_iterator_too() -> None:

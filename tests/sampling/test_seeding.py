@@ -16,11 +16,12 @@ from infiles import InFiles
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
 
 import torchyoga as yoga
+from torchyoga.order.iteration import IterationOptions
 from torchyoga.process.seeding import (
     ROW_SEEDS_VERSION,
+    GeneratorsPutBack,
     OwnGenerators,
     batch_seeds,
-    generators_put_back,
     row_seeds,
     seeder,
     worker_seed,
@@ -88,9 +89,66 @@ def test_seeds_are_below_two_to_the_63_and_differ() -> None:
     assert np.abs(bits.mean(axis=0) - 0.5).max() < 0.011  # 5 standard deviations
 
 
+class Seldom(Dataset[Any]):
+    """Rows of which one in a thousand draws, and by one generator only."""
+
+    def __init__(self, draw: Any) -> None:
+        self.draw = draw
+
+    def __len__(self) -> int:
+        return 2000
+
+    def __getitem__(self, index: int) -> Any:
+        return [index, torch.initial_seed(), self.draw() if index % 1000 == 700 else 0.0]
+
+
+def _gauss() -> float:
+    return random.gauss(0, 1)
+
+
+def _torch() -> float:
+    return float(torch.rand(()))
+
+
+@pytest.mark.parametrize("draw", [random.random, _gauss, np.random.rand, np.random.randn, _torch])
+@pytest.mark.parametrize("generator", GENERATORS[:2], indirect=True)
+def test_a_row_that_seldom_draws_is_not_missed(draw: Any, generator: Any) -> None:
+    data, options = Seldom(draw), {"shuffle": True, "seed": 5, "collate_fn": list}
+    drawn()  # an odd number of normal ones: one is held ready
+
+    def standing() -> tuple[object, ...]:
+        return random.getstate(), torch.get_rng_state().tolist(), str(np.random.get_state(legacy=False))
+
+    before = standing()
+    expected = sum(yoga.DataLoader(data, 64, seed_rows=True, **options), [])
+    for size, workers in ((64, 0), (7, 0), (None, 0), (32, 2)):
+        batches = list(yoga.DataLoader(data, size, num_workers=workers, **options))
+        assert (batches if size is None else sum(batches, [])) == expected
+        assert standing() == before
+
+
+def test_rows_that_draw_nothing_are_made_once_and_a_batch_that_draws_after_all_twice() -> None:
+    made: list[int] = []
+
+    class Noting(Seldom):
+        def __getitem__(self, index: int) -> Any:
+            made.append(index)
+            if index == 1990 and self.draw() < 2:
+                raise KeyError("a row that draws, and fails")
+            return super().__getitem__(index)
+
+    batches = iter(yoga.DataLoader(Noting(random.random), 10, seed=5, collate_fn=list))
+    rows = [number for _ in range(199) for number, *_ in next(batches)]
+    assert rows == list(range(1990))
+    assert [number for number in rows if made.count(number) == 2] == list(range(700, 710))
+    with pytest.raises(KeyError):
+        next(batches)
+    assert made.count(1990) == 1  # each row is seeded by now
+
+
 def test_numpy_and_torch_do_not_draw_the_same_bits() -> None:
     seed_all = seeder()
-    with generators_put_back():
+    with GeneratorsPutBack():
         for seed in row_seeds(0, 0, np.arange(50)).tolist():
             seed_all(seed)
             assert float(torch.rand(1, dtype=torch.float64)) != np.random.rand()
@@ -107,12 +165,23 @@ def test_generators_of_any_type_are_restored(generator: Any) -> None:
         for seed in (None, 5, 6, 5):
             found.append(drawn())
             if seed is not None:
-                with generators_put_back():
+                with GeneratorsPutBack():
                     seeder()(seed)
                     drawn()
         expected, found = found, expected
     assert found[1:] == expected[1:]
     assert type(np.random.get_bit_generator()) is generator  # type: ignore[attr-defined]
+
+
+def test_a_generator_that_others_put_in_place_stays_theirs() -> None:
+    theirs = np.random.MT19937(3)
+    with GeneratorsPutBack():
+        np.random.set_bit_generator(theirs)  # type: ignore[attr-defined]
+    before = str(theirs.state)
+    with GeneratorsPutBack():
+        seeder()(5)
+        np.random.rand()
+    assert str(theirs.state) == before
 
 
 def test_rows_are_seeded_whatever_generator_numpy_has(generator: Any) -> None:
@@ -252,7 +321,7 @@ def test_batches_that_were_overtaken_draw_the_same_when_they_come() -> None:
         return yoga.DataLoader(Few(), 4, True, seed=3, collate_fn=mixed_up, remainder="keep", **options)
 
     whole, one = batches(loader()), loader()
-    run = one._indices.begin(4, False, in_order=False)
+    run = one._indices.begin(IterationOptions(4, False, in_order=False))
     for step in (0, 2, 5):
         run.deliver(step)
     run.report()

@@ -6,15 +6,18 @@ import json
 import random
 import warnings
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
+import torch
 
+import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.order.by_file import BlockOrder
 from torchyoga.order.cursor import Cursor
 from torchyoga.order.full import Order
-from torchyoga.order.iteration import Iteration
+from torchyoga.order.iteration import Iteration, IterationOptions
 from torchyoga.order.place import taken
 from torchyoga.order.shard import Shard
 
@@ -55,7 +58,7 @@ class Job:
         found = []
         for cursor in self.cursors:
             made, iterator = cursor.num_begun, Iterator()
-            run = cursor.iteration(self.size, self.drop_last, self.in_order, made)
+            run = cursor.iteration(IterationOptions(self.size, self.drop_last, self.in_order, made))
             run.hold(iterator)
             cursor.begun(run)
             found.append((run, iterator))
@@ -151,7 +154,9 @@ class Story:
 
     def has_steps(self, job: Job) -> bool:
         """True if `next(iter(loader))` gives a batch on every rank; otherwise their programs end."""
-        return all(cursor.iteration(job.size, job.drop_last).num_steps for cursor in job.cursors)
+        return all(
+            cursor.iteration(IterationOptions(job.size, job.drop_last)).num_steps for cursor in job.cursors
+        )
 
     def train(self, epoch: int, run: Iteration, number: int, rank: int, job: Job) -> None:
         ranges = taken(run.start, run.shard, self.length, number * job.size, (number + 1) * job.size)
@@ -202,3 +207,142 @@ def test_stories() -> None:
 @pytest.mark.soak
 def test_many_stories() -> None:
     tell_many(range(SOAK))
+
+
+# -- ranks that look at batches, and ask, where others do not
+
+
+class Rank(NamedTuple):
+    """What a rank iterates over, and what has its state."""
+
+    batches: Any
+    place: Any
+
+
+class Shape(NamedTuple):
+    """A dataset, and how it is dealt."""
+
+    length: int
+    size: int
+    world: int
+    remainder: Any
+    drop_last: bool
+
+
+def our_loader(shape: Shape, rank: int, **options: Any) -> Rank:
+    if "sampler" not in options:
+        options |= {"shuffle": True, "remainder": shape.remainder}
+    loader = yoga.DataLoader(
+        range(shape.length),
+        shape.size,
+        seed=3,
+        num_replicas=shape.world,
+        rank=rank,
+        drop_last=shape.drop_last,
+        **options,
+    )
+    return Rank(loader, loader)
+
+
+def foreign_loader(shape: Shape, rank: int) -> Rank:
+    weights = torch.ones(shape.length)
+    return our_loader(
+        shape, rank, sampler=torch.utils.data.WeightedRandomSampler(weights, num_samples=shape.length)
+    )
+
+
+def torchs_loader(shape: Shape, rank: int, is_batched: bool = False) -> Rank:
+    sampler = yoga.ResumableSampler(shape.length, shape.world, rank, seed=3, remainder=shape.remainder)
+    data = range(shape.length)
+    if not is_batched:
+        loader = torch.utils.data.DataLoader(data, shape.size, sampler=sampler, drop_last=shape.drop_last)  # type: ignore[arg-type]
+        return Rank(loader, sampler)
+    batches = yoga.ResumableBatchSampler(sampler, shape.size, shape.drop_last)
+    return Rank(torch.utils.data.DataLoader(data, batch_sampler=batches), batches)  # type: ignore[arg-type]
+
+
+def torchs_loader_of_batches(shape: Shape, rank: int) -> Rank:
+    return torchs_loader(shape, rank, is_batched=True)
+
+
+def look(chance: random.Random, rank: Rank, held: list[Any], may_hold: bool) -> None:
+    """Does some things that are to change nothing."""
+    for _ in range(chance.choice([0, 0, 1, 1, 2, 4])):
+        kind = chance.choice(["look", "look", "hold", "drop", "iter", "state", "receipt", "len"])
+        if kind == "look" or (kind == "hold" and may_hold):
+            iterator = iter(rank.batches)
+            next(iterator, None)
+            held += [iterator] if kind == "hold" else []
+        elif kind == "drop":
+            held.clear()
+        elif kind == "iter":
+            iter(rank.batches)
+        elif kind == "len":
+            len(rank.batches)
+        elif kind == "state":
+            rank.place.state_dict()
+        elif not isinstance(getattr(rank.place, "sampler", None), torch.utils.data.WeightedRandomSampler):
+            rank.place.receipt()
+
+
+def trained(seed: int, make: Callable[[Shape, int], Rank], is_quiet: bool) -> list[Any] | None:
+    """The rows and states of a job of some ranks, of which some look and ask in between unless `is_quiet`."""
+    chance = random.Random(seed)
+    world, length, size = chance.randint(1, 3), chance.randint(1, 30), chance.randint(1, 5)
+    shape = Shape(length, size, world, chance.choice(["keep", "drop", "pad"]), chance.random() < 0.3)
+    # Through torch's loader a sampler is asked for the end of an epoch with its last rows.
+    is_early = make is torchs_loader
+    if length < world * (size if shape.drop_last else 1) or (is_early and length <= world * size):
+        return None
+    acts = [
+        chance.choice(["epoch", "epoch", "some", "set_epoch", "load"]) for _ in range(chance.randint(1, 6))
+    ]
+    looks = [not is_quiet and some for some in (True, *(chance.random() < 0.5 for _ in range(world - 1)))]
+    often = random.Random(seed)
+    ranks, held = [make(shape, rank) for rank in range(world)], [[] for _ in range(world)]
+    found: list[Any] = []
+    states = [rank.place.state_dict() for rank in ranks]
+    for act in acts:
+        number = chance.randint(0, 4)
+        for rank, mine, looking, state in zip(ranks, held, looks, states, strict=True):
+            if looking:
+                look(often, rank, mine, not is_early)
+            if act == "set_epoch":
+                rank.place.set_epoch(number)
+            elif act == "load":
+                rank.place.load_state_dict(state)
+            else:
+                rows = []
+                for step, batch in enumerate(rank.batches, start=1):
+                    rows.append(batch.tolist())
+                    if looking and (not is_early or step < len(rank.batches)):
+                        look(often, rank, mine, not is_early)
+                    if act == "some" and step == number:
+                        break
+                found.append(rows)
+        if act == "epoch":
+            states = [rank.place.state_dict() for rank in ranks]
+            assert len({state["epoch"] for state in states}) == 1, "ranks have fallen apart"
+            found.append(states)
+    return found
+
+
+def look_often(seeds: range, make: Callable[[Shape, int], Rank]) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*(left after|counts its epochs anew)")
+        for seed in seeds:
+            assert trained(seed, make, False) == trained(seed, make, True), f"story {seed}"
+
+
+LOADERS = [our_loader, foreign_loader, torchs_loader, torchs_loader_of_batches]
+
+
+@pytest.mark.parametrize("make", LOADERS)
+def test_ranks_that_look_and_ask_get_the_same_rows_as_ranks_that_do_not(make: Any) -> None:
+    look_often(range(150), make)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("make", LOADERS)
+def test_ranks_that_look_and_ask_often(make: Any) -> None:
+    look_often(range(20_000), make)

@@ -17,7 +17,7 @@ import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.order.cursor import Cursor
 from torchyoga.order.full import Order
-from torchyoga.order.iteration import Iteration
+from torchyoga.order.iteration import Iteration, IterationOptions
 from torchyoga.order.place import taken
 from torchyoga.order.shard import Shard
 from torchyoga.sampling.ranks import check_same
@@ -154,7 +154,7 @@ def test_ranks_of_which_one_has_its_short_last_batch_early() -> None:
     """18 rows on 2 ranks: batches of 4, 4 and 1 on each."""
     for remainder in ("keep", "drop", "pad"):
         cursors = [Cursor(Order(18, 1), Shard(2, rank, remainder)) for rank in (0, 1)]  # type: ignore[arg-type]
-        runs = [cursor.iteration(4, in_order=False) for cursor in cursors]
+        runs = [cursor.iteration(IterationOptions(4, in_order=False)) for cursor in cursors]
         for run, came in zip(runs, ([0, 2], [0, 1]), strict=True):
             for step in came:
                 run.deliver(step)
@@ -166,8 +166,8 @@ def test_ranks_of_which_one_has_its_short_last_batch_early() -> None:
             resumed = Cursor(Order(18, 1), Shard(2, rank, remainder))  # type: ignore[arg-type]
             resumed.load_state_dict(state)
             with pytest.raises(StateError, match=r"batches of 4 rows; .* Found batch_size=2"):
-                resumed.iteration(2)
-            assert resumed.iteration(4).num_steps == 1
+                resumed.iteration(IterationOptions(2))
+            assert resumed.iteration(IterationOptions(4)).num_steps == 1
 
 
 def test_all_orders_in_which_few_batches_can_come() -> None:
@@ -177,7 +177,7 @@ def test_all_orders_in_which_few_batches_can_come() -> None:
             shard = Shard(world, rank, "keep")
             for order in itertools.permutations(range(shard.steps(length, 0, size, False))):
                 cursor = Cursor(Order(length, 1), shard)
-                run = cursor.iteration(size, in_order=False)
+                run = cursor.iteration(IterationOptions(size, in_order=False))
                 mine = [i for r in taken(run.start, shard, length, 0, length) for i in r if i < length]
                 came: list[int] = []
                 for step in order[:-1]:
@@ -212,7 +212,7 @@ def test_stopped_twice_with_any_batches_early_the_others_are_left(
         cursor = Cursor(Order(length, 1), Shard(world, rank, "keep"))
         if state is not None:
             cursor.load_state_dict(json.loads(json.dumps(state)))
-        run = cursor.iteration(size, in_order=False)
+        run = cursor.iteration(IterationOptions(size, in_order=False))
         count = run.shard.count(length, run.start.position)
         return cursor, run, [i for some in taken(run.start, run.shard, length, 0, count) for i in some]
 

@@ -24,8 +24,7 @@ from hypothesis import strategies as st
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
 from torchyoga.adapters.map_style import MapSource
-from torchyoga.adapters.python import IteratorSource
-from torchyoga.adapters.ref import RefSource
+from torchyoga.adapters.sources import IteratorSource, RefSource
 from torchyoga.building.build import BuildOptions, build
 from torchyoga.building.sources import BlockSource, RowSource
 from torchyoga.errors import SchemaError
@@ -502,7 +501,7 @@ from pathlib import Path
 import numpy as np
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
-from torchyoga.adapters.ref import RefSource
+from torchyoga.adapters.sources import RefSource
 from torchyoga.adapters.map_style import MapSource
 from torchyoga.building.build import BuildOptions, build
 from torchyoga.stores.local import Store

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +29,16 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
         yield found
 
 
-def refused(act: Callable[[], object]) -> bool:
+def refused(act: Callable[[], object], folder: str = "") -> bool:
     """True if it failed because there was no space, and the error says so; any other error is raised."""
     try:
         act()
         return False
     except OSError as caught:
         error = caught
-    assert error.errno == errno.ENOSPC, repr(error)
+    assert error.errno == errno.ENOSPC or "[Errno 28]" in str(error), repr(error)
     assert "No space left on device" in str(error)
-    assert "free some space on" in str(error)
+    assert f"free some space on {folder}" in str(error)
     return True
 
 
@@ -142,6 +144,62 @@ def test_a_copy_for_which_there_is_no_space_publishes_nothing(format: str, disk:
     assert tree(storage.path) == before
     assert elsewhere.copy("copied", "1", to=storage, progress=False).fingerprint == ref.fingerprint
     storage.check("copied", "1")
+
+
+def delete_rows(storage: yoga.Storage) -> object:
+    return storage.delete_rows("old", "1", rows=[3], to="2")
+
+
+def tag(storage: yoga.Storage) -> object:
+    return storage.tag("old", "prod", "1")
+
+
+def untag(storage: yoga.Storage) -> object:
+    return storage.untag("old", "test")
+
+
+def together(storage: yoga.Storage) -> object:
+    return storage.submit(NEW, "new", "1", together=True, progress=False)
+
+
+def by_many(storage: yoga.Storage) -> object:
+    with ThreadPoolExecutor(1) as executor:
+        return storage.submit(NEW, "new", "1", executor=executor, progress=False)
+
+
+@pytest.mark.parametrize("act", [delete_rows, tag, untag, together, by_many])
+def test_notes_and_manifests_for_which_there_is_no_space(
+    act: Callable[[yoga.Storage], object], disk: SmallDisk
+) -> None:
+    storage = yoga.Storage(disk.path / "storage")
+    storage.submit(OLD, "old", "1", progress=False)
+    storage.tag("old", "test", "1")
+    listed, failures = storage.list(), 0
+    for left in (0, 4096, 8192, 12288, 16384, 20480, 28672, 65536, 200_000):
+        disk.fill(left)
+        failed = refused(lambda: act(storage), str(disk.path / "storage"))
+        disk.make_room()
+        if not failed:
+            break
+        failures += 1
+        assert (storage.list(), storage.tags("old")) == (listed, {"test": "1"})
+        assert list(storage.path.rglob(".new-*")) == []
+    assert failures
+    if failed:
+        act(storage)
+
+
+def test_a_storage_that_cannot_be_written_says_where(disk: SmallDisk) -> None:
+    storage = yoga.Storage(disk.path / "storage")
+    storage.submit(OLD, "old", "1", progress=False)
+    storage.submit(NEW, "old", "2", progress=False)
+    (storage.path / "old" / "2" / "manifest.json").unlink()
+    subprocess.run(["mount", "-o", "remount,ro", str(disk.path)], check=True, timeout=60)
+    for act in (lambda: storage.clean(0), lambda: storage.remove("old", "1"), lambda: tag(storage)):
+        with pytest.raises(OSError, match="Read-only file system") as caught:
+            act()
+        assert f"make it writable, or choose another directory: '{storage.path}" in str(caught.value)
+    assert [*storage.clean(0, dry_run=True)]
 
 
 class Breaks:

@@ -209,7 +209,7 @@ def test_rows_that_do_not_fit_are_refused_by_column(storage: Storage) -> None:
 
 def test_new_rows_are_encoded_as_the_old_ones(storage: Storage) -> None:
     texts = [{"t": f"line {number} " * 30} for number in range(300)]
-    codecs = {"t": yoga.zstd(dictionary=True)}
+    codecs = {"t": yoga.codecs.zstd(dictionary=True)}
     old = storage.submit(texts[:200], "d", "1", codecs=codecs)
     new = storage.append(texts[200:], "d", "2", after="1")
     assert new.schema == old.schema
@@ -591,3 +591,18 @@ def test_an_unshared_manifest_is_as_before(tmp_path: Path) -> None:
     assert fingerprint_of(manifest.schema, [replace(f, of="9") for f in manifest.files]) == (
         manifest.fingerprint
     )
+
+
+@pytest.mark.damages("a shared file is deleted")
+def test_a_missing_file_is_named_where_it_lay(storage: Storage, tmp_path: Path) -> None:
+    storage.submit(rows_of(0, 1), "d", "1")
+    storage.append(rows_of(2), "d", "2", after="1")
+    (file,) = (file for file in storage._store.manifest("d", "2").files if file.of == "1")
+    if storage.url.startswith("memory"):
+        storage._store._remote.delete([f"d/1/{file.name}"])  # type: ignore[attr-defined]
+        fresh = Storage(storage.url, cache_dir=tmp_path / "fresh")
+    else:
+        (Path(storage.url) / "d" / "1" / file.name).unlink()
+        fresh = storage
+    with pytest.raises(CorruptError, match=f"{storage.url}/d/1/{file.name} is missing though"):
+        list(fresh.fetch("d", "2"))

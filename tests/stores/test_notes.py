@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -65,4 +66,33 @@ def test_nothing_is_left_beside_the_notes(tmp_path: Path):
     notes.write("a.json", b"3")
     assert [path.name for path in (tmp_path / ".notes").iterdir()] == ["a.json"]
     notes.delete(["a.json"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_killed_writers_have_left_goes_and_living_writers_begin_again(tmp_path: Path, monkeypatch):
+    folder = tmp_path / ".notes" / "k"
+    notes = FolderNotes(Root(tmp_path).at(".notes"))
+    notes.create("k/1.json", b"1")
+    (folder / ".new-0123456789abcdef").write_bytes(b"half")
+    assert notes.unfinished(0) == {}
+    assert notes.unfinished(time.time() + 1) == {"k/.new-0123456789abcdef": 4}
+    fill, cleaned = Root.fill, []
+
+    def filled(self: Root, name: str, data: bytes) -> None:
+        fill(self, name, data)
+        if len(cleaned) < 3:
+            cleaned.append(notes.unfinished(time.time() + 1))
+            notes.tidy(cleaned[-1])
+
+    monkeypatch.setattr(Root, "fill", filled)
+    assert notes.create("k/2.json", b"2")
+    assert not notes.create("k/2.json", b"3")
+    notes.write("l/3.json", b"3")
+    assert [len(names) for names in cleaned] == [2, 1, 1]
+    assert sorted(notes.names()) == ["k/1.json", "k/2.json", "l/3.json"]
+    assert notes.read("k/2.json", 10) == b"2"
+    assert sorted(path.name for path in folder.iterdir()) == ["1.json", "2.json"]
+    (folder / "empty" / "empty").mkdir(parents=True)
+    notes.delete(notes.names())
+    notes.tidy([])
     assert list(tmp_path.iterdir()) == []

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import subprocess
 import tempfile
 import time
 import traceback
@@ -24,8 +25,7 @@ from waiting import PATIENCE
 from torchyoga.errors import RemoteError
 from torchyoga.stores import job
 from torchyoga.stores.cache import Cache
-from torchyoga.stores.job import note_written, read_by_one
-from torchyoga.stores.node import read_by_node
+from torchyoga.stores.job import note_written, read_by_node, read_by_one
 from torchyoga.stores.patience import first_pause, num_starting, pause_after
 
 RANKS, LIMIT = 3, 10**7
@@ -287,7 +287,11 @@ def test_a_store_that_falls_silent_holds_nobody(monkeypatch: pytest.MonkeyPatch)
 
         def stops() -> bytes:
             os.kill(server.pid, signal.SIGSTOP)
-            return b"second"
+            for _ in range(600):  # on a busy machine its threads answer for a while
+                if "T" in subprocess.check_output(["ps", "-o", "stat=", "-p", str(server.pid)], text=True):
+                    return b"second"
+                time.sleep(0.1)
+            raise TimeoutError("the server does not stop")
 
         assert read_by_one("a", LIMIT, stops) == b"second"  # it cannot be sent to the others
         assert read_by_one("b", LIMIT, lambda: b"third") == b"third"  # nothing answers the connection

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -208,6 +209,38 @@ def test_words_are_codes_or_text() -> None:
         block_of(table, plan)
 
 
+DICTIONARIES: list[pa.Array] = [
+    pa.array(["a", None, "b"]),
+    pa.array(["a", None, "b"], pa.string_view()),
+    pa.array([1, None, 2]),
+    pa.array([b"a", None, b"b"]),
+    pa.array([[1, 2], None, []]),
+    pa.array([["a", None], None, []]),
+    pa.array([{"a": 1, "b": [None]}, None, {"a": None, "b": []}]),
+    pa.array([[1, 2], None, [3, 4]], pa.list_(pa.int8(), 2)),
+]
+
+
+@pytest.mark.parametrize("held", ["flat", "list", "struct"])
+@pytest.mark.parametrize("values", DICTIONARIES, ids=lambda values: str(values.type))
+def test_dictionaries_with_nulls_and_of_lists_are_read_in_several_chunks(values: pa.Array, held: str) -> None:
+    chunks = []
+    for first in (0, 1):
+        array = pa.DictionaryArray.from_arrays(
+            pa.array([0, 1, None, 1 - first], pa.int8()), values.slice(first)
+        )
+        if held == "list":
+            array = pa.ListArray.from_arrays(pa.array([0, 2, 2, 4], pa.int32()), array)
+        chunks.append(pa.StructArray.from_arrays([array], ["d"]) if held == "struct" else array)
+    table = pa.table({"c": pa.chunked_array(chunks)})
+    expected = table["c"].to_pylist()
+    ref = yoga.from_arrow(table, words=True)
+    assert [plain(value) for value in ref["c"]] == expected
+    order = [len(ref) - 1, 0, 1, 0, len(ref) // 2]
+    assert [plain(row["c"]) for row in ref[order]] == [expected[i] for i in order]
+    assert len(list(yoga.from_arrow(table))) == len(table)
+
+
 def test_extension_types() -> None:
     kind = pa.fixed_shape_tensor(pa.float32(), [2, 3], permutation=[1, 0])
     storage = pa.array([range(6), range(6, 12)], kind.storage_type)
@@ -241,6 +274,12 @@ def test_wide_decimals() -> None:
     table = pa.table({"d": pa.array(["1.25", None]).cast(pa.decimal128(30, 2))})
     assert [row["d"] for row in yoga.from_arrow(table, decimals="text")] == ["1.25", None]
     assert yoga.from_arrow(table, decimals="float")[0]["d"] == 1.25
+
+
+def test_a_file_with_integers_of_128_bits_is_not_told_as_damaged(tmp_path: Path) -> None:
+    pl.DataFrame({"n": pl.Series([1], dtype=pl.Int128)}).write_ipc(tmp_path / "x.arrow")
+    with pytest.raises(errors.SchemaError, match=r"x\.arrow has columns that pyarrow cannot read"):
+        yoga.from_arrow(tmp_path / "x.arrow")
 
 
 def test_damaged_files(table: pa.Table, tmp_path: Path) -> None:

@@ -87,6 +87,32 @@ def test_polars_comes_in_and_back() -> None:
         yoga.from_polars(frame.lazy())
 
 
+@pytest.mark.parametrize("zone", ["+05:30", "-15:00", "+01:00", "Europe/Berlin"])
+def test_times_of_any_zone_come_to_polars(zone: str) -> None:
+    kind = pa.timestamp("us", zone)
+    moments = pa.array([0, None, 2**50]).cast(kind)
+    table = pa.table(
+        {
+            "at": moments,
+            "list": pa.ListArray.from_arrays([0, 2, 2, 3], moments),
+            "box": pa.StructArray.from_arrays([moments], ["at"]),
+        }
+    )
+    frame = yoga.from_arrow(table).to_polars()
+    again = frame.to_arrow().cast(table.schema)
+    assert again.to_pylist() == table.to_pylist()
+    assert frame.schema["at"].time_zone == {"+01:00": "Etc/GMT-1", "Europe/Berlin": zone}.get(zone, "UTC")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", [pl.Int128(), pl.UInt128(), pl.List(pl.Int128), pl.Object()], ids=str)
+def test_columns_that_arrow_lacks_are_named(kind: Any) -> None:
+    odd = [[1]] if isinstance(kind, pl.List) else [1]
+    frame = pl.DataFrame({"x": [1], "odd": pl.Series(odd, dtype=kind)})
+    with pytest.raises(SchemaError, match=r"column 'odd' is of the type .*128.*drop\('odd'\)|type Object"):
+        yoga.from_polars(frame)
+    assert list(yoga.from_polars(frame.drop("odd"))["x"]) == [1]
+
+
 def of_every_kind(frame: pd.DataFrame) -> dict[str, Any]:
     plain = frame[["x", "ids"]].fillna({"x": 9.0})
     table = pa.Table.from_pandas(plain, preserve_index=False)
@@ -171,6 +197,24 @@ def test_whole_numbers_and_bools_with_nulls_keep_their_values(tmp_path: Path) ->
     for ref in (yoga.from_pandas(frame), kept):
         pd.testing.assert_frame_equal(ref.to_pandas(), frame)
         assert ref[:1].to_pandas()["a"].dtype == np.int64
+
+
+def test_whole_numbers_within_lists_and_dicts_keep_their_values_beside_none() -> None:
+    large = 2**53 + 1
+    table = pa.table(
+        {
+            "ids": [[large, None], [1, 2], None],
+            "box": [{"n": large, "ids": [large, None]}, {"n": None, "ids": []}, None],
+            "pairs": pa.array([[("a", large), ("b", None)], [], None], pa.map_(pa.string(), pa.int64())),
+        }
+    )
+    frame = yoga.from_arrow(table).to_pandas()
+    assert frame["ids"][0].tolist() == [large, None]
+    assert [type(value) for value in frame["ids"][1].tolist()] == [int, int]
+    assert (frame["box"][0]["n"], frame["box"][0]["ids"].tolist()) == (large, [large, None])
+    assert frame["pairs"][0][0] == {"key": "a", "value": large}
+    assert yoga.from_arrow(table[1:2].select(["ids"])).to_pandas()["ids"][0].dtype == np.int64
+    assert yoga.from_pandas(frame).to_arrow().to_pylist() == yoga.from_arrow(table).to_arrow().to_pylist()
 
 
 def test_columns_of_one_name_are_to_be_renamed() -> None:

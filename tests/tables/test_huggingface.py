@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import datetime
+import decimal
 import io
 import os
 import pickle
@@ -80,6 +82,17 @@ def test_row_numbers_columns_and_formats_are_heeded(dataset: datasets.Dataset) -
     assert renamed[7]["t"] == "row 7"
 
 
+def test_all_columns_of_a_format_come(dataset: datasets.Dataset) -> None:
+    shown = dataset.with_format("numpy", columns=["label"], output_all_columns=True)
+    ref = yoga.from_huggingface(shown)
+    assert list(ref[0]) == list(shown[0])
+    assert [plain(row) for row in ref[:5]] == [
+        {name: row[name] for name in ref[0]} for row in dataset.select(range(5))
+    ]
+    again = pickle.loads(pickle.dumps(yoga.from_huggingface(shown.select([7, 3]))))
+    assert [row["text"] for row in again] == ["row 7", "row 3"]
+
+
 def test_a_transform_is_called_for_each_row(dataset: datasets.Dataset) -> None:
     shown = dataset.with_transform(lambda batch: {"shout": [text.upper() for text in batch["text"]]})
     ref = yoga.from_huggingface(shown)
@@ -143,3 +156,137 @@ def test_datasets_come_back(dataset: datasets.Dataset) -> None:
     assert isinstance(again.features["label"], datasets.ClassLabel)
     assert again.features["label"].names == ["cat", "dog"]
     assert list(again) == list(dataset.select(range(50)))
+    assert again.features == FEATURES
+
+
+PNG = {"bytes": b"\x89PNG", "path": None}
+KINDS: dict[str, tuple[Any, list[Any]]] = {
+    "2d": (datasets.Array2D((2, 3), "float32"), [[[1.0, 2.0, 3.0]] * 2] * 2),
+    "2d of any height": (datasets.Array2D((None, 3), "int8"), [[[1, 2, 3]], [[4, 5, 6]] * 2]),
+    "3d": (datasets.Array3D((1, 2, 1), "uint8"), [[[[1], [2]]]] * 2),
+    "4d": (datasets.Array4D((1, 1, 2, 1), "uint8"), [[[[[1], [2]]]]] * 2),
+    "5d": (datasets.Array5D((1, 1, 1, 2, 1), "int64"), [[[[[[1], [2]]]]]] * 2),
+    "2d in a dict": ({"x": datasets.Array2D((1, 2), "int8")}, [{"x": [[1, 2]]}] * 2),
+    "translation": (datasets.Translation(["en", "de"]), [{"en": "a", "de": "b"}] * 2),
+    "translations": (
+        datasets.TranslationVariableLanguages(["en", "de", "fr"]),
+        [{"en": "a", "de": ["b", "c"]}, {"fr": "d"}],
+    ),
+    "large list": (datasets.LargeList(datasets.Value("int64")), [[1, 2], []]),
+    "large list of dicts": (datasets.LargeList({"a": datasets.Value("string")}), [[{"a": "x"}], []]),
+    "labels": (datasets.List(datasets.ClassLabel(names=["u", "v"])), [[0, 1], []]),
+    "pairs of labels": (datasets.List(datasets.ClassLabel(names=["u", "v"]), length=2), [[0, 1]] * 2),
+    "large list of labels": (datasets.LargeList(datasets.ClassLabel(names=["u", "v"])), [[0, 1], [1]]),
+    "labels in dicts": ([{"k": datasets.ClassLabel(names=["u"])}], [[{"k": 0}], []]),
+    "image": (datasets.Image(mode="L"), [PNG, None]),
+    "images": (datasets.List(datasets.Image()), [[PNG, PNG], []]),
+    "images in a dict": ({"x": datasets.Image(), "n": datasets.Value("int8")}, [{"x": PNG, "n": 1}] * 2),
+    "images in dicts": ([{"x": datasets.Image(decode=False)}], [[{"x": PNG}], []]),
+    "lists of images": (datasets.List(datasets.List(datasets.Image())), [[[PNG], []], []]),
+    "text": (datasets.Value("large_string"), ["a", None]),
+    "bytes": (datasets.Value("large_binary"), [b"a", b"b"]),
+    "decimal": (datasets.Value("decimal128(5, 2)"), [decimal.Decimal("1.50"), None]),
+    "date": (datasets.Value("date64"), [datetime.date(2024, 2, 29)] * 2),
+    "time": (datasets.Value("time64[us]"), [datetime.time(1, 2, 3)] * 2),
+    "zone": (datasets.Value("timestamp[ms, tz=UTC]"), [datetime.datetime(2024, 1, 2)] * 2),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("way", ["in place", "stored", "empty"])
+def test_features_come_back(name: str, way: str, tmp_path: Path) -> None:
+    datasets.disable_progress_bars()
+    feature, values = KINDS[name]
+    features = datasets.Features({"x": feature, "n": datasets.Value("int8")})
+    given = datasets.Dataset.from_dict({"x": values, "n": [1, 2]}, features)
+    ref = yoga.from_huggingface(given)
+    if way == "stored":
+        ref = yoga.Storage(tmp_path).submit(given, "x", "1", progress=False)
+    again = (ref[:0] if way == "empty" else ref).to_huggingface()
+    assert again.features == given.features
+    if way != "empty":
+        assert again.data.table.to_pylist() == given.data.table.to_pylist()
+
+
+def test_features_that_do_not_fit_any_more_are_not_claimed() -> None:
+    features = datasets.Features(
+        {
+            "grid": datasets.Array2D((2, 3), "float32"),
+            "label": datasets.ClassLabel(names=["u", "v"]),
+            "pair": datasets.List(datasets.Value("int64"), length=2),
+            "price": datasets.Value("decimal128(3, 1)"),
+            "text": datasets.Value("large_string"),
+        }
+    )
+    rows = [
+        {"grid": np.ones((2, 3)), "label": 1, "pair": [1, 2], "price": decimal.Decimal("1.5"), "text": "a"}
+    ]
+    ref = yoga.from_huggingface(datasets.Dataset.from_list(rows, features))
+
+    def other(columns: Any) -> Any:
+        grid, pair = columns["grid"][:, :, :2], np.repeat(columns["pair"], 2, axis=1)
+        return {"grid": grid, "label": columns["label"] + 5, "pair": pair, "text": columns["pair"][:, 0]}
+
+    made = ref.map_batches(other)
+    assert made.info["features"]
+    found = made.to_huggingface()
+    assert found.features == {
+        "grid": datasets.List(datasets.List(datasets.Value("float32"), length=2), length=2),
+        "label": datasets.Value("int64"),
+        "pair": datasets.List(datasets.Value("int64"), length=4),
+        "text": datasets.Value("int64"),
+    }
+    assert found[0]["label"] == 6
+
+
+def test_what_info_says_may_be_anything(tmp_path: Path) -> None:
+    for features in (["x"], {"x": {"_type": "Nothing"}}, {"x": 5}, {"x": {"_type": "Image"}}):
+        info = {"features": features}
+        ref = yoga.Storage(tmp_path).submit([{"x": 1}], "a", "1", overwrite=True, info=info, progress=False)
+        assert ref.to_huggingface().features == {"x": datasets.Value("int64")}
+
+
+def test_images_in_lists_and_dicts_are_decoded(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+
+    def of(*shape: int) -> dict[str, Any]:
+        held = io.BytesIO()
+        image.fromarray(np.full((*shape, 3), shape[0], np.uint8)).save(held, "png")
+        return {"bytes": held.getvalue(), "path": None}
+
+    (tmp_path / "a.png").write_bytes(of(7, 7)["bytes"])
+    features = {
+        "images": datasets.List(datasets.Image()),
+        "pair": {"left": datasets.Image(), "n": datasets.Value("int8")},
+        "deep": datasets.List({"x": datasets.Image()}),
+        "n": datasets.Value("int64"),
+    }
+    rows = [
+        {"images": [of(4, 5), of(3, 2)], "pair": {"left": of(2, 2), "n": 1}, "deep": [{"x": None}], "n": 0},
+        {"images": [], "pair": None, "deep": None, "n": 1},
+        {
+            "images": [str(tmp_path / "a.png")],
+            "pair": {"left": None, "n": 2},
+            "deep": [{"x": of(1, 1)}],
+            "n": 2,
+        },
+    ]
+    made = datasets.Dataset.from_list(rows, datasets.Features(features))
+    ref = yoga.from_huggingface(made)
+    for view in (
+        ref.decoded(),
+        ref.decoded({name: yoga.codecs.image() for name in ("images", "deep{items}/x")}),
+    ):
+        for row, expected in zip(view, made, strict=True):
+            assert [one.tolist() for one in row["images"]] == [
+                np.asarray(one).tolist() for one in expected["images"]
+            ]
+            assert (row["deep"] is None) == (expected["deep"] is None)
+    whole = list(ref.decoded())
+    assert [one.shape for one in whole[0]["images"]] == [(4, 5, 3), (3, 2, 3)]
+    assert whole[0]["pair"]["left"].shape == (2, 2, 3)
+    assert (whole[1]["pair"], whole[2]["pair"]["left"], whole[0]["deep"]) == (None, None, [{"x": None}])
+    assert whole[2]["deep"][0]["x"].shape == (1, 1, 3)
+    sized = ref.decoded({"images": yoga.codecs.image(8, crop="random", flip=True)}).columns(["images", "n"])
+    batches = [*yoga.DataLoader(sized[[0, 0, 0]], 3, seed=1)]
+    assert batches[0]["images"][1].shape == (3, 8, 8, 3)

@@ -14,6 +14,7 @@ from typing import Any
 
 import fsspec
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
@@ -22,7 +23,7 @@ from children import status_of_child
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError, YogaError
-from torchyoga.tables.parquet.thrift import chunks_of
+from torchyoga.tables.parquet.footers import chunks_of
 
 TABLE = pa.table({"id": np.arange(40), "text": [f"row {i}" for i in range(40)]})
 
@@ -161,9 +162,12 @@ def test_no_files_and_no_columns_are_named(tmp_path: Path) -> None:
 UNLIKE: dict[str, tuple[pa.Table, str]] = {
     "type": (
         pa.table({"id": np.arange(3.0), "text": ["a"] * 3}),
-        "column 'id' is int64 in .*a.parquet and double in",
+        "column 'id' is int64 in .*a.parquet and double in .*b.parquet; pass schema=",
     ),
-    "missing": (pa.table({"id": np.arange(3)}), "a.parquet has a column 'text', .*b.parquet has none"),
+    "missing": (
+        pa.table({"id": np.arange(3)}),
+        "a.parquet has a column 'text', .*b.parquet has none; .*pass schema=",
+    ),
     "more": (TABLE.append_column("x", TABLE["id"]), "b.parquet has a column 'x', .*a.parquet has none"),
 }
 
@@ -214,6 +218,20 @@ def test_a_column_that_cannot_be_rows_is_refused_unless_it_is_left_out(tmp_path:
     with pytest.raises(SchemaError, match="column 'x'"):
         yoga.from_parquet(path)
     assert list(yoga.from_parquet(path, ["id"])["id"]) == [1]
+
+
+@pytest.mark.parametrize("kind", [pl.Int128, pl.List(pl.UInt128)], ids=str)
+def test_integers_of_128_bits_are_refused_and_other_columns_are_read(
+    kind: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = [1, 2] if kind == pl.Int128 else [[1], [2]]
+    frame = pl.DataFrame({"id": [1, 2], "odd": pl.Series(odd, dtype=kind), "text": ["a", None]})
+    frame.write_parquet(tmp_path / "x.parquet")
+    for columns in (None, ["id", "odd"]):
+        with pytest.raises(SchemaError, match=r"column 'odd' of .*x\.parquet holds integers of 128 bits"):
+            yoga.from_parquet(tmp_path, columns)
+    assert list(yoga.from_parquet(tmp_path, ["text", "id"])["text"]) == ["a", None]
+    assert "cannot read the types that its writer noted" in caplog.text
 
 
 def test_large_lists_have_offsets_of_64_bits(tmp_path: Path) -> None:
@@ -364,3 +382,15 @@ def test_forged_counts_of_rows_lose_none(change: int, tmp_path: Path) -> None:
         except CorruptError as error:
             refused.append(str(error))
     assert sum("its row groups have" in text or "fewer than 0 rows" in text for text in refused) == 2
+
+
+def test_a_footer_that_counts_no_rows_at_all_has_those_of_its_groups(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"  # as parquet-testing's repeated_no_annotation.parquet
+    pq.write_table(pa.table({"a": np.arange(500)}), path, row_group_size=200)
+    whole = path.read_bytes()
+    count = b"\x16\xe8\x07"  # 500, as a number of 64 bits
+    assert whole.count(count) == 1
+    path.write_bytes(whole.replace(count, b"\x16\x80\x00"))
+    assert pq.read_metadata(path).num_rows == 0
+    assert list(yoga.from_parquet(path)["a"]) == list(range(500))
+    assert len(yoga.from_parquet(path, filters=[("a", ">=", 490)])) == 10

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from smallfiles import build_with
 
 import torchyoga as yoga
-from torchyoga import storage as storages
-from torchyoga.building.build import BuildOptions
 from torchyoga.tables.parquet import ref as parquet
 from torchyoga.tables.parquet.files import ParquetFiles
 from torchyoga.testing import assert_rows_equal
@@ -49,7 +47,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> Offline:
 @pytest.fixture
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each block is a file, and not much larger than a group."""
-    monkeypatch.setattr(storages, "BuildOptions", partial(BuildOptions, file_bytes=1, block_bytes=300))
+    build_with(monkeypatch.setattr, file_bytes=1, block_bytes=300)
 
 
 @pytest.mark.parametrize("group", [1, 7, 1000])

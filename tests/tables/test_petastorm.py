@@ -163,6 +163,41 @@ def test_arrays_scalars_and_images_come_as_the_schema_says(petastorm: Any, tmp_p
     assert [row["matrix"].tolist() for row in some] == MATRIX[8:].tolist()
 
 
+IMAGE_KINDS: list[tuple[str, Any, tuple[int | None, ...], tuple[int, ...]]] = [
+    ("depth", np.uint16, (5, 4), (5, 4)),
+    ("any", np.uint16, (None, None), (5, 4)),
+    ("grey", np.uint8, (5, 4), (5, 4)),
+    ("wide", np.uint16, (5, 4, 3), (5, 4, 3)),
+    ("colors", np.uint8, (None, None, None), (5, 4, 3)),
+]
+
+
+def test_images_are_decoded_with_the_channels_and_bits_of_the_schema(petastorm: Any, tmp_path: Path) -> None:
+    cv2 = pytest.importorskip("cv2")  # as Petastorm encodes them
+    codec = with_state(petastorm[0].CompressedImageCodec, _image_codec=".png", _quality=80)
+    fields, columns, arrays = [], {}, {}
+    for name, dtype, shape, own in IMAGE_KINDS:
+        fields.append((name, dtype, shape, codec, False))
+        values = RNG.integers(0, 1500 if dtype is np.uint16 else 255, (N, *own)).astype(dtype)
+        values.reshape(N, -1)[:, 0] = 1500 % (np.iinfo(dtype).max + 1)
+        arrays[name] = values
+        stored = values[..., ::-1] if len(own) == 3 else values
+        columns[name] = [cv2.imencode(".png", np.ascontiguousarray(one))[1].tobytes() for one in stored]
+    folder = write(tmp_path / "x", schema_of(petastorm, *fields), **columns)
+    ref = yoga.from_petastorm(folder, trust_pickle=True)
+    names = [*arrays]
+    for i, row in enumerate(ref.columns(names).decoded()):
+        for name in names:
+            assert row[name].dtype == arrays[name].dtype
+            assert np.array_equal(row[name], arrays[name][i]), name
+    assert ref.columns(["depth"]).decoded()[0]["depth"][0, 0] == 1500
+    sized = ref.columns(["depth"]).decoded({"depth": yoga.codecs.image((5, 4), layout="chw")})
+    batch = next(iter(yoga.DataLoader(sized, N)))["depth"].numpy()
+    assert np.array_equal(batch[:, 0], arrays["depth"])
+    made = yoga.Storage(tmp_path / "storage").submit(ref.columns(["depth"]), "x", "1", progress=False)
+    assert np.array_equal(made.decoded()[4]["depth"], arrays["depth"][4])
+
+
 def test_the_pickle_is_read_only_if_one_says_so(petastorm: Any, tmp_path: Path) -> None:
     folder = write(tmp_path / "frames", schema_of(petastorm))
     with pytest.raises(ValueError, match="trust_pickle=True if you know who wrote it"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -236,6 +237,94 @@ def test_convert_and_copy(storage: yoga.Storage, tmp_path: Path) -> None:
     assert said("copy", "images@prod", "./9").startswith("images 1.0 in ")
 
 
+def test_rm_deletes_what_no_tag_names(storage: yoga.Storage) -> None:
+    own = sum(path.stat().st_size for path in (storage.path / "images" / "1.1").glob("*.mdb"))
+    found = parsed("rm", "images", "1.1", "--dry-run")
+    assert found == {
+        **{"storage": storage.url, "id": "images", "version": "1.1"},
+        **{"deleted": False, "bytes": own},
+    }
+    assert "would be deleted" in said("rm", "images", "1.1", "--dry-run")
+    for arguments in (["1.0"], ["@prod"], ["1.0", "--dry-run"]):
+        text = said("rm", "images", *arguments, code=2)
+        assert "'images' '1.0'" in text
+        assert (
+            "has the tags ['prod'], so it was not removed; move them with yoga tag, or pass --force" in text
+        )
+    assert storage.versions("images") == ["1.0", "1.1"]
+    assert parsed("rm", "images", "1.1")["deleted"] is True
+    assert said("rm", "images", "@prod", "--force").startswith(f"images 1.0 in {storage.url}: deleted, ")
+    assert "there is no dataset 'images'" in said("rm", "images", "1.0", code=2)
+    assert "Missing argument" in said("rm", "numbers", code=2)
+    assert [*(storage.path / "images").rglob("*.mdb")] == []
+
+
+def test_compact(storage: yoga.Storage) -> None:
+    before = storage.fetch("images", "1.1").fingerprint
+    found = parsed("compact", "images", "1.1", "--dry-run")
+    assert (found["rows"], found["files"], found["freed"] > 0) == (23, 2, True)
+    assert "23 rows of 2 files would be written anew, and" in said("compact", "images", "--dry-run")
+    assert parsed("compact", "images", "--to", "2", "--dry-run")["freed"] == 0
+    text = said("compact", "images", "--to", "1.0", "--dry-run", code=2)
+    assert text.endswith("fetch it, choose another version\n")
+    assert storage.versions("images") == ["1.0", "1.1"]
+    found = parsed("compact", "images", "1.1", "--to", "2")
+    assert (found["version"], found["fingerprint"]) == ("2", before)
+    assert said("compact", "images", "1.1").startswith("images 1.1 in ")
+    assert len(parsed("info", "images", "1.1")["files"]) == 1
+
+
+def test_delete_rows(storage: yoga.Storage) -> None:
+    new = ["delete-rows", "images", "1.0", "--to", "2"]
+    assert parsed(*new, "--rows", "3,7-9", "--dry-run").items() >= {"deleted": 4, "rows": 16}.items()
+    assert said(*new, "--where", "label == 2", "--dry-run") == (
+        f"6 of 20 rows of images 1.0 in {storage.url} would be deleted\n"
+    )
+    assert storage.versions("images") == ["1.0", "1.1"]
+    assert parsed(*new, "--rows", "3,7-9", "-m", "broken")["rows"] == 16
+    assert [row["id"] for row in storage.fetch("images", "2")] == [*range(3), 4, 5, 6, *range(10, 20)]
+    for number, (condition, gone) in enumerate(
+        [("text == text 3", 1), ("id>=18", 2), ("id < 2", 2), ("label!=1", 13), ('text != "text 0"', 19)]
+    ):
+        new[4] = f"3.{number}"
+        assert parsed(*new, "--where", condition)["rows"] == 20 - gone
+    new[4] = "4"
+    for arguments, message in (
+        (["--rows", "20"], "there is no row 20: the version has 20 rows"),
+        (["--rows", f"0-{10**17}"], f"there is no row {10**17}"),
+        (["--rows", "-1"], "--rows is a list of numbers"),
+        (["--rows", "3-1"], "--rows is a list of numbers"),
+        (["--where", "label"], "--where is a column, a sign and a value"),
+        (["--where", "lable == 3"], "lable"),
+        (["--where", "label == 9"], "no row of 'images' '1.0' is to be deleted"),
+        ([], "pass either --rows or --where"),
+        (["--rows", "1", "--where", "label == 1"], "pass either --rows or --where"),
+        (["--rows", "1", "--to", "1.1"], "is published already"),
+    ):
+        text = said(*new, *arguments, code=2)
+        assert message in text
+        assert said(*new, *arguments, "--dry-run", code=2).splitlines()[0] == text.splitlines()[0]
+        assert len(text.splitlines()) <= 2
+    assert "4" not in storage.versions("images")
+
+
+def test_advice_names_options_of_the_command(storage: yoga.Storage) -> None:
+    yoga.Storage("backup").submit([1], "images", "1.0", progress=False)
+    storage.convert("images", "1.0", format="hdf5", to="1.0h")
+    texts = {
+        "append": said("append", "images", "1.1", "rows.jsonl", "--after", "1.0", code=2),
+        "copy": said("copy", "images", "1.0", "backup", code=2),
+        "info": said("info", "images", code=2),
+        "log": said("tag", "images", "prd", code=2),
+    }
+    assert "choose another version, or pass --overwrite" in texts["copy"]
+    assert texts["append"].endswith("fetch it, choose another version\n")
+    assert "name one, or give one a tag" in texts["info"]
+    assert "Make it with yoga tag" in texts["log"]
+    for text in texts.values():
+        assert not re.search(r"\w=|storage\.|=True", text)
+
+
 def test_append_of_files_of_each_kind(storage: yoga.Storage) -> None:
     last = "1.1"
 
@@ -387,7 +476,7 @@ def test_what_is_asked_wrongly_is_said_in_two_lines(
 
 
 def test_a_tag_of_a_removed_version_is_said(storage: yoga.Storage) -> None:
-    storage.remove("images", "1.0")
+    storage.remove("images", "1.0", force=True)
     assert "names version '1.0' since" in said("info", "images@prod", code=2)
 
 
@@ -466,4 +555,5 @@ def test_the_table_has_a_line_for_each_command() -> None:
     assert list(COMMANDS) == sorted(COMMANDS)
     folder = Path(yoga.__file__).parent / "tools" / "commands"
     helpers = {"__init__", "group", "inputs", "output", "places", "published"}
-    assert {path.stem for path in folder.glob("*.py")} - helpers <= set(COMMANDS)
+    names = {path.stem for path in folder.glob("*.py")}
+    assert {name.replace("_", "-") for name in names - helpers} <= set(COMMANDS)

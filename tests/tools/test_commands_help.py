@@ -22,14 +22,17 @@ OF_STORAGES = [
         "append",
         "audit",
         "check",
+        "compact",
         "convert",
         "copy",
+        "delete-rows",
         "diff",
         "gc",
         "head",
         "info",
         "log",
         "ls",
+        "rm",
         "stats",
         "tag",
     ),
@@ -43,7 +46,7 @@ def examples(name: str) -> list[str]:
 
 
 def installed() -> list[str]:
-    found = re.findall(r"^  ([a-z]+)  +\w", said("--help"), re.MULTILINE)
+    found = re.findall(r"^  ([a-z-]+)  +\w", said("--help"), re.MULTILINE)
     return [name for name in found if name in COMMANDS]
 
 
@@ -125,6 +128,8 @@ LIGHT = [
     ["ls", "-l"],
     ["info", "images"],
     ["log", "images", "-n", "1"],
+    ["stats", "images"],
+    ["stats", "images", "--columns", "label"],
     ["tag", "images", "new", "1.0"],
     ["gc", "--keep", "1"],
     ["check", "--manifests"],

@@ -60,7 +60,7 @@ def test_the_page_shows_what_commands_print(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_page_has_a_section_for_each_command() -> None:
-    sections = set(re.findall(r"^## (\w+)$", PAGE.read_text(), re.MULTILINE))
+    sections = set(re.findall(r"^## ([\w-]+)$", PAGE.read_text(), re.MULTILINE))
     assert set(COMMANDS) - OF_OTHER_PAGES <= sections
     for name in OF_OTHER_PAGES:
         assert f"`{name}`" in PAGE.read_text()

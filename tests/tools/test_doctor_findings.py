@@ -26,6 +26,7 @@ import pytest
 import torch
 from children import run_program, started
 from doctored import Drawing, Hanging, Held, Sharded, Slow, Streamed, in_trial, seeded_alike, trial_of
+from groups import control_group
 from residency import on_disk
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
 
@@ -39,9 +40,8 @@ from torchyoga.tools.doctor.handles import handle_findings, open_handles, unpick
 from torchyoga.tools.doctor.leftovers import leftover_findings, leftovers
 from torchyoga.tools.doctor.patient import Patient
 from torchyoga.tools.doctor.randomness import drawn, same_numbers
-from torchyoga.tools.doctor.segments import orphaned, orphans
 from torchyoga.tools.doctor.sharding import Job, dealt, disagreeing
-from torchyoga.tools.doctor.shared_memory import small_shared_memory
+from torchyoga.tools.doctor.shared_memory import orphaned, orphans, small_shared_memory
 from torchyoga.tools.doctor.workers import counts, few_workers, recommended
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux")
@@ -104,21 +104,8 @@ def test_a_quota_of_a_group_or_of_one_above_it_is_a_finding(tmp_path: Path, is_s
 
 
 def test_a_process_that_its_group_holds_back_is_throttled() -> None:
-    first = Path("/sys/fs/cgroup/cpu")
-    folder = (first if first.is_dir() else Path("/sys/fs/cgroup")) / f"torchyoga-test-{os.getpid()}"
-    try:
-        folder.mkdir()
-    except OSError as error:
-        pytest.skip(f"no control group can be made here: {error}")
-    try:
-        try:
-            if first.is_dir():
-                (folder / "cpu.cfs_period_us").write_text("10000")
-                (folder / "cpu.cfs_quota_us").write_text("2000")
-            else:
-                (folder / "cpu.max").write_text("2000 10000")
-        except OSError as error:
-            pytest.skip(f"no quota can be set here: {error}")
+    first = {"cpu.cfs_period_us": "10000", "cpu.cfs_quota_us": "2000"}
+    with control_group("cpu", first, {"cpu.max": "2000 10000"}) as folder:
         code = f"""
         import os, time
         from pathlib import Path
@@ -131,11 +118,6 @@ def test_a_process_that_its_group_holds_back_is_throttled() -> None:
         print(now.quota, now.usable, [finding.name for finding in throttled(before, now)])
         """
         assert run_program(textwrap.dedent(code)).stdout.strip() == "0.2 1 ['throttled']"
-    finally:
-        end = time.monotonic() + 10
-        while folder.is_dir() and time.monotonic() < end:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
 
 
 # -- shared memory

@@ -12,7 +12,7 @@ import pytest
 from commanding import parsed, run
 
 import torchyoga as yoga
-from torchyoga.tools.plan.epoch import Cluster, Epoch, Files, epoch_of, held_bytes, requests_of
+from torchyoga.tools.commands.plan import Cluster, Epoch, Files, epoch_of, held_bytes, requests_of
 
 NBYTES = 1000
 

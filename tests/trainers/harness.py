@@ -25,6 +25,7 @@ NURSERIES = {
     "lightning_trainer": "lightning",
     "fabric": "lightning",
     "accelerate_loop": "accelerate",
+    "accelerate_rates": "accelerate",
     "transformers_trainer": "transformers",
     "keras_fit": "keras",
     **dict.fromkeys(["plain", "dcp", "stateful", "nodes", "tutorial", "ahead"], "torch"),

@@ -82,6 +82,13 @@ class TestAccelerate:
         accelerator.load_state(str(tmp_path / "state"))
         assert [first, *rows_of(other)] == WHOLE
 
+    def test_ranks_that_were_given_divide_a_loader_before_it_is_prepared(self, accelerator: Any) -> None:
+        one, other = loader(num_replicas=2, rank=1), loader(num_replicas=2, rank=0)
+        assert (len(one), len(other), len(loader())) == (2, 2, 3)
+        assert (len(list(one)), len(one), len(accelerator.prepare(other))) == (2, 2, 2)
+        foreign = yoga.DataLoader(list(range(LENGTH)), 2, sampler=range(5), num_replicas=2, rank=0)
+        assert (len(foreign), len(accelerator.prepare(foreign))) == (3, 3)
+
     def test_the_end_of_a_loop_is_reported_also_within_another_loop(self, accelerator: Any) -> None:
         outer, inner = accelerator.prepare(loader(), loader(remainder="keep"))
         state, seen = accelerator.gradient_state, []
@@ -93,8 +100,9 @@ class TestAccelerate:
                 assert (state.end_of_dataloader, state.remainder) == (len(batch) == 2, 2)
         assert seen == [(4, True, False), (4, True, False), (2, True, True)] * 2
         assert not state.in_dataloader
-        next(iter(outer))  # left early
-        with pytest.warns(UserWarning, match="was left after 4 of 10 rows"):
+        next(iter(outer))  # a look
+        assert len(list(itertools.islice(outer, 2))) == 2  # left early
+        with pytest.warns(UserWarning, match="was left after 8 of 10 rows"):
             assert len(rows_of(outer)) == 3
         assert not state.in_dataloader
 
@@ -119,6 +127,23 @@ class TestAccelerate:
         for one in (loader(), accelerator.prepare(loader())):
             with pytest.warns(UserWarning, match="finds its place by skipping batches"):
                 assert rows_of(skip_first_batches(one, 2)) == WHOLE[2:]
+
+    def test_batches_of_a_batch_sampler_without_a_length_are_skipped(self, accelerator: Any) -> None:
+        from accelerate import skip_first_batches
+
+        class Unsized:
+            batch_size = 2
+
+            def __iter__(self) -> Any:
+                return iter([[1, 2], [3, 4], [5]])
+
+            def __len__(self) -> int:
+                raise TypeError("no length")
+
+        one = accelerator.prepare(yoga.DataLoader(list(range(LENGTH)), batch_sampler=Unsized()))
+        rest = skip_first_batches(one, 1)
+        assert rest.batch_sampler.batch_sampler.batch_size == 2
+        assert rows_of(rest) == [[3, 4], [5]]
 
     @pytest.mark.parametrize(
         "options",
@@ -240,6 +265,14 @@ class TestAccelerate:
         assert sum(map(len, rows_of(one))) == 3
         one.batch_sampler.even_batches = True
         assert one.batch_sampler.sampler.remainder == "pad"
+
+    def test_processes_that_would_wait_for_each_other_are_warned_of(self, accelerator: Any) -> None:
+        one = accelerator.prepare(loader(num_replicas=3, rank=1, remainder="keep"))
+        with pytest.warns(UserWarning, match="10 rows do not divide into 3 processes.*Leave it at"):
+            next(iter(one))
+        assert sum(map(len, rows_of(one))) == 3  # it is said once
+        for even in (loader(num_replicas=3, rank=1), loader(num_replicas=2, rank=1, remainder="keep")):
+            rows_of(accelerator.prepare(even))
 
     @pytest.mark.parametrize("even", [True, False])
     def test_a_sampler_is_not_sharded_twice(self, even: bool) -> None:
@@ -387,6 +420,18 @@ class TestLightning:
         trainer.predict(module, loader(num_workers=workers, drop_last=True))
         assert told == [(rows, rows) for rows in WHOLE]
 
+    def test_predict_takes_a_batch_sampler_without_a_length(self, module: Any) -> None:
+        class Unsized:
+            def __iter__(self) -> Any:
+                return iter([[1, 2], [3]])
+
+            def __bool__(self) -> bool:
+                raise TypeError("no truth value")
+
+        assert rows_of(
+            self.trainer().predict(module, yoga.DataLoader(list(range(LENGTH)), batch_sampler=Unsized()))
+        ) == [[1, 2], [3]]
+
     def test_overfit_batches_has_the_first_rows(self, module: Any) -> None:
         self.trainer(overfit_batches=2, max_epochs=2).fit(module, loader())
         assert rows_of(module.seen) == [[0, 1, 2, 3], [4, 5, 6, 7]] * 2
@@ -412,6 +457,33 @@ class TestLightning:
             else:
                 self.trainer().test(module, one)
         assert any("turn shuffling off" in str(found.message) for found in caught) == bool(shuffle)
+
+    @pytest.mark.parametrize("run", ["validate", "test", "predict", "fit"])
+    def test_rows_that_an_evaluation_gets_twice_are_warned_of(self, module: Any, run: str) -> None:
+        def warnings_of(one: Any) -> list[str]:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                trainer = self.trainer(max_epochs=1)
+                if run == "fit":
+                    trainer.fit(module, loader(), one)
+                else:
+                    for _ in range(2):
+                        getattr(trainer, run)(module, one)
+            return [str(found.message) for found in caught if "twice" in str(found.message)]
+
+        ranks = {"num_replicas": 3, "rank": 0}  # 10 rows
+        expected = [f"trainer.{run}() gets 2 rows twice, as remainder='pad' gives all ranks equally many"]
+        found = warnings_of(loader(**ranks))
+        assert [told.partition(";")[0] for told in found] == ([] if run == "fit" else expected)
+        for options in (
+            {**ranks, "remainder": "keep"},
+            {**ranks, "rank": 1},  # one rank says so
+            {"num_replicas": 2, "rank": 0},
+        ):
+            assert not warnings_of(loader(**options))
+        if run != "predict":  # there Lightning sets it to False
+            few = yoga.DataLoader(list(range(LENGTH)), 3, drop_last=True, num_replicas=3, rank=0)
+            assert not warnings_of(few)
 
     @pytest.mark.parametrize("steps", [1, 2, 5])
     @pytest.mark.parametrize("shuffle", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import warnings
 import weakref
 from collections import Counter
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Step, runs, trained
+import torch
+from harness import Step, launch, runs, trained
 from torch.utils.data import DataLoader as TorchLoader
 
 import torchyoga as yoga
@@ -52,6 +54,120 @@ def test_loops_that_are_a_batch_ahead(loop: str, workers: int, tmp_path: Path) -
     whole = trained("ahead", tmp_path / "whole", **options)
     assert_each_row_once(whole)
     assert trained("ahead", tmp_path / "stopped", [3, 2, 1], **options) == whole
+
+
+# -- random numbers, restored with the state, or not
+
+
+class Rows(torch.utils.data.Dataset[torch.Tensor]):
+    """Rows, to which noise is added if `is_noisy`."""
+
+    def __init__(self, length: int, is_noisy: bool) -> None:
+        self.length, self.is_noisy = length, is_noisy
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index >= self.length:
+            raise IndexError(index)
+        row = torch.arange(4.0) * index / self.length
+        return row + torch.rand(4) if self.is_noisy else row
+
+
+class Run:
+    """Three epochs, each with an evaluation, from a checkpoint or from the beginning.
+
+    Torch's random numbers are restored "first", "before" the loader's state, "after" it, or when the iterator
+    was made ("late").
+    """
+
+    def __init__(self, valid: Any, found: Any = None, restored: str = "first", **options: Any) -> None:
+        torch.manual_seed(3)
+        if found and restored == "first":
+            torch.set_rng_state(found["numbers"])
+        self.net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(), torch.nn.Linear(8, 1))
+        self.sgd = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        if found and restored == "first":
+            torch.set_rng_state(found["numbers"])
+        self.loader, self.valid = yoga.DataLoader(Rows(11, True), 4, shuffle=True, **options), valid()
+        if found:
+            if restored == "before":
+                torch.set_rng_state(found["numbers"])
+            self.loader.load_state_dict(found["data"])
+            self.net.load_state_dict(found["net"])
+            if restored == "after":
+                torch.set_rng_state(found["numbers"])
+        self.losses: list[tuple[Any, ...]] = []
+        self.evaluated: dict[int, float] = {}
+        self.saved = [self.checkpoint()]
+        late = found["numbers"] if found and restored == "late" else None
+        while (epoch := self.loader.state_dict()["epoch"]) < 3:
+            batches = iter(self.loader)
+            if late is not None:
+                torch.set_rng_state(late)
+                late = None
+            for batch in batches:
+                loss = self.net(batch).square().mean()
+                self.losses.append((epoch, loss.item().hex()))
+                self.sgd.zero_grad()
+                loss.backward()
+                self.sgd.step()
+                self.saved.append(self.checkpoint())
+            self.net.eval()
+            self.valid.set_epoch(epoch)
+            self.evaluated[epoch] = sum(self.net(batch).square().mean().item() for batch in self.valid)
+            self.net.train()
+        if late is not None:
+            torch.set_rng_state(late)
+        self.left = torch.rand(()).item()  # what is drawn after it
+
+    def checkpoint(self) -> dict[str, Any]:
+        net = {name: value.clone() for name, value in self.net.state_dict().items()}
+        return {"data": self.loader.state_dict(), "numbers": torch.get_rng_state(), "net": net}
+
+
+def plain() -> yoga.DataLoader:
+    return yoga.DataLoader(Rows(9, False), 4, remainder="keep")
+
+
+def collated() -> yoga.DataLoader:
+    return yoga.DataLoader(list(Rows(9, False)), 4, collate_fn=torch.stack)
+
+
+def random() -> yoga.DataLoader:
+    """An evaluation that shuffles, drops rows and augments the others."""
+    return yoga.DataLoader(Rows(9, True), 4, shuffle=True, drop_last=True, seed=5)
+
+
+@pytest.mark.parametrize("restored", ["first", "before", "after", "late"])
+@pytest.mark.parametrize("valid", [plain, collated, random])
+def test_losses_are_the_same_wherever_a_run_was_stopped(valid: Any, restored: str) -> None:
+    whole = Run(valid)
+    assert len(whole.saved) == 10
+    for step, checkpoint in enumerate(whole.saved):
+        found = Run(valid, checkpoint, restored)
+        assert found.losses == whole.losses[step:]
+        assert found.evaluated.items() <= whole.evaluated.items()
+        assert found.left == whole.left
+
+
+def test_losses_are_the_same_with_workers() -> None:
+    whole = Run(random)
+    found = Run(random, whole.saved[4], num_workers=2)
+    assert found.losses == whole.losses[4:]
+    assert found.evaluated.items() <= whole.evaluated.items()
+
+
+def test_an_evaluation_may_keep_its_place_in_the_checkpoint_too() -> None:
+    one = random()
+    losses = [sum(batch.square().mean().item() for batch in one) for _ in range(3)]
+    assert len(set(losses)) == 3
+    one = random()
+    assert sum(batch.square().mean().item() for batch in one) == losses[0]
+    later = random()
+    later.load_state_dict(one.state_dict())
+    assert [sum(batch.square().mean().item() for batch in later) for _ in range(2)] == losses[1:]
 
 
 # -- torch's DataLoader, whose workers ask ahead
@@ -138,3 +254,84 @@ def test_steps_that_were_not_handed_out_are_refused() -> None:
     with pytest.raises(ValueError, match=r"steps must be in 0\.\.3, the batches of 4 rows"):
         batches.state_after(4)
     assert batches.state_after(2)["position"] == 8
+
+
+@pytest.mark.xdist_group("accelerate")
+def test_accelerate_plans_the_learning_rates_that_it_plans_for_torchs_loader(tmp_path: Path) -> None:
+    launch("accelerate_rates", {"folder": str(tmp_path), "remainder": "pad"}, world=2)
+    for rank in range(2):
+        found = json.loads((tmp_path / f"rates{rank}.json").read_text())
+        for (torchs, ours), lengths in zip(found, ([11, 6], [10, 5]), strict=True):  # 42 rows by 4
+            assert ours[0] == torchs[0] == lengths
+            assert ours[1] == torchs[1]
+
+
+# -- loops that count
+
+
+def accumulated(loader: Any, epochs: int, every: int, stop_after: int | None, log: list[Any]) -> Any:
+    """A loop in the shape of timm's: an update after each `every` batches, and after the last of an epoch.
+
+    The number of the epoch comes from the loader. Returns a state after `stop_after` updates.
+    """
+    for epoch in range(loader.epoch, epochs):
+        gathered: list[int] = []
+        for step, batch in enumerate(loader, loader.steps):
+            gathered += batch.tolist()
+            if (step + 1) % every and step != len(loader) - 1:
+                continue
+            log.append((epoch, step, gathered))
+            gathered = []
+            if len(log) == stop_after:
+                return loader.state_dict()
+        assert not gathered, "batches were never stepped"
+    return None
+
+
+def foreign(length: int) -> yoga.DataLoader:
+    return yoga.DataLoader(
+        range(length), 3, sampler=torch.utils.data.SubsetRandomSampler(list(range(length))), seed=5
+    )
+
+
+@pytest.mark.parametrize("make", [lambda length: yoga.DataLoader(range(length), 3, True, seed=5), foreign])
+def test_a_loop_that_accumulates_and_counts_epochs_goes_on_where_it_was_stopped(make: Any) -> None:
+    whole: list[Any] = []
+    accumulated(make(20), 3, 2, None, whole)
+    assert len(whole) == 3 * 4
+    for updates in range(1, len(whole) + 1):  # the last one of an epoch, and of all, among them
+        log: list[Any] = []
+        state = accumulated(make(20), 3, 2, updates, log)
+        resumed = make(20)
+        resumed.load_state_dict(state)
+        assert (resumed.steps, resumed.epoch) == (state["steps"], state["epoch"])
+        accumulated(resumed, 3, 2, None, log)
+        assert log == whole
+
+
+def test_the_steps_of_a_loader_are_those_before_the_next_batch() -> None:
+    loader = yoga.DataLoader(range(20), 3, True, seed=5)
+    assert (loader.steps, loader.epoch) == (0, 0)
+    next(iter(loader))  # a look
+    assert (loader.steps, loader.epoch) == (0, 0)
+    for step, _ in enumerate(loader, loader.steps):
+        assert loader.steps == loader.state_dict()["steps"] == (step + 1) % 7
+        if step == 3:
+            state = loader.state_dict()
+    assert (loader.steps, loader.epoch) == (0, 1)
+    for _ in zip(loader, range(3), strict=False):
+        pass
+    assert loader.steps == 0  # another iteration would begin the next epoch
+    for world, size in ((1, 3), (2, 1), (1, 8)):
+        other = yoga.DataLoader(range(20), size, True, seed=5, num_replicas=world, rank=0)
+        other.load_state_dict(state)
+        next(iter(other))
+        counted = [step for step, _ in enumerate(other, other.steps)]
+        assert (counted[0], counted[-1]) == (4, 4 + -(-8 // (world * size)) - 1)
+    offset = yoga.DataLoader(range(20), 3, start_offset=6)
+    assert [step for step, _ in enumerate(offset, offset.steps)] == [2, 3, 4, 5, 6]
+    batches = yoga.ResumableBatchSampler(yoga.ResumableSampler(20, seed=5), 3)
+    batches.load_state_dict(state)
+    torchs: Any = TorchLoader(range(20), batch_sampler=batches)  # type: ignore[arg-type]
+    assert [step for step, _ in enumerate(torchs, batches.steps)] == [4, 5, 6]
+    assert (batches.steps, batches.epoch) == (0, 1)

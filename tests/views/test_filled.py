@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -70,6 +71,51 @@ def same(found: Any, expected: Any) -> bool:
     return type(found) is type(expected) and found == expected
 
 
+CONTAINERS: list[tuple[str, Any, Any]] = [
+    ("list", [], []),
+    ("list", [5, 6], [5, 6]),
+    ("tokens", [], np.arange(0)),
+    ("tokens", [7], np.array([7])),
+    ("box", {"x": 9, "y": None}, {"x": 9, "y": None}),
+    ("box", {"x": 9, "y": 0.5}, {"x": 9, "y": 0.5}),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "expected"), CONTAINERS)
+def test_lists_and_dicts_are_filled_with_such(
+    ref: yoga.DataRef, tmp_path: Path, name: str, value: Any, expected: Any
+) -> None:
+    view = ref.filled({name: value})
+    kept = yoga.Storage(tmp_path).submit(view, "kept", name, progress=False)
+    for found in (view, kept, pickle.loads(pickle.dumps(view)), view.columns([name])):
+        for row, before in zip(found, ROWS, strict=True):
+            assert same(row[name], expected if before[name] is None else before[name])  # type: ignore[index]
+
+
+def test_lists_of_tables_are_filled_with_lists() -> None:
+    table = pa.table(
+        {
+            "ids": [[1, 2], None, []],
+            "some": [[1, None], None, []],
+            "tags": [["a"], None, ["b", None]],
+            "deep": [[["a"]], None, [[]]],
+            "boxes": [[{"x": 1}], None, []],
+        }
+    )
+    for name in table.column_names:
+        expected = [[] if value is None else value for value in table[name].to_pylist()]
+        for ref in (
+            yoga.from_arrow(table).filled({name: []}),
+            yoga.from_arrow(table, nulls={name: []}),
+            yoga.from_arrow(table)[:3].filled({name: []}),
+        ):
+            assert ref.to_arrow()[name].to_pylist() == expected
+    (batch,) = yoga.DataLoader(
+        yoga.from_arrow(table).filled({"ids": [9]}).columns(["ids"]), 3, collate_fn=yoga.jagged
+    )
+    assert batch["ids"].values.tolist() == [1, 2, 9]
+
+
 @pytest.mark.parametrize("name", VALUES)
 def test_a_value_is_where_none_was(ref: yoga.DataRef, tmp_path: Path, name: str) -> None:
     view = ref.filled({name: VALUES[name]})
@@ -114,8 +160,11 @@ def test_masks_say_what_was_there(ref: yoga.DataRef) -> None:
         (lambda ref: ref.filled({"label": "x"}), ValueError, "expected int <i8, found str"),
         (lambda ref: ref.filled({"label": 1.5}), ValueError, "expected int <i8, found float"),
         (lambda ref: ref.filled({"price": Decimal("0.001")}), ValueError, "digits behind the point"),
-        (lambda ref: ref.filled({"box": 1}), ValueError, r"not a single value; use masked\(\['box'\]\)"),
-        (lambda ref: ref.filled({"list": 1}), ValueError, r"not a single value; use masked\(\['list'\]\)"),
+        (lambda ref: ref.filled({"box": 1}), ValueError, r"filled\(\{'box': 1\}\): .*found int"),
+        (lambda ref: ref.filled({"list": 1}), ValueError, "expected a list, found int"),
+        (lambda ref: ref.filled({"list": ["a"]}), ValueError, "expected int <i8, found str"),
+        (lambda ref: ref.filled({"tokens": [1.5]}), ValueError, "expected numbers of <i8"),
+        (lambda ref: ref.filled({"tokens": ["a"]}), ValueError, "expected numbers of <i8"),
         (lambda ref: ref.filled({}), TypeError, "takes a value for each"),
         (lambda ref: ref.filled(3), TypeError, "takes a value for each"),
         (lambda ref: ref.masked("label"), TypeError, r"masked\(\['label'\]\)"),
@@ -126,6 +175,12 @@ def test_masks_say_what_was_there(ref: yoga.DataRef) -> None:
 def test_what_cannot_be_filled_is_an_error(ref: yoga.DataRef, change: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         change(ref)
+
+
+def test_a_value_that_entries_of_lists_cannot_have_is_told() -> None:
+    ref = yoga.from_arrow(pa.table({"ids": pa.array([[1, None], [3]], pa.list_(pa.int64()))}))
+    with pytest.raises(ValueError, match=r"^1\.5 is not a value of column 'ids'"):
+        ref.filled({"ids": 1.5})
 
 
 def test_columns_that_are_never_none_stay_as_they_are() -> None:

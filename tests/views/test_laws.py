@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import json
 from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import torchyoga as yoga
+from torchyoga.errors import StateError
 from torchyoga.testing import check_view
 
 ROWS = [{"id": number, "group": number // 7, "x": float(number % 5)} for number in range(45)]
@@ -131,6 +136,40 @@ VIEWS: dict[str, View] = {
         lambda rows: None,
         True,
     ),
+    "zip": (
+        lambda ref: ref.zip(ref[::-1], prefix="b_"),
+        lambda rows: [
+            {**a, **{f"b_{k}": v for k, v in b.items()}} for a, b in zip(rows, rows[::-1], strict=True)
+        ],
+        True,
+    ),
+    "zip of columns": (
+        lambda ref: ref["x"].zip(ref["id"]),
+        lambda rows: [(row["x"], row["id"]) for row in rows],
+        True,
+    ),
+    "columns of a zip": (
+        lambda ref: ref.zip(ref[::-1], prefix="b_").columns(["b_x", "group", "b_id"]),
+        lambda rows: [
+            {"b_x": b["x"], "group": a["group"], "b_id": b["id"]}
+            for a, b in zip(rows, rows[::-1], strict=True)
+        ],
+        True,
+    ),
+    "zip of random rows": (
+        lambda ref: ref.columns(["id"]).zip(ref.map(augmented, schema=ref.schema)[::-1], prefix="b_"),
+        lambda rows: None,
+        True,
+    ),
+    "zip of a concat": (
+        lambda ref: (
+            yoga.concat([ref[:9], ref]).columns(["id"]).zip(yoga.concat([ref, ref[:9]]).columns(["x"]))
+        ),
+        lambda rows: [
+            {"id": a["id"], "x": b["x"]} for a, b in zip(rows[:9] + rows, rows + rows[:9], strict=True)
+        ],
+        True,
+    ),
     "empty": (lambda ref: ref[7:7], lambda rows: [], True),
     "none": (lambda ref: ref.where("id", lambda y: y < 0), lambda rows: [], False),
 }
@@ -242,6 +281,8 @@ def of_list(rows: Rows, operation: Any) -> Rows:
         return [] if taken is None else [rows[n] for n in taken.split([0.4, 0.6], seed=given[0])[given[1]]]
     if kind == "windows":
         return stacked(rows, *given)
+    if kind == "columns":
+        return [{name: row[name] for name in ("x", "id", "group")} for row in rows]
     return list(map(swapped, rows)) if kind.startswith("map") else rows
 
 
@@ -262,6 +303,180 @@ def test_the_laws_hold_for_nests(base: yoga.DataRef, operations: list[Any], last
         return ref
 
     check_view(make, base, rows)
+
+
+# -- states of other views
+
+
+class Own(yoga.DataRef):
+    """Rows of a program's own, which have no fingerprint."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, rows: Any) -> Any:
+        return [self.rows[row] for row in rows.tolist()]
+
+    @property
+    def schema(self) -> yoga.Schema:
+        return yoga.Schema.of(TEXTS[0], ragged=["ids"])
+
+
+TEXTS = [{"id": n, "group": n % 5, "ids": np.arange(3 + n * 7 % 4)} for n in range(48)]
+OTHER_TEXTS = [{"id": n, "group": n % 3, "ids": np.arange(3 + n * 5 % 4)} for n in range(60)]
+LENGTHS = [n * 7 % 13 for n in range(48)]
+
+
+def mixed(own: Any, cell: int = 16, rows: int = 40, weight: int = 1, turned: bool = False) -> yoga.DataRef:
+    sources = {"a": own[:30], "b": own[30:]}
+    weights = {"a": weight, "b": 1}
+    return yoga.mix(
+        dict(reversed(list(sources.items()))) if turned else sources, weights, rows=rows, cell=cell
+    )
+
+
+# Of each view: how it is made, and other values of its arguments.
+Changes = tuple[Callable[..., Any], list[dict[str, Any]]]
+ARGUMENTS: dict[str, Changes] = {
+    "slice": (lambda own, first=0: own[first : first + 20], [{"first": 20}]),
+    "where": (lambda own, rest=0: own.where("id", lambda y: y % 2 == rest), [{"rest": 1}]),
+    "select": (lambda own, first=0: own.select([first, 9, 11, 4]), [{"first": 5}]),
+    "order_by": (lambda own, **more: own.order_by("group", **more), [{"descending": True}]),
+    "repeat": (lambda own, times=2: own[: 48 // times].repeat(times), [{"times": 3}]),
+    "concat": (lambda own, at=30: yoga.concat([own[at:], own[:at]]), [{"at": 20}]),
+    "split": (lambda own, **more: own.split([0.5, 0.5], **more)[0], [{"seed": 1}]),
+    "windows": (
+        lambda own, size=3, **more: own.columns(["id"]).windows(size, **more),
+        [{"size": 2}, {"stride": 2}, {"edge": "repeat"}],
+    ),
+    "mix": (mixed, [{"cell": 8}, {"rows": 50}, {"weight": 3}, {"turned": True}]),
+    "weighted": (
+        lambda own, start=0, **more: own.weighted(np.arange(start, start + 48), **more),
+        [{"start": 1}, {"rows": 30}],
+    ),
+    "balanced": (
+        lambda own, column="group", **more: own.balanced(column, **more),
+        [{"batch": 16}, {"rows": 30}, {"column": "id"}, {"shares": dict(enumerate([1, 2, 1, 1, 1]))}],
+    ),
+    "staged": (
+        lambda own, share=0.5, rows=None: own.staged([(0, share), (90, 1.0)], rows),
+        [{"share": 0.2}, {"rows": 40}],
+    ),
+    "bucketed": (
+        lambda own, lengths=LENGTHS, pool=16, batch=4: own.bucketed(lengths, pool=pool, batch=batch),
+        [{"lengths": LENGTHS[::-1]}, {"pool": 32}, {"batch": 8}],
+    ),
+    "packed": (
+        lambda own, budget=12, **more: own.packed("ids", budget, **more),
+        [{"budget": 13}, {"long": "drop"}, {"max_rows": 2}, {"balance": True}, {"seed": 1}],
+    ),
+    "token_windows": (
+        lambda own, size=8, **more: own.token_windows("ids", size, **more),
+        [
+            *({"size": 9}, {"stride": 4}, {"shuffle_documents": True}, {"jitter": True}, {"separator": 0}),
+            *({"shuffle_documents": True, "seed": 1}, {"documents": True}, {"positions": True}),
+            *({"labels": "shifted"}, {"labels": None}, {"ignore_index": -100}),
+        ],
+    ),
+    "token_batches": (
+        lambda own, budget=24, **more: own.token_batches("ids", budget, **more),
+        [{"budget": 25}, {"pool": 16}, {"max_rows": 2}, {"multiple_of": 2}, {"seed": 1}],
+    ),
+}
+LAID_OUT = [(name, make, change) for name, (make, changes) in ARGUMENTS.items() for change in changes]
+
+
+def rows_of(ref: Any, state: Any = None, steps: int = 3) -> tuple[list[str], Any]:
+    """The first rows from a state on, as text, and the state behind them."""
+    loader = yoga.DataLoader(ref, 2, shuffle=True, seed=7, collate_fn=list)
+    if state is not None:
+        loader.load_state_dict(json.loads(json.dumps(state)))
+    batches = iter(loader)
+    found = [str(row) for rows, _ in zip(batches, range(steps), strict=False) for row in rows]
+    return found, loader.state_dict()
+
+
+@pytest.mark.parametrize("has_name", [False, True])
+@pytest.mark.parametrize(("name", "make", "change"), LAID_OUT, ids=[f"{n} {c}" for n, _, c in LAID_OUT])
+def test_a_state_of_a_view_with_other_arguments_is_refused(
+    tmp_path: Path, name: str, make: Any, change: Any, has_name: bool
+) -> None:
+    """Or gives the same rows; without a fingerprint of the rows, too, of which a state knows nothing else."""
+    schema = Own(TEXTS).schema
+    own = yoga.Storage(tmp_path).submit(TEXTS, "texts", "1", schema=schema, progress=False)
+    own = own if has_name else Own(TEXTS)
+    views = [make(own), make(own, **change), own]
+    states = [rows_of(view)[1] for view in views]
+    assert all(len(json.dumps(state)) < 1024 for state in states)
+    for view, state in itertools.product(views, states):
+        of = views[states.index(state)]
+        found = rows_of(view, state)[0] if view is of else None
+        with contextlib.suppress(StateError):
+            found = rows_of(view, state)[0]
+        assert found in (None, rows_of(of, state)[0])
+    if not has_name and name not in ("weighted", "bucketed"):  # which take a number for each of the rows
+        with pytest.raises(StateError):
+            rows_of(make(Own(OTHER_TEXTS)), states[0])
+
+
+def test_states_say_which_arguments_to_keep() -> None:
+    own = Own(TEXTS)
+    for view, other, message in [
+        (
+            own.bucketed(LENGTHS, batch=4),
+            own.bucketed(LENGTHS, batch=8),
+            "keep batch=4, which counts rows of",
+        ),
+        (own.bucketed(LENGTHS, pool=64), own.bucketed(LENGTHS[::-1]), "keep pool=64 and the same lengths"),
+        (own.balanced("group", batch=8), own.balanced("group"), r"balanced\(batch=8.*: keep batch=8, which"),
+        (
+            mixed(own, cell=8),
+            mixed(own),
+            r"of mix\(cell=8, rows=40\), but here it is mix\(cell=16.*keep cell=8",
+        ),
+        (
+            mixed(own),
+            mixed(Own(OTHER_TEXTS)),
+            "of another mix than here: keep the same sources, or pass strict",
+        ),
+        (own, own.bucketed(LENGTHS), "of rows as they are, but here it is bucketed.*: leave that out"),
+        (own.bucketed(LENGTHS), own, "but here it is rows as they are: make it by bucketed again"),
+        (own[:9], own[9:18], "of another view than here: keep the rows that it is made of, and their order"),
+        (own.packed("ids", 12), own.packed("ids", 13), "keep budget=12"),
+        (own.packed("ids", 12), own.packed("ids", 12, max_rows=2), "keep no max_rows"),
+        (own.token_windows("ids", 8), own.token_windows("ids", 8, jitter=True), "keep no jitter"),
+    ]:
+        _, state = rows_of(view)
+        with pytest.raises(StateError, match=message):
+            rows_of(other, state)
+        loader = yoga.DataLoader(other, 2, shuffle=True, seed=7)
+        loader.load_state_dict(state, strict=False)
+        assert loader.state_dict()["position"] == state["position"]
+
+
+def test_a_state_that_tells_no_view_loads_as_before() -> None:
+    own = Own(TEXTS)
+    for view in (own, own[::-1], own.bucketed(LENGTHS, batch=4), mixed(own), own.packed("ids", 12)):
+        _, state = rows_of(view)
+        later, _ = rows_of(view, state)
+        earlier = {key: value for key, value in state.items() if key != "view"}
+        assert rows_of(view, earlier)[0] == later
+        for damaged in (1.5, ["bucketed"], "bucketed(" * 1000, ""):
+            with pytest.raises(StateError):
+                rows_of(view, {**state, "view": damaged})
+
+
+def test_ranks_with_other_views_prove_nothing() -> None:
+    own = Own(TEXTS)
+    ranks = [own.bucketed(LENGTHS, batch=4), own.bucketed(LENGTHS, batch=8)]
+    receipts = [yoga.ResumableSampler(ref, 2, rank, seed=7).receipt() for rank, ref in enumerate(ranks)]
+    with pytest.raises(
+        StateError, match=r"rank 1 has view 'bucketed\(batch=8.*rank 0's has 'bucketed\(batch=4"
+    ):
+        yoga.prove(receipts)
 
 
 # -- the kit can fail

@@ -57,7 +57,7 @@ def by_id(loader: Any) -> dict[int, Any]:
 
 
 def listed(rows: Any) -> list[Any]:
-    return rows.exact() if hasattr(rows, "exact") else list(rows)
+    return [{**row} if isinstance(row, dict) else row for row in rows]
 
 
 VIEWS: dict[str, Callable[[yoga.DataRef], yoga.DataRef]] = {

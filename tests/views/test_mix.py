@@ -16,7 +16,6 @@ from torch.utils.data import WeightedRandomSampler
 
 import torchyoga as yoga
 from torchyoga.errors import SchemaError, StateError
-from torchyoga.views.mixes import restaged
 from torchyoga.views.mixes.mix import MixRef
 
 SIZES = {"web": 90, "code": 30, "math": 7}
@@ -116,9 +115,56 @@ def test_the_next_epoch_goes_on_in_each_source(plain: Any) -> None:
     assert len(webs) == len(set(webs)) == 30  # of 90
 
 
+def test_without_a_shuffle_epochs_go_on_as_well(labelled: yoga.DataRef) -> None:
+    mix = yoga.mix({"a": yoga.from_arrays({"id": np.arange(1000)})}, {"a": 1}, rows=100, epochs=1)
+    loader = yoga.DataLoader(mix, 10, collate_fn=listed)
+    rows = [row for _ in range(10) for batch in loader for row in batch]
+    assert ids(rows) == list(range(1000))
+    with pytest.raises(
+        ValueError, match=r"1.10 times, and epochs= allows 1, which is 10 epochs of the mixture"
+    ):
+        next(iter(loader))
+    before, state = delivered(mix, 13, shuffle=False)
+    after, _ = delivered(mix, None, state, shuffle=False, world=2, batch=5)
+    assert len(before) == 100  # delivered() leaves off when the epoch is over
+    assert sorted(ids(after)) == list(range(100, 200))
+    assert ids(list(mix[:])) == list(range(100))
+    even = labelled.balanced("label", rows=80)
+    stream = even.stream()
+    assert len({int(row["id"]) for _ in range(2) for row in stream if not row["label"]}) == 53
+    course = labelled.staged([(0, 0.1), (50, 1.0)], rows=50).stream()
+    assert [len({int(row["id"]) for row in course}) for _ in range(2)] == [10, 50]
+
+
+def test_the_number_of_epochs_is_known_before_training(plain: Any) -> None:
+    even = dict.fromkeys(SIZES, 1)
+    for rows, epochs, number in [(21, 1, 1), (21, 10, 10), (9, {"math": 3}, 7), (10, {"code": 2.5}, 22)]:
+        mix = yoga.mix(plain, even, rows=rows, epochs=epochs)
+        assert mix.num_epochs == number
+        limits = epochs if isinstance(epochs, dict) else dict.fromkeys(SIZES, epochs)
+        assert all(mix.passes(number * rows)[name] <= most for name, most in limits.items())
+        assert any(mix.passes((number + 1) * rows)[name] > most for name, most in limits.items())
+        for options in ({"shuffle": True}, {"shuffle": False}):
+            loader = yoga.DataLoader(mix, 5, seed=7, **options)
+            loader.set_epoch(number - 1)
+            next(iter(loader))
+            loader.set_epoch(number)
+            with pytest.raises(ValueError, match=f"which is {number} epochs of the mixture"):
+                next(iter(loader))
+    assert yoga.mix(plain, even, rows=9).num_epochs is None
+    mix = yoga.mix(plain, WEIGHTS, rows=30, epochs=1)
+    _, state = delivered(mix, 2)
+    with pytest.raises(
+        ValueError, match=r"reads the 7 rows of 'math' 1.29 times, and epochs= allows 1, which is 0"
+    ):
+        mix.reweighted({"web": 1, "code": 1, "math": 1}, at=state)
+    assert mix.reweighted({"web": 1, "code": 1, "math": 0}, at=state).num_epochs == 2
+
+
 def test_until_the_first_or_the_last_source_is_over(plain: Any) -> None:
     even = dict.fromkeys(SIZES, 1)
-    first, last = yoga.mix(plain, even, until="first"), yoga.mix(plain, even, until="all")
+    first, last = yoga.mix(plain, even), yoga.mix(plain, even, until="all")
+    assert len(first) == len(yoga.mix(plain, even, until="first"))
     assert len(first) in (21, 22, 23)
     assert max(Counter(ids(delivered(first)[0])).values()) == 1
     assert len(last) in range(268, 273)
@@ -192,7 +238,7 @@ def test_gaps_keep_their_weights(plain: Any) -> None:
     _, state = delivered(mix, 3)
     early = {**state, "position": 16, "left": [[8, 16]], "proof": None}
     other = mix.reweighted({"web": 0, "code": 0, "math": 1}, at=early)
-    assert other.mixture.stages[1].start == 24
+    assert [stage.start for stage in other.mixture.stages] == [0, 24]
     loader = yoga.DataLoader(other, 8, shuffle=True, seed=7, collate_fn=listed)
     loader.load_state_dict(early)
     found = ids([row for rows in loader for row in rows])
@@ -233,26 +279,138 @@ def test_the_past_of_a_mixture_cannot_be_changed(plain: Any) -> None:
     assert mix.reweighted("size", at=start).mixture.stages == yoga.mix(plain, rows=120).mixture.stages
 
 
-def test_weights_change_as_often_as_a_state_can_tell(plain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    mix = yoga.mix(plain, WEIGHTS, rows=10_000)
-    monkeypatch.setattr(restaged, "MOST_STAGES", 16)
-    now, state = mix, None
-    for number in range(16):
-        _, state = delivered(now, 1, state)
-        now = mix.reweighted({**WEIGHTS, "web": number + 10}, at=state) if number < 15 else now
-    with pytest.raises(ValueError, match="the weights have changed 15 times, and a state tells no more"):
-        mix.reweighted("size", at=state)
+def test_states_and_receipts_do_not_grow_with_changes_of_weights(labelled: yoga.DataRef) -> None:
+    data = {f"s{n}": labelled.columns(["id"]) for n in range(8)}
+    chance = np.random.default_rng(0)
+
+    def weights(ref: Any) -> Any:
+        drawn = chance.integers(1, 10**6, 100 if ref is labelled else 8).tolist()
+        return drawn if ref is labelled else dict(zip(data, drawn, strict=True))
+
+    for ref, view in [
+        (data, yoga.mix(data, weights(data), rows=2000)),
+        (data, yoga.mix(data, weights(data), rows=20)),
+        (labelled, labelled.weighted(weights(labelled), rows=2000)),
+        (labelled, labelled.weighted(weights(labelled), rows=20)),
+    ]:
+        now: Any = view
+        state, size = None, 0
+        for number in range(70):
+            loader = yoga.DataLoader(now, 3, shuffle=True, seed=7)
+            if state is not None:
+                loader.load_state_dict(state)
+            next(iter(loader))
+            state = loader.state_dict()
+            assert loader.prove()
+            assert len(json.dumps(state)) < 700
+            assert len(json.dumps(loader.receipt())) < 700
+            now = now.reweighted(weights(ref), at=state)
+            if number == 9:
+                size = len(pickle.dumps(now))
+        assert len(pickle.dumps(now)) < size + 7000  # weights of rows take some numbers for each, in an epoch
+        again = view.reweighted({**dict.fromkeys(data, 1), "s7": 3}, at=state) if ref is data else now
+        assert len(delivered(again, 2, state)[0]) == 16
+
+
+def test_states_do_not_grow_with_classes_or_stages() -> None:
+    data = yoga.from_arrays({"label": np.arange(4000) % 2000})
+    many = yoga.from_arrays({"label": np.arange(21_841)})
+    stages = [(10 * n, (n + 1) / 4000) for n in range(4000)]
+    for view in (
+        many.balanced("label"),
+        data.balanced("label"),
+        data.staged(stages),
+        data.weighted(np.arange(4000)),
+    ):
+        loader = yoga.DataLoader(view, 8, shuffle=True, seed=7)
+        for _ in itertools.islice(loader, 3):
+            pass
+        state = loader.state_dict()
+        assert len(json.dumps(state)) < 700
+        assert len(json.dumps(loader.receipt())) < 700
+        loader.check_ranks()
+        assert len(delivered(view, 2, state)[0]) == 16
+    even: Any = data.balanced("label")
+    _, state = delivered(even, 3)
+    weights = dict.fromkeys(range(2000), 0) | {5: 1}
+    earlier = {**state, "stages": "0:" + ",".join(["1"] * 2000)}  # as they were told before
+    for told in (state, earlier):
+        other = even.reweighted(weights, at=told)
+        assert {int(row["label"]) for row in delivered(other, 2, told)[0]} == {5}
+        assert len(delivered(even, 2, told)[0]) == 16
+    with pytest.raises(StateError, match="make it with those that it had at the beginning"):
+        data.balanced("label", shares=weights).reweighted(weights, at=state)
+
+
+def test_what_was_reweighted_goes_on_from_there_only(plain: Any, labelled: yoga.DataRef) -> None:
+    for view, weights in [
+        (yoga.mix(plain, WEIGHTS, rows=120), {"web": 0, "code": 1, "math": 0}),
+        (labelled.weighted(np.ones(100), rows=120), [0] * 99 + [1]),
+        (labelled.balanced("label", rows=120), {0: 0, 1: 1, 2: 0}),
+    ]:
+        ref: Any = view
+        _, early = delivered(ref, 2)
+        _, state = delivered(ref, 5)
+        other = ref.reweighted(weights, at=state)
+        for old in (early, {**state, "stages": early["stages"], "position": 39}):
+            with pytest.raises(
+                StateError, match=r"from which on the weights are known|past cannot be changed"
+            ):
+                delivered(other, 1, old)
+        with pytest.raises(ValueError, match="load the state that they were changed at"):
+            delivered(other, 1)
+        assert len(delivered(other, None, state)[0]) == 80
+        assert len(delivered(other, None, delivered(other, 1, state)[1])[0]) == 72
+        assert len(list(other)) == 120  # rows by number have the last weights
+        sampler = yoga.ResumableSampler(other, shuffle=True, seed=7)
+        numbers = sampler.rows_at(range(40, 120), epoch=0)
+        assert [sampler.position_of(int(number), epoch=0) for number in numbers] == list(range(40, 120))
+        with pytest.raises(ValueError, match="does not come in epoch 0"):
+            sampler.position_of(
+                int(yoga.ResumableSampler(ref, shuffle=True, seed=7).rows_at([3])[0]), epoch=0
+            )
+        # A state before, as an older checkpoint: the view is made anew.
+        assert len(delivered(ref.reweighted(weights, at=early), None, early)[0]) == 104
 
 
 def test_weights_cannot_change_where_every_epoch_is_the_same(plain: Any) -> None:
     mix = yoga.mix(plain, WEIGHTS, rows=120)
-    _, state = delivered(mix, 3, shuffle=False)
-    with pytest.raises(StateError, match="shuffle=False, with which every epoch is the same"):
-        mix.reweighted("size", at=state)
     stream = mix.stream(shuffle=True, skip_shuffle_at_epoch_end=True)
     next(iter(stream))
     with pytest.raises(StateError, match="shuffle='once'"):
         mix.reweighted("size", at=stream.state_dict())
+
+
+def test_what_came_before_other_weights_is_not_known(plain: Any, labelled: yoga.DataRef) -> None:
+    mix = yoga.mix(plain, WEIGHTS, rows=60)
+    even: Any = labelled.balanced("label", batch=10, rows=60)
+    for view, weights in ((mix, {"web": 1, "code": 1, "math": 1}), (even, {0: 1, 1: 3, 2: 1})):
+        loader = yoga.DataLoader(view, 6, shuffle=True, seed=1)
+        for _ in loader:
+            pass
+        batches = iter(loader)
+        for _ in range(5):
+            next(batches)
+        changed = view.reweighted(weights, at=loader.state_dict())
+        assert sum(changed.counts(90).values()) == 90
+        assert sum(changed.counts(0).values()) == 0
+        with pytest.raises(ValueError, match=r"first 60 rows are made of is not known: .* at row 90"):
+            changed.passes(60) if view is mix else changed.counts(60)
+        fresh = yoga.DataLoader(changed, 6, shuffle=True, seed=1)
+        with pytest.raises(ValueError, match=r"position 0 of epoch 0 lies before .* into the loader"):
+            fresh.peek()
+        fresh.load_state_dict(loader.state_dict())
+        assert len(list(fresh)) == 5
+
+
+def test_weights_change_without_a_shuffle(plain: Any) -> None:
+    mix = yoga.mix(plain, WEIGHTS, rows=120)
+    before, state = delivered(mix, None, shuffle=False)
+    more, state = delivered(mix, 3, state, shuffle=False)
+    other = mix.reweighted({"web": 0, "code": 1, "math": 0}, at=state)
+    after, _ = delivered(other, None, state, shuffle=False)
+    codes = shares(before + more)[1]
+    assert ids(after) == [1000 + (codes + n) % 30 for n in range(96)]
 
 
 def test_states_of_others_and_damaged_ones(plain: Any) -> None:
@@ -282,6 +440,22 @@ def test_states_of_others_and_damaged_ones(plain: Any) -> None:
     assert len(next(iter(loader))["id"]) == 8
 
 
+@pytest.mark.parametrize("epoch", [2**61, 2**62, 2**61 // 90])
+def test_an_epoch_beyond_all_that_are_counted_is_refused_at_load(plain: Any, epoch: int) -> None:
+    web = plain["web"]
+    for view in (yoga.mix(plain, WEIGHTS, rows=120), web.balanced("id"), web.staged([(0, 0.5)])):
+        for strict in (True, False):
+            loader = yoga.DataLoader(view, 8, shuffle=True, seed=7)
+            forged = {**loader.state_dict(), "epoch": epoch}
+            with pytest.raises(StateError, match=r"cannot be continued here: epoch .* lies beyond the"):
+                loader.load_state_dict(forged, strict=strict)
+            assert len(next(iter(loader))["id"]) == 8
+    for view in (web.weighted(np.ones(90)), web.bucketed(np.arange(90)), web):
+        loader = yoga.DataLoader(view, 8, shuffle=True, seed=7)
+        loader.load_state_dict({**loader.state_dict(), "epoch": epoch})
+        assert len(next(iter(loader))["id"]) == 8
+
+
 def test_bad_arguments(plain: Any) -> None:
     even = dict.fromkeys(SIZES, 1)
     for given, message in [
@@ -294,7 +468,6 @@ def test_bad_arguments(plain: Any) -> None:
         ({"weights": dict.fromkeys(SIZES, 0)}, "all weights are 0"),
         ({"weights": "sizes"}, "weights must be a dict"),
         ({"weights": [1, 1, 1]}, "weights must be a dict"),
-        ({"weights": even}, r"pass rows=, or until="),
         ({"rows": 5, "until": "all"}, "give rows or until, not both"),
         ({"until": "last"}, 'until must be "first" or "all"'),
         ({"rows": 0}, "rows must be in 1"),
@@ -311,7 +484,9 @@ def test_bad_arguments(plain: Any) -> None:
         yoga.mix({})
     with pytest.raises(ValueError, match="sources are named by text"):
         yoga.mix({1: plain["web"]})  # type: ignore[dict-item]
-    with pytest.raises(TypeError, match="the source 'a' is a list; mix takes DataRefs"):
+    with pytest.raises(
+        TypeError, match=r"the source 'a' is a list; mix takes DataRefs, such as storage.submit\(data, "
+    ):
         yoga.mix({"a": [1, 2]})  # type: ignore[dict-item]
 
 
@@ -617,8 +792,27 @@ def test_buckets_need_little_padding(sources: Any) -> None:
     before, state = delivered(ref, 2, world=3, batch=2)
     after, _ = delivered(ref, None, state, world=2)
     assert sorted(ids(before + after)) == list(range(90))
-    with pytest.raises(StateError, match="fingerprint"):
+    with pytest.raises(StateError, match=r"of bucketed\(batch=6, pool=90\), but here .* keep pool=90"):
         delivered(sources["web"].bucketed("ids", pool=30, batch=6), 1, state)
+
+
+def test_what_a_view_without_a_name_is_made_of_is_read_once() -> None:
+    class Nameless(yoga.DataRef):
+        def __len__(self) -> int:
+            return 120
+
+        def take(self, rows: Any) -> Any:
+            return [{"id": int(row), "ids": [int(row)]} for row in rows]
+
+        @property
+        def schema(self) -> yoga.Schema:
+            return yoga.Schema.of({"id": 1, "ids": [1]})
+
+    data = Nameless()
+    views = [data.bucketed(np.arange(120)), data.weighted(np.ones(120)), data[::2], data.staged([(0, 0.5)])]
+    for view in [*views, data.balanced("id"), yoga.mix({"a": data})]:
+        assert view.view_pin is not None
+        assert view.view_pin is view.view_pin
 
 
 def test_lengths_that_are_none(sources: Any) -> None:
@@ -668,15 +862,22 @@ def test_stages_whose_counts_do_not_follow_are_refused(plain: dict[str, yoga.Dat
     _, state = delivered(mix, 3)
     other = mix.reweighted({**WEIGHTS, "web": 0}, at=state)
     _, later = delivered(other, 2, state)
-    good = later["stages"]
-    assert good.count(";") == 1
-    forged = good.rpartition("/")[0] + "/" + counts
-    assert forged != good
+    good = later["stages"].partition(";")[2]
+    assert good.startswith("24:0,3,2/")
+    # States of earlier versions list all weights that there have been.
+    forged = "0:5,3,2;" + good.rpartition("/")[0] + "/" + counts
     with pytest.raises(StateError, match="by its weights and its seed they gave"):
         mix.reweighted("size", at={**later, "stages": forged})
-    assert len(mix.reweighted("size", at=later).mixture.stages) == 3
+    listed = {**later, "stages": "0:5,3,2;" + good}
+    once, other_again = (mix.reweighted("size", at=at).mixture for at in (later, listed))
+    assert once == other_again
+    assert delivered(other, 2, listed) == delivered(other, 2, later)
+    assert len(once.stages) == 1
     # Stages of its own stay, whatever the seed of the state.
-    assert len(other.reweighted("size", at={**later, "seed": 8}).mixture.stages) == 3
+    assert len(other.reweighted("size", at={**listed, "seed": 8}).mixture.stages) == 1
+    for damaged in ("24:0,3,2/1,2,3", "#12;25:0,3,2/13,7,4", "#12;41:0,3,2/20,11,10", "#12", ""):
+        with pytest.raises(StateError, match="does not say which weights there have been"):
+            mix.reweighted("size", at={**later, "stages": damaged})
 
 
 def test_numbers_of_numpy_and_bfloat16_are_taken(plain: dict[str, yoga.DataRef]) -> None:

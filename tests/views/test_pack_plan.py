@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 
 from torchyoga.errors import CorruptError
 from torchyoga.rows.data import Data
-from torchyoga.views.packs import made as made_file
+from torchyoga.views.packs import layout as made_file
 from torchyoga.views.packs import members as members_file
-from torchyoga.views.packs.made import Labels, Positions
+from torchyoga.views.packs.layout import Labels, Positions
 from torchyoga.views.packs.members import Members
-from torchyoga.views.packs.packing import fitted
+from torchyoga.views.packs.packing import Rooms, fitted
 from torchyoga.views.packs.plan import Plan, planned
-from torchyoga.views.packs.rooms import Rooms
 
 
 def best_fit_decreasing(items: list[tuple[int, ...]], budgets: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -269,12 +268,15 @@ def test_positions_and_labels_of_packs_and_of_some_of_them(
     positions = np.concatenate([np.arange(length) + first for length in lengths])
     labels = tokens.values.copy()
     labels[ends[:-1]] = -100
+    shifted = np.append(tokens.values[1:], 0)
+    shifted[ends[1:] - 1] = -100
     start = data.draw(st.integers(0, len(bounds) - 2))
     stop = data.draw(st.integers(start, len(bounds) - 1))
     with patch.object(made_file, "_LONG", long), patch.object(made_file, "_CHUNK", chunk):
         for made, expected in (
             (Positions(np.array(lengths), bounds, first), positions),
             (Labels(np.array(lengths), bounds, tokens, -100), labels),
+            (Labels(np.array(lengths), bounds, tokens, -100, shifted=True), shifted),
         ):
             for some, a, b in ((made, 0, len(bounds) - 1), (made.slice(start, stop), start, stop)):
                 out = np.empty(some.nbytes.sum(), np.uint8)

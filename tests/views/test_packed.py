@@ -25,7 +25,6 @@ from smallfiles import make_files_of
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, ExistsError, StateError
 from torchyoga.formats.contract import FORMATS
-from torchyoga.loading.row_maker import _only_gathers
 from torchyoga.reading.dataref import PackView
 from torchyoga.testing import assert_rows_equal, check_view
 from torchyoga.views.packs import packing
@@ -142,6 +141,29 @@ def test_a_pack_is_its_rows_end_to_end(ref: yoga.DataRef, epoch: int) -> None:
     assert type(packed[0]) is dict
 
 
+@pytest.mark.parametrize("padded", [None, 0])
+def test_labels_lie_as_the_tokens_or_as_the_next_ones(ref: yoga.DataRef, padded: Any) -> None:
+    kinds: list[Any] = ["same", "shifted", "ids", {"ids": "shifted"}, "mask", {"mask": "shifted"}]
+    same, shifted, *others = (
+        [row["labels"].tolist() for row in ref.packed("ids", 16, labels=kind, padded=padded)]
+        for kind in kinds
+    )
+    plain = list(ref.packed("ids", 16))
+    for one, other, row in zip(same, shifted, plain, strict=True):
+        ends = np.cumsum(row["lengths"])
+        tokens, fill = row["ids"].tolist(), [-100] * (len(one) - len(row["ids"]))
+        begins = {0, *ends.tolist()}
+        assert one == [-100 if n in begins else token for n, token in enumerate(tokens)] + fill
+        assert other == [*one[1 : len(tokens)], -100, *fill]
+    assert others[0] == same
+    assert others[1] == shifted
+    assert [row[1:] for row in others[2]] == [[*row[:-1]] for row in others[3]] or padded == 0
+    names = [ref.packed("ids", 16, labels=kind, padded=padded).fingerprint for kind in kinds]
+    assert names[0] == names[2]
+    assert names[1] == names[3]
+    assert len(set(names)) == (1 if ref.fingerprint is None else 4)
+
+
 def test_a_batch_is_flat(ref: yoga.DataRef) -> None:
     packed = ref.packed("ids", 16, labels="ids")
     batch = next(iter(yoga.DataLoader(packed, 5)))
@@ -200,7 +222,7 @@ def test_every_loader_gives_the_same_batches(ref: yoga.DataRef) -> None:
         yoga.DataLoader(packed[::-1][::-1], 4, num_workers=1, persistent_workers=True),
     ):
         assert_rows_equal(list(loader), expected)
-    assert _only_gathers(packed) is not isinstance(ref, Own)
+    assert packed.keeps_rows is isinstance(ref, Own)
     (single,) = itertools.islice(yoga.DataLoader(packed, None), 1)
     assert len(single["ids"]) == sum(single["lengths"])
 
@@ -238,7 +260,7 @@ def test_packs_of_one_width(ref: yoga.DataRef) -> None:
 def test_columns_are_read_alone_and_lengths_come_along(ref: yoga.DataRef) -> None:
     packed = ref.packed("ids", 16)
     some = packed.columns(["label", "ids"])
-    assert list(some[0]) == ["ids", "label", "lengths"]
+    assert list(some[0]) == ["label", "ids", "lengths"]
     assert set(next(iter(yoga.DataLoader(some, 2)))) == {"ids", "label", "cu_seqlens", "max_seqlen", "packs"}
     assert set(next(iter(yoga.DataLoader(packed[1:].columns(["rows"]), 2)))) == {
         *("rows", "cu_seqlens", "max_seqlen", "packs")
@@ -435,6 +457,9 @@ def test_what_is_refused(ref: yoga.DataRef) -> None:
     refused("long='cut' needs one budget", "ids", 9, long="cut", cost=lambda c: c["ids"].lengths)
     refused("cost takes a function", "ids", 9, cost=3, error=TypeError)
     refused("labels='text' must be a column", "ids", 16, labels="text")
+    refused("labels='text' must be a column", "ids", 16, labels={"text": "same"})
+    for labels in ({"ids": "moved"}, {}, {"ids": "same", "mask": "same"}, 3):
+        refused('labels must be "same", "shifted", a column, or a dict', "ids", 16, labels=labels)
     refused("there is no column 'masks'", "ids", 16, along=["masks"], error=KeyError)
     refused("'label' has no value for each token", "ids", 16, along=["label"])
     refused(r"along=\['mask'\]", "ids", 16, along="mask", error=TypeError)
@@ -829,14 +854,20 @@ def test_training_on_packs_is_training_on_rows() -> None:
         for _, function in inspect.getmembers(inspect, inspect.isfunction)
     ]
     rows = [{"ids": np.frombuffer(text, np.uint8)} for text in functions]
-    packed = Own(rows, yoga.Schema.of(rows[0], ragged=["ids"])).packed("ids", 256, labels="ids")
+    ref = Own(rows, yoga.Schema.of(rows[0], ragged=["ids"]))
+    packed, shifted = (ref.packed("ids", 256, labels=kind) for kind in ("same", "shifted"))
     assert packed.report().tokens == sum(map(len, functions))
     torch.manual_seed(0)
     models = [_Tiny().double(), _Tiny().double()]
     models[1].load_state_dict(models[0].state_dict())
     optimizers = [torch.optim.SGD(model.parameters(), 1e-3) for model in models]
-    for batch in itertools.islice(yoga.DataLoader(packed, 2, shuffle=True, seed=3), 6):
+    loaders = [yoga.DataLoader(packs, 2, shuffle=True, seed=3) for packs in (packed, shifted)]
+    for batch, moved in itertools.islice(zip(*loaders, strict=True), 6):
         losses = [loss_of(models[0], batch)]
+        scores = models[0](moved["ids"].long(), moved["position_ids"], moved["cu_seqlens"])
+        assert torch.equal(
+            losses[0], torch.nn.functional.cross_entropy(scores[:-1], moved["labels"][:-1], reduction="sum")
+        )
         alone = []
         for row in batch["rows"].tolist():
             ids = torch.from_numpy(rows[row]["ids"].copy())
@@ -852,6 +883,20 @@ def test_training_on_packs_is_training_on_rows() -> None:
             optimizer.step()
     for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
         assert torch.allclose(one, other, rtol=0, atol=1e-9)
+
+
+def test_rows_of_no_tokens_have_no_labels() -> None:
+    """They are in packs if their cost says so."""
+    ref = tokens_of([2, 0, 1, 2, 0])
+    options: dict[str, Any] = {"cost": lambda c: c["ids"].lengths * 0 + 1, "along": ["ids"]}
+    for seed in range(5):
+        same, shifted = (
+            ref.packed({"rows": 5}, labels=kind, seed=seed, **options)[0] for kind in ("same", "shifted")
+        )
+        assert sorted(same["lengths"].tolist()) == [0, 0, 1, 2, 2]
+        own = [ref[row]["ids"].tolist() for row in same["rows"].tolist()]
+        assert same["labels"].tolist() == [label for ids in own for label in [-100, *ids[1:]][: len(ids)]]
+        assert shifted["labels"].tolist() == [label for ids in own for label in [*ids[1:], -100][: len(ids)]]
 
 
 # -- found by a review

@@ -260,6 +260,12 @@ def test_over_other_views_and_with_fewer_columns(ref: DataRef) -> None:
     jagged = ref.token_batches("ids", 30, collate=yoga.jagged)[3]
     assert jagged["ids"].offsets[-1] == len(jagged["ids"].values)
 
+    class Steps(list[Any]):  # empty, so it is false
+        def __call__(self, rows: Any) -> int:
+            return len(rows)
+
+    assert ref.token_batches("ids", 30, collate=Steps())[3] == len(jagged["k"])
+
 
 def test_rows_longer_than_the_budget(ref: DataRef) -> None:
     long = [row for row, length in enumerate(LENGTHS) if length > 8]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from smallfiles import make_files_of
@@ -88,14 +89,14 @@ class Oracle:
             self.tokens += own
             self.of += [(row, place) for place in range(len(own))]
 
-    def starts(self, size: int, stride: int, labels: bool, offset: int = 0) -> list[int]:
-        return list(range(offset, len(self.tokens) - size - labels + 1, stride))
+    def starts(self, size: int, stride: int, labels: Any, offset: int = 0) -> list[int]:
+        return list(range(offset, len(self.tokens) - size - (labels == "shifted") + 1, stride))
 
 
 @pytest.mark.parametrize("separator", [None, 99])
-@pytest.mark.parametrize("labels", [True, False])
+@pytest.mark.parametrize("labels", ["same", "shifted", None])
 def test_windows_are_slices_of_all_documents_end_to_end(
-    ref: DataRef, separator: int | None, labels: bool
+    ref: DataRef, separator: int | None, labels: Any
 ) -> None:
     oracle = Oracle(documents_of(LENGTHS), list(range(len(LENGTHS))), separator)
     for size, stride in itertools.product((1, 2, 5, 40), (1, 3, 5, 70)):
@@ -112,15 +113,16 @@ def test_windows_are_slices_of_all_documents_end_to_end(
         starts = oracle.starts(size, stride, labels)
         rows = list(windows)
         assert [row["ids"].tolist() for row in rows] == [oracle.tokens[a : a + size] for a in starts]
+        shift = int(labels == "shifted")
         if labels:
-            shifted = [oracle.tokens[a + 1 : a + 1 + size] for a in starts]
-            assert [row["labels"].tolist() for row in rows] == shifted
+            expected = [oracle.tokens[a + shift :][:size] for a in starts]
+            assert [row["labels"].tolist() for row in rows] == expected
         else:
             assert list(rows[0]) == ["ids", "documents", "position_ids"]
         about = [list(zip(*oracle.of[a : a + size], strict=True)) for a in starts]
         assert [row["documents"].tolist() for row in rows] == [list(rows) for rows, _ in about]
         assert [row["position_ids"].tolist() for row in rows] == [list(places) for _, places in about]
-        covered = {place for a in starts for place in range(a, a + size + labels)}
+        covered = {place for a in starts for place in range(a, a + size + shift)}
         assert windows.num_tokens == len(oracle.tokens)
         assert windows.tokens_left_out == len(oracle.tokens) - len(covered)
         if stride >= size:
@@ -134,15 +136,17 @@ def test_windows_are_slices_of_all_documents_end_to_end(
     lengths=st.lists(st.integers(0, 9), min_size=1, max_size=12),
     size=st.integers(1, 7),
     stride=st.integers(1, 12),
+    labels=st.sampled_from(["same", "shifted", None]),
     flags=st.tuples(*[st.booleans()] * 4),
     epoch=st.integers(0, 5),
     files=st.integers(1, 5),
 )
 @pytest.mark.filterwarnings("ignore:there are no windows:UserWarning")
 def test_windows_of_any_documents_in_any_epoch(
-    lengths: list[int], size: int, stride: int, flags: Any, epoch: int, files: int
+    lengths: list[int], size: int, stride: int, labels: Any, flags: Any, epoch: int, files: int
 ) -> None:
-    labels, shuffled, jitter, separated = flags
+    masked, shuffled, jitter, separated = flags
+    shift = int(labels == "shifted")
     separator = 1000 if separated else None
     own = Own(documents_of(lengths), files)
     whole = windows_of(
@@ -151,6 +155,7 @@ def test_windows_of_any_documents_in_any_epoch(
         size,
         stride=stride,
         labels=labels,
+        ignore_index=-100 if masked and labels else None,
         shuffle_documents=shuffled,
         jitter=jitter,
         separator=separator,
@@ -161,7 +166,7 @@ def test_windows_of_any_documents_in_any_epoch(
     windows = whole.in_epoch(epoch)
     assert isinstance(windows, TokenWindowsRef)
     tokens = sum(lengths) + separated * len(lengths)
-    spare = tokens - size - labels
+    spare = tokens - size - shift
     span = min(stride, spare + 1) if jitter else 1
     expected = max(0, (spare - (span - 1)) // stride + 1) if spare >= 0 else 0
     assert len(windows) == len(whole) == expected
@@ -192,7 +197,15 @@ def test_windows_of_any_documents_in_any_epoch(
     ]
     assert offsets
     assert jitter or offsets == [0]
-    covered = {b for n in range(expected) for b in range(n * stride, n * stride + size + labels)}
+    if labels and (masked or len(offsets) == 1):
+        told = [
+            -100 if masked and place == 0 else token
+            for token, (_, place) in zip(oracle.tokens, oracle.of, strict=True)
+        ]
+        found = [[told[b + shift :][:size] for b in range(a, a + expected * stride, stride)] for a in offsets]
+        assert [row["labels"].tolist() for row in windows] in found
+        assert windows["labels"].schema.columns[0].dtype == ("<i8" if masked else "<i4")
+    covered = {b for n in range(expected) for b in range(n * stride, n * stride + size + shift)}
     assert windows.tokens_left_out == tokens - len(covered)
     row, token = oracle.of[offsets[0] + stride * (expected - 1)]
     (found,) = windows.window_of([row], [token]).tolist()
@@ -302,8 +315,8 @@ def test_over_other_views(ref: DataRef) -> None:
     windows = ref.token_windows("ids", 4)
     assert [row["ids"][0] for row in windows[::3]] == [row["ids"][0] for row in windows][::3]
     some = windows.where("ids", lambda x: x[:, 0] % 8 == 0)
-    assert [int(row["ids"][0]) for row in some] == list(range(0, sum(LENGTHS) - 4, 8))
-    assert windows["labels"][1].tolist() == [5, 6, 7, 8]
+    assert [int(row["ids"][0]) for row in some] == list(range(0, sum(LENGTHS) - 3, 8))
+    assert windows["labels"][1].tolist() == [4, 5, 6, 7]
     assert list(windows.columns(["labels"])[0]) == ["labels"]
 
 
@@ -330,9 +343,10 @@ def test_only_what_is_wanted_is_read(ref: DataRef) -> None:
     assert not ref.taken
 
 
+@pytest.mark.parametrize("labels", ["same", "shifted"])
 @pytest.mark.parametrize("dtype", [None, "int64"])
-def test_labels_may_be_masked_in_place(ref: DataRef, dtype: Any) -> None:
-    batch = next(iter(yoga.DataLoader(ref.token_windows("ids", 4, dtype=dtype), 4)))
+def test_labels_may_be_masked_in_place(ref: DataRef, dtype: Any, labels: Any) -> None:
+    batch = next(iter(yoga.DataLoader(ref.token_windows("ids", 4, labels=labels, dtype=dtype), 4)))
     batch["labels"][:] = -100
     assert batch["ids"].tolist() == np.arange(16).reshape(4, 4).tolist()
     assert batch["ids"].is_contiguous()
@@ -372,6 +386,14 @@ def test_text_and_lists_are_documents(tmp_path: Any) -> None:
         ({"size": 2, "lengths": [2**62] * 14}, ValueError, "at most 2\\*\\*62 together"),
         ({"size": 2, "lengths": [0.5] * 14}, TypeError, "whole numbers, found float64"),
         ({"size": 2, "seed": 1.5}, ValueError, "seed must be an int"),
+        ({"size": 2, "labels": True}, ValueError, 'labels must be "same" as the tokens, .*; found True'),
+        ({"size": 2, "labels": "ids"}, ValueError, "or None for none; found 'ids'"),
+        (
+            {"size": 2, "labels": None, "ignore_index": -1},
+            ValueError,
+            "ignore_index=-1 is a label, and there",
+        ),
+        ({"size": 2, "ignore_index": 0.5}, ValueError, "ignore_index must be an int"),
     ],
 )
 def test_what_cannot_be_is_said(ref: DataRef, arguments: Any, error: type[Exception], text: str) -> None:
@@ -380,7 +402,7 @@ def test_what_cannot_be_is_said(ref: DataRef, arguments: Any, error: type[Except
 
 
 def test_a_window_longer_than_all_documents_is_warned_of(ref: DataRef) -> None:
-    with pytest.warns(UserWarning, match=f"each needs 1001 tokens, and there are {sum(LENGTHS)}"):
+    with pytest.warns(UserWarning, match=f"each needs 1000 tokens, and there are {sum(LENGTHS)}"):
         windows = windows_of(ref, "ids", 1000)
     assert (len(windows), windows.tokens_left_out) == (0, sum(LENGTHS))
 
@@ -403,6 +425,8 @@ def test_states_and_fingerprints_tell_windows_apart(ref: DataRef) -> None:
         {"size": 4},
         {"size": 4, "stride": 3},
         {"size": 4, "labels": False},
+        {"size": 4, "labels": "shifted"},
+        {"size": 4, "ignore_index": -100},
         {"size": 4, "jitter": True},
         {"size": 4, "jitter": True, "seed": 1},
         {"size": 4, "separator": 7},
@@ -510,3 +534,37 @@ def test_members_of_windows_and_batches_that_there_are_not(tmp_path: Path) -> No
             found.members([len(made)])
         with pytest.raises(TypeError):
             found.members([0.5])
+
+
+@pytest.mark.rest  # transformers takes seconds to load
+@pytest.mark.filterwarnings("ignore")
+def test_labels_are_those_that_models_of_transformers_take() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(
+        vocab_size=64, n_embd=8, n_layer=1, n_head=1, n_positions=16, bos_token_id=0, eos_token_id=0
+    )
+    torch.manual_seed(0)
+    model = transformers.GPT2LMHeadModel(config).eval()
+    cross_entropy = torch.nn.functional.cross_entropy
+    ref = Own([np.random.default_rng(n).integers(0, 64, 5 + 3 * n).astype(np.int32) for n in range(9)])
+    for ignored in (None, -100):
+        whole = ref.token_windows("ids", 8, dtype="int64", ignore_index=ignored)
+        # The same tokens, for a loop that compares scores and labels as they are.
+        moved = ref.token_windows("ids", 7, stride=8, labels="shifted", dtype="int64", ignore_index=ignored)
+        for batch, other in zip(yoga.DataLoader(whole, 4), yoga.DataLoader(moved, 4), strict=True):
+            loss = model(input_ids=batch["ids"], labels=batch["labels"]).loss
+            scores = model(input_ids=other["ids"]).logits
+            assert torch.allclose(loss, cross_entropy(scores.flatten(0, 1), other["labels"].flatten()))
+            assert torch.equal(batch["ids"][:, :7], other["ids"])
+            if ignored is None:
+                assert torch.equal(batch["ids"][:, 1:], other["labels"])
+    # The label that the first token of a packed row has not is none that the model would use.
+    for pack in ref[:3].packed("ids", 16, labels="same"):
+        stops = np.cumsum(pack["lengths"]).tolist()
+        for start, stop in zip([0, *stops], stops, strict=False):
+            ids, labels = (
+                torch.from_numpy(pack[name][None, start:stop]).long() for name in ("ids", "labels")
+            )
+            assert torch.equal(
+                model(input_ids=ids, labels=ids).loss, model(input_ids=ids, labels=labels).loss
+            )

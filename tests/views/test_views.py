@@ -5,10 +5,15 @@ from __future__ import annotations
 import pickle
 import warnings
 from collections.abc import Callable
+from datetime import datetime
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given, settings
@@ -189,8 +194,24 @@ def test_columns_have_names_only_where_rows_are_known() -> None:
         def take(self, rows: Any) -> list[int]:
             return rows.tolist()
 
-    with pytest.raises(TypeError, match="does not say what its rows look like"):
-        Unknown().columns(["x"])
+    acts: list[Callable[[yoga.DataRef], object]] = [
+        lambda ref: ref.columns(["x"]),
+        lambda ref: ref["x"],
+        lambda ref: ref.where("x", lambda x: x > 1),
+        lambda ref: ref.order_by("x"),
+        lambda ref: ref.split([0.5, 0.5], by="x"),
+        lambda ref: ref.filled({"x": 1}),
+        lambda ref: ref.decoded(),
+        lambda ref: ref.map_batches(lambda c: c)[0],
+        lambda ref: ref.token_batches("x", 4),
+        lambda ref: ref.windows(2),
+    ]
+    for act in acts:
+        for ref in (Unknown(), yoga.from_arrays({"x": np.arange(3)}).map(lambda row: row)):
+            with pytest.raises(
+                TypeError, match=r"does not say what.*before map.*schema=yoga\.Schema\.of\(row"
+            ):
+                act(ref)
     assert list(Unknown().select([2, 0])) == [2, 0]
     assert list(yoga.concat([Unknown(), Unknown().repeat(2)])) == [0, 1, 2] * 3
 
@@ -240,6 +261,91 @@ def test_rows_are_ordered(ref: yoga.DataRef) -> None:
     assert ids(ref[:0].order_by("id")) == []
 
 
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("values", "up", "down"),
+    [
+        ([3, None, -1, 0, None, 3], [2, 3, 0, 5, 1, 4], [0, 5, 3, 2, 1, 4]),
+        ([NAN, 2.0, None, -1.0, NAN], [3, 1, 0, 4, 2], [1, 3, 0, 4, 2]),
+        (["b", None, "", "a"], [2, 3, 0, 1], [0, 3, 2, 1]),
+        ([True, None, False], [2, 0, 1], [0, 2, 1]),
+        ([None, datetime(2024, 1, 1), datetime(1900, 1, 1)], [2, 1, 0], [1, 2, 0]),
+        ([None, None], [0, 1], [0, 1]),
+    ],
+)
+def test_none_comes_last_as_in_hugging_face(values: list[Any], up: list[int], down: list[int]) -> None:
+    table = pa.table({"id": range(len(values)), "x": values})
+    theirs = datasets.Dataset(table)
+    for expected, descending in ((up, False), (down, True)):
+        assert ids(yoga.from_arrow(table).order_by("x", descending)) == expected
+        if values.count(None) < len(values):
+            with warnings.catch_warnings():  # of a pyarrow that is newer than datasets
+                warnings.simplefilter("ignore")
+                assert theirs.sort("x", reverse=descending)["id"][:] == expected
+
+
+def test_rows_are_selected_by_anything_that_gives_numbers(ref: yoga.DataRef) -> None:
+    for rows in (iter([5, 0, -1]), (n for n in (5, 0, -1)), {0: 5, 1: 0, 2: -1}.values()):
+        assert ids(ref.select(rows)) == [5, 0, 59]
+    assert ids(ref.select(n for n in ())) == []
+    with pytest.raises(TypeError, match="rows are taken by an int, a list of ints"):
+        ref.select(n / 2 for n in range(3))
+
+
+ORDERS = [
+    ["text", "id"],
+    ["ids", "meta/pair", "text", "meta/half"],
+    ["meta", "id"],
+    ["meta/pair/1", "meta/pair/0"],
+]
+
+
+@pytest.mark.parametrize("names", ORDERS)
+def test_columns_come_in_the_order_in_which_they_are_named(names: list[str], ref: yoga.DataRef) -> None:
+    tops = list(dict.fromkeys(name.split("/")[0] for name in names))
+    for whole in (ref, Own()):
+        view = whole.columns(names)
+        for row, before in zip(view, whole, strict=True):
+            assert list(row) == tops
+            assert repr(row) == repr(_picked(before, names))
+        check_dataref(view)
+        assert list(pickle.loads(pickle.dumps(view))[7]) == tops
+        assert list(view.columns(tops[::-1])[0]) == tops[::-1]
+        assert list(view.to_arrow().column_names) == tops
+        # The rows are the same, and so are the states of loaders that know them by it.
+        assert view.fingerprint == Projection.of(whole.schema, names).pinned(whole.fingerprint)
+        assert list(yoga.concat([whole.columns(names[::-1]), view])[60]) == list(
+            whole.columns(names[::-1])[0]
+        )
+
+
+def _picked(row: Any, names: list[str]) -> Any:
+    """Some parts of a row, in the order of their names."""
+    if not isinstance(row, dict):
+        return row
+    inside: dict[str, list[str]] = {}
+    for name in names:
+        top, _, rest = name.partition("/")
+        inside.setdefault(top, []).extend([rest] if rest else [])
+    return {top: _picked(row[top], rest) if rest else row[top] for top, rest in inside.items()}
+
+
+def test_other_sources_keep_their_fingerprint_in_any_order(tmp_path: Path) -> None:
+    table = pa.table({"a": range(9), "b": [str(n) for n in range(9)], "c": [[n] for n in range(9)]})
+    pq.write_table(table, tmp_path / "x.parquet")
+    arrays = yoga.from_arrays({"a": np.arange(9), "b": np.arange(9.0), "c": np.zeros((9, 2))})
+    for ref in (arrays, yoga.from_arrow(table), yoga.from_parquet(tmp_path)):
+        view = ref.columns(["c", "a"])
+        assert list(view[3]) == ["c", "a"]
+        assert view.fingerprint == ref.columns(["a", "c"]).fingerprint
+        check_dataref(view)
+        batch = next(iter(yoga.DataLoader(view[:1], 1)))
+        assert list(batch) == ["c", "a"]
+    assert list(yoga.from_parquet(tmp_path, ["c", "a"])[0]) == ["c", "a"]
+
+
 # -- split
 
 
@@ -255,8 +361,34 @@ def test_splits_are_exact_and_complete(ref: yoga.DataRef) -> None:
         assert all(ids(part) == sorted(ids(part)) for part in parts)
     assert ids(ref.split([0.5, 0.5], seed=3)[0]) != ids(ref.split([0.5, 0.5], seed=4)[0])
     assert ids(ref.split([0.5, 0.5], seed=3)[0]) == ids(ref.split([0.5, 0.5], seed=3)[0])
-    with pytest.warns(UserWarning, match="no row is in part 1"):
-        ref.split([1.0, 0.0])
+    for shares in ([1.0, 0.0], [60, 0], [0.999, 0.001]):
+        for how in ({}, {"stratify": "text"}) if isinstance(shares[0], float) else ({},):
+            with pytest.warns(UserWarning, match="no row is in part 1; give it a larger share") as caught:
+                ref.split(shares, **how)  # type: ignore[arg-type]
+            assert len(caught) == 1
+    with pytest.warns(UserWarning, match="no row is in part 1; 'id' has too few values"):
+        yoga.concat([ref[:1]] * 9).split([1.0, 0.0], by="id")
+
+
+@pytest.mark.parametrize(
+    "shares", [0.8, 8, None, "0.8", {"train": 0.8}, {0.8, 0.2}, ["a", "b"], [None, 1], [True]]
+)
+def test_shares_are_a_list_of_numbers(shares: Any, ref: yoga.DataRef) -> None:
+    with pytest.raises(
+        TypeError, match=r"split takes a list of the share of each part.*\[0\.8, 0\.2\]; found"
+    ):
+        ref.split(shares)
+    if shares == 0.8:
+        for fine in (
+            np.array([0.8, 0.2]),
+            torch.tensor([0.8, 0.2]),
+            iter([0.8, 0.2]),
+            [Fraction(4, 5), np.float32(0.2)],
+            (48, 12),
+        ):
+            assert [len(part) for part in ref.split(fine)] == [48, 12]  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="or numbers of rows and all of them int"):
+            ref.split([48.0, 12.0])
 
 
 @settings(max_examples=50, deadline=None)
@@ -287,6 +419,19 @@ def test_rows_of_a_key_stay_together_and_where_they_are(tmp_path: Path) -> None:
     assert [int(r["user"]) for r in narrow.split([0.7, 0.3], 5, "user")[0]] == [
         int(r["user"]) for r in ref.split([0.7, 0.3], 5, "user")[0]
     ]
+
+
+def test_values_with_too_few_rows_for_each_part_are_told() -> None:
+    ref = yoga.from_arrays({"label": np.repeat([0, 1, 7], [50, 8, 1])})
+    for shares, said in (
+        ([0.5, 0.5], "'label': 1 of 3 values have too few rows for each part .*7 with 1; take fewer parts"),
+        ([0.97, 0.03], "'label': 2 of 3 values have too few"),
+    ):
+        with pytest.warns(UserWarning, match=said) as caught:
+            parts = ref.split(shares, stratify="label")
+        assert caught[0].filename == __file__
+        assert sum(map(len, parts)) == 59
+    ref.where("label", lambda label: label < 7).split([0.5, 0.25, 0.25], stratify="label")
 
 
 def test_classes_are_split_alike() -> None:
@@ -336,6 +481,7 @@ def test_parts_are_split_again_by_the_same_key_and_seed(tmp_path: Path) -> None:
     assert {int(user) for user in early["user"]} <= {int(user) for user in late["user"]}
 
 
+@pytest.mark.filterwarnings("ignore:stratify='label'")  # some classes have fewer rows than there are parts
 @pytest.mark.parametrize("sizes", [[3] * 200, [300] + [1] * 300, [4] * 150, [1, 2, 5, 92]])
 @pytest.mark.parametrize("shares", [[0.5, 0.5], [0.9, 0.1], [0.6, 0.3, 0.1]])
 def test_each_class_and_all_rows_have_their_shares(sizes: list[int], shares: list[float]) -> None:
@@ -655,12 +801,14 @@ def test_conditions_for_one_row_say_how_to_write_them_for_many(ref: yoga.DataRef
 
 
 def test_a_column_that_cannot_be_ordered_says_what_it_holds(tmp_path: Path) -> None:
-    nothing = yoga.Storage(tmp_path).submit([{"x": None, "y": 1}] * 3, "nothing", "1", progress=False)
+    rows = [{"x": None, "boxes": [{"a": n}] * n} for n in range(1, 4)]
+    ref = yoga.Storage(tmp_path).submit(rows, "nothing", "1", progress=False)
     with pytest.raises(
-        TypeError, match=r"order_by\('x'\) needs a column of numbers or text.* holds NoneType"
+        TypeError, match=r"order_by\('boxes'\) needs a column of numbers or text.* holds list"
     ):
-        nothing.order_by("x")
-    assert "x: None" in str(nothing.schema).splitlines()
+        ref.order_by("boxes")
+    assert list(ref.order_by("x")) == rows
+    assert "x: None" in str(ref.schema).splitlines()
 
 
 def test_masks_are_refused_with_a_hint(ref: yoga.DataRef) -> None:
@@ -703,3 +851,122 @@ def test_labels_that_are_none_are_named(how: str, label: Any, tmp_path: Path) ->
     ref = yoga.Storage(tmp_path).submit(rows, "nulls", "1")
     with pytest.raises(TypeError, match=r"'w' is None in some rows; use ref\.filled"):
         ref.split([0.5, 0.5], **{how: "w"})
+
+
+def test_columns_of_columns_are_named_by_what_is_left() -> None:
+    ref = yoga.from_arrays({"x": np.arange(9), "y": np.arange(9) % 3, "z": np.ones(9), "w": np.zeros(9)})
+    left = ref.columns(["z", "y", "x", "w"])
+    for names in (["x", "y"], ["y", "x"], ["x"], ["w", "y"]):
+        assert left.columns(names).fingerprint == ref.columns(names).fingerprint
+        assert list(left.columns(names)[4]) == names
+        assert pickle.loads(pickle.dumps(left.columns(names))).fingerprint == ref.columns(names).fingerprint
+    assert int(left.columns(["z", "x"])["x"][3]) == 3
+
+
+@pytest.mark.parametrize("shuffle", [True, "block"])
+def test_rows_side_by_side_come_from_workers_too_and_resume(shuffle: Any, tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    one = storage.submit([{"x": n, "text": str(n)} for n in range(30)], "one", "1", progress=False)
+    both = one.zip(yoga.from_arrays({"y": -np.arange(30)}))
+
+    def batches(workers: int, state: Any = None) -> Any:
+        loader = yoga.DataLoader(both, 4, shuffle=shuffle, seed=3, num_workers=workers)
+        if state is not None:
+            loader.load_state_dict(state)
+        for batch in loader:
+            yield batch["x"].tolist(), batch["text"], batch["y"].tolist(), loader.state_dict()
+
+    whole = list(batches(0))
+    assert sorted(x for xs, *_ in whole for x in xs) == list(range(30))
+    assert all(ys == [-x for x in xs] and texts == list(map(str, xs)) for xs, texts, ys, _ in whole)
+    assert list(batches(2)) == whole
+    assert list(batches(2, whole[2][-1])) == whole[3:]
+
+
+def test_rows_side_by_side(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    rows = [{"x": n, "meta": {"a": n % 3, "b": str(n)}, "ids": np.arange(n % 4)} for n in range(30)]
+    one = storage.submit(rows, "one", "1", progress=False, info={"classes": ["a"], "license": "CC0"})
+    two = yoga.from_arrays({"x": -np.arange(30), "z": np.arange(60).reshape(30, 2)})
+    both = one.zip(two, prefix="of_")
+    assert both.info == {"classes": ["a"], "license": "CC0"}
+    assert list(both[3]) == ["x", "meta", "ids", "of_x", "of_z"]
+    assert both[4]["meta"] == {"a": 1, "b": "4"}
+    batch = next(iter(yoga.DataLoader(both.columns(["of_z", "meta/b", "x"]), 5)))
+    assert list(batch) == ["of_z", "meta", "x"]
+    assert batch["of_z"].tolist() == [[2 * n, 2 * n + 1] for n in range(5)]
+    assert int(both["of_x"][7]) == -7
+    assert list(both["meta"][5]) == ["a", "b"]
+    assert both.order_by("of_x")[0]["x"] == 29
+    assert len(both.where("of_x", lambda x: x > -5)) == 5
+    plain = two.zip(two, prefix="of_")  # rows that are in memory
+    assert sum(len(batch["x"]) for batch in yoga.DataLoader(plain, 7, shuffle=True, seed=1)) == 30
+    pairs = one["x"].zip(two["z"])
+    assert pairs[2][0] == 2
+    assert pairs[2][1].tolist() == [4, 5]
+    assert pairs["1"][2].tolist() == [4, 5]
+    assert list(both[:0]) == []
+    assert list(both[:0].zip(two[:0].columns(["z"]))) == []
+    other = yoga.from_arrays({"x": np.arange(30), "z": np.arange(60).reshape(30, 2)})
+    assert (
+        len(
+            {both.fingerprint, one.zip(other, prefix="of_").fingerprint, one.zip(two, prefix="p").fingerprint}
+        )
+        == 3
+    )
+
+
+def test_a_side_is_read_for_its_own_columns_only() -> None:
+    class Noted(yoga.DataRef):
+        def __init__(self, name: str, asked: list[Any]) -> None:
+            self.name, self.asked = name, asked
+
+        def __len__(self) -> int:
+            return 9
+
+        def take(self, rows: Any) -> Any:
+            self.asked.append(self.name)
+            return [{f"{self.name}1": int(row), f"{self.name}2": 2 * int(row)} for row in rows]
+
+        def projected(self, of: Projection) -> yoga.DataRef:
+            self.asked.append(sorted(column.name for column in of.schema.columns))
+            return ProjectedRef(self, of)
+
+        @property
+        def schema(self) -> yoga.Schema:
+            return yoga.Schema.of({f"{self.name}1": 1, f"{self.name}2": 2})
+
+    asked: list[Any] = []
+    both = Noted("a", asked).zip(Noted("b", asked))
+    assert both.columns(["b2"])[3] == {"b2": 6}
+    assert asked == [["b2"], "b"]
+    asked.clear()
+    assert both.columns(["b2", "a1"])[3] == {"b2": 6, "a1": 3}
+    assert sorted(map(str, asked)) == ["['a1']", "['b2']", "a", "b"]
+
+
+def test_rows_that_cannot_be_side_by_side() -> None:
+    one, two = yoga.from_arrays({"x": np.arange(3)}), yoga.from_arrays({"x": np.arange(4)})
+    with pytest.raises(ValueError, match=r"found 3 rows of .* and 4 of .* as in ref\[:3\]"):
+        one.zip(two)
+    with pytest.raises(ValueError, match=r"both sides of zip have \['x'\]; pass prefix=, as in zip\(other"):
+        one.zip(two[:3])
+    with pytest.raises(ValueError, match=r"both sides of zip have \['_x'\]"):
+        yoga.from_arrays({"_x": np.arange(3)}).zip(one, prefix="_")
+    with pytest.raises(
+        TypeError, match=r"zip needs rows that are dicts on both sides.* columns\(\[\"a\"\]\)"
+    ):
+        one.zip(one["x"])
+    with pytest.raises(TypeError, match=r"zip takes a DataRef, .* found a list"):
+        one.zip([1, 2, 3])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="schema is None"):
+        one.zip(one.map(dict), prefix="b")
+
+
+def test_a_selection_of_a_zip_is_kept_only_where_both_sides_are_of_one_version(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    one = storage.submit([{"x": n} for n in range(9)], "one", "1", progress=False)
+    two = storage.submit([{"y": n % 2} for n in range(9)], "two", "1", progress=False)
+    with pytest.raises(ValueError, match="is not of a single one"):
+        one.zip(two).where("y", lambda y: y > 0, name="odd")
+    assert len(one.zip(one[::-1], prefix="b_").where("b_x", lambda x: x < 3, name="low")) == 3

@@ -20,13 +20,11 @@ from hypothesis import strategies as st
 from smallfiles import make_files_of
 
 import torchyoga as yoga
-from torchyoga.loading.row_maker import _only_gathers
 from torchyoga.process.lazy import cached_property
 from torchyoga.reading.readahead import ReadAhead
 from torchyoga.testing import assert_rows_equal, check_dataref
 from torchyoga.views.windows.anchors import Anchors
-from torchyoga.views.windows.groups import group_starts
-from torchyoga.views.windows.windowed import WindowsRef
+from torchyoga.views.windows.windowed import WindowsRef, group_starts
 
 # That windows over selected rows reach over gaps is meant here, but for the test of the warning.
 pytestmark = pytest.mark.filterwarnings("ignore:windows. in .* rows follow each other:UserWarning")
@@ -665,7 +663,7 @@ def test_worker_processes_give_the_same_batches(ref: yoga.DataRef) -> None:
     view = ref.windows({"id": range(3), "obs": [0, 4]}, 2, "episode", "repeat", ["task"])
     alone = yoga.DataLoader(view, 4, shuffle=True, seed=1)
     several = yoga.DataLoader(view, 4, shuffle=True, seed=1, num_workers=2)
-    assert _only_gathers(view) is not isinstance(ref, Own)
+    assert view.keeps_rows is isinstance(ref, Own)
     for _ in range(2):
         expected = list(alone)
         kept = list(several)  # all held at once, so that memory used again would be seen

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from ..errors import CorruptError, NotFoundError, SchemaError
@@ -19,13 +18,12 @@ from ..process.buffers import BufferPool
 from ..reading.columns_ref import ColumnsRef
 from ..reading.dataref import DataRef
 from ..rows.column import Column
-from ..rows.data import Data
+from ..rows.data import Data, bounds_of
 from ..rows.schema import Schema
-from ..rows.types import Array, Row
+from ..rows.types import Array, Ints, Row
 
 __all__ = ["from_arrays", "is_arrays"]
 
-Ints = npt.NDArray[np.int64]
 ArrayOrTensor: TypeAlias = Array | torch.Tensor  # (N, ...)
 Arrays: TypeAlias = ArrayOrTensor | str | os.PathLike[str]  # in memory, or in a file
 
@@ -58,10 +56,10 @@ def from_arrays(data: Arrays | Mapping[Any, Arrays]) -> DataRef:
         >>> len(ref), ref[2]["label"]
         (3, np.int64(2))
     """
-    given: Mapping[Hashable, object] = data if isinstance(data, dict) else {"the array": data}
+    given: Mapping[Hashable, object] = data if isinstance(data, Mapping) else {"the array": data}
     arrays = {name: _loaded(value) for name, value in given.items()}
     packed = {name: _packed(array) for name, array in arrays.items()}
-    return _over(arrays, packed, isinstance(data, dict))
+    return _over(arrays, packed, given is data)
 
 
 def _over(arrays: dict[Hashable, ArrayOrTensor], packed: dict[Hashable, _Packed], in_dicts: bool) -> DataRef:
@@ -95,7 +93,10 @@ def _loaded(value: object) -> ArrayOrTensor:
     if isinstance(value, (np.ndarray, torch.Tensor)):
         return value
     if not isinstance(value, (str, os.PathLike)):
-        raise SchemaError(f"expected an array, a tensor or the path of a .npy file, found {value!r:.80}")
+        raise SchemaError(
+            f"expected an array, a tensor or the path of a .npy file, found {value!r:.80}; several "
+            'are passed as a dict, {"x": x, "y": y}'
+        )
     path = Path(value).expanduser().absolute()
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -149,7 +150,7 @@ def _column(column: Column, array: Array, pool: BufferPool) -> Callable[[Ints], 
 
 def _text(values: list[str] | list[bytes]) -> Data:
     encoded = [v.encode("utf-8", "surrogatepass") if isinstance(v, str) else v for v in values]
-    offsets = np.cumsum([0, *map(len, encoded)]).astype(np.int64)
+    offsets = bounds_of(map(len, encoded))
     return Data(np.frombuffer(b"".join(encoded), np.uint8), offsets)
 
 

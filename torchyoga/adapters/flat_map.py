@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import TypeVar
 
 from ..building.sources import PlacedSource, RowSource, Source
 from ..rows.block import Rows
 from ..rows.types import Json, Row
 from ..views.functions import name_of
 
-__all__ = ["FlatMapped", "flat_map", "source_of"]
+__all__ = ["flat_map", "FlatMapped", "shards", "source_of"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -185,3 +188,31 @@ def _note(error: Exception, text: str) -> None:
         error.add_note(text)
     elif len(error.args) == 1 and isinstance(error.args[0], str):
         error.args = (f"{error.args[0]} ({text})",)
+
+
+def shards(read: Callable[[T], Iterable[Row]], inputs: Sequence[T]) -> FlatMapped:
+    """The rows of many inputs, such as files, whose numbers of rows are unknown: to be submitted.
+
+    Several may build it at once, each from inputs of its own; the rows come in the order of the inputs.
+
+    Args:
+        read: takes an input, and yields its rows; any number, also none. It should give the same rows each
+            time.
+        inputs: paths, or whatever `read` takes.
+
+    Raises:
+        TypeError: `read` is not a function, or inputs are not a sequence.
+
+    Example:
+        >>> def lines(name):
+        ...     for number in range(3):
+        ...         yield {"text": f"{name}, line {number}"}
+        >>> ref = storage.submit(yoga.shards(lines, ["a", "b"]), "lines of files", "1.0")
+        >>> len(ref), ref[3]["text"]
+        (6, 'b, line 0')
+    """
+    if isinstance(inputs, (str, bytes)) or not (
+        hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__")
+    ):
+        raise TypeError(f"inputs must be a list, such as sorted(paths), found a {type(inputs).__name__}")
+    return flat_map(inputs, read)

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import h5py
 import numpy as np
-import numpy.typing as npt
 from h5py import h5d, h5p, h5t
 
 from ..errors import BusyError, CorruptError, NotFoundError, SchemaError
@@ -28,14 +27,13 @@ from ..process.buffers import BufferPool
 from ..reading.columns_ref import ColumnsRef
 from ..reading.dataref import DataRef
 from ..rows.column import Column
-from ..rows.data import Data
+from ..rows.data import Data, bounds_of
 from ..rows.node import Node, path_name
 from ..rows.schema import Schema
-from ..rows.types import Array
+from ..rows.types import Array, Ints
 
 __all__ = ["from_hdf5"]
 
-Ints = npt.NDArray[np.int64]
 Dtype = np.dtype[np.generic]
 Columns: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
 _MOST_LINKS = 32  # soft links on the way to one dataset
@@ -600,12 +598,12 @@ class _Readable(io.RawIOBase):
 
 
 def _joined(values: list[Array], dtype: Dtype) -> Data:
-    offsets = np.cumsum([0, *map(len, values)]).astype(np.int64)
+    offsets = bounds_of(map(len, values))
     return Data(np.concatenate([np.empty(0, dtype), *values]).astype(dtype, copy=False), offsets)
 
 
 def _text(values: list[bytes], rows: Ints, where: str) -> Data:
-    offsets = np.cumsum([0, *map(len, values)]).astype(np.int64)
+    offsets = bounds_of(map(len, values))
     return _checked_text(np.frombuffer(b"".join(values), np.uint8), offsets, rows, where)
 
 
@@ -619,7 +617,7 @@ def _unpadded(values: Bytes, padding: int, rows: Ints, where: str) -> Data:
         if padding == h5t.STR_SPACEPAD:
             inside &= values != ord(" ")
         lengths = np.where(inside.any(axis=1), width - inside[:, ::-1].argmax(axis=1), 0)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    offsets = bounds_of(lengths)
     return _checked_text(values[np.arange(width) < lengths[:, None]], offsets, rows, where)
 
 

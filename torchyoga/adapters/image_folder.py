@@ -13,10 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import NotFoundError, SchemaError
+from ..process.warned import warn_user
 from ..reading.file_parts import FileParts, Names, Threads
 from ..reading.files_ref import FilesRef, Held, content_of
 from ..reading.left_out import LeftOut, check_share, refuse_many, told_of, warn_of
 from ..rows.column import Column
+from ..rows.image_formats import ENDINGS, HEAD, begins_as_image, format_of
 from ..rows.meaning import PLAIN, Codec, Meaning
 from ..rows.node import Node
 from ..rows.schema import Schema
@@ -24,19 +26,13 @@ from ..rows.types import Json
 
 __all__ = ["IMAGES", "image_folder"]
 
-IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".ppm", ".pgm")
-_HEAD = 16  # bytes that show the format
-_FILES_AT_ONCE = 256
-# The first bytes of each format: where they are, and what they are.
-_MAGIC: tuple[tuple[str, int, tuple[bytes, ...]], ...] = (
-    ("jpeg", 0, (b"\xff\xd8\xff",)),
-    ("png", 0, (b"\x89PNG\r\n\x1a\n",)),
-    ("webp", 8, (b"WEBP",)),
-    ("tiff", 0, (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
-    ("bmp", 0, (b"BM",)),
-    ("gif", 0, (b"GIF87a", b"GIF89a")),
-    ("ppm", 0, (b"P1", b"P2", b"P3", b"P4", b"P5", b"P6")),
+IMAGES = tuple(ending for endings in ENDINGS.values() for ending in endings)
+_NOT_DECODED = (
+    *(".heic", ".heif", ".hif", ".jxl", ".jxr", ".svg", ".svgz", ".psd", ".xcf", ".tga", ".ico", ".exr"),
+    *(".qoi", ".dds", ".pcx", ".pfm", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2"),
 )
+_FILES_AT_ONCE = 256
+_LOOKED_AT = 2**17  # files of other endings, or as many as there are images: seconds
 _NAMED = 20  # extensions in a message
 
 
@@ -44,7 +40,7 @@ def image_folder(
     path: str | os.PathLike[str],
     *,
     classes: bool | Sequence[str] | None = None,
-    extensions: Sequence[str] = IMAGES,
+    extensions: Sequence[str] | None = None,
     max_bad: float = 0.01,
     threads: int = 16,
 ) -> FilesRef:
@@ -60,7 +56,10 @@ def image_folder(
             `ref.classes` and `ref.class_to_idx` tell them. False for rows without labels, of all files of any
             depth. By default what is there decides. Or the names of the classes in order; other folders are
             left out then.
-        extensions: of the files that are read, in small letters; all others are ignored.
+        extensions: of the files that are read, in small letters, "" for files without one; all others are
+            ignored. By default those of JPEG, PNG, WebP, TIFF, BMP, GIF, PPM, AVIF and JPEG 2000; then a
+            warning and `ref.left_out` name other files that look like images, as `.heic` and `.svg` do,
+            files of unknown extension that begin as an image does, and images beside the folders of classes.
         max_bad: the share of the files that may be bad: empty, unreadable, or images that do not begin as any
             image does. They are left out; a warning and `ref.left_out` name them.
         threads: read files.
@@ -87,10 +86,12 @@ def image_folder(
     wanted, share, pool = _extensions(extensions), check_share(max_bad), Threads(threads)
     if not os.path.isdir(root):
         raise NotFoundError(f"there is no folder {root}; pass the path of one with images")
-    folders, files_beside = _top(root, wanted)
-    names = _classes_of(classes, folders, files_beside, root)
+    folders, beside = _top(root)
+    names = _classes_of(classes, folders, any(_ending(name) in wanted for name in beside), root)
     tops = [""] if names is None else names
-    found = pool.map(lambda top: sorted(_files_below(root, top, wanted, names is not None), key=_order), tops)
+    there = {"", *folders}  # a class may have no folder here
+    below = pool.map(lambda top: sorted(_files_below(root, top), key=_order) if top in there else [], tops)
+    found = [[name for name in some if _ending(name) in wanted] for some in below]
     labels = np.repeat(np.arange(len(tops)), [len(some) for some in found])
     paths = [name for some in found for name in some]
     if not paths:
@@ -99,6 +100,15 @@ def image_folder(
     left_out = [LeftOut(name, look.problem) for name, look in zip(paths, looks, strict=True) if look.problem]
     refuse_many(left_out, len(paths), share, root, "files")
     warn_of(left_out, len(paths), root, "files")
+    if extensions is None:
+        rest = [name for some in below for name in some if _ending(name) not in wanted]
+        rest += [] if names is None else beside
+        others, not_seen = _other_images(pool, root, rest, max(_LOOKED_AT, len(paths)))
+        how = "look like images and are not read; convert them, or pass extensions= for their bytes"
+        warn_of(others, len(paths) + len(rest), root, "files", how)
+        how = "may be images, which nobody looked for; pass extensions= with the endings to be read"
+        warn_of(not_seen, len(paths) + len(rest), root, "files", how)
+        left_out += [*others, *not_seen]
     good = [number for number, look in enumerate(looks) if not look.problem]
     return _ref(
         root,
@@ -147,11 +157,13 @@ def _ref(
     return FilesRef(held)
 
 
-def _extensions(given: Sequence[str]) -> frozenset[str]:
+def _extensions(given: Sequence[str] | None) -> frozenset[str]:
+    if given is None:
+        return frozenset(IMAGES)
     if (
         isinstance(given, str)
         or not given
-        or not all(isinstance(ext, str) and ext[:1] == "." for ext in given)
+        or not all(isinstance(ext, str) and ext[:1] in (".", "") for ext in given)
     ):
         raise ValueError(f"extensions={given!r:.100} must be a list of endings such as ['.jpg', '.png']")
     return frozenset(ext.lower() for ext in given)
@@ -166,15 +178,16 @@ def _entries(path: str) -> list[os.DirEntry[str]]:
         return sorted((entry for entry in found if entry.name[0] != "."), key=lambda entry: entry.name)
 
 
-def _is_wanted(name: str, extensions: frozenset[str]) -> bool:
-    return os.path.splitext(name)[1].lower() in extensions
+def _ending(name: str) -> str:
+    return os.path.splitext(name)[1].lower()
 
 
-def _top(root: str, extensions: frozenset[str]) -> tuple[list[str], bool]:
-    """The names of folders in the root, and whether there are images beside them."""
-    entries = _entries(root)
-    folders = [entry.name for entry in entries if entry.is_dir()]
-    return folders, any(_is_wanted(entry.name, extensions) for entry in entries if not entry.is_dir())
+def _top(root: str) -> tuple[list[str], list[str]]:
+    """The names of the folders in the root, and of the files beside them."""
+    found: tuple[list[str], list[str]] = [], []
+    for entry in _entries(root):
+        found[not entry.is_dir()].append(entry.name)
+    return found
 
 
 def _classes_of(
@@ -193,9 +206,11 @@ def _classes_of(
     if asked is False:
         return None
     names = [*folders] if asked is True else [*asked]
-    missing = [name for name in names if name not in folders]
-    if missing or not names:
-        raise NotFoundError(f"{root} has no folder {', '.join(map(repr, missing)) or 'for a class'}")
+    missing = ", ".join(repr(name) for name in names if name not in folders)
+    if not set(names).intersection(folders):
+        raise NotFoundError(f"{root} has no folder {missing or 'for a class'}")
+    if missing:
+        warn_user(f"{root} has no folder {missing:.400}, which classes= names: no image is of that class")
     if len(set(names)) != len(names):
         raise ValueError(f"classes={names!r:.200} names a class twice")
     for name in names:
@@ -211,7 +226,7 @@ def _order(name: str) -> tuple[str, str]:
     return folder, own
 
 
-def _files_below(root: str, top: str, extensions: frozenset[str], with_folders: bool) -> Iterator[str]:
+def _files_below(root: str, top: str) -> Iterator[str]:
     """Paths below the root, with slashes, of the files in one of its folders."""
     seen: set[tuple[int, int]] = set()
     folders = deque([top])
@@ -227,14 +242,14 @@ def _files_below(root: str, top: str, extensions: frozenset[str], with_folders: 
             name = f"{folder}/{entry.name}" if folder else entry.name
             if entry.is_dir():
                 folders.append(name)
-            elif _is_wanted(entry.name, extensions):
+            else:
                 yield name
 
 
 def _other_files(root: str) -> str:
     found: set[str] = set()
     for number, (_, _, files) in enumerate(os.walk(root)):
-        found.update(os.path.splitext(name)[1].lower() for name in files if name[0] != ".")
+        found.update(_ending(name) for name in files if name[0] != ".")
         if number > 1000 or len(found) > _NAMED:
             break
     named = " ".join(sorted(ext for ext in found if ext)[:_NAMED])
@@ -250,6 +265,7 @@ class _Look(NamedTuple):
     nbytes: int
     format: str
     problem: str
+    is_image: bool = False  # whatever its name is
 
 
 def _looked_at(threads: Threads, root: str, paths: Sequence[str]) -> list[_Look]:
@@ -257,6 +273,25 @@ def _looked_at(threads: Threads, root: str, paths: Sequence[str]) -> list[_Look]
     pieces = [paths[start:stop] for start, stop in pairwise(cuts)]
     found: Iterable[list[_Look]] = threads.map(lambda some: [_look(root, name) for name in some], pieces)
     return [look for some in found for look in some]
+
+
+def _other_images(
+    threads: Threads, root: str, paths: Sequence[str], most: int
+) -> tuple[list[LeftOut], list[LeftOut]]:
+    """The files that look like images and are not read, and those that may, beyond the most to look at."""
+    named, unknown = [], list[str]()
+    for path in paths:
+        ending = _ending(path)
+        if ending in _NOT_DECODED:
+            named.append(LeftOut(path, "is of a kind that is not decoded here"))
+        elif ending in IMAGES:
+            named.append(LeftOut(path, "lies beside the folders of the classes"))
+        else:
+            unknown.append(path)
+    looks = zip(unknown, _looked_at(threads, root, unknown[:most]), strict=False)
+    begun = [path for path, look in looks if look.is_image]
+    named += [LeftOut(path, "begins as an image does, and has another ending") for path in begun]
+    return named, [LeftOut(path, f"comes after {most} files of other endings") for path in unknown[most:]]
 
 
 _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK"))
@@ -269,7 +304,7 @@ def _look(root: str, name: str) -> _Look:
             about = os.fstat(handle)
             if not stat.S_ISREG(about.st_mode):
                 return _Look(0, "", "is not a file")
-            head = os.read(handle, _HEAD)
+            head = os.read(handle, HEAD)
         finally:
             os.close(handle)
     except FileNotFoundError:
@@ -278,15 +313,7 @@ def _look(root: str, name: str) -> _Look:
         return _Look(0, "", f"cannot be read: {error.strerror or error}")
     if not head:
         return _Look(0, "", "is empty")
-    format = _format_of(head)
-    if not format and os.path.splitext(name)[1].lower() in IMAGES:
+    format = format_of(head) or ""
+    if not format and _ending(name) in IMAGES:
         return _Look(0, "", f"does not begin as an image does, but with {head[:8].hex(' ')}")
-    return _Look(about.st_size, format, "")
-
-
-def _format_of(head: bytes) -> str:
-    """The format of an image that begins so; empty for anything else."""
-    for name, offset, starts in _MAGIC:
-        if any(head[offset : offset + len(start)] == start for start in starts):
-            return name
-    return ""
+    return _Look(about.st_size, format, "", begins_as_image(head))

@@ -30,15 +30,14 @@ from ..files.root import sync_folder
 from ..order.carry import Appended
 from ..order.contract import Shuffle
 from ..order.full import as_int
-from ..order.iteration import Iteration
+from ..order.iteration import Iteration, IterationOptions
 from ..order.place import Place
 from ..reading.dataref import DataRef
 from ..reading.stream import Stream
 from ..rows.types import Batch, Json
 from ..sampling.trainers import told_by_keras
 from .keras_sequence import as_dataref
-from .numbered import NumberedBatches
-from .pool import Pool
+from .numbered import NumberedBatches, Pool
 
 __all__ = ["Checkpoint", "KerasDataset", "as_dataref", "make_keras_dataset"]
 
@@ -211,10 +210,11 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
             return
         self._follow()
         batches = self._batches
-        run = self._stream.cursor.iteration(batches.batch_size, batches.drop_last)
+        run = self._stream.cursor.iteration(IterationOptions(batches.batch_size, batches.drop_last))
         start = run.start
         told = told_by_keras()
         self._pass = _Pass(run, batches.steps(start), is_trained_on=told is None or told[0])
+        run.hold(self._pass)
         if self._planned not in (None, self._pass.steps):
             raise StateError(
                 f"this fit began within an epoch, so Keras gives each of its epochs {self._planned} batches, "
@@ -228,14 +228,15 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         Where Keras does not tell, if they were asked for; it reads ahead.
         """
         begins, self._begins = self._begins, False
-        found, told = self._pass, told_by_keras()
-        if begins or found is None:
+        done, told = self._pass, told_by_keras()
+        if begins or done is None:
             self._pass = None
         elif told is not None and not told[0]:
-            self._pass = found if found.is_trained_on else None
-        elif found.is_over if found.delivered or told is None else told[1]:
-            self._planned = found.run.taken = found.steps
-            self._stream.cursor.finished(found.run)
+            self._pass = done if done.is_trained_on else None
+        elif done.is_over if done.delivered or told is None else told[1]:
+            done.run.advance_to(done.steps)
+            self._planned = done.run.taken
+            self._stream.cursor.finished(done.run)
             self._pass = None
 
     def _follow(self) -> None:
@@ -269,12 +270,13 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
 
     def delivered(self, steps: int) -> bool:
         """Counts more batches as trained on, for `Checkpoint`; True if that ends the epoch."""
-        found = self._pass
-        if found is None:
+        now = self._pass
+        if now is None:
             return False
-        found.delivered = found.run.taken = min(found.delivered + steps, found.steps)
-        self._stream.cursor.reached(found.run)
-        return found.delivered == found.steps
+        now.delivered = min(now.delivered + steps, now.steps)
+        now.run.advance_to(now.delivered)
+        self._stream.cursor.reached(now.run)
+        return now.delivered == now.steps
 
     def state_dict(self) -> Json:
         """The state after the last batch that `delivered` counted; `Stream.state_dict` of its stream.
@@ -338,7 +340,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
             arguments: others of `model.fit`; `callbacks` see the rest of an epoch as a fit of its own.
 
         Returns:
-            What `model.fit` returns: the history of this call; None if there was nothing to do.
+            The history of this call, as `model.fit` returns it; None if there was nothing to do.
 
         Raises:
             ValueError: the model is not built, or an argument would change what an epoch is.

@@ -1,29 +1,36 @@
-"""Tar shards behind URLs, or compressed -> rows in order: some shards are read ahead, each by a thread."""
+"""Tar shards behind URLs, or compressed -> rows in order: some shards are read ahead, each by a thread.
+
+The names of shards are patterns: braces, wildcards, folders, and URLs that fsspec knows.
+"""
 
 from __future__ import annotations
 
+import glob
 import gzip
-import hashlib
 import io
+import os
 import queue
+import re
 import threading
 import zlib
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from ..building.sources import PlacedSource
-from ..errors import CorruptError, SchemaError
+from ..errors import CorruptError, NotFoundError, SchemaError
 from ..files.regular import open_regular
-from ..files.shard_names import is_remote
 from ..files.tar_members import Member, members
 from ..files.tar_samples import KEY, Sample, divided, samples
+from ..process.digests import hexdigest
 from ..reading.left_out import LeftOut, refuse_many, told_of, warn_of
+from ..rows.image_formats import HEAD, begins_as_image
 from ..rows.types import Json, Row
 
-__all__ = ["ShardRows", "Shards"]
+__all__ = ["is_remote", "shard_names", "ShardRows", "Shards"]
 
 _PIECE_BYTES, _PIECE_SAMPLES, _PIECES = 2**21, 256, 4  # read ahead of a shard: four pieces of 2 MiB
 _SKIPPED = 2**20  # bytes at once
@@ -31,6 +38,9 @@ _LARGEST = 2**30  # bytes of a member that is read as a stream
 _SURE = 1000  # samples, before which a share of bad ones says little
 _PATIENCE = 1.0  # seconds between two checks that the other thread is alive
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
+_ENDINGS = (".tar", ".tar.gz", ".tgz")
+_BRACES = re.compile(r"\{(\d+\.\.\d+|[^{}]*,[^{}]*)\}")
+_MOST = 10**6
 
 
 class Shards(NamedTuple):
@@ -69,7 +79,7 @@ class ShardRows(PlacedSource):
     def __init__(self, shards: Shards) -> None:
         self.name = shards.title
         about = repr((*shards.names, shards.columns, sorted(shards.parse)))
-        self.fingerprint = hashlib.blake2b(about.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        self.fingerprint = hexdigest(about.encode("utf-8", "surrogatepass"))
         self._shards = shards
         self._begun: list[tuple[int, Json]] = []  # the first row of each shard, and what was known there
         self._left_out: list[LeftOut] = []
@@ -299,11 +309,15 @@ class _Forward:
     def samples(self, columns: Sequence[str] | None) -> Iterator[Sample[bytes]]:
         """The samples, with the bytes of these columns."""
         wanted = None if columns is None else {*columns}
-        yield from samples((member, self._of(member, wanted)) for member in members(self._read))
+        pairs = ((member, self._of(member, wanted)) for member in members(self._read))
+        yield from samples(pairs, begins_as_image)
 
     def _of(self, member: Member, wanted: set[str] | None) -> bytes:
-        if member.problem or (wanted is not None and divided(member.name)[1] not in wanted):
+        extension = divided(member.name)[1]
+        if member.problem or (wanted is not None and extension and extension not in wanted):
             return b""
+        if not extension:  # in no sample, unless it should have been
+            return self._read(member.offset, min(member.nbytes, HEAD))
         if member.nbytes > _LARGEST:
             raise CorruptError(
                 f"its member {member.name!r:.200} has {member.nbytes} bytes, too many for a stream"
@@ -349,3 +363,85 @@ class _Joined(io.RawIOBase):
             raise OSError(f"the connection has ended early: {error}") from error
         buffer[: len(found)] = found
         return len(found)
+
+
+def is_remote(name: str) -> bool:
+    """True for a URL, False for a path of this machine."""
+    return "://" in name
+
+
+def shard_names(
+    urls: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], options: Mapping[str, object]
+) -> list[str]:
+    """The paths and URLs that patterns stand for: in their order, and those of a wildcard sorted.
+
+    Args:
+        urls: paths or URLs, with `{0000..0099}`, `{train,more}`, `*`, `?` and `[...]`; or folders.
+        options: for fsspec's filesystems.
+
+    Raises:
+        NotFoundError: nothing is there under one of these names.
+        ValueError: a pattern stands for too many names, or runs a command.
+
+    Example:
+        >>> [name for name in _with_braces("s3://b/{train,test}-{08..10}.tar")][:4]
+        ['s3://b/train-08.tar', 's3://b/train-09.tar', 's3://b/train-10.tar', 's3://b/test-08.tar']
+    """
+    patterns = [urls] if isinstance(urls, (str, os.PathLike)) else [*urls]
+    found: list[str] = []
+    for pattern in [os.fspath(pattern) for pattern in patterns]:
+        if pattern.startswith("pipe:"):
+            raise ValueError(
+                f"{pattern!r:.200} would run a command, which is not done here; pass files, or URLs "
+                "that fsspec knows"
+            )
+        for name in [pattern] if os.path.exists(pattern) else _with_braces(pattern):
+            found += _remote(name, options) if is_remote(name) else _local(name)
+            if len(found) > _MOST:
+                raise ValueError(f"{pattern!r:.200} stands for more than {_MOST} shards")
+    if not found:
+        raise NotFoundError("there are no shards; pass paths or URLs of tar files")
+    return found
+
+
+def _with_braces(pattern: str) -> Iterator[str]:
+    match = _BRACES.search(pattern)
+    if match is None:
+        yield pattern
+        return
+    before, inside, after = pattern[: match.start()], match[1], pattern[match.end() :]
+    if "," in inside:
+        options: Iterator[str] = iter(inside.split(","))
+    else:
+        first, last = inside.split("..")
+        if len(first) > 18 or len(last) > 18 or int(last) - int(first) > _MOST:
+            raise ValueError(f"{pattern!r:.200} stands for more than {_MOST} shards")
+        options = (str(number).zfill(len(first)) for number in range(int(first), int(last) + 1))
+    for option in options:
+        yield from _with_braces(before + option + after)
+
+
+def _local(name: str) -> list[str]:
+    path = os.path.abspath(Path(name.removeprefix("file://")).expanduser())
+    if os.path.isdir(path):
+        inside = sorted(entry for entry in os.listdir(path) if entry.endswith(_ENDINGS) and entry[0] != ".")
+        found = [os.path.join(path, entry) for entry in inside]
+    else:
+        found = [path] if os.path.exists(path) else sorted(glob.glob(path))
+    if not found:
+        raise NotFoundError(f"there is no shard {path}; pass the path of a tar file, a folder or a pattern")
+    return found
+
+
+def _remote(name: str, options: Mapping[str, object]) -> list[str]:
+    if name.startswith("file://"):
+        return _local(name)
+    if glob.has_magic(name.partition("://")[2].partition("?")[0]) and not name.startswith("http"):
+        import fsspec  # only where it is needed: it takes a while to load
+
+        filesystem, path = fsspec.core.url_to_fs(name, **options)
+        found = [str(filesystem.unstrip_protocol(path)) for path in sorted(filesystem.glob(path))]
+        if not found:
+            raise NotFoundError(f"there is no shard {name}; pass the URL of a tar file, or a pattern")
+        return found
+    return [name]

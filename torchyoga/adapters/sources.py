@@ -1,24 +1,52 @@
 """Any data -> a source of its rows: which framework's data it is, and the adapter that reads it.
 
 A framework is known by the modules in which the data's classes were made, so it is loaded already, and its
-adapter is loaded only for data of its own.
+adapter is loaded only for data of its own. Sources that need no other framework are here: of DataRefs, files,
+torch's datasets, Python's iterables, and TensorPack's DataFlows, which are read without it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sized
+from typing import Protocol, TypeGuard, runtime_checkable
+
+import numpy as np
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from ..building.sources import BlockSource, RowSource, Source
+from ..building.sources import BlockSource, RowSource, SeekableBlocks, Source
+from ..process.distinct import distinct
 from ..reading.dataref import DataRef
+from ..reading.files_ref import FilesRef
+from ..reading.in_epoch import in_epoch
+from ..rows.block import Block, Rows, equal_blocks
+from ..rows.collector import block_of
 from ..rows.schema import Schema
-from ..tables.recognised import recognised
+from ..rows.types import Ints, MapStyle, Row
+from ..tables.recognised import is_table, recognised
 from ..views.flattened import flattened
-from . import files, flat_map, python, ref, torch, webdataset
+from . import flat_map, webdataset
 from .arrays import from_arrays, is_arrays
+from .map_style import MapSource
 
-__all__ = ["dataset_and_source", "source_of"]
+__all__ = [
+    "DataflowSource",
+    "dataset_and_source",
+    "IterableSource",
+    "IteratorSource",
+    "RefSource",
+    "source_of",
+]
 
 _NO_DATASETS = (str, bytes, bytearray, dict, set, frozenset)
+_SAMPLE = 64
+_MOST_ROWS = 2**20
+_PIECE_BYTES, _PIECE_ROWS = 4 * 2**20, 1024  # read at once
+_PIECES_AHEAD = 2
+_SPLITS = {"train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval"}
 
 
 def dataset_and_source(
@@ -75,7 +103,7 @@ def source_of(data: object, num_workers: int = 0, schema: Schema | None = None) 
     table = recognised(data)
     data = data if table is None else table
     source = (
-        files.source_of(data, schema)
+        _files_source(data, schema)
         or webdataset.source_of(data)
         or flat_map.source_of(data, lambda inner: _by_number(inner, num_workers))
         or _of_framework(data, num_workers)
@@ -84,18 +112,18 @@ def source_of(data: object, num_workers: int = 0, schema: Schema | None = None) 
         return source
     flat = flattened(data)
     data = data if flat is None else flat
-    source = ref.source_of(data, schema)
+    source = _ref_source(data, schema)
     if source is not None:
         return source
     _refuse_no_dataset(data)
-    return torch.source_of(data, num_workers) or python.source_of(data)
+    return _torch_source(data, num_workers) or _iterator_source(data)
 
 
 def _by_number(data: object, num_workers: int) -> Source:
     """A source of any data, whose rows can begin anywhere if the data has rows by number."""
     _, source = dataset_and_source(data, num_workers)
-    if isinstance(source, ref.RefSource) and not source.ref.is_random:
-        return torch.source_of(source.ref, num_workers) or source
+    if isinstance(source, RefSource) and not source.ref.is_random:
+        return _torch_source(source.ref, num_workers) or source
     return source
 
 
@@ -103,9 +131,7 @@ def _of_framework(data: object, num_workers: int) -> Source | None:
     """Data of a framework that need not be installed as a source; None for anything else."""
     frameworks = {cls.__module__.partition(".")[0] for cls in type(data).__mro__}
     if "tensorpack" in frameworks:
-        from . import dataflow
-
-        return dataflow.source_of(data)
+        return _dataflow_source(data)
     if frameworks & {"keras", "tf_keras"}:
         from . import keras_sequence
 
@@ -118,18 +144,52 @@ def _of_framework(data: object, num_workers: int) -> Source | None:
 
 
 def _refuse_several(data: object) -> None:
-    """Raises TypeError for a tuple, a list or a dict of datasets, whose rows it would be."""
-    several = list(data.values()) if isinstance(data, dict) else data
-    if (
-        isinstance(several, (list, tuple))
-        and several
-        and all(isinstance(item, (Dataset, DataRef, DataLoader)) for item in several)
-    ):
+    """Raises TypeError for several datasets at once, whose rows they would be.
+
+    They are a list or a dict of nothing else, or a dict of splits; or a tuple, as `return train, test` makes
+    it, that holds one.
+    """
+    several = list(data.values()) if type(data) is dict else data  # a DatasetDict has an error of its own
+    if not isinstance(several, (list, tuple)) or isinstance(data, Dataset) or not several:
+        return
+    are_splits = isinstance(data, dict) and _are_splits(data)
+    are_several = (
+        any(map(_has_rows, several)) if isinstance(several, tuple) else all(map(_is_dataset, several))
+    )
+    if are_several or are_splits:
+        kinds = ", ".join(type(item).__name__ for item in several[:4])
         raise TypeError(
-            f"a {type(data).__name__} of {len(several)} datasets was passed, but a version holds one; give "
-            'each a version of its own. With cacheable, let an argument choose, as in "mnist-{split}", and '
-            "return the dataset that it names"
+            f"a {type(data).__name__} of {len(several)} datasets ({kinds}) was passed, but a version holds "
+            'one; give each an id of its own. With cacheable, let an argument choose, as in "mnist-{split}", '
+            "and return the dataset that it names"
+            + (
+                '. Arrays whose rows belong together are passed as a dict, {"x": x, "y": y}, and items that '
+                "are rows as a list"
+                if isinstance(data, tuple) or are_splits
+                else ""
+            )
         )
+
+
+def _are_splits(data: dict[object, object]) -> bool:
+    """True for a dict of rows by names of splits, or of lists of several lengths, which are no columns."""
+    if len(data) < 2 or not all(map(_has_rows, data.values())):
+        return False
+    sizes = {len(some) for some in data.values() if isinstance(some, Sized) and not isinstance(some, dict)}
+    are_named = {str(name).lower() for name in data} <= _SPLITS
+    return are_named and len(sizes) > 1 if is_arrays(data) else are_named or len(sizes) > 1
+
+
+def _is_dataset(item: object) -> bool:
+    return isinstance(item, (Dataset, DataRef, DataLoader)) or is_table(item)
+
+
+def _has_rows(item: object) -> bool:
+    """True for what a tuple of rows holds seldom: a dataset, a list, an array, a tuple or a dict of such."""
+    if isinstance(item, (tuple, dict)):
+        return bool(item) and all(map(_has_rows, item.values() if isinstance(item, dict) else item))
+    is_many = isinstance(item, (list, range, Iterator)) or (is_arrays(item) and getattr(item, "ndim", 0) > 0)
+    return is_many or _is_dataset(item)
 
 
 def _refuse_no_dataset(data: object) -> None:
@@ -145,3 +205,263 @@ def _odd_one(data: dict[object, object]) -> str:
     """The value because of which a dict is not one of arrays, for a message."""
     key, value = next((k, v) for k, v in data.items() if isinstance(v, dict) or not is_arrays(v))
     return f"{key!r:.80} is a {type(value).__name__}; numpy.asarray makes an array of it"
+
+
+def _iterator_source(data: object) -> IteratorSource | None:
+    """An iterable as a source; None for anything else.
+
+    Example:
+        >>> list(_iterator_source(n**2 for n in range(3)).rows(0)), _iterator_source(3)
+        ([0, 1, 4], None)
+    """
+    return IteratorSource(data) if isinstance(data, Iterable) else None
+
+
+class IteratorSource(RowSource):
+    """Rows of an iterable, read once."""
+
+    def __init__(self, data: Iterable[Row]) -> None:
+        self.name = getattr(data, "__name__", type(data).__name__)
+        self._data = data
+
+    def rows(self, start: int) -> Iterator[Row]:
+        """All rows."""
+        return iter(self._data)
+
+
+def _torch_source(data: object, num_workers: int = 0) -> RowSource | None:
+    """A torch IterableDataset, or anything with rows by number, as a source; None for anything else.
+
+    A torch Dataset has rows by number, and so has whatever has a length and is indexed, as a list is. The
+    caller must know whether rows are what it holds, and not the letters of a text.
+
+    Raises:
+        TypeError: it has no length.
+        ValueError: several processes are to read an IterableDataset.
+
+    Example:
+        >>> source = _torch_source(["a", "b", "c"])
+        >>> source.length, list(source.rows(1)), _torch_source(iter("abc"))
+        (3, ['b', 'c'], None)
+    """
+    if isinstance(data, IterableDataset):
+        return IterableSource(data, num_workers)
+    return MapSource(data, num_workers) if _is_map_style(data) else None
+
+
+def _is_map_style(data: object) -> TypeGuard[MapStyle]:
+    is_indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    return is_indexed or isinstance(data, (Dataset, DataRef))  # which may lack a length
+
+
+class IterableSource(RowSource):
+    """The rows of a torch IterableDataset, read once, in this process."""
+
+    def __init__(self, dataset: IterableDataset[Row], num_workers: int = 0) -> None:
+        if num_workers:
+            raise ValueError(
+                f"num_workers={num_workers} for {type(dataset).__name__}: an IterableDataset would give each "
+                "worker all its rows; use num_workers=0, or a map-style dataset"
+            )
+        self.name = type(dataset).__name__
+        self._dataset = dataset
+
+    def rows(self, start: int) -> Iterator[Row]:
+        """All rows."""
+        return iter(self._dataset)
+
+
+def _ref_source(data: object, schema: Schema | None = None) -> RefSource | None:
+    """A DataRef that knows its columns as a source; None for anything else.
+
+    Also None if the rows are to have another schema: then each is looked at, as in any other dataset.
+    """
+    if not isinstance(data, DataRef) or data.schema is None or schema not in (None, data.schema):
+        return None
+    fingerprint = data.fingerprint
+    if isinstance(data, _InBlocks) and fingerprint is not None:
+        return InBlocksSource(data, data.schema, fingerprint)
+    return RefSource(data, data.schema)
+
+
+@runtime_checkable
+class _InBlocks(Protocol):
+    """A DataRef that has its own way to read all rows once, in order."""
+
+    def blocks(self, start: int, nbytes: int) -> Iterator[Block]:
+        """The rows from `start` on, in blocks of about `nbytes` bytes."""
+
+
+class RefSource(SeekableBlocks):
+    """The rows of a DataRef with a schema, many at once.
+
+    Args:
+        ref: a DataRef; if it is random, its rows are those of epoch 0 with seed 0.
+        schema: its schema.
+    """
+
+    def __init__(self, ref: DataRef, schema: Schema) -> None:
+        self.length = len(ref)
+        self.schema = schema
+        self.name = type(ref).__name__
+        self.fingerprint = ref.fingerprint
+        self._ref = ref
+
+    @property
+    def ref(self) -> DataRef:
+        """The DataRef."""
+        return self._ref
+
+    def some(self, numbers: Ints) -> Block | None:
+        """Some rows."""
+        return self._block(numbers)
+
+    def blocks_from(self, start: int, nbytes: int) -> Iterator[Block]:
+        """The rows from number `start` on; some of all show how many make a block."""
+        length = len(self._ref)
+        if not length:
+            return
+        some = np.unique(np.linspace(0, length - 1, min(_SAMPLE, length)).astype(np.int64))
+        row_bytes = max(1.0, self._block(some).nbytes / len(some))
+        step = min(max(1, int(nbytes / row_bytes)), _MOST_ROWS)
+        for first in range(start, length, step):
+            yield self._block(np.arange(first, min(first + step, length)))
+
+    def differ(self) -> bool:
+        """True if rows would be others in the next epoch, as the first, middle and last one show."""
+        if not self._ref.is_random or not len(self._ref):
+            return False
+        numbers = distinct(np.array([0, len(self._ref) // 2, len(self._ref) - 1]))
+        one, other = (block_of(in_epoch(self._ref, epoch, 0).take(numbers), self.schema) for epoch in (0, 1))
+        return not equal_blocks(one, other, range(len(numbers)))
+
+    def _block(self, numbers: Ints) -> Block:
+        return block_of(in_epoch(self._ref, 0, 0).take(numbers), self.schema)
+
+
+class InBlocksSource(RefSource):
+    """The rows of a DataRef that gives blocks of its own, from any row on.
+
+    Args:
+        ref, schema: see `RefSource`.
+        fingerprint: of the DataRef.
+    """
+
+    def __init__(self, ref: DataRef, schema: Schema, fingerprint: str) -> None:
+        super().__init__(ref, schema)
+        self.fingerprint = fingerprint
+
+    def blocks_from(self, start: int, nbytes: int) -> Iterator[Block]:
+        """The rows from `start` on."""
+        assert isinstance(self._ref, _InBlocks)
+        return self._ref.blocks(start, nbytes)
+
+    def some(self, numbers: Ints) -> Block | None:
+        """None: its rows follow from its fingerprint."""
+        return None
+
+    def differ(self) -> bool:
+        """False: its rows follow from its fingerprint."""
+        return False
+
+
+def _files_source(data: object, schema: Schema | None = None) -> _FilesSource | None:
+    """Rows that lie in files as a source; None for anything else.
+
+    Also None if the rows are to have another schema: then each is looked at, as in any other dataset.
+    """
+    if not isinstance(data, FilesRef) or schema not in (None, data.schema):
+        return None
+    return _FilesSource(data)
+
+
+class _FilesSource(RowSource):
+    """The rows of a FilesRef, in order; the next files are read while the last ones are written."""
+
+    seekable = True
+
+    def __init__(self, ref: FilesRef) -> None:
+        self.length = len(ref)
+        self.name = ref.held.name
+        self.schema = ref.schema
+        self.fingerprint = ref.fingerprint
+        self._ref = ref
+
+    def rows(self, start: int) -> Iterator[Row]:
+        """The rows from `start` on."""
+        assert self.length is not None
+        step = max(1, min(_PIECE_ROWS, _PIECE_BYTES // max(1, self._ref.row_bytes)))
+        begun: deque[Callable[[], Rows]] = deque()
+        for first in range(start, self.length, step):
+            begun.append(self._ref.begin(np.arange(first, min(first + step, self.length))))
+            if len(begun) > _PIECES_AHEAD:
+                yield from begun.popleft()().exact()
+        while begun:
+            yield from begun.popleft()().exact()
+
+    def row(self, number: int) -> Row:
+        """One row."""
+        return self._ref[number]
+
+
+class _Dataflow(Protocol):
+    def reset_state(self) -> None: ...
+
+    def __iter__(self) -> Iterator[Row]: ...
+
+    def __len__(self) -> int: ...
+
+
+# The process in which each DataFlow was readied: a second reset_state would start its worker processes anew.
+_ready: weakref.WeakKeyDictionary[_Dataflow, int] = weakref.WeakKeyDictionary()
+
+
+def _dataflow_source(data: object) -> DataflowSource | None:
+    """A TensorPack DataFlow as a source; None for anything else."""
+    return DataflowSource(data) if _is_dataflow(data) else None
+
+
+def _is_dataflow(data: object) -> TypeGuard[_Dataflow]:
+    return hasattr(data, "reset_state") and hasattr(data, "__iter__")
+
+
+class DataflowSource(RowSource):
+    """The datapoints of a DataFlow, lists or dicts, read once; `reset_state` is called here.
+
+    Its length is TensorPack's, which is a rough one: the rows end where the DataFlow ends.
+
+    Raises:
+        ValueError: it is repeated without end.
+    """
+
+    def __init__(self, dataflow: _Dataflow) -> None:
+        self.name = type(dataflow).__name__
+        if _is_endless(dataflow):
+            raise ValueError(
+                f"{self.name} repeats its data without end; cache it before it is repeated, or bound it with "
+                "FixedSizeData"
+            )
+        # What TensorPack and its DataFromGenerator raise if there is no length.
+        with contextlib.suppress(NotImplementedError, TypeError):
+            self.length = len(dataflow)
+        self._dataflow = dataflow
+
+    def rows(self, start: int) -> Iterator[Row]:
+        """All datapoints."""
+        if _ready.get(self._dataflow) != os.getpid():
+            self._dataflow.reset_state()
+            _ready[self._dataflow] = os.getpid()
+        return iter(self._dataflow)
+
+
+def _is_endless(dataflow: object) -> bool:
+    """True if one of the DataFlows this one draws from is repeated for ever, and none before it bounds it."""
+    seen = 0
+    while dataflow is not None and seen < 1000:
+        name = type(dataflow).__name__
+        if name == "FixedSizeData":
+            return False
+        if name == "RepeatedData" and getattr(dataflow, "num", None) == -1:
+            return True
+        dataflow, seen = getattr(dataflow, "ds", None), seen + 1
+    return False

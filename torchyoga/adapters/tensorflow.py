@@ -23,16 +23,16 @@ from ..building.sources import BlockSource
 from ..compound import RaggedParts, SparseParts, StringParts
 from ..errors import SchemaError, StateError
 from ..order.full import as_int
-from ..order.iteration import Iteration
+from ..order.iteration import Iteration, IterationOptions
 from ..order.place import batches
 from ..process.background import Ahead, Task
 from ..reading.dataref import DataRef
 from ..reading.in_epoch import RandomAccess, in_epoch
-from ..reading.stream import Stream, windows_of
+from ..reading.stream import Stream, begun, windows_of
 from ..rows.block import Block, joined
 from ..rows.collector import block_of
 from ..rows.column import Column
-from ..rows.data import Data
+from ..rows.data import Data, bounds_of
 from ..rows.node import Node, path_name
 from ..rows.schema import Schema
 from ..rows.types import Array, Batch, Row
@@ -233,7 +233,8 @@ def _data(column: Column, part: _Part | None, num_rows: int) -> Data:
     if column.kind == "bytes":
         assert not isinstance(part, _Shaped)
         texts = part.numpy().tolist()
-        return Data(np.frombuffer(b"".join(texts), np.uint8), _offsets(list(map(len, texts))))
+        offsets = bounds_of(map(len, texts)).astype("<i8", copy=False)
+        return Data(np.frombuffer(b"".join(texts), np.uint8), offsets)
     if not column.is_ragged:
         return Data(_stored(column, part))
     if not isinstance(part, _Shaped):
@@ -248,10 +249,6 @@ def _data(column: Column, part: _Part | None, num_rows: int) -> Data:
             )
         shape = shape.to_tensor(-1, shape=[num_rows, column.ndim])
     return Data(_stored(column, values.values), values.row_splits.numpy(), shape.numpy())
-
-
-def _offsets(lengths: list[int]) -> npt.NDArray[np.int64]:
-    return np.cumsum([0, *lengths]).astype("<i8")
 
 
 def _stored(column: Column, tensor: tf.Tensor) -> Array:
@@ -353,7 +350,7 @@ class _Epochs:
         self._stream, self._export = stream, export
         self._batch_size, self._drop_last = batch_size, drop_last
         self._one_epoch = one_epoch
-        first = stream.cursor.iteration(batch_size or 1, drop_last)
+        first = stream.cursor.iteration(IterationOptions(batch_size or 1, drop_last))
         self._start = first.start
         self.num_steps = None if first.start.position and not one_epoch else first.num_steps
         self._lock = threading.Lock()
@@ -361,7 +358,7 @@ class _Epochs:
 
     def blocks(self) -> Iterator[tuple[Array, ...]]:
         """The arrays of each block of an iteration, which counts once its last part is asked for."""
-        run = self._stream.begin(self._batch_size or 1, self._drop_last)
+        run = begun(self._stream, IterationOptions(self._batch_size or 1, self._drop_last))
         self._check(run)
         cursor, num_most, given = self._stream.cursor, self._num_most(run), 0
         # What Keras builds a model with is not trained on, even if it is the whole epoch.
@@ -373,7 +370,7 @@ class _Epochs:
                 if is_open and given >= num_most:
                     is_open = self._finish(run)
                 given += num_rows
-                run.taken = max(run.taken, given // run.batch_size)
+                run.advance_to(max(run.taken, given // run.batch_size))
                 yield arrays
             if is_open:  # there were none
                 is_open = self._finish(run)
@@ -412,7 +409,7 @@ class _Epochs:
     def _finish(self, run: Iteration) -> bool:
         """Counts an iteration; returns whether it is still to be counted: False."""
         with self._lock:
-            self._stream.finish(run)
+            self._stream.cursor.finish(run)
         return False
 
     def _check(self, run: Iteration) -> None:

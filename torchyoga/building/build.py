@@ -1,5 +1,9 @@
 """A source to its end, and what then happens: published, kept for the next try, or deleted.
 
+Note 83. The caller decides where a file ends; the thread does as it is asked.
+So all that is learned while rows are read stays on one thread, and all that belongs to a file on the other.
+At most three blocks are in memory: one being made, one that waits, one being written.
+
 Note 85. How often a file is finished and listed.
 At least every 2 s, or a tenth of the time so far: no more is lost by an interruption, and a long build does
 not end in thousands of files.
@@ -21,7 +25,10 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from ..errors import CorruptError, RemoteError, SchemaError, YogaError
+from ..files.checksum import combine_crc32, crc32
+from ..formats.contract import Writer, format_named
 from ..process.progress import Bar, progress_bar
+from ..process.task_thread import TaskThread
 from ..rows.block import Block, Rows
 from ..rows.collector import Collector
 from ..rows.schema import Schema
@@ -32,12 +39,11 @@ from ..versions.info import plain
 from ..versions.manifest import FileEntry, FunctionEntry, Manifest, fingerprint_of
 from ..versions.parent import Parent
 from ..versions.staging import Staging
-from .output import Output
 from .record import Kept, Record
 from .sources import BlockSource, PlacedSource, RowSource, SeekableBlocks, Source
 from .statistics import counted_in
 
-__all__ = ["BuildOptions", "Written", "build", "written"]
+__all__ = ["BuildOptions", "Written", "build", "info_with", "written"]
 
 T = TypeVar("T")
 _log = logging.getLogger("torchyoga")
@@ -58,7 +64,7 @@ class BuildOptions:
         max_rows: more rows than this are an error; this catches a source without an end.
         progress: show a progress bar; None to show it on a terminal only.
         block_bytes: rows are gathered into blocks of about this size; `file_bytes`: blocks into files.
-        info: kept with the version.
+        info: kept with the version; `asked`: makes of the dataset what else is kept.
         function: the function that makes the rows, if there is one; an interrupted build by other code is not
             continued.
         differing: takes the recorded function of an interrupted build, and returns the arguments that
@@ -83,6 +89,7 @@ class BuildOptions:
     block_bytes: int = 4 * 2**20
     file_bytes: int = 2**30
     info: Json = field(default_factory=dict)
+    asked: Callable[[object], Json] | None = None
     function: FunctionEntry | None = None
     differing: Callable[[FunctionEntry], Sequence[str]] | None = None
     encode: Callable[[object], tuple[object, Callable[[Source], Source]]] | None = None
@@ -133,7 +140,7 @@ def build(
             schema=task.schema,
             fingerprint=fingerprint_of(task.schema, task.files),
             files=tuple(task.files),
-            info=_info(source, options.info),
+            info=info_with(options.info, source.found if isinstance(source, RowSource) else {}, source.name),
             function=options.function,
             stats=task.stats,
             parents=options.parents,
@@ -189,15 +196,14 @@ def written(source: Source, staging: Staging, options: BuildOptions, first: int 
     return Written(task.token, tuple(task.files), task.schema, task.counted)
 
 
-def _info(source: Source, given: Json) -> Json:
+def info_with(given: Json, found: Json, name: str) -> Json:
     """What was given to be kept with a version, and what its source has found besides."""
-    found = source.found if isinstance(source, RowSource) else {}
     if not found:
         return given
     try:
         return plain({**found, **given})
     except ValueError as error:  # together they are too long
-        _log.warning("%s: the info of the version does not keep %s: %s", source.name, [*found], error)
+        _log.warning("%s: the info of the version does not keep %s: %s", name, [*found], error)
         return given
 
 
@@ -221,7 +227,7 @@ class _Build:
             self._record = Record(staging, source, like, options.function, options.differing)
         self._meanings = (lambda: source.meanings) if isinstance(source, RowSource) else None
         self._collector = Collector(self._given, self._meanings)
-        self._output: Output | None = None
+        self._output: _OutputFiles | None = None
         self._learned = True
         self._nbytes = self._file_bytes = 0  # of the blocks so far, and of those in the current file
         self._noticed = _NOTICE_BYTES
@@ -336,7 +342,7 @@ class _Build:
             )
         self._staging.keep_only(files)
         options = self.options
-        self._output = Output(
+        self._output = _OutputFiles(
             self._staging,
             self.token,
             options.format,
@@ -458,3 +464,129 @@ class _Build:
         now = time.monotonic()
         allowed = max(_FILE_SECONDS, _FILE_SHARE * (now - self._started))
         return self.can_continue and now - self._file_started > allowed
+
+
+class _OutputFiles:
+    """The files of a build: blocks are written on a thread, while the caller makes the next ones.
+
+    Attributes:
+        files: those that are finished, and complete after `settle`.
+        schema: of the rows in files; None before the first block is written.
+        stats: statistics of all rows in files, complete after `settle`; None if they are not wanted, or
+            before the first block is written.
+    """
+
+    def __init__(
+        self,
+        staging: Staging,
+        token: str,
+        format: str,
+        compression: str | None,
+        finished: Callable[[Schema, list[FileEntry]], None],
+        files: list[FileEntry],
+        schema: Schema | None,
+        counted: TableStatistics | bool = False,
+        first_row: int = 0,
+    ) -> None:
+        """Files named after `token`, behind `files`, which have this schema, if there are any; `finished` is
+        called after each, on the thread. `counted` are statistics of the rows in `files`, to which those of
+        others are added; True for new ones, False for none. `first_row` is the number that the first row has
+        in the version, of which this may be a part."""
+        self.files = files
+        self.schema = schema
+        self.stats = counted if isinstance(counted, TableStatistics) else None
+        self._is_counted = counted is not False
+        self._next_row = first_row + sum(file.rows for file in files)
+        self._staging, self._token = staging, token
+        self._format, self._compression = format, compression
+        self._module = format_named(format, compression)
+        self._finished = finished
+        self._thread = TaskThread("writer")
+        self._writer: Writer | None = None
+        self._checks: list[_Check] = []
+        self._rows = 0
+
+    def write(self, block: Block, ends_file: bool) -> None:
+        """Writes a block, later, and then finishes the file; errors of earlier ones are raised here.
+
+        Raises:
+            OSError: the disk is full or cannot be written.
+            SchemaError: the format cannot hold such rows.
+        """
+        self._thread.add(partial(self._write, block, ends_file))
+
+    def finish(self) -> None:
+        """Finishes the file and waits; errors as `write`."""
+        self._thread.add(self._finish_file)
+        self._thread.settle()
+
+    def settle(self) -> None:
+        """Waits until everything is written; errors as `write`."""
+        self._thread.settle()
+
+    def close(self) -> None:
+        """Ends the thread, and abandons a file that is not finished."""
+        self._thread.close()
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.abort()
+
+    # -- on the thread
+
+    def _write(self, block: Block, ends_file: bool) -> None:
+        schema = self.schema = self.schema or block.schema
+        if self._writer is None:
+            self._writer = self._module.Writer(
+                self._staging.new_file(self._name()), schema, self._compression
+            )
+            self._checks = [_Check() for column in schema.columns for _ in column.parts]
+            self._rows = 0
+        crcs = self._writer.write(block)
+        parts = [data.part(p) for c, data in zip(schema.columns, block.data, strict=True) for p in c.parts]
+        names = [p for column in schema.columns for p in column.parts]
+        for check, name, array, crc in zip(self._checks, names, parts, crcs, strict=True):
+            if name == "offsets":  # offsets depend on where blocks end; lengths do not
+                array = np.diff(array)
+                crc = crc32(array.tobytes())
+            check.add(array.nbytes, crc)
+        self._rows += block.num_rows
+        if self._is_counted:
+            self.stats = self.stats or TableStatistics(schema)
+            self.stats.add(block, self._next_row)
+        self._next_row += block.num_rows
+        if ends_file:
+            self._finish_file()
+
+    def _finish_file(self) -> None:
+        if self._writer is None or self.schema is None:
+            return
+        writer, self._writer = self._writer, None
+        index = writer.close()
+        name = self._name()
+        entry = FileEntry(
+            name=name,
+            format=self._format,
+            rows=self._rows,
+            nbytes=(self._staging.path / name).stat().st_size,
+            index=index,
+            checks=tuple((check.nbytes, check.crc) for check in self._checks),
+            crc=self._staging.crc_of(name),
+        )
+        self.files.append(entry)
+        self._finished(self.schema, self.files)
+
+    def _name(self) -> str:
+        """The name of the file being written."""
+        return f"{self._token}-{len(self.files):05d}{self._module.SUFFIX}"
+
+
+class _Check:
+    """CRC-32 and size of all bytes of one part of a column in a file."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self.crc = 0
+
+    def add(self, nbytes: int, crc: int) -> None:
+        self.crc = combine_crc32(self.crc, crc, nbytes)
+        self.nbytes += nbytes

@@ -41,7 +41,7 @@ def merged(parts: Sequence[tuple[Json, int]], schema: Schema) -> Json:
 
     Args:
         parts: what `TableStatistics.to_json` gave of each part, and how many rows it has. Rows must have been
-            numbered as in the whole version, see `Output`.
+            numbered as in the whole version, see `build`.
         schema: of the rows.
 
     Returns:

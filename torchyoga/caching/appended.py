@@ -1,11 +1,4 @@
-"""A published version and new rows -> a version of all of them, which shares the files of the first.
-
-Note 108. Whoever publishes shared files holds the lock of their version.
-Under that lock the version before is looked at once more; nobody can remove or replace it until the new
-one is published. Whoever removes or replaces it later reads the new manifest before deleting a file. In a
-store, where a lock can be lost, it is looked at again after publishing: if it is still there, its remover
-will see the new manifest; if not, the new manifest is taken back.
-"""
+"""A published version and new rows -> a version of all of them, which shares the files of the first."""
 
 from __future__ import annotations
 
@@ -31,6 +24,7 @@ from ..stores.refs import ref_of
 from ..versions.info import plain
 from ..versions.manifest import FileEntry, Manifest, fingerprint_of
 from ..versions.parent import Parent
+from .submission import given_info
 
 __all__ = ["Growth", "appended", "shared_files"]
 
@@ -126,8 +120,8 @@ def appended(
     old = store.manifest(id, growth.after)
     if old.files:
         options = replace(options, format=old.files[0].format, compression=_compression(old.files[0]))
-    options = replace(options, publishing=partial(growth.publishing, options.info))
     dataset, source = dataset_and_source(data, num_workers)
+    options = replace(options, publishing=partial(growth.publishing, given_info(dataset, options)))
     if old.schema is None or not (isinstance(dataset, DataRef) and dataset.schema == old.schema):
         plainer, schema, encode = fit(dataset, old.schema)
         _, source = dataset_and_source(plainer, num_workers, schema)

@@ -32,6 +32,7 @@ import numpy as np
 import torch
 
 from ..errors import SchemaError
+from ..process.digests import hexdigest
 from ..reading.dataref import DataRef
 from ..rows import leaf as leaves
 from ..rows.types import Array
@@ -491,7 +492,7 @@ def _global_name(value: Callable[..., object]) -> str:
 
 def salted(salt: str, name: str, text: bytes) -> str:
     """The digest of a value, as `encoded` gives it, under a name; 32 hex digits."""
-    return hashlib.blake2b(_item(salt, name, text), digest_size=16).hexdigest()
+    return hexdigest(_item(salt, name, text))
 
 
 def _text(value: Any, depth: int = 0) -> str | None:

@@ -22,9 +22,8 @@ from .arguments import Call, Function
 from .code import digest_of
 from .lineage import Record, check_record, lineage_of
 from .parts.many import Many, submitted_by_many
-from .recipe import Recipe
 from .source_files import SourceFiles
-from .staleness import Stale, stale_advice
+from .staleness import Recipe, Stale, stale_advice
 from .submission import submitted
 
 __all__ = ["Cacheable"]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import hashlib
 import inspect
 import random
 import time
@@ -19,6 +18,8 @@ import tokenize
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from ..process.digests import hexdigest
 
 __all__ = ["definition_of", "digest_of", "inside_of", "lambdas_at", "words_of"]
 
@@ -58,7 +59,7 @@ def _digest_of(function: Callable[..., object]) -> str | None:
     # `inspect` raises these where there is no source, and where the source is not that of a function.
     except (OSError, TypeError, ValueError, IndexError, SyntaxError, tokenize.TokenError, RecursionError):
         return None
-    return hashlib.blake2b(words.encode(), digest_size=16).hexdigest()
+    return hexdigest(words)
 
 
 def inside_of(function: Callable[..., object]) -> Callable[..., object]:

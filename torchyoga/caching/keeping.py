@@ -7,17 +7,19 @@ downloaded and cleaned as all are.
 from __future__ import annotations
 
 import contextlib
+import secrets
+import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
 from ..building.build import BuildOptions
 from ..building.sources import BlockSource
 from ..errors import BusyError, CorruptError, ExistsError, NotFoundError, YogaError
+from ..process.digests import hexdigest
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef, WhenStale
 from ..reading.version_ref import VersionColumns, VersionRef
@@ -28,19 +30,22 @@ from ..stores.refs import ref_of, store_of
 from ..versions.manifest import FunctionEntry, Manifest
 from ..versions.names import encoded, kept_id
 from ..views.computed import ComputedRef
-from ..views.joined import JoinedRef
 from ..views.selection import Part
 from ..views.transformed import TransformedRef
-from .conditions import differing, recorded
+from .arguments import encoded as _encoded_value
+from .arguments import inside, salted
+from .code import digest_of
 from .submission import submitted
 
-__all__ = ["Keeping", "Kind", "Place", "columns_of"]
+__all__ = ["columns_of", "Keeping", "Kind", "Place"]
 
 T = TypeVar("T")
 _LOOKS = 4  # at what is replaced while it is being read
 _PATIENCE = 86400.0  # seconds, while another process makes it
 _ROWS = 2**20  # read at once
 _warned: set[tuple[str, str]] = set()  # warnings given in this process, and their builds
+_Function: TypeAlias = Callable[..., object]
+_NAME = "name"  # of the digest of the function's own name
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ class Place:
         if self.fingerprint == self.manifest.fingerprint:
             return name
         # Of a part of the version, for example, of which something of the same name may be kept.
-        return f"{name} {blake2b(self.fingerprint.encode(), digest_size=16).hexdigest()}"
+        return f"{name} {hexdigest(self.fingerprint)}"
 
     @property
     def what(self) -> str:
@@ -142,7 +147,7 @@ def _homes(kind: Kind, ref: DataRef, name: str) -> Iterator[VersionRef | Version
             f"{kind.call}(name={name!r}) of {ref!r:.200}: the code of a function that makes rows is not part "
             f"of what is kept; {kind.act} before map, submit the rows first, or leave name out"
         )
-    below = ref.sources if isinstance(ref, JoinedRef) else [getattr(ref, "whole", None)]
+    below = getattr(ref, "sources", [getattr(ref, "whole", None)])
     for one in below:
         if not isinstance(one, DataRef):
             raise _homeless(kind, ref, name)
@@ -216,7 +221,7 @@ class Keeping(ABC, Generic[T]):
                 return found
             seen = None if problem else store.seen(id, version)
             # Now, since the function may change what it captures.
-            entry = None if self._function is None else recorded(self._function)
+            entry = None if self._function is None else _recorded(self._function)
             made = self.make()
             try:
                 if problem is None:
@@ -288,7 +293,7 @@ class Keeping(ABC, Generic[T]):
             )
         if manifest.function is None or self._function is None:
             return False
-        differ = differing(manifest.function, self._function)
+        differ = _differing(manifest.function, self._function)
         if not differ:
             return False
         found = (
@@ -326,3 +331,69 @@ def columns_of(store: Versions, manifest: Manifest) -> dict[str, Part]:
         }
     except ValueError as error:  # columns of arrays
         raise CorruptError(f"it does not hold the parts that it should: {error}") from None
+
+
+def _recorded(condition: _Function) -> FunctionEntry:
+    """The record of a condition; what has no digest, such as an object of a user's class, is left out.
+
+    Example:
+        >>> below = lambda k: lambda y: y < k
+        >>> _differing(_recorded(below(5)), below(6)), _differing(_recorded(below(5)), below(5))
+        (['captured k'], [])
+    """
+    salt = secrets.token_hex(16)
+    values = _values(condition, frozenset())
+    digests = {name: salted(salt, name, value) for name, value in values.items()}
+    return FunctionEntry(digest_of(condition), salt, digests)
+
+
+def _differing(entry: FunctionEntry, condition: _Function) -> list[str]:
+    """What of a condition differs from a record: "code", "default low", "captured low", "argument 0"."""
+    code, values = digest_of(condition), _values(condition, frozenset())
+    found = ["code"] if None not in (code, entry.code) and code != entry.code else []
+    for name in sorted({*values, *entry.arguments}):
+        if name == _NAME and None not in (code, entry.code):
+            continue  # a function may move
+        now = salted(entry.salt, name, values[name]) if name in values else None
+        if now != entry.arguments.get(name):
+            found.append(name)
+    return found
+
+
+def _values(function: _Function, within: frozenset[int]) -> dict[str, bytes]:
+    """Everything besides its code that a function depends on, as `encoded` gives it."""
+    found = {name: _encoded(value, within | {id(function)}) for name, value in _parts(function)}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _parts(function: _Function) -> Iterator[tuple[str, object]]:
+    yield _NAME, function  # of one without source, such as NumPy's, it is all that is known
+    written, bound = inside(function)
+    for layer, (args, named) in enumerate(bound):
+        more = f" of layer {layer}" if layer else ""
+        yield from ((f"argument {number}{more}", value) for number, value in enumerate(args))
+        yield from ((f"argument {name}{more}", value) for name, value in named.items())
+    if isinstance(written, types.FunctionType):
+        code, defaults = written.__code__, written.__defaults__ or ()
+        last = code.co_varnames[: code.co_argcount][code.co_argcount - len(defaults) :]
+        named_defaults: Mapping[str, object] = written.__kwdefaults__ or {}
+        yield from ((f"default {name}", value) for name, value in zip(last, defaults, strict=True))
+        yield from ((f"default {name}", value) for name, value in named_defaults.items())
+        for name, cell in zip(code.co_freevars, written.__closure__ or (), strict=True):
+            try:
+                value = cell.cell_contents
+            except ValueError:  # nothing has been assigned yet
+                continue
+            yield f"captured {name}", value
+
+
+def _encoded(value: object, within: frozenset[int]) -> bytes | None:
+    try:
+        return _encoded_value(value)
+    except TypeError:
+        pass
+    # A lambda, or a function within a function, has no name, but a code; one may capture itself.
+    if not isinstance(value, types.FunctionType) or id(value) in within:
+        return None
+    code = digest_of(value)
+    return None if code is None else _encoded_value([code, _values(value, within)])

@@ -8,7 +8,6 @@ directories of this machine, unless `record="source"` sends them to a store, too
 from __future__ import annotations
 
 import functools
-import hashlib
 import inspect
 import os
 import platform
@@ -22,6 +21,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import torch
 
+from ..process.digests import hexdigest
 from ..rows.types import Json
 from ..stores.history.tags import check_message, user_name
 from ..versions.lineage import MOST_SOURCE
@@ -124,7 +124,7 @@ def _digest(function: Callable[..., object], reached: Reached) -> str | None:
     if code is None:
         return None
     text = "\n".join([code, *(f"{name} {digest}" for name, digest in sorted(reached.parts.items()))])
-    return hashlib.blake2b(text.encode(errors="backslashreplace"), digest_size=16).hexdigest()
+    return hexdigest(text.encode(errors="backslashreplace"))
 
 
 def _packages(reached: Reached) -> dict[str, str]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import hashlib
 import importlib.metadata
 import importlib.util
 import os
@@ -27,6 +26,7 @@ from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
+from ..process.digests import hexdigest
 from ..versions.lineage import MOST_SOURCE
 from .code import definition_of, inside_of, lambdas_at, words_of
 
@@ -299,9 +299,7 @@ class _Walk:
                     del self._parts[part]
         elif _is_plain(value):
             text = f"{type(value).__name__} {value!r}"
-            self._parts[self._named(module, chain[0])] = hashlib.blake2b(
-                text.encode(errors="backslashreplace"), digest_size=16
-            ).hexdigest()
+            self._parts[self._named(module, chain[0])] = hexdigest(text.encode(errors="backslashreplace"))
 
 
 class _Names:
@@ -536,11 +534,8 @@ def _is_plain(value: object) -> bool:
 
 
 def _digest(trees: Iterable[ast.AST], decorators: frozenset[str] = frozenset()) -> str:
-    found = hashlib.blake2b(digest_size=16)
-    for tree in trees:
-        for word in words_of(_bare(tree, decorators)):
-            found.update(word.encode(errors="backslashreplace") + b"\n")
-    return found.hexdigest()
+    words = (word for tree in trees for word in words_of(_bare(tree, decorators)))
+    return hexdigest(*(word.encode(errors="backslashreplace") + b"\n" for word in words))
 
 
 def _bare(tree: ast.AST, decorators: frozenset[str]) -> ast.AST:

@@ -7,20 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from ..reading.dataref import Condition
 from ..reading.version_ref import VersionRef
-from ..rows.types import Json
+from ..rows.types import Ints, Json
 from ..stores.refs import fetched, ref_of
 from ..versions.deleted import MOST_DELETED, Deleted
 from ..versions.manifest import FileEntry, Manifest, fingerprint_of
 from ..versions.parent import Parent
 from .appended import Growth
 
-__all__ = ["Numbers", "Where", "own_format", "reduced"]
+__all__ = ["Numbers", "Where", "deleted_rows", "own_format", "reduced"]
 
-Ints = npt.NDArray[np.int64]
 Numbers = Sequence[int] | Ints
 Where = tuple[str | Sequence[str], Condition]
 
@@ -47,11 +45,7 @@ def reduced(
     store, id, started = growth.store, growth.id, time.monotonic()
     whole = fetched(store, id, growth.after)
     old = whole.manifest
-    if (rows is None) == (where is None):
-        raise ValueError("pass either rows=, numbers of rows, or where=(columns, condition)")
-    gone = _numbers(rows, len(whole)) if where is None else _found(whole, where)
-    if not len(gone):
-        raise ValueError(f"no row of {id!r} {old.version!r} is to be deleted; nothing was published")
+    gone = deleted_rows(whole, rows, where)
     files = tuple(_without(whole, gone))
     if sum(file.deleted.count for file in files if file.deleted is not None) > MOST_DELETED:
         raise ValueError(f"more than {MOST_DELETED} rows would be deleted; call compact first")
@@ -68,6 +62,17 @@ def reduced(
             lineage=lineage(time.monotonic() - started),
         )
         return ref_of(store, store.publish(store.stage(id, to), manifest))
+
+
+def deleted_rows(whole: VersionRef, rows: Numbers | None, where: Where | None) -> Ints:
+    """(D,) the rows that `Storage.delete_rows` would delete, sorted; its errors if it would not."""
+    if (rows is None) == (where is None):
+        raise ValueError("pass either rows=, numbers of rows, or where=(columns, condition)")
+    gone = _numbers(rows, len(whole)) if where is None else _found(whole, where)
+    if not len(gone):
+        found = whole.manifest
+        raise ValueError(f"no row of {found.id!r} {found.version!r} is to be deleted; nothing was published")
+    return gone
 
 
 def _still(parent: Parent, gone: Ints) -> Parent:

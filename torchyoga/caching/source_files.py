@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ..process.digests import hexdigest
 from ..rows.types import Json
 from ..versions.lineage import escaped
 from .code import inside_of
@@ -149,11 +150,7 @@ def _change(pattern: str, files: Sequence[_File], marks: Sequence[str], record: 
 
 
 def _salted(salt: str, *texts: str) -> str:
-    found = hashlib.blake2b(salt.encode(), digest_size=16)
-    for text in texts:
-        data = os.fsencode(text)
-        found.update(b"%d " % len(data) + data)
-    return found.hexdigest()
+    return hexdigest(salt, *(b"%d %b" % (len(data), data) for data in map(os.fsencode, texts)))
 
 
 def _look(salt: str, files: Sequence[_File]) -> str:

@@ -2,62 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection
 from contextlib import suppress
+from functools import cache, partial
 
-from ..errors import CorruptError, NotFoundError
+from ..errors import NotFoundError
 from ..stores.contract import Versions
 from ..stores.history.keep import Keep, removed_versions, spare_versions
+from ..stores.history.tags import refuse_tagged
+from ..stores.sharing import Sharing
 from ..versions.names import encoded, kept_id
 
-__all__ = ["cleanable", "cleaned", "remove_kept"]
+__all__ = ["cleanable", "cleaned", "freed", "removed"]
 
 
 def cleaned(store: Versions, grace: float, keep: Keep | None, id: str | None) -> list[str]:
     """Removes versions, then files, as `Storage.clean` describes it; returns their names."""
-    removed = []
+    names, sharing = [], cache(partial(Sharing, store))
     for one in _ids(store, keep, id):
-
-        def remove(version: str, is_needed: Callable[[], bool], one: str = one) -> None:
-            store.remove(one, version, 0, is_needed)
-
         assert keep is not None, "else there are no ids"
-        for version in removed_versions(store, one, keep, grace, remove):
-            if store.find(one, version) is None:  # else it was built again meanwhile
-                remove_kept(store, one, version, 0)
-            removed.append(_name(one, version))
-    return sorted(removed + store.clean(grace, id))
+        gone = removed_versions(sharing(one), keep, grace)
+        if gone:
+            # One that is there was built again meanwhile.
+            _remove_kept(store, one, {*gone}.difference(store.versions(one)), 0)
+        names += [_name(one, version) for version in gone]
+    return sorted(names + store.clean(grace, id, sweep=lambda one: sharing(one).clean))
 
 
 def cleanable(store: Versions, grace: float, keep: Keep | None, id: str | None) -> dict[str, int]:
     """The names of what `cleaned` would remove, sorted, and the bytes of each."""
     found: dict[str, int] = {}
+    sharing = cache(partial(Sharing, store))
     for one in _ids(store, keep, id):
         assert keep is not None, "else there are no ids"
-        spare = spare_versions(store, one, keep, grace)
-        found |= {_name(one, version): nbytes for version, nbytes in _freed(store, one, set(spare)).items()}
-    store.clean(grace, id, found)
+        spare = spare_versions(sharing(one), keep, grace)
+        found |= {_name(one, version): nbytes for version, nbytes in _freed(sharing(one), [*spare]).items()}
+    store.clean(grace, id, found, lambda one: sharing(one).clean)
     return dict(sorted(found.items()))
 
 
-def _freed(store: Versions, id: str, spare: set[str]) -> dict[str, int]:
-    """The bytes of the files of each version that no other version of the id needs."""
-    named: set[tuple[str, str]] = set()
-    manifests = {}
-    for version in store.versions(id) if spare else []:
-        with suppress(CorruptError, NotFoundError):  # it was removed since, or may name anything
-            manifests[version] = store.manifest(id, version)
-            if version not in spare:
-                named |= {(file.of or version, file.name) for file in manifests[version].files}
-    found = dict.fromkeys(spare, 0)
-    counted: set[tuple[str, str]] = set()
-    for version in sorted(spare & manifests.keys()):
-        for file in manifests[version].files:
-            place = file.of or version, file.name
-            if place not in named and place not in counted:
-                counted.add(place)
-                found[version] += file.nbytes
-    return found
+def freed(store: Versions, id: str, version: str) -> int:
+    """The bytes of the files of a version that no other one names; 0 if that is not known."""
+    return _freed(Sharing(store, id), [version])[version]
+
+
+def _freed(sharing: Sharing, spare: Collection[str]) -> dict[str, int]:
+    """The bytes of the files of each version that no other one needs; what they share counts once."""
+    versions, damaged = sharing.outlines()
+    if damaged:
+        return dict.fromkeys(spare, 0)
+    named = {file for version in versions.keys() - {*spare} for file in versions[version].files}
+    nbytes = {}
+    for version in sorted(spare):
+        files = {*versions[version].files} - named if version in versions else set()
+        nbytes[version] = sum(file.nbytes for file in files)
+        named |= files
+    return nbytes
+
+
+def removed(store: Versions, id: str, version: str, timeout: float, force: bool) -> None:
+    """Removes a version and what is kept beside it, as `Storage.remove` describes it."""
+    store.remove(id, version, timeout, None if force else partial(refuse_tagged, store, id, version))
+    _remove_kept(store, id, [version], timeout)
 
 
 def _ids(store: Versions, keep: Keep | None, id: str | None) -> list[str]:
@@ -71,9 +77,11 @@ def _name(id: str, version: str) -> str:
     return f"{encoded('id', id)}/{encoded('version', version)}"
 
 
-def remove_kept(store: Versions, id: str, version: str, timeout: float) -> None:
-    """Removes what is kept beside a version."""
-    kept, of = store.kept, kept_id(id, version)
-    for name in kept.versions(of):
-        with suppress(NotFoundError):
-            kept.remove(of, name, timeout)
+def _remove_kept(store: Versions, id: str, versions: Collection[str], timeout: float) -> None:
+    """Removes what is kept beside versions."""
+    kept, of = store.kept, {kept_id(id, version) for version in versions}
+    few = [(one, name) for one in of for name in kept.versions(one)] if len(of) < 2 else kept.published()
+    for one, name in few:
+        if one in of:
+            with suppress(NotFoundError):
+                kept.remove(one, name, timeout)

@@ -2,67 +2,65 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
+from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from ..errors import CorruptError, SchemaError
-from ..order.contract import Arrangement
 from ..order.full import as_int
 from ..process.buffers import BufferPool
 from ..process.cpus import num_cpus
-from ..process.lazy import cached_property
+from ..process.digests import hexdigest
 from ..process.seeding import seeds_within
 from ..process.stages import Stage, timed
 from ..process.warned import warn_user
-from ..reading.dataref import DataRef
-from ..reading.readahead import ReadAhead
+from ..reading.dataref import ChangedRows, DataRef, known_schema
+from ..reading.in_epoch import in_epoch
 from ..rows.block import Block, Rows
 from ..rows.collector import block_of
-from ..rows.data import Data
-from ..rows.node import outermost, path_name
+from ..rows.column import Column
+from ..rows.data import Data, bounds_of
+from ..rows.node import WRAPPERS, Node, leaf_names
 from ..rows.projection import Projection, unknown_column
 from ..rows.schema import Schema
-from ..rows.types import Json, Row
+from ..rows.types import Ints, Row, Seeds
 from ..rows.values import leaf_values
 from ..views.draw import Draw
-from .decoder import Decoder, RowError, Run
+from .decoder import Bytes, Decoder, RowError, Run
 from .decoders import decoder_of
 
 __all__ = ["DecodedRef", "decoded"]
 
-Ints = npt.NDArray[np.int64]
-Seeds = npt.NDArray[np.uint64]
 _PARTS = 4  # of the rows, for each thread, so that none waits long for the others
+_MOST_LOOKED = 1024  # rows that are read to find a value from which a decoder learns
 
 
 def decoded(ref: DataRef, decoders: Mapping[str, Decoder] | None, threads: int | None) -> DataRef:
     """The rows of a DataRef with some columns decoded; see `DataRef.decoded`."""
-    schema = ref.schema
+    schema = known_schema(ref)
     if schema is None:
-        if not len(ref):
-            return ref
-        raise TypeError(f"{ref!r} does not say what its rows look like: its schema is None")
+        return ref
     if threads is not None:
         threads = as_int("threads", threads, 1, 1024)
     if decoders is None:
-        found = {
+        known = {
             column.name: decoder_of(column.meaning.codec)
             for column in schema.columns
             if column.meaning.codec is not None
         }
-        decoders = {name: one for name, one in found.items() if one is not None}
+        decoders = {name: one for name, one in known.items() if one is not None}
         if not decoders:
             raise ValueError(
                 "no column has a codec that is known here; name columns, as in "
-                "decoded({'image': yoga.image()})"
+                "decoded({'image': yoga.codecs.image()})"
             )
     names = [column.name for column in schema.columns]
     for name, decoder in decoders.items():
@@ -70,12 +68,18 @@ def decoded(ref: DataRef, decoders: Mapping[str, Decoder] | None, threads: int |
             raise unknown_column(schema, name)
         if not isinstance(decoder, Decoder):
             raise TypeError(
-                f"decoded({{{name!r}: ...}}) takes yoga.image(), text() or audio(), found {decoder!r:.80}"
+                f"decoded({{{name!r}: ...}}) takes yoga.codecs.image(), text() or audio(), found "
+                f"{decoder!r:.80}"
             )
-    return DecodedRef(ref, {names.index(name): decoder for name, decoder in decoders.items()}, threads)
+    found = {names.index(name): decoder for name, decoder in decoders.items()}
+    learned = {
+        number: decoder.learned(schema.columns[number], _first_values(ref, schema, number))
+        for number, decoder in found.items()
+    }
+    return DecodedRef(ref, learned, threads)
 
 
-class DecodedRef(DataRef):
+class DecodedRef(ChangedRows):
     """The rows of another DataRef with some columns decoded: what `ref.decoded(...)` is.
 
     Args:
@@ -91,29 +95,38 @@ class DecodedRef(DataRef):
     def __init__(self, whole: DataRef, decoders: Mapping[int, Decoder], threads: int | None = None) -> None:
         schema = whole.schema
         assert schema is not None
-        self.whole = whole
-        self.is_thread_safe = whole.is_thread_safe
+        super().__init__(whole)
         self.num_failed = 0
         self._decoders = dict(decoders)
         self._threads = threads
-        columns = [
+        made = [
             self._decoders[n].column(column) if n in self._decoders else column
             for n, column in enumerate(schema.columns)
         ]
-        self._schema = Schema(schema.tree, tuple(columns))
-        self._valid = _valid_columns(schema, self._decoders)
+        tree, self._places = _decoded_tree(schema.tree, self._decoders)
+        self._items = {number for number, place in self._places.items() if place.is_item}
+        # The columns of the whole that are left: not the lengths of what becomes arrays.
+        self._numbers = [number for number in range(len(made)) if number - 1 not in self._items]
+        columns = [_of_items(made[n]) if n in self._items else made[n] for n in self._numbers]
+        self._schema = Schema(tree, tuple(columns))
+        self._told: set[int] = set()  # columns of which it was said that something is lost
         self._pool = BufferPool()
 
     def __reduce__(self) -> tuple[object, ...]:
         return DecodedRef, (self.whole, self._decoders, self._threads)
 
-    def __len__(self) -> int:
-        return len(self.whole)
-
     @property
     def is_random(self) -> bool:
         """True if parts or mirrors are chosen at random, or the rows of the whole are random."""
         return self.whole.is_random or any(decoder.is_random for decoder in self._decoders.values())
+
+    most_read_at_once = 1
+
+    def over(self, whole: DataRef) -> DataRef:
+        """The rows of another DataRef, decoded."""
+        made = DecodedRef(whole, self._decoders, self._threads)
+        made._told = self._told
+        return made
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows`; torch's generator gives the seeds of what is random."""
@@ -131,37 +144,54 @@ class DecodedRef(DataRef):
         given = whole.take_seeded(rows, seeds_within(seeds, 0)) if whole.is_random else whole.take(rows)
         return self._decoded(rows, given, seeds)
 
-    def _decoded(self, rows: Ints, given: Sequence[Row], seeds: Seeds | None) -> Rows:
+    def _decoded(self, rows: Ints, given: Sequence[Row], seeds: Seeds | None) -> Sequence[Row]:
         with timed(Stage.DECODE):
             return self._made(rows, given, seeds)
 
-    def _made(self, rows: Ints, given: Sequence[Row], seeds: Seeds | None) -> Rows:
+    def _made(self, rows: Ints, given: Sequence[Row], seeds: Seeds | None) -> Sequence[Row]:
         schema = self.whole.schema
         assert schema is not None
         block = block_of(given, schema)
         data = list(block.data)
         for number, decoder in self._decoders.items():
-            column = schema.columns[number]
-            own = None if seeds is None else seeds_within(seeds, number + 1)
-            values, numbers, valid = _values(data[number]), rows, None
-            if number in self._valid:
-                valid = block.data[self._valid[number]].values
-                values, numbers = [values[i] for i in np.flatnonzero(valid)], rows[valid]
-                own = None if own is None else own[valid]
+            column, place = schema.columns[number], self._places[number]
+            held = _held(block, number, place)
+            own = None
+            if seeds is not None:
+                own = seeds_within(seeds, number + 1)[held.rows]
+                own = seeds_within(own, held.nth) if place.is_item else own
+            lost: list[tuple[int, str]] = []
+            tell = None if number in self._told else lambda i, what, lost=lost: lost.append((i, what))
             try:
                 draw = None if own is None else Draw(own)
-                data[number], failed = decoder.decode(values, column, draw, Run(self._each, self._pool.empty))
+                run = Run(self._each, self._pool.empty, tell)
+                found, failed = decoder.decode(held.values, column, draw, run)
             except RowError as error:
-                place = error.place if valid is None else int(np.flatnonzero(valid)[error.place])
-                row = f"row {int(numbers[error.place])}{_path_of(block, place)}"
+                row = _row_of(block, rows, int(held.rows[error.place]))
                 raise CorruptError(
                     f"{row}, column {column.name!r}: {error}{decoder.hint}"
                 ) from error.__cause__
-            if valid is not None:
-                data[number] = _spread(data[number], valid)
+            if place.is_item:
+                arrays = leaf_values(decoder.column(column), found, len(held.values))
+                found = _objects(arrays, held.valid, block.data[number + 1].part("offsets"))
+            elif held.valid is not None:
+                found = _spread(found, held.valid)
+            data[number] = found
             if failed:
-                self._note(numbers[sorted(failed)], column.name)
-        return Rows(Block(self._schema, block.num_rows, tuple(data)))
+                self._note(rows[held.rows[sorted(failed)]], column.name)
+            if lost:
+                self._told.add(number)
+                at, what = min(lost)
+                warn_user(f"{_row_of(block, rows, int(held.rows[at]))}, column {column.name!r}: {what}")
+        kept = tuple(data[number] for number in self._numbers)
+        if not self._items:
+            return Rows(Block(self._schema, block.num_rows, kept))
+        # Arrays of a list may differ in shape, which no column holds: rows of Python's objects.
+        columns = [
+            replace(column, kind="int", dtype="<i8", ndim=1) if number in self._items else column
+            for number, column in zip(self._numbers, self._schema.columns, strict=True)
+        ]
+        return Rows(Block(Schema(self._schema.tree, tuple(columns)), block.num_rows, kept)).exact()
 
     def _note(self, rows: Ints, name: str) -> None:
         """Counts rows that were filled, and warns at the first, and whenever there are ten times as many."""
@@ -193,23 +223,30 @@ class DecodedRef(DataRef):
                 part.cancel()
             wait(parts)
 
-    def in_epoch(self, epoch: int) -> DataRef:
-        """The rows of the whole as it is in an epoch, decoded."""
-        whole = self.whole.in_epoch(epoch)
-        return self if whole is self.whole else DecodedRef(whole, self._decoders, self._threads)
-
     def projected(self, of: Projection) -> DataRef:
         """Some columns; the others are neither read nor decoded."""
         schema = self.whole.schema
         assert schema is not None
-        whole = self.whole.projected(Projection(projected_schema(schema, of), of.columns))
-        decoders = {place: self._decoders[n] for place, n in enumerate(of.columns) if n in self._decoders}
+        numbers: list[int] = []
+        tree = self._whole_tree(of.schema.tree, (self._numbers[n] for n in of.columns), numbers)
+        columns = (
+            replace(schema.columns[n], name=name) for n, name in zip(numbers, leaf_names(tree), strict=True)
+        )
+        whole = self.whole.projected(Projection(Schema(tree, tuple(columns)), tuple(numbers)))
+        decoders = {place: self._decoders[n] for place, n in enumerate(numbers) if n in self._decoders}
         return DecodedRef(whole, decoders, self._threads) if decoders else whole
 
-    @property
-    def arrangement(self) -> Arrangement | None:
-        """The whole's: the rows are the same."""
-        return self.whole.arrangement
+    def _whole_tree(self, node: Node, given: Iterator[int], numbers: list[int]) -> Node:
+        """A part of the tree as it is in the whole; adds the numbers of its columns there."""
+        if node.kind != "leaf":
+            children = tuple(self._whole_tree(child, given, numbers) for child in node.children)
+            return replace(node, children=children)
+        number = next(given)
+        numbers.append(number)
+        if number not in self._items:
+            return node
+        numbers.append(number + 1)
+        return Node("texts", (), (node, node))
 
     @property
     def libraries(self) -> list[str]:
@@ -217,67 +254,119 @@ class DecodedRef(DataRef):
         own = [name for one in self._decoders.values() for name in one.libraries if name]
         return list(dict.fromkeys([*own, *self.whole.libraries]))
 
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of an average row of the whole, which is read."""
-        return self.whole.row_bytes
-
-    @cached_property
-    def readahead(self) -> ReadAhead | None:
-        """What makes rows of the whole ready; None if the whole has none."""
-        whole = self.whole.readahead
-        return None if whole is None else ReadAhead(self.row_bytes, whole.prefetch, most_batches=1)
-
-    @property
-    def file_starts(self) -> Ints:
-        """The whole's."""
-        return self.whole.file_starts
-
-    @cached_property
-    def fingerprint(self) -> str | None:
-        """A name for the content, made of the whole's and of how it is decoded."""
-        whole = self.whole.fingerprint
-        return None if whole is None else self._pinned(whole)
-
-    @property
-    def prefixes(self) -> Sequence[tuple[str, int]]:
-        """The whole's: each row is made of one of its rows."""
-        return [(self._pinned(name), rows) for name, rows in self.whole.prefixes]
-
     def _pinned(self, whole: str) -> str:
-        text = f"{whole} decoded {sorted((number, repr(one)) for number, one in self._decoders.items())}"
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        told = sorted((number, repr(one)) for number, one in self._decoders.items())
+        return hexdigest(f"{whole} decoded {told}")
 
     @property
     def schema(self) -> Schema:
         """What a row looks like."""
         return self._schema
 
-    @property
-    def info(self) -> Json:
-        """The whole's info."""
-        return self.whole.info
-
     def __repr__(self) -> str:
-        names = [self._schema.columns[number].name for number in self._decoders]
+        columns = zip(self._numbers, self._schema.columns, strict=True)
+        names = [column.name for number, column in columns if number in self._decoders]
         return f"{self.whole!r} with {', '.join(names)} decoded"
 
 
-def _valid_columns(schema: Schema, numbers: Collection[int]) -> dict[int, int]:
-    """The columns that say where others, of these numbers, are not None.
+class _Place(NamedTuple):
+    """Where a column lies.
 
-    Raises:
-        SchemaError: a column is one of lists.
+    Attributes:
+        valid: the columns that say where its values, or the items of its lists, are not None.
+        is_item: True in lists, where the next column has the lengths of its items.
     """
-    found, first = {}, 0
-    for path, node in outermost(schema.tree):
-        own = [number for number in numbers if first <= number < first + node.num_leaves]
-        if own and node.kind == "nullable" and node.children[0].kind == "leaf":
-            found[first] = first + 1
-        elif own and node.kind != "leaf":
-            raise SchemaError(f"{path_name(path)!r} holds lists, whose items cannot be decoded; use map")
-        first += node.num_leaves
-    return found
+
+    valid: tuple[int, ...]
+    is_item: bool
+
+
+def _decoded_tree(
+    node: Node, numbers: Collection[int], first: int = 0, valid: tuple[int, ...] = ()
+) -> tuple[Node, dict[int, _Place]]:
+    """A tree in which values are arrays that were texts in lists, and where those of these numbers lie."""
+    if node.kind in ("leaf", "texts"):
+        if first not in numbers:
+            return node, {}
+        return Node("leaf"), {first: _Place(valid, node.kind == "texts")}
+    if node.kind == "varying":
+        valid = ()  # nothing is in a list that is None
+    elif node.kind == "nullable":
+        valid = (*valid, first + node.children[0].num_leaves)
+    found: dict[int, _Place] = {}
+    children = []
+    for place, child in enumerate(node.children):
+        if not place or node.kind not in WRAPPERS:
+            made, inner = _decoded_tree(child, numbers, first, valid)
+            found.update(inner)
+            child, first = made, first + child.num_leaves
+        children.append(child)
+    return replace(node, children=tuple(children)), found
+
+
+def _of_items(column: Column) -> Column:
+    """A column of what was decoded, for the items of lists."""
+    if column.kind not in ("ndarray", "tensor"):
+        raise SchemaError(
+            f"{column.name!r} holds lists, whose items cannot be decoded to {column.kind}; use map"
+        )
+    return replace(column, shape=None, ndim=1 + column.ndim)
+
+
+class _Held(NamedTuple):
+    """The values of a column of bytes that are not None.
+
+    Attributes:
+        values: where they lie.
+        rows: of each, the row of the block; `nth`: in lists, its place among the items of that row.
+        valid: which they are, of all that the column has; None for all of them.
+    """
+
+    values: list[Bytes]
+    rows: Ints
+    nth: Ints
+    valid: npt.NDArray[np.bool_] | None
+
+
+def _held(block: Block, number: int, place: _Place) -> _Held:
+    data = block.data[number]
+    run: memoryview = np.ascontiguousarray(data.values).data.cast("B")
+    if place.is_item:
+        lengths = block.data[number + 1]
+        counts = np.diff(lengths.part("offsets"))
+        rows = np.repeat(np.arange(block.num_rows), counts)
+        nth = np.arange(len(rows)) - np.repeat(lengths.part("offsets")[:-1], counts)
+        ends: list[int] = list(accumulate(lengths.values.tolist(), initial=0))
+    else:
+        rows = nth = np.arange(block.num_rows)
+        ends = data.part("offsets").tolist()
+    values = [run[start:stop] for start, stop in itertools.pairwise(ends)]
+    if not place.valid:
+        return _Held(values, rows, nth, None)
+    valid = np.logical_and.reduce([block.data[one].values for one in place.valid])
+    there = np.flatnonzero(valid)
+    return _Held([values[i] for i in there], rows[there], nth[there], valid)
+
+
+def _objects(arrays: Sequence[Row], valid: npt.NDArray[np.bool_] | None, offsets: Ints) -> Data:
+    """The items of lists, as they are; None where they are not valid."""
+    objects = np.full(len(arrays) if valid is None else len(valid), None, object)
+    places = range(len(arrays)) if valid is None else np.flatnonzero(valid).tolist()
+    for place, array in zip(places, arrays, strict=True):
+        objects[place] = array
+    return Data(objects, offsets)
+
+
+def _first_values(ref: DataRef, schema: Schema, number: int) -> Iterator[Bytes]:
+    """The first values of a column of bytes, read one row at a time."""
+    place = _decoded_tree(schema.tree, {number})[1][number]
+    source = in_epoch(ref, 0, 0)
+    for row in range(min(len(ref), _MOST_LOOKED)):
+        yield from _held(block_of(source.take(np.array([row])), schema), number, place).values
+
+
+def _row_of(block: Block, rows: Ints, place: int) -> str:
+    return f"row {int(rows[place])}{_path_of(block, place)}"
 
 
 def _path_of(block: Block, place: int) -> str:
@@ -297,29 +386,12 @@ def _spread(data: Data, valid: npt.NDArray[np.bool_]) -> Data:
         return Data(values)
     lengths = np.zeros(len(valid), "<i8")
     lengths[valid] = np.diff(data.offsets)
-    offsets = np.append(0, np.cumsum(lengths)).astype("<i8")
+    offsets = bounds_of(lengths).astype("<i8", copy=False)
     if data.shapes is None:
         return Data(data.values, offsets)
     shapes = np.zeros((len(valid), data.shapes.shape[1]), "<i8")
     shapes[valid] = data.shapes
     return Data(data.values, offsets, shapes)
-
-
-def projected_schema(schema: Schema, of: Projection) -> Schema:
-    """The schema that a projection leaves, with the columns as they are in another schema of that form."""
-    columns = (
-        replace(schema.columns[number], name=kept.name)
-        for number, kept in zip(of.columns, of.schema.columns, strict=True)
-    )
-    return Schema(of.schema.tree, tuple(columns))
-
-
-def _values(data: Data) -> list[memoryview]:
-    """The bytes of each row, where they lie."""
-    assert data.offsets is not None
-    run: memoryview = np.ascontiguousarray(data.values).data.cast("B")
-    ends = data.offsets.tolist()
-    return [run[start:stop] for start, stop in itertools.pairwise(ends)]
 
 
 def _run(function: Callable[[int], None], start: int, stop: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from ..errors import CorruptError, SchemaError
 from ..rows.column import Column
-from ..rows.data import Data
+from ..rows.data import Data, bounds_of
+from ..rows.meaning import Codec
 from ..views.draw import Draw
 
-__all__ = ["Bytes", "Decoded", "Decoder", "RowError", "Run", "check_is_bytes", "ragged"]
+__all__ = ["Bytes", "Decoded", "Decoder", "RowError", "Run", "check_is_bytes", "form_of", "ragged"]
 
 Bytes: TypeAlias = memoryview
 Decoded: TypeAlias = "tuple[Data, set[int]]"
@@ -26,10 +27,13 @@ class Run(NamedTuple):
     Attributes:
         each: calls a function with 0..count - 1, on threads.
         empty: makes memory for so many bytes.
+        lost: hears the place of a value, and what of it is left out though nobody said so; None once that has
+            been told.
     """
 
     each: Callable[[Callable[[int], None], int], None]
     empty: Callable[[int], npt.NDArray[np.uint8]]
+    lost: Callable[[int, str], None] | None = None
 
 
 class Decoder(ABC):
@@ -37,6 +41,10 @@ class Decoder(ABC):
 
     is_random: bool = False
     hint: str = ""  # what to do about a value that cannot be decoded, for messages
+
+    def learned(self, column: Column, values: Iterable[Bytes]) -> Decoder:
+        """This decoder, after it has seen what a column says, and its first values if it wants to."""
+        return self
 
     @abstractmethod
     def column(self, column: Column) -> Column:
@@ -55,6 +63,17 @@ class Decoder(ABC):
         """What decodes, and its version."""
 
 
+_FORM = {"axes", "channels", "dtype", "kind"}
+
+
+def form_of(codec: Codec | None) -> tuple[tuple[str, str | int | float | bool], ...]:
+    """What a codec notes of arrays, so that they come back as they were; () if it is of files."""
+    if codec is None or codec.name not in ("jpeg", "png"):
+        return ()
+    found = tuple((name, value) for name, value in codec.parameters if name in _FORM)
+    return found if len(found) == len(_FORM) else ()
+
+
 class RowError(CorruptError):
     """A value that cannot be decoded; `place` is its place in the batch."""
 
@@ -67,7 +86,7 @@ def ragged(found: Sequence[npt.NDArray[Any]], column: Column) -> Data:
     """Arrays of different shapes as the data of a column."""
     values = [one.reshape(-1) for one in found]
     joined = np.concatenate(values) if values else np.empty(0, column.storage)
-    offsets = np.cumsum([0, *map(len, values)]).astype("<i8")
+    offsets = bounds_of(map(len, values)).astype("<i8", copy=False)
     return Data(joined, offsets, np.array([one.shape for one in found], "<i8").reshape(-1, column.ndim))
 
 

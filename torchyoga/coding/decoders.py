@@ -12,16 +12,17 @@ import numpy.typing as npt
 
 from ..errors import SchemaError
 from ..rows.column import Column
-from ..rows.data import Data
+from ..rows.data import Data, bounds_of
+from ..rows.image_formats import ENDINGS
 from ..rows.meaning import Codec
 from ..views.draw import Draw
-from .decoder import Bytes, Decoded, Decoder, RowError, Run, check_is_bytes, ragged
+from .decoder import Bytes, Decoded, Decoder, RowError, Run, check_is_bytes, form_of, ragged
 from .images import image
 from .libraries import library, used_for
 from .pictures import decode, decode_exactly, header
 from .sounds import samples_of
 
-__all__ = ["audio", "decoder_of", "form_of", "text"]
+__all__ = ["audio", "decoder_of", "text"]
 
 
 def text() -> Decoder:
@@ -55,7 +56,7 @@ class _Text(Decoder):
                 found.append(decompress(value))
             except Exception as error:
                 raise RowError(len(found), f"it cannot be decompressed: {error}") from None
-        offsets = np.cumsum([0, *map(len, found)]).astype("<i8")
+        offsets = bounds_of(map(len, found)).astype("<i8", copy=False)
         return Data(np.frombuffer(bytearray().join(found), np.uint8), offsets), set()
 
 
@@ -153,7 +154,7 @@ class _Array(Decoder):
             if self.codec.name == "jpeg":
                 pixels: npt.NDArray[Any] = decode(values[i], about, channels == 1)
             else:
-                pixels = decode_exactly(values[i], channels, dtype)
+                pixels = decode_exactly(values[i], about, channels, dtype)
             if axes != "hwc":
                 pixels = pixels[:, :, 0] if axes == "hw" else pixels.transpose(2, 0, 1)
             found[i] = np.ascontiguousarray(pixels).astype(made.storage, copy=False)
@@ -162,20 +163,11 @@ class _Array(Decoder):
         return ragged(found, made), set()
 
 
-_FORM = {"axes", "channels", "dtype", "kind"}
-
-
-def form_of(codec: Codec) -> tuple[tuple[str, str | int | float | bool], ...]:
-    """What a codec notes of arrays, so that they come back as they were; () if it is of files."""
-    found = tuple((name, value) for name, value in codec.parameters if name in _FORM)
-    return found if codec.name in ("jpeg", "png") and len(found) == len(_FORM) else ()
-
-
 def decoder_of(codec: Codec) -> Decoder | None:
     """What gives back what was encoded; None if there is no such codec here."""
     if form_of(codec):
         return _Array(codec)
-    if codec.name in ("jpeg", "png", "webp", "tiff", "gif", "bmp", "ppm", "image"):
+    if codec.name in ENDINGS or codec.name == "image":
         return image()
     if codec.name == "zstd":
         return text()

@@ -15,14 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..errors import SchemaError
+from ..errors import CorruptError, SchemaError
 from ..order.full import as_int
+from ..process.warned import warn_user
+from ..rows.image_formats import format_of
 from ..rows.meaning import Codec
 from ..rows.types import Json, Row
 from .libraries import library, used_for
-from .pictures import format_of, header, resized
+from .pictures import Header, decode, decode_unchanged, header, is_seen_through, opened, resized, turned
 from .sounds import rate_of_flac, whole_samples
-from .whole_images import opaque_pixels, whole_pixels
 
 __all__ = ["Encoder", "encoder_of", "flac", "jpeg", "png", "zstd"]
 
@@ -64,8 +65,8 @@ def jpeg(quality: int = 90, short_side: int | None = None) -> Encoder:
     """Images as JPEG; a file that is one already is kept as it is, unless it is larger than `short_side`.
 
     Takes arrays and tensors (H, W, 3) or (H, W) of uint8, tensors (3, H, W), images of Pillow's, paths of
-    image files, and what such files hold as bytes. Of files of 16 bits the upper eight are kept, and of
-    animations the first image; transparency that is seen is an error.
+    image files, and what such files hold as bytes. Of files of 16 bits the upper eight are kept, with a
+    warning at the first, and of animations the first image; transparency that is seen is an error.
 
     Args:
         quality: 1 to 100.
@@ -76,7 +77,7 @@ def jpeg(quality: int = 90, short_side: int | None = None) -> Encoder:
 
     Example:
         >>> images = [{"image": np.full((40, 60, 3), n, np.uint8)} for n in range(3)]
-        >>> ref = storage.submit(images, "jpegs", "1", codecs={"image": yoga.jpeg(short_side=20)})
+        >>> ref = storage.submit(images, "jpegs", "1", codecs={"image": yoga.codecs.jpeg(short_side=20)})
         >>> type(ref[0]["image"]).__name__, ref.decoded()[0]["image"].shape
         ('bytes', (20, 30, 3))
     """
@@ -93,8 +94,8 @@ def png() -> Encoder:
 
     Example:
         >>> masks = [{"mask": np.eye(8, dtype=bool)}]
-        >>> ref = storage.submit(masks, "pngs", "1", codecs={"mask": yoga.png()})
-        >>> ref.decoded({"mask": yoga.image(mode="gray")})[0]["mask"].shape
+        >>> ref = storage.submit(masks, "pngs", "1", codecs={"mask": yoga.codecs.png()})
+        >>> ref.decoded({"mask": yoga.codecs.image(mode="gray")})[0]["mask"].shape
         (8, 8, 1)
     """
     return _Png()
@@ -113,7 +114,7 @@ def zstd(level: int = 3, dictionary: bool = False) -> Encoder:
 
     Example:
         >>> texts = [{"text": "line after line"}] * 3
-        >>> ref = storage.submit(texts, "texts", "1", codecs={"text": yoga.zstd()})
+        >>> ref = storage.submit(texts, "texts", "1", codecs={"text": yoga.codecs.zstd()})
         >>> ref.decoded()[2]
         {'text': 'line after line'}
     """
@@ -131,7 +132,7 @@ def flac(samplerate: int) -> Encoder:
 
     Example:
         >>> sounds = [{"sound": np.arange(800, dtype=np.int16)}]
-        >>> ref = storage.submit(sounds, "sounds", "1", codecs={"sound": yoga.flac(16000)})
+        >>> ref = storage.submit(sounds, "sounds", "1", codecs={"sound": yoga.codecs.flac(16000)})
         >>> ref.decoded()[0]["sound"].shape
         (800, 1)
     """
@@ -147,7 +148,7 @@ def encoder_of(codec: Codec) -> Encoder | None:
     Example:
         >>> from torchyoga.coding.encoders import encoder_of
         >>> pixels = np.zeros((9, 9, 3), np.uint8)
-        >>> encoder_of(yoga.jpeg(80).codec(pixels)) == yoga.jpeg(80)
+        >>> encoder_of(yoga.codecs.jpeg(80).codec(pixels)) == yoga.codecs.jpeg(80)
         True
     """
     found: Json = dict(codec.parameters)
@@ -222,6 +223,7 @@ class _Jpeg(Encoder):
     name: ClassVar[str] = "jpeg"
     quality: int = 90
     short_side: int | None = None
+    told: dict[str, object] = field(default_factory=dict, repr=False, compare=False)  # what was warned of
 
     def codec(self, value: Row) -> Codec:
         """The quality is of those that were encoded here."""
@@ -235,7 +237,13 @@ class _Jpeg(Encoder):
             found = header(data)
             if found.format == "jpeg" and (self.short_side is None or min(found.shape) <= self.short_side):
                 return data
-            pixels: npt.NDArray[Any] = opaque_pixels(data, found)
+            pixels: npt.NDArray[Any] = _opaque_pixels(data, found)
+            mine = object()
+            if found.bits > 8 and self.told.setdefault("bits", mine) is mine:  # the first of all threads
+                warn_user(
+                    f"jpeg keeps 8 bits of an image, and a file has {found.bits}; png keeps 16, and no codec "
+                    "keeps files as they are"
+                )
         else:
             pixels = _pixels_of(value, "jpeg")
         if pixels.dtype != np.uint8:
@@ -276,7 +284,7 @@ class _Png(Encoder):
         if data is not None:
             if format_of(data) == "png":
                 return data
-            pixels: npt.NDArray[Any] = whole_pixels(data, header(data))
+            pixels: npt.NDArray[Any] = _whole_pixels(data, header(data))
         else:
             pixels = _pixels_of(value, "png")
         if pixels.dtype == np.bool_:
@@ -400,3 +408,58 @@ class _Flac(Encoder):
                 f"flac takes samples of int16, (N,) or (N, channels), found {what}; floats are "
                 "(32767 * x.clip(-1, 1)).astype(np.int16)"
             )
+
+
+def _whole_pixels(data: bytes, found: Header) -> npt.NDArray[Any]:
+    """(H, W) or (H, W, C) all that an image file holds, as it is to be seen; uint8 or uint16.
+
+    Args:
+        data: the file.
+        found: its header.
+
+    Raises:
+        CorruptError: it is cut or damaged, or something of it would be lost.
+    """
+    with opened(data) as image:
+        try:
+            count = getattr(image, "n_frames", 1)
+        except Exception as error:  # of any kind: what is forged is read by many small readers
+            raise CorruptError(f"it cannot be decoded: {error}") from None
+    advice = "keep the file as it is, without a codec, or pass an array"
+    if count > 1:
+        raise CorruptError(f"it holds {count} images, and all but one would be lost; {advice}")
+    if found.bits > 8 and found.channels > 1:
+        raise CorruptError(f"its colors have {found.bits} bits each, of which 8 would be kept; {advice}")
+    try:
+        pixels = turned(decode_unchanged(data, found), found.turn)
+    except CorruptError as error:
+        raise CorruptError(f"{error}; {advice}") from None
+    return np.ascontiguousarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+
+
+def _opaque_pixels(data: bytes, found: Header) -> npt.NDArray[np.uint8]:
+    """(H, W, 3) or (H, W) the pixels of an image file, as they are to be seen, in 8 bits.
+
+    Args:
+        data: the file.
+        found: its header.
+
+    Raises:
+        CorruptError: it is cut or damaged, or something behind it would shine through.
+    """
+    with opened(data) as image:
+        try:
+            is_gray = image.mode in ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
+            if image.mode in ("LA", "PA", "RGBA", "La", "RGBa") or "transparency" in image.info:
+                image.load()
+                shown = is_seen_through(image)
+            else:
+                shown = False
+        except Exception as error:  # of any kind, as above
+            raise CorruptError(f"it cannot be decoded: {error}") from None
+    if shown:
+        raise CorruptError(
+            "it has transparency, which jpeg cannot keep; use png, or pass image.convert('RGB')"
+        )
+    pixels = turned(decode(data, found, is_gray), found.turn)
+    return pixels[:, :, 0] if is_gray else pixels

@@ -21,10 +21,11 @@ from ..rows.projection import unknown_column
 from ..rows.schema import Schema
 from ..rows.types import Json, Row
 from ..views.flattened import flattened
-from .decoders import decoder_of, form_of
-from .encoders import Encoder
+from .decoder import form_of
+from .decoders import decoder_of
+from .encoders import Encoder, encoder_of
 
-__all__ = ["EncodedSource", "check_codecs", "encoded_schema", "recoded"]
+__all__ = ["check_codecs", "encoded_schema", "EncodedSource", "fitted", "recoded"]
 
 _BLOCK_BYTES = 2**22
 _AHEAD = 4  # rows that are encoded before they are asked for, for each thread
@@ -93,8 +94,8 @@ def check_codecs(codecs: Mapping[str, Encoder | None]) -> dict[str, Encoder]:
     for name, encoder in found.items():
         if not isinstance(name, str) or not isinstance(encoder, Encoder):
             raise TypeError(
-                f"codecs={{{name!r:.80}: {encoder!r:.80}}} must map columns to yoga.jpeg(), png(), zstd() or "
-                "flac(...)"
+                f"codecs={{{name!r:.80}: {encoder!r:.80}}} must map columns to yoga.codecs.jpeg(), png(), "
+                "zstd() or flac(...)"
             )
     return found
 
@@ -342,3 +343,35 @@ def _with_value(row: Row, path: Path, value: Row) -> Row:
     items = list(row)
     items[int(key)] = inner
     return type(row)(items)
+
+
+def fitted(
+    codecs: Mapping[str, Encoder | None], dataset: object, schema: Schema | None
+) -> tuple[object, Schema | None, Callable[[Source], Source]]:
+    """A dataset to read, the schema that its build is given, and what encodes a source of it.
+
+    Args:
+        codecs: what was passed for some columns.
+        dataset: the new rows, whatever a source can be made of.
+        schema: of the version; None if it has no rows and none is known.
+
+    Raises:
+        SchemaError: a column is encoded in a way that is not known here.
+        KeyError: there is no such column.
+    """
+    if schema is None:
+        dataset, encode = recoded(codecs, dataset)
+        return dataset, None, encode
+    own = dataset.schema if isinstance(dataset, DataRef) else None
+    have = {} if own is None else {column.name: column.meaning.codec for column in own.columns}
+    encoders = dict(codecs)
+    for column in schema.columns:
+        codec = column.meaning.codec
+        if codec is None or column.name in encoders or have.get(column.name) == codec:
+            continue
+        encoders[column.name] = encoder_of(codec)
+        if encoders[column.name] is None:
+            raise SchemaError(f"column {column.name!r} is encoded as {codec.name!r}, which is unknown here")
+    dataset, encode = recoded(encoders, dataset)
+    named = {name: found for name, found in encoders.items() if found is not None}
+    return dataset, encoded_schema(schema, named), encode

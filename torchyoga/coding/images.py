@@ -1,33 +1,49 @@
-"""How images are decoded: what `yoga.image(...)` is."""
+"""How images are decoded: what `yoga.codecs.image(...)` is.
+
+Note 96. Random parts are drawn as torchvision's RandomResizedCrop draws them.
+Ten tries of an area and an aspect ratio, and the middle if none fits (Inception: Szegedy et al., 2015). The
+numbers are counted, so a row gets the same part in any batch, in any process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.nn.functional import interpolate
 
 from ..errors import CorruptError
 from ..order.full import as_int
 from ..rows.column import Column
 from ..rows.data import Data
+from ..rows.types import Ints
 from ..views.draw import Draw
-from .boxes import middle, random_parts
-from .decoder import Bytes, Decoded, Decoder, RowError, Run, check_is_bytes, ragged
-from .libraries import used_for
-from .on_device import decoder_on, part_on, pixels_on, used_on_device
-from .pictures import MOST_PIXELS, Header, Pixels, decode, header, resized, turned
+from .decoder import Bytes, Decoded, Decoder, RowError, Run, check_is_bytes, form_of, ragged
+from .libraries import library, used_for
+from .pictures import (
+    MOST_PIXELS,
+    Header,
+    Pixels,
+    decode,
+    decode_unchanged,
+    header,
+    is_whole_jpeg,
+    resized,
+    turned,
+)
 
-__all__ = ["image"]
+__all__ = ["decoder_on", "image", "middle", "part_on", "pixels_on", "random_parts"]
 
-Ints = npt.NDArray[np.int64]
 Crop = Literal["center", "random"]
 Layout = Literal["chw", "hwc"]
-Mode = Literal["rgb", "gray"]
+Mode = Literal["rgb", "gray", "rgba", "unchanged"]
 _MARGIN = 1.5  # a JPEG is scaled down to so many times the size that is wanted: see `image`
+_TRIES = 10
 
 
 def image(
@@ -36,7 +52,7 @@ def image(
     crop: Crop | None = None,
     flip: bool = False,
     layout: Layout = "hwc",
-    mode: Mode = "rgb",
+    mode: Mode | None = None,
     exact: bool = True,
     orient: bool = True,
     scale: tuple[float, float] = (0.08, 1.0),
@@ -47,9 +63,9 @@ def image(
 ) -> Decoder:
     """Decodes images: pass it to `DataRef.decoded`.
 
-    JPEG, PNG, WebP, TIFF, GIF, BMP, PPM and PGM, of 8 bits; of 16 bits the upper eight are taken, and of
-    animations the first image; floats and shades of 32 bits are an error. In its own size an image comes out
-    as Pillow decodes it, bit for bit.
+    JPEG, PNG, WebP, TIFF, GIF, BMP, PPM and PGM, AVIF and JPEG 2000; of animations the first image. Floats
+    and shades of 32 bits are an error. In its own size an image of 8 bits comes out as Pillow decodes it, bit
+    for bit.
 
     Args:
         size: height and width, or both at once; None for each image's own, so that rows differ in shape.
@@ -57,7 +73,11 @@ def image(
             epoch, as torchvision's RandomResizedCrop does. None resizes the whole image.
         flip: mirror every other image, at random.
         layout: "hwc" is (H, W, C), "chw" is (C, H, W).
-        mode: "rgb" is 3 channels, "gray" is 1.
+        mode: "rgb" is 3 channels of 8 bits, "gray" 1, "rgba" 4; of 16 bits these take the upper eight.
+            "unchanged" keeps the channels of the files, and their 16 bits as uint16: those that the column
+            notes, as that of arrays that `png` encoded does, or those of the first image; an image unlike it
+            is an error. By default "unchanged" where the column notes 16 bits or transparency, else "rgb",
+            with a warning at the first image that loses one of them.
         exact: False decodes a JPEG that is much larger than `size` in half, a quarter or an eighth of its
             size, which is up to four times as fast, and differs by a level or two on average.
         orient: turn images as cameras noted it (EXIF).
@@ -75,14 +95,14 @@ def image(
 
     Example:
         >>> images = [{"image": np.full((40, 60, 3), n, np.uint8)} for n in range(3)]
-        >>> ref = storage.submit(images, "images", "1", codecs={"image": yoga.png()})
-        >>> ref.decoded({"image": yoga.image(size=32, crop="random", layout="chw")})[0]["image"].shape
+        >>> ref = storage.submit(images, "images", "1", codecs={"image": yoga.codecs.png()})
+        >>> ref.decoded({"image": yoga.codecs.image(size=32, crop="random", layout="chw")})[0]["image"].shape
         (3, 32, 32)
     """
     for name, value, allowed in (
         ("crop", crop, (None, *get_args(Crop))),
         ("layout", layout, get_args(Layout)),
-        ("mode", mode, get_args(Mode)),
+        ("mode", mode, (None, *get_args(Mode))),
     ):
         if value not in allowed:
             raise ValueError(f"{name} must be one of {allowed}, found {value!r}")
@@ -106,12 +126,14 @@ def image(
             raise ValueError(f"device must be a CUDA device or None, found {str(device)!r}")
         if shape is None:
             raise ValueError("device needs a size: images of unlike shapes make no batch there")
+        if mode in ("rgba", "unchanged"):
+            raise ValueError(f"device decodes to mode='rgb' or 'gray', found {mode!r}; leave device out")
     return _Image(
         shape,
         crop,
         bool(flip),
         layout,
-        mode,
+        mode or "rgb",
         bool(exact),
         bool(orient),
         scale,
@@ -119,6 +141,7 @@ def image(
         on_error,
         max_pixels,
         None if device is None else str(device),
+        is_chosen=mode is not None,
     )
 
 
@@ -136,12 +159,15 @@ class _Image(Decoder):
     on_error: Literal["raise"] | int
     max_pixels: int
     device: str | None
+    # Not in the text that fingerprints are made of, which stays as it was before there were these.
+    is_chosen: bool = field(default=True, repr=False)  # the mode, by whoever called or by the column
+    kept: tuple[int, str] = field(default=(3, "|u1"), repr=False)  # channels and dtype of "unchanged"
 
     @property
     def hint(self) -> str:  # type: ignore[override]
         """What to do about an image that cannot be decoded."""
         is_known = self.on_error == "raise" and self.size is not None
-        return "; yoga.image(..., on_error=128) fills such images, and counts them" if is_known else ""
+        return "; yoga.codecs.image(..., on_error=128) fills such images, and counts them" if is_known else ""
 
     @property
     def is_random(self) -> bool:  # type: ignore[override]
@@ -152,18 +178,40 @@ class _Image(Decoder):
     def libraries(self) -> list[str]:
         """What decodes, and its version."""
         resizing = [] if self.size is None else [used_for("resizing")]
-        there = [] if self.device is None else used_on_device()
+        there = [] if self.device is None else _used_on_device()
         here = [used_for("jpeg"), used_for("png"), used_for("other images"), *resizing]
         return list(dict.fromkeys([*there, *here]))
+
+    def learned(self, column: Column, values: Iterable[Bytes]) -> Decoder:
+        """With the channels and bits that a column notes, or else the first image that can be read has."""
+        check_is_bytes(column, "image")
+        noted: dict[str, object] = dict(form_of(column.meaning.codec))
+        if noted:
+            kept = int(str(noted["channels"])), "<u2" if noted["dtype"] == "uint16" else "|u1"
+            if not self.is_chosen and (kept[0] == 4 or kept[1] == "<u2"):
+                return replace(self, mode="unchanged", is_chosen=True, kept=kept)
+            return replace(self, kept=kept)
+        for value in values if self.mode == "unchanged" else ():
+            try:
+                return replace(self, kept=_form_of(header(value, False, self.max_pixels)))
+            except CorruptError:  # which is for whoever reads that row
+                continue
+        return self
 
     def column(self, column: Column) -> Column:
         """A column of pixels."""
         check_is_bytes(column, "image")
-        channels = 1 if self.mode == "gray" else 3
+        channels, dtype = self._form
         if self.size is None:
-            return Column(column.name, "ndarray", "|u1", None, 3)
+            return Column(column.name, "ndarray", dtype, None, 3)
         shape = (channels, *self.size) if self.layout == "chw" else (*self.size, channels)
-        return Column(column.name, "ndarray", "|u1", shape, 3)
+        return Column(column.name, "ndarray", dtype, shape, 3)
+
+    @property
+    def _form(self) -> tuple[int, str]:
+        """Channels and dtype of the pixels; "unchanged" ones in their own sizes may differ in channels."""
+        channels = {"rgb": 3, "gray": 1, "rgba": 4}.get(self.mode)
+        return self.kept if channels is None else (channels, "|u1")
 
     def decode(self, values: Sequence[Bytes], column: Column, draw: Draw | None, run: Run) -> Decoded:
         """The pixels of some images."""
@@ -171,12 +219,16 @@ class _Image(Decoder):
             return self._in_their_sizes(values, column, draw, run)
         made = self.column(column)
         assert made.shape is not None
-        out = run.empty(len(values) * made.row_bytes).reshape(len(values), *made.shape)
+        out = run.empty(len(values) * made.row_bytes).view(made.storage).reshape(len(values), *made.shape)
         headers, failed = self._headers(values, run)
         boxes = self._boxes(headers, draw)
         flips = self._flips(len(values), draw)
-        if self.device is not None:
-            self._decode_there(torch.device(self.device), values, headers, boxes, flips, out, failed)
+        lost = self._lost(run)
+        if self.device is not None and self.mode in (
+            "rgb",
+            "gray",
+        ):  # else a column of PNG, as its codec notes
+            self._decode_there(torch.device(self.device), values, headers, boxes, flips, out, failed, lost)
             return Data(out), failed
 
         def one(i: int) -> None:
@@ -184,7 +236,7 @@ class _Image(Decoder):
             if found is None:
                 return
             into = out[i] if self.layout == "hwc" and not flips[i] else None
-            pixels = self._part(values[i], found, boxes[i], into)
+            pixels = self._part(values[i], found, boxes[i], into, lost and partial(lost, i))
             if pixels is into:
                 return
             pixels = pixels[:, ::-1] if flips[i] else pixels
@@ -204,10 +256,11 @@ class _Image(Decoder):
         flips: npt.NDArray[np.bool_],
         out: npt.NDArray[np.uint8],
         failed: set[int],
+        lost: Callable[[int, str], None] | None,
     ) -> None:
         """Decodes to `out` by way of a device."""
         assert self.size is not None
-        found = pixels_on(device, decoder_on(device), values, headers, self.mode == "gray")
+        found = pixels_on(device, decoder_on(device), values, headers, self.mode == "gray", lost)
         parts = torch.zeros(
             (len(values), 1 if self.mode == "gray" else 3, *self.size), dtype=torch.uint8, device=device
         )
@@ -225,6 +278,14 @@ class _Image(Decoder):
             parts[i] = int(self.on_error)
         parts = parts.permute(0, 2, 3, 1) if self.layout == "hwc" else parts
         torch.from_numpy(out).copy_(parts)
+
+    def _lost(self, run: Run) -> Callable[[int, str], None] | None:
+        """Hears what the pixels of an image lack; None if that is as the caller wants it."""
+        tell = run.lost
+        if self.is_chosen or tell is None:
+            return None
+        advice = 'yoga.codecs.image(mode="unchanged") keeps all of it; pass mode="rgb" if this may be lost'
+        return lambda i, what: tell(i, f"{what}; {advice}")
 
     def _guarded(self, one: Callable[[int], None], failed: set[int]) -> Callable[[int], None]:
         def guarded(i: int) -> None:
@@ -265,7 +326,33 @@ class _Image(Decoder):
         found: npt.NDArray[np.bool_] = draw.random() < 0.5
         return found
 
-    def _part(self, data: Bytes, found: Header, box: Ints, into: Pixels | None) -> Pixels:
+    def _pixels(
+        self,
+        data: Bytes,
+        found: Header,
+        least: tuple[int, int] | None = None,
+        into: Pixels | None = None,
+        lost: Callable[[str], None] | None = None,
+    ) -> npt.NDArray[Any]:
+        """(H, W, C) the pixels of an image in the channels and bits of `mode`, as they are stored."""
+        if self.mode in ("rgb", "gray"):
+            return decode(data, found, self.mode == "gray", least, into, lost)
+        if self.mode == "unchanged":
+            is_alike = _form_of(found) == self.kept if self.size else _form_of(found)[1] == self.kept[1]
+            if not is_alike:
+                raise CorruptError(
+                    f"it has {found.channels} channels of {found.bits} bits, unlike the {self.kept[0]} of "
+                    f"{np.dtype(self.kept[1])} of its column; mode='rgb', 'rgba' or 'gray' makes images alike"
+                )
+            return decode_unchanged(data, found, least, into)
+        if found.channels == 4:
+            pixels = decode_unchanged(data, found, least)
+            return pixels if pixels.dtype == np.uint8 else (pixels >> 8).astype(np.uint8)
+        return np.pad(decode(data, found, False, least), ((0, 0), (0, 0), (0, 1)), constant_values=255)
+
+    def _part(
+        self, data: Bytes, found: Header, box: Ints, into: Pixels | None, lost: Callable[[str], None] | None
+    ) -> npt.NDArray[Any]:
         """(H, W, C) the part of an image, in the size that is wanted; `into`, if it was decoded there."""
         assert self.size is not None
         top, left, height, width = box.tolist()
@@ -273,10 +360,11 @@ class _Image(Decoder):
         if not self.exact:
             # As many times smaller as leaves the part `_MARGIN` times the size that is wanted.
             share = _MARGIN * max(self.size[0] / height, self.size[1] / width)
-            least = tuple(max(1, min(side, round(side * share))) for side in (found.height, found.width))
+            tall, wide = (max(1, min(side, round(side * share))) for side in (found.height, found.width))
+            least = tall, wide
         is_whole = (top, left, height, width) == (0, 0, *self.size) == (0, 0, *found.shape)
         into = into if is_whole and found.turn == 1 else None
-        pixels = turned(decode(data, found, self.mode == "gray", least, into), found.turn)
+        pixels = turned(self._pixels(data, found, least, into, lost), found.turn)
         if is_whole and pixels.shape[:2] == self.size:
             return pixels
         tall, wide = pixels.shape[:2]
@@ -289,15 +377,240 @@ class _Image(Decoder):
     def _in_their_sizes(
         self, values: Sequence[Bytes], column: Column, draw: Draw | None, run: Run
     ) -> Decoded:
-        found: list[npt.NDArray[np.uint8]] = [np.empty((0, 0, 0), np.uint8)] * len(values)
+        made, lost = self.column(column), self._lost(run)
+        found: list[npt.NDArray[Any]] = [np.empty((0, 0, 0), made.storage)] * len(values)
         flips = self._flips(len(values), draw)
 
         def one(i: int) -> None:
             about = header(values[i], self.orient, self.max_pixels)
-            pixels = turned(decode(values[i], about, self.mode == "gray"), about.turn)
+            pixels = self._pixels(values[i], about, lost=lost and partial(lost, i))
+            pixels = turned(pixels, about.turn)
             pixels = pixels[:, ::-1] if flips[i] else pixels
             pixels = pixels.transpose(2, 0, 1) if self.layout == "chw" else pixels
             found[i] = np.ascontiguousarray(pixels)
 
         run.each(one, len(values))
-        return ragged(found, self.column(column)), set()
+        return ragged(found, made), set()
+
+
+def _form_of(found: Header) -> tuple[int, str]:
+    """The channels and the dtype of all that an image has."""
+    return found.channels, "<u2" if found.bits > 8 else "|u1"
+
+
+def middle(sizes: Ints, height: int, width: int) -> Ints:
+    """(B, 4) top, left, height and width of the largest middle part with the shape of `height` x `width`.
+
+    Args:
+        sizes: (B, 2) the heights and widths of images.
+        height: of what the part is to become.
+        width: of what the part is to become.
+
+    Example:
+        >>> middle(np.array([[100, 300]]), 50, 50).tolist()
+        [[0, 100, 100, 100]]
+    """
+    tall, wide = sizes[:, 0], sizes[:, 1]
+    high = np.minimum(tall, np.maximum(1, np.rint(wide * height / width))).astype(np.int64)
+    broad = np.minimum(wide, np.maximum(1, np.rint(tall * width / height))).astype(np.int64)
+    return np.stack([(tall - high) // 2, (wide - broad) // 2, high, broad], axis=1)
+
+
+def random_parts(sizes: Ints, draw: Draw, scale: tuple[float, float], ratio: tuple[float, float]) -> Ints:
+    """(B, 4) top, left, height and width of random parts.
+
+    Args:
+        sizes: (B, 2) the heights and widths of images.
+        draw: the random numbers of the rows.
+        scale: least and largest share of an image's area.
+        ratio: least and largest width for a height of 1.
+    """
+    count = len(sizes)
+    numbers = draw.random((count, _TRIES, 4))
+    area = (sizes[:, 0] * sizes[:, 1])[:, None] * (scale[0] + (scale[1] - scale[0]) * numbers[:, :, 0])
+    low, high = np.log(ratio)
+    aspect = np.exp(low + (high - low) * numbers[:, :, 1])
+    wide = np.rint(np.sqrt(area * aspect)).astype(np.int64)
+    tall = np.rint(np.sqrt(area / aspect)).astype(np.int64)
+    fits = (wide > 0) & (tall > 0) & (wide <= sizes[:, 1:]) & (tall <= sizes[:, :1])
+    first = fits.argmax(axis=1)
+    rows = np.arange(count)
+    tall, wide, numbers = tall[rows, first], wide[rows, first], numbers[rows, first]
+    top = (numbers[:, 2] * (sizes[:, 0] - tall + 1)).astype(np.int64)
+    left = (numbers[:, 3] * (sizes[:, 1] - wide + 1)).astype(np.int64)
+    found = np.stack([top, left, tall, wide], axis=1)
+    none = ~fits[rows, first]
+    if none.any():
+        found[none] = _in_range(sizes[none], ratio)
+    return found
+
+
+def _in_range(sizes: Ints, ratio: tuple[float, float]) -> Ints:
+    """The middle, cut to the nearest aspect ratio that is allowed."""
+    aspect = sizes[:, 1] / sizes[:, 0]
+    found = np.stack([np.zeros(len(sizes), np.int64)] * 2 + [sizes[:, 0], sizes[:, 1]], axis=1)
+    narrow, broad = aspect < ratio[0], aspect > ratio[1]
+    found[narrow, 2] = np.maximum(1, np.rint(sizes[narrow, 1] / ratio[0]))
+    found[broad, 3] = np.maximum(1, np.rint(sizes[broad, 0] * ratio[1]))
+    found[:, 0] = (sizes[:, 0] - found[:, 2]) // 2
+    found[:, 1] = (sizes[:, 1] - found[:, 3]) // 2
+    return found
+
+
+class _BatchDecoder(Protocol):
+    """Decodes the files of JPEG images at once."""
+
+    def __call__(self, values: Sequence[Bytes], is_gray: bool) -> list[torch.Tensor | None]:
+        """(C, H, W) uint8 the pixels of each, on the device and not turned; None where there is none."""
+
+
+@lru_cache(8)
+def decoder_on(device: torch.device) -> _BatchDecoder:
+    """What decodes on a device.
+
+    Raises:
+        RuntimeError: no such device is here.
+        SchemaError: no library for it is here.
+    """
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError(
+            f"image(device={str(device)!r}) needs a CUDA device, and torch finds none here; leave device out "
+            "to decode on the processor"
+        )
+    found = library("jpeg on cuda")
+    return ByTorchCodec(device, found) if hasattr(found, "decode_jpeg") else ByNvImageCodec(device, found)
+
+
+class ByTorchCodec:
+    """Decodes by torchcodec, which hands a batch to nvJPEG.
+
+    Args:
+        device: where to.
+        decoders: the module `torchcodec.decoders`.
+    """
+
+    def __init__(self, device: torch.device, decoders: Any) -> None:
+        self._device = device
+        self._decode = decoders.decode_jpeg
+
+    def __call__(self, values: Sequence[Bytes], is_gray: bool) -> list[torch.Tensor | None]:
+        """See `_BatchDecoder`."""
+        files = [torch.from_numpy(np.frombuffer(value, np.uint8).copy()) for value in values]
+        mode = "GRAY" if is_gray else "RGB"
+        try:
+            return list(self._decode(files, mode=mode, device=self._device))
+        except RuntimeError as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+        return [self._one(file, mode) for file in files]  # of a batch, it does not say which one failed
+
+    def _one(self, file: torch.Tensor, mode: str) -> torch.Tensor | None:
+        try:
+            found: torch.Tensor = self._decode(file, mode=mode, device=self._device)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:
+            return None
+        return found
+
+
+class ByNvImageCodec:
+    """Decodes by nvImageCodec.
+
+    Args:
+        device: where to.
+        codec: the module `nvidia.nvimgcodec`.
+    """
+
+    def __init__(self, device: torch.device, codec: Any) -> None:
+        self._device = device
+        self._codec = codec
+        if device.type == "cuda":
+            number = torch.cuda.current_device() if device.index is None else device.index
+            self._decoder = codec.Decoder(device_id=number)
+        else:
+            backends = [codec.Backend(codec.BackendKind.CPU_ONLY)]
+            self._decoder = codec.Decoder(device_id=codec.NVIMGCODEC_DEVICE_CPU_ONLY, backends=backends)
+
+    def __call__(self, values: Sequence[Bytes], is_gray: bool) -> list[torch.Tensor | None]:
+        """See `_BatchDecoder`."""
+        codec = self._codec
+        spec = codec.ColorSpec.GRAY if is_gray else codec.ColorSpec.SRGB
+        params = codec.DecodeParams(apply_exif_orientation=False, color_spec=spec)
+        files = [codec.CodeStream(np.frombuffer(value, np.uint8)) for value in values]
+        stream = 0
+        if self._device.type == "cuda":
+            stream = torch.cuda.current_stream(self._device).cuda_stream
+        found = self._decoder.decode(files, params=params, cuda_stream=stream)
+        return [None if image is None else self._tensor(image).permute(2, 0, 1) for image in found]
+
+    def _tensor(self, image: Any) -> torch.Tensor:
+        if image.buffer_kind == self._codec.ImageBufferKind.STRIDED_HOST:
+            image = np.asarray(image)
+        return torch.as_tensor(image, device=self._device)
+
+
+def pixels_on(
+    device: torch.device,
+    batch: _BatchDecoder,
+    values: Sequence[Bytes],
+    headers: Sequence[Header | None],
+    is_gray: bool,
+    lost: Callable[[int, str], None] | None = None,
+) -> dict[int, torch.Tensor | CorruptError]:
+    """The pixels of images by their place, (C, H, W) on a device and not turned, or why there are none.
+
+    What is no plain JPEG, or is cut, is decoded on the processor.
+
+    Args:
+        device: where to.
+        batch: what decodes there.
+        values: the files of images.
+        headers: what their headers say; None to leave one out.
+        is_gray: grey instead of colors.
+        lost: hears the place of an image, and what of it these pixels lack.
+    """
+    found: dict[int, torch.Tensor | CorruptError] = {}
+    plain = [
+        i
+        for i, about in enumerate(headers)
+        if about is not None and about.format == "jpeg" and about.is_plain and is_whole_jpeg(values[i])
+    ]
+    if plain:
+        for i, pixels in zip(plain, batch([values[i] for i in plain], is_gray), strict=True):
+            if pixels is not None:
+                found[i] = pixels
+    for i, about in enumerate(headers):
+        if about is not None and i not in found:
+            try:
+                here = decode(values[i], about, is_gray, lost=lost and partial(lost, i))
+                found[i] = torch.from_numpy(np.ascontiguousarray(here)).to(device).permute(2, 0, 1)
+            except CorruptError as error:
+                found[i] = error
+    return found
+
+
+def part_on(pixels: torch.Tensor, turn: int, box: Ints, size: tuple[int, int]) -> torch.Tensor:
+    """(C, H, W) uint8 a part of an image in another size, linear and antialiased.
+
+    Args:
+        pixels: (C, H, W) uint8, as they are stored.
+        turn: an orientation of EXIF.
+        box: (4,) top, left, height and width of the part, once the image is turned.
+        size: height and width of what is wanted.
+    """
+    if turn >= 5:
+        pixels = pixels.transpose(1, 2)
+    across = [axis for axis, turns in ((1, (3, 4, 7, 8)), (2, (2, 3, 6, 7))) if turn in turns]
+    pixels = pixels.flip(across) if across else pixels
+    top, left, height, width = box.tolist()
+    part = pixels[:, top : top + height, left : left + width]
+    if (height, width) == size:
+        return part
+    scaled = interpolate(part[None].float(), size, mode="bilinear", antialias=True)
+    return scaled[0].round().clamp(0, 255).byte()
+
+
+def _used_on_device() -> list[str]:
+    """What decodes and resizes on a device, and its version."""
+    return [used_for("jpeg on cuda"), f"torch {torch.__version__}"]

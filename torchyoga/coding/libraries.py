@@ -13,7 +13,7 @@ import torch
 
 from ..errors import SchemaError
 
-__all__ = ["Codecs", "codecs", "library", "used_for"]
+__all__ = ["Codecs", "available", "library", "used_for"]
 
 # By what they are for, the best first: its module, its package, and the extra that installs it.
 _KNOWN = {
@@ -121,11 +121,11 @@ class Codecs(dict[str, list[str]]):
     __repr__ = __str__
 
 
-def codecs() -> Codecs:
+def available() -> Codecs:
     """The libraries that are here for images, sound and text; the first of each is used.
 
     Example:
-        >>> sorted(yoga.codecs())
+        >>> sorted(yoga.codecs.available())
         ['jpeg', 'jpeg on cuda', 'other images', 'png', 'resizing', 'sound', 'zstd']
     """
     return Codecs({purpose: list(map(str, _found(purpose))) for purpose in _KNOWN})

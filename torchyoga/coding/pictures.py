@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import CorruptError
+from ..errors import CorruptError, SchemaError
+from ..rows.image_formats import format_of
 from .libraries import library, used_for
 
 __all__ = [
@@ -18,8 +20,9 @@ __all__ = [
     "Pixels",
     "decode",
     "decode_exactly",
-    "format_of",
+    "decode_unchanged",
     "header",
+    "is_seen_through",
     "is_whole_jpeg",
     "opened",
     "resized",
@@ -28,16 +31,6 @@ __all__ = [
 
 Pixels = npt.NDArray[np.uint8]  # (H, W, 3), or (H, W, 1) if grey
 MOST_PIXELS = 2**28
-_SIGNS = (
-    (b"\xff\xd8\xff", "jpeg"),
-    (b"\x89PNG\r\n\x1a\n", "png"),
-    (b"GIF8", "gif"),
-    (b"BM", "bmp"),
-    (b"II*\x00", "tiff"),
-    (b"MM\x00*", "tiff"),
-    (b"II+\x00", "tiff"),
-    (b"MM\x00+", "tiff"),
-)
 _OF_PILLOW = {
     "ppm": "PPM",
     "jpeg": "JPEG",
@@ -46,9 +39,14 @@ _OF_PILLOW = {
     "bmp": "BMP",
     "tiff": "TIFF",
     "webp": "WEBP",
+    "avif": "AVIF",
+    "jpeg2000": "JPEG2000",
 }
+_OPTIONAL = {"avif": "avif", "jpeg2000": "jpg_2000", "webp": "webp"}  # as Pillow's `features` names them
 _ORIENTATION = 0x0112
-_MOST_SEGMENTS = 64
+_BITS_PER_SAMPLE = 258  # a tag of TIFF
+_NOTES = (b"eXIf", b"iTXt", b"tEXt", b"zTXt")  # chunks of PNG that may hold EXIF
+_MOST_SEGMENTS, _MOST_CHUNKS = 64, 4096
 _IMAGE_MARKERS = frozenset({*range(0xC0, 0xC4), 0xDA, 0xD9})  # behind which nothing is noted
 _ENDING = 1024  # bytes in which the end of a JPEG is marked; cameras write a little more behind it
 
@@ -61,23 +59,13 @@ class Header(NamedTuple):
     width: int
     turn: int  # of EXIF: 1 as stored; 5 to 8 exchange height and width
     is_plain: bool  # a JPEG of grey or YCbCr, as every decoder knows it
+    channels: int = 3  # 1 if grey, 4 with transparency
+    bits: int = 8  # of a sample
 
     @property
     def shape(self) -> tuple[int, int]:
         """Height and width once it is turned."""
         return (self.width, self.height) if self.turn >= 5 else (self.height, self.width)
-
-
-def format_of(data: bytes | memoryview) -> str | None:
-    """The format that the first bytes of a file show: "jpeg", "png", "webp", "tiff", "gif", "bmp", "ppm" or
-    None."""
-    begin = bytes(data[:16])
-    for sign, name in _SIGNS:
-        if begin.startswith(sign):
-            return name
-    if begin[:1] == b"P" and begin[1:2] in b"123456" and begin[2:3] in (b" ", b"\t", b"\r", b"\n", b"#"):
-        return "ppm"  # of colors, grey or bits
-    return "webp" if begin[:4] == b"RIFF" and begin[8:12] == b"WEBP" else None
 
 
 def header(data: bytes | memoryview, turn: bool = True, most_pixels: int = MOST_PIXELS) -> Header:
@@ -114,21 +102,71 @@ def _header(data: bytes | memoryview, format: str, turn: bool, most_pixels: int)
             pass
         else:
             _refuse_more(width, height, most_pixels)
-            return Header(format, height, width, 1, space in ("YCbCr", "Gray", "GRAY"))
+            is_gray = space in ("Gray", "GRAY")
+            return Header(format, height, width, 1, is_gray or space == "YCbCr", 1 if is_gray else 3)
     with opened(data) as image:
         width, height = image.size
-        _refuse_more(
-            width, height, most_pixels
-        )  # before EXIF is read: of PNG, Pillow decodes it all for that
+        _refuse_more(width, height, most_pixels)  # before more of it is read
         is_plain = image.mode in ("L", "RGB")
+        try:
+            channels, bits = _samples_of(image, format, data)
+            if format == "png" and may_be_turned and _has_late_notes(data):
+                image.load()
+        except Exception as error:  # of any kind, as above
+            raise CorruptError(f"it cannot be decoded: {error}") from None
         try:
             if _turn_of(image) >= 5:
                 width, height = height, width
-            found = image.getexif().get(_ORIENTATION, 1) if may_be_turned else 1
+            # Of PNG, Pillow's own method decodes the pixels to come to what is noted behind them.
+            exif = library("other images").Image.getexif(image) if may_be_turned else {}
+            found = exif.get(_ORIENTATION, 1)
         except Exception as error:  # of any kind, as above
             raise CorruptError(f"its EXIF data cannot be read: {error}") from None
     found = found if found in range(1, 9) else 1
-    return Header(format, height, width, found, is_plain)
+    return Header(format, height, width, found, is_plain, channels, bits)
+
+
+def _samples_of(image: Any, format: str, data: bytes | memoryview) -> tuple[int, int]:
+    """How many channels an image of Pillow's has in its file, and how many bits a sample has there."""
+    is_gray = image.mode in ("1", "L", "F") or image.mode.startswith("I")
+    channels = 1 if is_gray else 3
+    if image.mode in ("LA", "PA", "La", "RGBA", "RGBa") or (
+        "transparency" in image.info and not image.mode.startswith("I")
+    ):
+        channels = 4
+    bits = {"I": 16 if format == "ppm" else 32, "F": 32}.get(
+        image.mode, 16 if image.mode.startswith("I") else 8
+    )
+    if format == "png":
+        bits = max(8, data[24])  # Pillow reads colors of 16 as 8
+    elif format == "tiff":
+        tag = image.tag_v2.get(_BITS_PER_SAMPLE, 1)
+        bits = max(8, *(tag if isinstance(tag, tuple) else (tag,)))
+    elif format == "ppm" and image.tile and image.tile[0][0].startswith("ppm"):
+        most = image.tile[0][3]
+        bits = max(8, int(most[-1] if isinstance(most, tuple) else most).bit_length())
+    elif format == "jpeg2000":
+        size = bytes(data).partition(b"\xff\x4f\xff\x51")[2]
+        bits = max(8, (size[38] & 0x7F) + 1)  # of the first channel
+    elif format == "avif":
+        about = bytes(data).partition(b"av1C")[2]
+        flags = about[2] if about else 0
+        bits = (12 if flags & 0x20 else 10) if flags & 0x40 else 8
+    return channels, bits
+
+
+def _has_late_notes(data: bytes | memoryview) -> bool:
+    """True if a PNG has chunks behind its pixels in which cameras may note something."""
+    at, is_behind = 8, False
+    for _ in range(_MOST_CHUNKS):
+        begin = bytes(data[at : at + 8])
+        if len(begin) < 8:
+            return False
+        is_behind |= begin[4:] == b"IDAT"
+        if is_behind and begin[4:] in _NOTES:
+            return True
+        at += 12 + int.from_bytes(begin[:4], "big")
+    return True
 
 
 def _has_exif(data: bytes | memoryview) -> bool:
@@ -174,8 +212,18 @@ def opened(data: bytes | memoryview) -> Any:
                 pillow.init()
                 return pillow.OPEN[_OF_PILLOW[format_of(data) or ""]][0](io.BytesIO(data), "")
     except Exception as error:  # of any kind: what is forged is read by many small readers
-        said = "Pillow does not know it" if "BytesIO" in str(error) else error
+        said = _unknown(format_of(data)) if "BytesIO" in str(error) else error
         raise CorruptError(f"it cannot be read as an image: {said}") from None
+
+
+def _unknown(format: str | None) -> str:
+    """Why Pillow does not know an image that begins as one of a format does."""
+    from PIL import features
+
+    feature = _OPTIONAL.get(format or "")
+    if feature is not None and not features.check(feature):
+        return f"this Pillow ({used_for('other images')}) lacks what decodes {format}; install a newer one"
+    return f"it begins as {format} does, and is cut or damaged"
 
 
 def decode(
@@ -184,6 +232,7 @@ def decode(
     is_gray: bool,
     least: tuple[int, int] | None = None,
     into: Pixels | None = None,
+    lost: Callable[[str], None] | None = None,
 ) -> Pixels:
     """(H, W, 3) the pixels of an image file, or (H, W, 1) if grey, as they are stored: not turned.
 
@@ -193,6 +242,7 @@ def decode(
         is_gray: grey instead of colors.
         least: of a JPEG, the least height and width that it may be scaled down to while it is decoded.
         into: memory for the pixels, which some decoders write to; then it is what is returned.
+        lost: hears what of the image these pixels lack.
 
     Raises:
         CorruptError: it is cut or damaged.
@@ -201,11 +251,11 @@ def decode(
         pixels = _decode_jpeg(data, is_gray, least, into)
         if pixels is not None:
             return pixels
-    if found.format == "png" and found.is_plain and not is_gray:
+    if found.format == "png" and found.is_plain and not is_gray and found.channels == 3 and found.bits == 8:
         pixels = _decode_png(data)
         if pixels is not None:
             return pixels
-    return _decode_by_pillow(data, is_gray)
+    return _decode_by_pillow(data, found, is_gray, lost)
 
 
 def _decode_jpeg(
@@ -254,37 +304,115 @@ def _decode_png(data: bytes | memoryview) -> Pixels | None:
     return decoded if is_color else None
 
 
-def decode_exactly(data: bytes | memoryview, channels: int, dtype: str) -> npt.NDArray[Any]:
+def decode_exactly(data: bytes | memoryview, found: Header, channels: int, dtype: str) -> npt.NDArray[Any]:
     """(H, W, C) the pixels of a PNG file as they were before they were encoded.
 
     Args:
         data: the file.
+        found: its header.
         channels: 1, 3 or 4.
         dtype: "uint8", "uint16" or "bool".
 
     Raises:
         CorruptError: it is cut or damaged, or has other pixels.
+        SchemaError: what decodes them is not installed.
     """
+    if (found.bits > 8) is not (dtype == "uint16") or (found.bits > 8 and found.channels != channels):
+        raise CorruptError(
+            f"its pixels are {found.channels} of {found.bits} bits, and the column says {channels} of {dtype}"
+        )
+    if found.bits > 8:
+        return decode_unchanged(data, found)
     with opened(data) as image:
         try:
             image.load()
-            is_wide = image.mode.startswith("I;16")
-            if is_wide is not (dtype == "uint16"):
-                raise ValueError(f"its pixels are {image.mode}, not {dtype}")
-            mode = {1: "L", 3: "RGB", 4: "RGBA"}[channels]
-            pixels = np.array(image if is_wide else image.convert(mode))
+            pixels = np.array(image.convert({1: "L", 3: "RGB", 4: "RGBA"}[channels]))
         except Exception as error:  # of any kind, as above
             raise CorruptError(f"it cannot be decoded: {error}") from None
-    pixels = pixels > 127 if dtype == "bool" else pixels.astype(dtype)
+    pixels = pixels > 127 if dtype == "bool" else pixels
     return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
 
-def _decode_by_pillow(data: bytes | memoryview, is_gray: bool) -> Pixels:
+def decode_unchanged(
+    data: bytes | memoryview,
+    found: Header,
+    least: tuple[int, int] | None = None,
+    into: Pixels | None = None,
+) -> npt.NDArray[Any]:
+    """(H, W, C) the pixels of an image file with all its channels and bits, as they are stored: not turned.
+
+    They are uint8 or uint16; palettes become colors, and grey with transparency becomes colors with it.
+
+    Args:
+        data: the file.
+        found: its header.
+        least: see `decode`.
+        into: see `decode`.
+
+    Raises:
+        CorruptError: it is cut or damaged, or has other pixels than these.
+        SchemaError: what decodes them is not installed.
+    """
+    if found.format == "jpeg" and found.is_plain:
+        return decode(data, found, found.channels == 1, least, into)
+    if found.bits > 8 and found.channels > 1:
+        return _wide_colors(data, found)
     with opened(data) as image:
         try:
             turn = _turn_of(image)
             image.load()
-            if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PPM", "PNG")):
+            if _is_wide(image):
+                pixels = np.asarray(image).astype(np.uint16)
+            elif image.mode in ("1", "L", "LA", "P", "PA", "RGB", "RGBA"):
+                pixels = np.asarray(image.convert({1: "L", 3: "RGB", 4: "RGBA"}[found.channels]))
+            else:
+                raise ValueError(f"its pixels are of the mode {image.mode}, and would be lost in part")
+        except Exception as error:  # of any kind, as above
+            raise CorruptError(f"it cannot be decoded: {error}") from None
+    return _stored(pixels[:, :, None] if pixels.ndim == 2 else pixels, turn)
+
+
+def _wide_colors(data: bytes | memoryview, found: Header) -> npt.NDArray[np.uint16]:
+    """(H, W, 3) or (H, W, 4) colors of more than 8 bits each, of which Pillow would keep 8."""
+    try:
+        cv2 = library("resizing", ["cv2"])
+    except SchemaError:
+        raise SchemaError(
+            f"an image has colors of {found.bits} bits each, of which Pillow keeps 8; pip install "
+            "opencv-python-headless, or pass mode='rgb' for the upper 8"
+        ) from None
+    pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    if pixels is None:
+        raise CorruptError("it cannot be decoded: it is cut or damaged, or OpenCV does not know its format")
+    if pixels.dtype != np.uint16 or pixels.shape[2:] != (found.channels,):
+        raise CorruptError(f"its colors have {found.bits} bits each, of which 8 would be kept")
+    order = [2, 1, 0, 3][: found.channels]
+    return np.ascontiguousarray(pixels[:, :, order])
+
+
+def _is_wide(image: Any) -> bool:
+    """True for shades of grey of 16 bits."""
+    return bool(image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PPM", "PNG")))
+
+
+def is_seen_through(image: Any) -> bool:
+    """True if something behind an image of Pillow's, once it is loaded, would be seen."""
+    return bool(image.convert("RGBA").getchannel("A").getextrema()[0] < 255)
+
+
+def _decode_by_pillow(
+    data: bytes | memoryview, found: Header, is_gray: bool, lost: Callable[[str], None] | None
+) -> Pixels:
+    with opened(data) as image:
+        try:
+            turn = _turn_of(image)
+            image.load()
+            loss = ""
+            if found.bits > 8:
+                loss = f"its pixels have {found.bits} bits a channel, of which 8 are kept"
+            elif lost is not None and found.channels == 4 and is_seen_through(image):
+                loss = "it is transparent in part, and its pixels are not"
+            if _is_wide(image):
                 shades = (np.asarray(image) >> 8).astype(np.uint8)  # the upper eight bits, as of colors
                 pixels = shades if is_gray else np.repeat(shades[:, :, None], 3, axis=2)
             elif image.mode in ("I", "F"):
@@ -293,14 +421,21 @@ def _decode_by_pillow(data: bytes | memoryview, is_gray: bool) -> Pixels:
                     "what is black and white in them; store arrays instead of the file"
                 )
             else:
+                image.info.pop("transparency", None)  # of which Pillow would warn where it leaves it out
                 pixels = np.array(image.convert("L" if is_gray else "RGB"))
         except Exception as error:  # of any kind, as above
             raise CorruptError(f"it cannot be decoded: {error}") from None
-    pixels = pixels[:, :, None] if is_gray else pixels
-    return turned(pixels, {6: 8, 8: 6}.get(turn, turn))  # back to how they are stored
+    if loss and lost is not None:
+        lost(loss)
+    return _stored(pixels[:, :, None] if is_gray else pixels, turn)
 
 
-def turned(pixels: Pixels, turn: int) -> Pixels:
+def _stored(pixels: npt.NDArray[Any], turn: int) -> npt.NDArray[Any]:
+    """Pixels that Pillow has turned, back as they are stored."""
+    return turned(pixels, {6: 8, 8: 6}.get(turn, turn))
+
+
+def turned(pixels: npt.NDArray[Any], turn: int) -> npt.NDArray[Any]:
     """Pixels as they are to be seen, for an orientation of EXIF."""
     if turn >= 5:
         pixels = pixels.transpose(1, 0, 2)
@@ -311,7 +446,7 @@ def turned(pixels: Pixels, turn: int) -> Pixels:
     return pixels
 
 
-def resized(pixels: Pixels, height: int, width: int) -> Pixels:
+def resized(pixels: npt.NDArray[Any], height: int, width: int) -> npt.NDArray[Any]:
     """Pixels in another size: by area if a side becomes less than half as long, else linear.
 
     Down to a half, linear interpolation still looks at every pixel, and takes a fifth of the time.
@@ -322,10 +457,18 @@ def resized(pixels: Pixels, height: int, width: int) -> Pixels:
         cv2 = library("resizing")
         is_small = 2 * height < pixels.shape[0] or 2 * width < pixels.shape[1]
         way = cv2.INTER_AREA if is_small else cv2.INTER_LINEAR
-        found: Pixels = cv2.resize(np.ascontiguousarray(pixels), (width, height), interpolation=way)
+        found: npt.NDArray[Any] = cv2.resize(np.ascontiguousarray(pixels), (width, height), interpolation=way)
         return found[:, :, None] if found.ndim == 2 else found
     pillow = library("resizing")
-    is_gray = pixels.shape[2] == 1
-    image = pillow.fromarray(np.ascontiguousarray(pixels[:, :, 0] if is_gray else pixels))
-    found = np.array(image.resize((width, height), pillow.Resampling.BILINEAR), np.uint8)
-    return found[:, :, None] if is_gray else found
+    if pixels.dtype != np.uint8 or pixels.shape[2] == 1:  # of which Pillow knows single channels only
+        shades = [_shades_resized(pillow, pixels[:, :, c], height, width) for c in range(pixels.shape[2])]
+        return np.stack(shades, axis=2)
+    image = pillow.fromarray(np.ascontiguousarray(pixels))
+    return np.array(image.resize((width, height), pillow.Resampling.BILINEAR), np.uint8)
+
+
+def _shades_resized(pillow: Any, shades: npt.NDArray[Any], height: int, width: int) -> npt.NDArray[Any]:
+    given = shades if shades.dtype == np.uint8 else shades.astype(np.float32)
+    image = pillow.fromarray(np.ascontiguousarray(given))
+    found = np.array(image.resize((width, height), pillow.Resampling.BILINEAR))
+    return found if shades.dtype == np.uint8 else np.rint(found).astype(shades.dtype)

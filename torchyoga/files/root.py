@@ -23,6 +23,7 @@ from .regular import check_regular
 __all__ = ["Entry", "Root", "beside", "sync_folder"]
 
 T = TypeVar("T")
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _TRIES = 20  # to make a folder that other processes delete while it is empty
 # Windows has no handles of folders, and needs a permission to make links.
 _HAS_HANDLES = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
@@ -149,6 +150,13 @@ class Root:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
             return open(self._opened(folder, last, flags), "wb")
 
+    def fill(self, name: str, data: bytes) -> None:
+        """Writes a new file, which is on the disk when this returns; FileExistsError if the name is taken."""
+        with self.told(name), self.create(name) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
     def create_anew(self, name: str) -> BinaryIO:
         """A new file, opened for writing, in place of any file of that name."""
         self.unlink(name)
@@ -170,13 +178,12 @@ class Root:
     def touch(self, name: str) -> Path:
         """The path of a file, which is made if it does not exist."""
         try:
-            self.create(name).close()
+            with self.told(name, is_any=True):
+                self.create(name).close()
         except FileExistsError:
             found = self.find(name)
             if found is not None and not found.is_file:
                 self._refuse(self.path / name, "a file")
-        except OSError as error:
-            raise self._explained(error) from error
         return self.path / name
 
     def write(self, name: str, data: bytes) -> None:
@@ -186,11 +193,9 @@ class Root:
 
     def prepare(self, name: str, data: bytes) -> None:
         """Writes the replacement of a file next to it, so that `commit` needs no space."""
+        self.unlink(beside(name))
         try:
-            with self.create_anew(beside(name)) as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            self.fill(beside(name), data)
         except BaseException:
             with contextlib.suppress(OSError):
                 self.unlink(beside(name))
@@ -272,8 +277,22 @@ class Root:
     @contextlib.contextmanager
     def _parent(self, name: str) -> Iterator[tuple[_Folder, str]]:
         parts = _parts(name)
-        with self._folder("/".join(parts[:-1])) as folder:
+        with self._folder("/".join(parts[:-1])) as folder, self.told(name):
             yield folder, parts[-1]
+
+    @contextlib.contextmanager
+    def told(self, name: str, is_any: bool = False) -> Iterator[None]:
+        """Errors say the whole path of a name, which is looked up in an open folder; some, or any, also what
+        to do."""
+        try:
+            yield
+        except OSError as error:
+            is_bare = error.errno is not None and error.strerror == os.strerror(error.errno)
+            if is_bare and (is_any or error.errno in _UNWRITABLE):
+                raise self._explained(error) from error
+            if error.filename == name.rpartition("/")[2]:
+                error.filename = str(self.path / name)
+            raise
 
     @contextlib.contextmanager
     def _folder(self, name: str, make: bool = False) -> Iterator[_Folder]:
@@ -354,8 +373,8 @@ class Root:
     def _explained(self, error: OSError) -> OSError:
         return type(error)(
             error.errno,
-            f"cannot write to the storage ({error.strerror}); choose a directory with space that you may "
-            "write to",
+            f"cannot write to the storage ({error.strerror}); free some space on {self.top}, make it "
+            "writable, or choose another directory",
             str(self.path),
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 from ..errors import CorruptError
@@ -22,11 +22,15 @@ class Sample(NamedTuple, Generic[T]):
     problem: str = ""
 
 
-def samples(members: Iterable[tuple[Member, T]]) -> Iterator[Sample[T]]:
+def samples(members: Iterable[tuple[Member, T]], is_image: Callable[[T], bool]) -> Iterator[Sample[T]]:
     """The samples of an archive, in order.
 
     A name is divided at the first dot behind its folder: `train/0017.seg.png` is the member `seg.png` of the
     sample `train/0017`. Members without an extension, or named `__like_this__.json`, belong to none.
+
+    Args:
+        members: of the archive, with what is to be had of each.
+        is_image: of one without an extension, which is given as a sample that cannot be a row if it is one.
 
     Raises:
         CorruptError: the archive is cut or damaged; the sample that it has begun is not given.
@@ -36,8 +40,11 @@ def samples(members: Iterable[tuple[Member, T]]) -> Iterator[Sample[T]]:
         for member, value in members:
             key, extension = divided(member.name)
             if not extension:
-                if member.problem:
-                    yield Sample(member.name, {}, member.problem)
+                problem = member.problem
+                if not problem and "." not in member.name.rpartition("/")[2] and is_image(value):
+                    problem = "begins as an image does, and has no extension, so no sample can hold it"
+                if problem:
+                    yield Sample(member.name, {}, problem)
                 continue
             if current is None or current.key != key:
                 if current is not None:

@@ -22,7 +22,7 @@ from ..errors import CorruptError
 from ..files.checksum import crc32
 from ..rows.block import Block
 from ..rows.schema import Schema
-from ..rows.types import Json
+from ..rows.types import Ints, Json
 from .mapped.checks import num_units, unit_bytes_of
 from .mapped.gather import Bytes
 
@@ -38,7 +38,6 @@ __all__ = [
 ]
 
 FORMATS = ("lmdb", "hdf5")
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

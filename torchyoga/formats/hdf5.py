@@ -35,8 +35,8 @@ from ..process.task_thread import TaskThread
 from ..rows.block import Block
 from ..rows.column import Column
 from ..rows.schema import Schema
-from ..rows.types import Array, Json
-from .contract import Extent, Ints, read_table, with_units
+from ..rows.types import Array, Ints, Json
+from .contract import Extent, read_table, with_units
 from .hdf5_filters import (
     COMPRESSIONS,
     GZIP_LEVEL,

@@ -15,7 +15,8 @@ import ctypes
 import errno
 import os
 import shutil
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -25,16 +26,16 @@ import numpy.typing as npt
 
 from ..errors import CorruptError
 from ..files.checksum import crc32
-from ..files.writeback import Writeback
 from ..process.task_thread import TaskThread
 from ..rows.block import Block
+from ..rows.data import bounds_of
 from ..rows.schema import Schema
 from ..rows.types import Json
-from .contract import Extent, Ints, read_table, with_units
+from .contract import Extent, read_table, with_units
 from .mapped.checks import unit_bytes_of, unit_checksums
 from .mapped.gather import Bytes
 
-__all__ = ["COMPRESSIONS", "SUFFIX", "Writer", "read_extents"]
+__all__ = ["COMPRESSIONS", "read_extents", "SUFFIX", "Writeback", "Writer"]
 
 SUFFIX = ".mdb"
 COMPRESSIONS = ()
@@ -42,6 +43,8 @@ _PAGE_HEADER = 16  # bytes in front of a value in overflow pages: page number (u
 _OVERFLOW = 0x04
 _FIRST_MAP = 64 * 2**20
 _INDEX_KEY, _UNITS_KEY = b"index", b"units"
+_STRETCH = 32 * 2**20  # bytes
+_START_WRITING = 2  # SYNC_FILE_RANGE_WRITE
 
 
 class Writer:
@@ -214,14 +217,14 @@ def read_extents(data: Bytes, index: Mapping[str, object], schema: Schema) -> li
     if len(table) % width:
         raise CorruptError("the index of blocks inside the file is damaged")
     table = table.reshape(-1, width)
-    starts = _from_zero(table[:, 0])
+    starts = bounds_of(table[:, 0])
     offsets, sizes, crcs = (np.ascontiguousarray(part.T) for part in np.split(table[:, 1:], 3, axis=1))
     extents: list[Extent] = []
     for column in schema.columns:
         for name in column.parts:
             i = len(extents)
             if name == "values" and column.is_ragged:
-                elements = _from_zero(sizes[i] // column.row_bytes)
+                elements = bounds_of(sizes[i] // column.row_bytes)
                 extents.append(Extent(elements, offsets[i], sizes[i], crcs[i]))
             elif name == "offsets":  # offsets count from the first element of their block
                 lows, highs = elements[:-1], elements[1:]
@@ -231,5 +234,43 @@ def read_extents(data: Bytes, index: Mapping[str, object], schema: Schema) -> li
     return with_units(extents, data, index, schema)
 
 
-def _from_zero(counts: Ints) -> Ints:
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+class Writeback:
+    """Asks the system now and then to begin writing a file; only Linux can be asked.
+
+    Nothing is durable because of this: it saves time when the file is synced.
+    """
+
+    def __init__(self, path: str) -> None:
+        """For the file at `path`, which is empty; `close` it."""
+        self._handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)) if _sync_range else None
+        self._asked = self._grown = 0
+
+    def grow(self, nbytes: int) -> None:
+        """Takes note of about so many more bytes in the file."""
+        self._grown += nbytes
+        if self._handle is None or self._grown < _STRETCH or _sync_range is None:
+            return
+        end = os.fstat(self._handle).st_size
+        _sync_range(self._handle, self._asked, end - self._asked, _START_WRITING)
+        self._asked, self._grown = end, 0
+
+    def close(self) -> None:
+        """Closes its descriptor of the file."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
+
+
+def _found() -> Callable[[int, int, int, int], int] | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        function = ctypes.CDLL(None).sync_file_range
+    except (AttributeError, OSError, TypeError):
+        return None
+    function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    call: Callable[[int, int, int, int], int] = function
+    return call
+
+
+_sync_range = _found()

@@ -9,7 +9,7 @@ from torch.utils.data import default_collate
 from ..process.seeding import seeder
 from ..reading.stream import Window
 from ..rows.block import Rows
-from ..rows.collate import Collation, stacked
+from ..rows.collate import Collation, is_ours, stacked
 from ..rows.types import Batch, Collate, Row
 
 __all__ = ["Collating"]
@@ -21,6 +21,7 @@ class Collating:
     def __init__(self, collate: Collate) -> None:
         self.collate = collate
         self._collated = stacked if collate is default_collate else collate
+        self._takes_rows = is_ours(collate)
         self._collation: Collation | None = None
 
     def of(self, rows: Sequence[Row], window: Window, seeds: Sequence[int] | None = None) -> list[Batch]:
@@ -42,5 +43,6 @@ class Collating:
         return found
 
     def parts(self, rows: Sequence[Row], window: Window) -> list[Sequence[Row]]:
-        """The rows of each batch."""
-        return [rows] if len(window.ends) == 1 else [rows[start:stop] for start, stop in window.bounds]
+        """The rows of each batch; a list, as torch's loader gives it, if the function is the user's."""
+        found = [rows] if len(window.ends) == 1 else [rows[start:stop] for start, stop in window.bounds]
+        return found if self._takes_rows else list(map(list, found))

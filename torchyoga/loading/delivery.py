@@ -20,8 +20,7 @@ from ..sampling.indices import are_skipped
 from .accelerate import Accelerated
 from .device_copy import Moving
 from .failures import BatchError, is_late
-from .meter.meter import Meter
-from .meter.verdict import Setting
+from .meter.meter import Meter, Setting
 from .pipeline import Arriving, Pipeline, TorchLoader
 
 __all__ = ["Delivery"]
@@ -95,10 +94,12 @@ class Delivery(Iterator[Batch]):
         if self._failed:
             self._leave_out(iteration)
         if self._numbers is None:
-            iteration.taken += 1
+            iteration.advance()
         else:
-            iteration.deliver(self._numbers.popleft())
-        self._indices.latest = iteration
+            with cursor.lock:
+                iteration.deliver(self._numbers.popleft())
+        if cursor.latest is not iteration:
+            cursor.moved(iteration)
         if iteration.taken == self._steps:
             self._accelerated.is_at_end = True
         self._meter.delivered(asked, perf_counter())
@@ -127,8 +128,9 @@ class Delivery(Iterator[Batch]):
             rest = self._indices.rows_in_last_step(iteration) % rows_in_step
             self._accelerated.begun(loader, rest)
         else:
-            self._leave_out(iteration)
-            iteration.restart()
+            with self._indices.cursor.lock:
+                self._leave_out(iteration)
+                iteration.restart()
         if self._batches is not None:
             # A forked child does not have the threads and workers of its parent: it goes on by itself.
             pipeline.leave_to_parent(self._batches)
@@ -150,8 +152,9 @@ class Delivery(Iterator[Batch]):
 
     def _leave_out(self, iteration: Iteration) -> None:
         """Going on after failed batches counts them as left out."""
-        for step in self._failed:
-            iteration.lose(step)
+        with self._indices.cursor.lock:
+            for step in self._failed:
+                iteration.lose(step)
         self._failed.clear()
 
     def _end(self, iteration: Iteration) -> None:
@@ -159,7 +162,8 @@ class Delivery(Iterator[Batch]):
         self._batches = None  # ends the workers, if they are not persistent
         if self._failed:
             self._leave_out(iteration)
-            self._indices.latest = iteration
+            self._indices.cursor.moved(iteration)
         self._indices.finished(iteration)
+        self._pipeline.redrawn.ended(self._loader.dataset)
         self._accelerated.ended(self._loader)
         self._meter.ended()

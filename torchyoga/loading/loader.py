@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing.context import BaseContext
-from typing import Any, TypeVar, cast
+from typing import Any, TypeGuard, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import torch.utils.data
-from torch.utils.data import Dataset
+from torch.utils.data import BatchSampler, Dataset, IterableDataset
 
 from ..errors import StateError
 from ..order.carry import Appended, check_appended
@@ -18,27 +20,36 @@ from ..order.contract import Locality, Shuffle
 from ..order.full import as_int
 from ..order.saved import Saved
 from ..order.shard import Remainder
-from ..process.begun import watchers
 from ..process.seeding import ROW_SEEDS_VERSION
 from ..process.stages import Stopwatch
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..rows.collate import is_ours
 from ..rows.types import Collate, Index, MapStyle, Row
+from ..sampling.batch_sampler import ResumableBatchSampler
+from ..sampling.foreign import Foreign
 from ..sampling.indices import Indices
-from ..sampling.ranks import Group
+from ..sampling.ranks import Group, Ranks
+from ..sampling.replay import Replay, is_plain, resumable
 from ..sampling.resumable import Resumable
-from ..sampling.seeding import draws_random_numbers
-from ..sampling.trainers import accelerate_device, is_planning_epochs, left_by_lightning, name_arguments
+from ..sampling.sampler import ResumableSampler, kind_for
+from ..sampling.seeding import Quiet, draws_random_numbers
+from ..sampling.trainers import (
+    Seeing,
+    accelerate_device,
+    is_before_prepare,
+    is_planning_epochs,
+    left_by_lightning,
+    name_arguments,
+    seen_by_lightning,
+)
 from ..tables.recognised import recognised
 from ..views.flattened import flattened
-from .accelerate import Accelerated, AcceleratePrepared
-from .choice import Choice, with_random_access
+from .accelerate import Accelerated, AcceleratePrepared, show_to_accelerate
 from .delivery import Delivery
 from .meter.meter import Meter
 from .pipeline import Pipeline
 from .plan import EpochIndices
-from .skipping import show_to_accelerate
 
 __all__ = ["DataLoader"]
 
@@ -64,14 +75,15 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             from (seed, epoch) while it draws.
         batch_sampler: a `ResumableBatchSampler`, in place of those and `batch_size`, `drop_last`; or torch's,
             over any of these; or any other.
-        generator: gives the seed, if `seed` is None, in place of torch's global generator: one number. It is
-            asked for nothing else.
+        generator: gives the seed, if `seed` is None, in place of torch's global generator.
         seed: any int, the same on all ranks: the order, and the random numbers of `seed_rows`, follow from
             it. None, the default, draws it when the first iteration begins, so that `torch.manual_seed`
-            decides; in a job of several processes it is 0. See `ResumableSampler`.
+            decides; where ranks are given, or in a job of several processes, it is 0. See
+            `ResumableSampler`.
         num_replicas, rank: this loader's; by default those of `torch.distributed`, whenever it is
             initialised, else 1 and 0.
-        remainder: `pad`, `drop` or `keep`, see `ResumableSampler`; for evaluation use `keep`.
+        remainder: `pad`, `drop` or `keep`, see `ResumableSampler`; for evaluation use `keep`, but
+            under Accelerate `pad`.
         start_offset: rows over all ranks that the first iteration leaves out.
         seed_rows: seed `random`, NumPy and torch for each row from (seed, epoch, row), so that augmentation
             comes out the same for any number of workers and ranks and after a resume. By default for every
@@ -86,8 +98,9 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         appended: when rows come that were appended since a state was saved, see `ResumableSampler`.
         **torch_arguments: the other arguments of `torch.utils.data.DataLoader`. Unlike torch's,
             `prefetch_factor` also holds for a DataRef with `num_workers=0`: batches that a thread reads ahead
-            (2 by default, 0 for none). With `in_order=False` the state names the batches that came early; of
-            several ranks, each then has a state of its own.
+            (2 by default, 0 for none), unless rows are seeded or handed out one by one. With
+            `in_order=False` the state names the batches that came early; of several ranks, each then has a
+            state of its own.
 
     Raises:
         ValueError: an argument is out of range, or torch refuses it.
@@ -134,10 +147,10 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
     ) -> None:
         table = recognised(dataset)
         dataset = dataset if table is None else table
-        rows = with_random_access(dataset)
+        rows = _with_random_access(dataset)
         if torch_arguments.get("in_order") is False and batch_size is None:
             raise ValueError("in_order=False needs batches; give a batch_size")
-        choice = Choice(shuffle, sampler, batch_sampler, batch_size, drop_last)
+        choice = _Choice(shuffle, sampler, batch_sampler, batch_size, drop_last)
         indices = choice.indices_of(
             rows,
             seed,
@@ -169,14 +182,18 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         plan = EpochIndices(indices, choice.is_single, batch_size or 1, drop_last, source, together)
         plan.is_unordered = bool(num_workers) and torch_arguments.get("in_order") is False
         plan.seen_by = choice.seen_by
-        is_quick = not num_workers and not choice.is_single and not self._seeds_rows
-        reads_here = is_quick and read is not None
-        ahead = torch_arguments.pop("prefetch_factor", None) if reads_here else None
+        is_read = read is not None and not num_workers
+        reads_here = is_read and not choice.is_single and not self._seeds_rows
+        # Accepted for every DataRef, also one that is not read ahead: a view must not make a loader fail.
+        ahead = torch_arguments.pop("prefetch_factor", None) if is_read else None
         num_ahead = 2 if ahead is None else as_int("prefetch_factor", ahead, low=0)
         self._indices = indices
         watch = Stopwatch()
         self._meter = Meter(watch)
-        self._pipeline = Pipeline(plan, reads_here, num_ahead, self._seeds_rows, seeds_collation, watch)
+        quiet = Quiet(is_asked=seed_rows is None)
+        self._pipeline = Pipeline(
+            plan, reads_here, num_ahead, self._seeds_rows, quiet, seeds_collation, watch
+        )
         self._accelerated = Accelerated()
         self._taken_from_lightning: Sequence[Saved] | None = None  # states that are not to be taken again
         self._has_warned = False  # that random numbers differ from a state's
@@ -216,13 +233,41 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         return self._indices
 
     def __len__(self) -> int:
-        """Batches of the epoch under way: those delivered, under whatever ranks, and those to come."""
+        """Batches of the epoch under way: those delivered, under whatever ranks, and those to come.
+
+        In a process with an Accelerator those of all processes, as torch's, until the loader is prepared or
+        iterated: learning rates are planned by that number.
+        """
+        if self._may_be_prepared:
+            return self._indices.num_steps_undivided(self.batch_size or 1, self.drop_last)
         if not is_planning_epochs():
             return len(self._pipeline.plan)
         # Lightning asks once, for all epochs, and before it loads a state.
         left = left_by_lightning(self)
         state = None if left is None else left[1]
         return self._indices.most_steps(self.batch_size or 1, self.drop_last, state)
+
+    @property
+    def _may_be_prepared(self) -> bool:
+        """True if Accelerate is likely to prepare this loader for one of several processes."""
+        latest = self._pipeline.latest  # not a look at a first batch, `next(iter(loader))`
+        has_begun = latest is not None and (latest.is_held or latest.is_over or latest.num_delivered > 1)
+        is_settled = self._accelerated.is_prepared or has_begun or not self._indices.ranks.follows
+        return not is_settled and is_before_prepare() and self._indices.num_replicas > 1
+
+    @property
+    def steps(self) -> int:
+        """Batches of the epoch before the next one on this rank: 0 at its beginning, more after a resume.
+
+        So that `enumerate(loader, loader.steps)` counts the batches of an epoch up to `len(loader) - 1`.
+
+        Example:
+            >>> loader = DataLoader(list(range(10)), batch_size=4)
+            >>> loader.load_state_dict({**loader.state_dict(), "position": 4, "steps": 1, "proof": None})
+            >>> [step for step, batch in enumerate(loader, loader.steps)], loader.steps, loader.epoch
+            ([1, 2], 0, 1)
+        """
+        return self._indices.steps_before(self.batch_size or 1, self.drop_last)
 
     @property
     def seed_rows(self) -> bool:
@@ -256,8 +301,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
 
     def __iter__(self) -> Any:
         """An iterator over the rest of this epoch, or the next; it begins when a batch is asked for."""
-        for watch in watchers:
-            watch(self)
+        sys.audit("torchyoga.DataLoader.__iter__", self)  # `yoga doctor -- command` listens
         left = left_by_lightning(self)
         if left is not None and left[0] is not self._taken_from_lightning:
             self._taken_from_lightning, state = left
@@ -317,6 +361,9 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
                 `strict=False` takes its epoch and position nevertheless.
         """
         super().load_state_dict(state, strict, appended)
+        self._pipeline.redrawn.load(
+            state if strict else {"epoch": state["epoch"]}, self._indices.cursor.extra
+        )
         own, other = self._indices.cursor.extra.get("libraries"), state.get("libraries")
         if own is not None and other is not None and own != other:
             warn_user(
@@ -339,3 +386,149 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
 
 
 show_to_accelerate(DataLoader)
+
+
+class _OwnBatchSampler(ResumableBatchSampler):
+    """What a loader has made for itself. If it comes as an argument, Lightning makes the loader anew.
+
+    Then it decides alone: Lightning passes `batch_size=1`, too, which subclasses may turn into anything.
+    """
+
+
+@dataclass
+class _Choice:
+    """What a loader takes indices from.
+
+    Attributes:
+        shuffle, sampler, batch_sampler, batch_size, drop_last: as they were passed, and then as torch is to
+            see them.
+        given: a batch sampler that was passed.
+        seen_by: Lightning's wrapper around it, which wants to see the rows of each batch.
+    """
+
+    shuffle: Shuffle | None
+    sampler: Iterable[Index] | None
+    batch_sampler: Iterable[Index] | None
+    batch_size: int | None
+    drop_last: bool
+    given: Iterable[Index] | None = None
+    seen_by: Seeing | None = None
+
+    def __post_init__(self) -> None:
+        self.given, self.seen_by = seen_by_lightning(self.batch_sampler)
+        self.batch_sampler = None
+        if self.given is not None:
+            is_told_more = (
+                self.sampler is not None or self.shuffle or self.batch_size not in (1, None) or self.drop_last
+            )
+            if is_told_more and type(self.given) is not _OwnBatchSampler:
+                raise ValueError("batch_sampler excludes batch_size, shuffle, sampler and drop_last")
+            if _cuts_only(self.given):
+                self.sampler = self.given.sampler
+                self.batch_size, self.drop_last = self.given.batch_size, self.given.drop_last
+            else:
+                self.batch_sampler, self.batch_size = self.given, None
+        elif self.sampler is not None and self.shuffle:
+            raise ValueError("sampler excludes shuffle; pass ResumableSampler(..., shuffle=True)")
+
+    @property
+    def is_single(self) -> bool:
+        """True if single rows are handed out, not batches."""
+        return self.batch_size is None and self.batch_sampler is None
+
+    def indices_of(
+        self,
+        dataset: MapStyle,
+        seed: int | None,
+        num_replicas: int | None,
+        rank: int | None,
+        group: Group | None,
+        remainder: Remainder,
+        start_offset: int,
+        shuffle_window: int,
+        locality: Locality,
+        generator: torch.Generator | None,
+    ) -> Indices:
+        """The indices, by a sampler of ours where that gives the same as the one passed.
+
+        Raises:
+            ValueError: the sampler is not of this dataset, or an argument is out of range.
+        """
+        if self.sampler is not None and (plain := is_plain(self.sampler, dataset)) is not None:
+            self.sampler, self.shuffle = None, plain
+        ours: ResumableSampler | None = None
+        foreign = self.sampler if self.batch_sampler is None else self.batch_sampler
+        if self.sampler is not None:
+            ours = resumable(self.sampler, dataset, start_offset, shuffle_window, locality)
+        elif self.batch_sampler is None:
+            shuffle = False if self.shuffle is None else self.shuffle
+            ours = kind_for(shuffle)(
+                dataset,
+                num_replicas,
+                rank,
+                shuffle,
+                seed,
+                remainder=remainder,
+                start_offset=start_offset,
+                group=group,
+                shuffle_window=shuffle_window,
+                locality=locality,
+            )
+            ours.draws_from = generator
+        if ours is None:
+            assert foreign is not None
+            read = flattened(dataset)
+            indices: Indices = Replay(
+                dataset,
+                Foreign(foreign, self.batch_size, self.drop_last, is_batches=self.batch_sampler is not None),
+                seed=seed,
+                ranks=Ranks(num_replicas, rank, group),
+                draws_from=generator,
+                fingerprint=getattr(dataset if read is None else read, "fingerprint", None),
+            )
+        else:
+            self.sampler, indices = ours, ours.indices
+        if len(indices.dataset) != len(dataset):
+            raise ValueError(
+                f"the sampler is of {len(indices.dataset)} rows, the dataset has {len(dataset)}; "
+                "make it from this dataset"
+            )
+        return indices
+
+    def batch_sampler_to_show(self, indices: Indices, is_seeded: bool) -> object:
+        """A batch sampler for whatever asks for one, such as Accelerate's skip_first_batches.
+
+        None for torch's own.
+        """
+        if self.seen_by is not None:
+            return self.seen_by
+        if self.given is not None and indices.may_repeat:
+            return self.given
+        if self.batch_size is None or indices.may_repeat:
+            return None
+        assert isinstance(self.sampler, ResumableSampler)
+        ours = _OwnBatchSampler(self.sampler, self.batch_size, self.drop_last)
+        ours.is_seeded = is_seeded
+        return ours
+
+
+def _with_random_access(dataset: object) -> MapStyle:
+    """A dataset, as it is; TypeError if its rows cannot be asked for by number."""
+    if isinstance(dataset, IterableDataset) or not _is_map_style(dataset):
+        raise TypeError(
+            f"a {type(dataset).__name__} has no random access, so it can be neither shuffled nor resumed; "
+            "cache it once with Storage.submit(dataset, id, version) and load from the DataRef that returns"
+        )
+    return dataset
+
+
+def _is_map_style(dataset: object) -> TypeGuard[MapStyle]:
+    return hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+
+
+def _cuts_only(batch_sampler: object) -> TypeGuard[BatchSampler]:
+    """True for a batch sampler that cuts its sampler's rows into batches and does nothing else."""
+    return type(batch_sampler) is BatchSampler or (
+        isinstance(batch_sampler, ResumableBatchSampler)
+        and type(batch_sampler).__iter__ is ResumableBatchSampler.__iter__
+    )

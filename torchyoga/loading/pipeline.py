@@ -6,29 +6,42 @@ batches several at once.
 
 Note 12. torch draws from the loader's own generator.
 If it drew from the global one, making an iterator would change the user's random numbers after a resume.
+
+Note 142. A dataset's attributes are looked at, its rows are not.
+A state says which rows come next, by their numbers. It cannot say what a dataset has behind a number, if that
+is drawn in the training loop's process, as negative samples are. To make a row may take long, move a
+generator, or open a file before workers are forked. Attributes with an entry for each row cost some
+microseconds, and that is where rows that are drawn are kept. One that changes within an epoch counts what is
+read, or keeps it: rows are drawn between epochs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import copy
 from time import perf_counter
 from typing import Any, TypeAlias, cast
 
+import numpy as np
 import torch
 import torch.utils.data
 from torch._utils import ExceptionWrapper
+from torch.utils.data import ConcatDataset, Subset
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from ..order.iteration import Iteration
-from ..process.seeding import generators_put_back, worker_seed
+from ..order.iteration import Iteration, IterationOptions
+from ..order.saved import Saved
+from ..process.seeding import GeneratorsPutBack, generators, worker_seed
 from ..process.stages import Stage, Stopwatch
+from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..rows.types import Batch, MapStyle
 from ..sampling.foreign import SamplerError
-from ..sampling.seeding import Seeding
+from ..sampling.seeding import Quiet, Seeding
 from ..views.flattened import flattened
 from .failures import BatchError, Failure, TakenOverError
 from .in_process import InProcess, has_accelerator
@@ -42,6 +55,13 @@ __all__ = ["Arriving", "Pipeline", "TorchLoader"]
 TorchLoader: TypeAlias = torch.utils.data.DataLoader[Batch]
 _SPARE_SLOTS = 4  # for batches that the training loop still holds when the next one is under way
 _inherited: list[object] = []  # by a forked child; kept until it ends
+_SAMPLED = 16  # entries of an attribute
+_MOST = 8  # attributes, and parts of a dataset
+_KEY = "drawn"  # of a state: digests of what the dataset held when the epoch began
+_CURE = (
+    "Draw them from a generator that is seeded by (seed, loader.epoch), before each epoch and after "
+    "load_state_dict: see docs/resume.md, Rows that are drawn for each epoch"
+)
 
 
 class Pipeline:
@@ -53,11 +73,13 @@ class Pipeline:
             machinery would cost more than reading.
         num_ahead: batches to read ahead then.
         seeds_rows: each row is made with random numbers of its own.
+        quiet: whether rows draw any.
         seeds_collation: each batch is collated with random numbers of its own.
         watch: counts the seconds of each stage.
 
     Attributes:
         latest: the iteration that has begun last.
+        redrawn: says if the dataset's rows were drawn anew.
         turn: whose turn it is to use persistent workers, one after the other.
     """
 
@@ -67,15 +89,17 @@ class Pipeline:
         reads_here: bool,
         num_ahead: int,
         seeds_rows: bool,
+        quiet: Quiet,
         seeds_collation: bool,
         watch: Stopwatch,
     ) -> None:
         self.plan = plan
         self.watch = plan.watch = watch
         self.latest: Iteration | None = None
+        self.redrawn = _Redrawn()
         self.turn = 0
         self._reads_here, self._num_ahead = reads_here, num_ahead
-        self._seeds = seeds_rows, seeds_collation
+        self._seeds, self._quiet = (seeds_rows, seeds_collation), quiet
         self._idle_ring: Ring | None = None
         self._inner: TorchLoader | None = None  # whose workers are persistent
 
@@ -92,7 +116,11 @@ class Pipeline:
                 "the state with strict=False"
             )
         in_order = not self.plan.is_unordered
-        return indices.begin(loader.batch_size or 1, loader.drop_last, in_order, made=made)
+        begun = indices.begin(IterationOptions(loader.batch_size or 1, loader.drop_last, in_order, made))
+        if begun.options.counts:
+            is_kept = bool(loader.num_workers) and loader.persistent_workers
+            self.redrawn.begun(loader.dataset, begun.start.epoch, indices.cursor.extra, is_kept)
+        return begun
 
     def start(self, loader: TorchLoader, iteration: Iteration) -> Arriving | InProcess:
         """The batches of an iteration from where it stands."""
@@ -120,7 +148,7 @@ class Pipeline:
         """The batch that an iteration which begins now would give first, made here."""
         plan, indices = copy(self.plan), self.plan.indices
         size, drop_last = loader.batch_size or 1, loader.drop_last
-        look = indices.begin(size, drop_last, made=indices.clock(), looked_at=True)
+        look = indices.begin(IterationOptions(size, drop_last, made=indices.clock(), counts=False))
         plan.iteration, plan.together = look, 1
         plan.ring, plan.seen_by, plan.is_unordered, plan.watch = None, None, False, Stopwatch()
         wanted = next(iter(plan), None)
@@ -129,7 +157,7 @@ class Pipeline:
         source = flattened(loader.dataset)
         dataset = _dataset_of(loader) if source is None else source
         rows = RowMaker(dataset, self._seeding(is_here=True), loader.collate_fn, None, plan.watch)
-        with generators_put_back():
+        with GeneratorsPutBack():
             found = rows[wanted] if isinstance(wanted, SingleRow) else rows.__getitems__(wanted)[0]
         pins = loader.pin_memory and has_accelerator()
         return pin_memory(found) if pins else found  # type: ignore[no-untyped-call]
@@ -154,7 +182,7 @@ class Pipeline:
 
     def _seeding(self, is_here: bool) -> Seeding:
         # A foreign sampler may give a row twice, with different random numbers each time.
-        return Seeding(*self._seeds, is_here, by_place=self.plan.indices.may_repeat)
+        return Seeding(*self._seeds, is_here, self._quiet, by_place=self.plan.indices.may_repeat)
 
     def _inner_loader(self, loader: TorchLoader, seeding: Seeding, dataset: MapStyle) -> TorchLoader:
         """A loader of torch's over batches that are made and collated already."""
@@ -294,3 +322,147 @@ def _dataset_of(loader: TorchLoader) -> MapStyle:
 def _itself(batch: Batch) -> Batch:
     """The collate function of batches that are collated already."""
     return batch
+
+
+class _Redrawn:
+    """Compares what a dataset holds for its rows when epochs begin, and with what a state says of it."""
+
+    def __init__(self) -> None:
+        self._epoch = -1  # the one that has begun last
+        self._held: Mapping[str, str] = {}  # digests, when it began
+        self._moving: set[str] = set()  # attributes that changed within an epoch
+        self._at_end: tuple[object, ...] | None = None  # the generators, when it was over
+        self._loaded_epoch: object = None  # if a state within it was loaded last
+        self._has_warned = False
+
+    def load(self, state: Mapping[str, object], extra: Saved) -> None:
+        """Takes over into `extra` what a state says."""
+        drawn = state.get(_KEY)
+        extra.pop(_KEY, None)
+        if isinstance(drawn, Mapping) and len(drawn) <= _MOST:
+            extra[_KEY] = {str(name): str(digest) for name, digest in drawn.items()}
+        is_within = state.get("position") or state.get("steps")
+        self._loaded_epoch, self._at_end = state["epoch"] if is_within else None, None
+
+    def begun(self, dataset: object, epoch: int, extra: Saved, is_kept: bool) -> None:
+        """Notes in `extra` what the dataset holds in this epoch; warns, once, if that was drawn anew.
+
+        Or if it has changed, while persistent workers keep what they began with (`is_kept`).
+        """
+        held, saved = self._still(dataset), extra.pop(_KEY, {})
+        if held:
+            extra[_KEY] = held
+        others = _changed(saved, held) if epoch == self._loaded_epoch else ""
+        if others:
+            self._warn(
+                f"when the state was saved, {others} of the dataset held other numbers than now, so the rest "
+                f"of epoch {epoch} may be of other rows, though prove() counts each position once. {_CURE}"
+            )
+        # A dataset with a set_epoch says that its rows belong to an epoch. Where no generator has moved that
+        # all code shares, they were not drawn from one.
+        is_next = self._at_end is not None and epoch != self._epoch
+        others = _changed(self._held, held) if is_next else ""
+        if others and is_kept:
+            self._warn(
+                f"{others} of the dataset changed between epochs {self._epoch} and {epoch}, but persistent "
+                "workers keep the dataset as it was when they began: the rows are those of before. Leave out "
+                "persistent_workers=True"
+            )
+        if others and not hasattr(dataset, "set_epoch") and _shared() != self._at_end:
+            self._warn(
+                f"{others} of the dataset changed between epochs {self._epoch} and {epoch}, and so did a "
+                "generator: if it was drawn anew, rows may be others after a resume, though prove() counts "
+                f"each position once. {_CURE}. Ignore this if you seed so already, as by "
+                "np.random.seed(100 + epoch)"
+            )
+        self._epoch, self._held, self._at_end, self._loaded_epoch = epoch, held, None, None
+
+    def ended(self, dataset: object) -> None:
+        """An epoch is over."""
+        self._at_end = None
+        if not self._has_warned:
+            held = _held(dataset)
+            self._moving |= {name for name in held if self._held.get(name) != held[name]}
+            self._at_end = None if self._moving.issuperset(held) else _shared()
+
+    def _still(self, dataset: object) -> dict[str, str]:
+        """Digests of what a dataset holds, without what changed within an epoch."""
+        return {name: digest for name, digest in _held(dataset).items() if name not in self._moving}
+
+    def _warn(self, message: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            warn_user(message)
+
+
+def _shared() -> tuple[object, ...]:
+    """Where `random` and NumPy are; not torch, which each pass of its loaders moves, as validation does."""
+    return generators()[:-1]
+
+
+def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """The names of those that differ, of those in both."""
+    return ", ".join(name for name in now if before.get(name, now[name]) != now[name])
+
+
+def _held(dataset: object) -> dict[str, str]:
+    """Digests of the attributes with numbers for each row, by their names."""
+    found: dict[str, str] = {}
+    for path, part in _parts(dataset):
+        with contextlib.suppress(Exception):  # code of the user's own says how long it is
+            length = len(part)  # type: ignore[arg-type]
+            for name, value in sorted(vars(part).items()):
+                numbers = _sampled(value, length)
+                if numbers is not None and len(found) < _MOST:
+                    found[path + name] = f"{zlib.crc32(repr(numbers).encode()):08x}"
+    return found
+
+
+def _parts(dataset: object) -> Iterator[tuple[str, object]]:
+    """A dataset and, of torch's subsets, those within, with the names by which they are reached."""
+    if isinstance(dataset, DataRef) or not hasattr(dataset, "__dict__"):
+        return
+    yield "", dataset
+    if type(dataset) is Subset:
+        for path, part in _parts(dataset.dataset):
+            yield f"dataset.{path}", part
+    if type(dataset) is ConcatDataset:
+        for number, one in enumerate(dataset.datasets[:_MOST]):
+            for path, part in _parts(one):
+                yield f"datasets[{number}].{path}", part
+
+
+def _sampled(value: object, length: int) -> list[object] | None:
+    """Some entries of an attribute that has one for each row; None for any other.
+
+    Entries of floats may be scores or losses, which change with the training; entries that are all zeros, or
+    not numbers, may be a cache that is not filled yet. Text may be paths, which differ between machines.
+    """
+    if type(value) not in (list, tuple, np.ndarray, torch.Tensor) or not 0 < len(value) == length:  # type: ignore[arg-type]
+        return None
+    if type(value) is torch.Tensor and value.device.type != "cpu":
+        return None
+    entries = [value[place] for place in range(0, length, max(1, length // _SAMPLED))]  # type: ignore[index]
+    numbers = [_numbers(entry) for entry in entries]
+    is_known = all(some is not None and not isinstance(some, float) for some in numbers)
+    return numbers if is_known and any(map(_is_filled, numbers)) else None
+
+
+def _numbers(entry: object) -> object:
+    """The first numbers of an entry, without its text; None if it is something else."""
+    if isinstance(entry, torch.Tensor):
+        entry = entry.flatten()[:_SAMPLED].tolist() if entry.ndim else entry.item()
+    elif isinstance(entry, np.ndarray):
+        entry = entry.ravel()[:_SAMPLED].tolist() if entry.dtype.kind in "biuf" else None
+    elif isinstance(entry, np.generic):
+        entry = entry.item()
+    if isinstance(entry, list | tuple):
+        numbers = [_numbers(one) for one in entry[:_SAMPLED] if not isinstance(one, str)]
+        return None if None in numbers else numbers
+    if isinstance(entry, float):
+        return float(f"{entry:.4g}")  # the last bits differ between machines
+    return entry if isinstance(entry, int) else None
+
+
+def _is_filled(numbers: object) -> bool:
+    return any(map(_is_filled, numbers)) if isinstance(numbers, list) else bool(numbers)

@@ -14,26 +14,13 @@ from torch.utils.data import Subset, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.buffers import placing
-from ..process.seeding import row_seeds, seeder
+from ..process.seeding import row_seeds, seeder, where
 from ..process.stages import Stage, Stopwatch, timed
-from ..reading.columns_ref import ColumnsRef
-from ..reading.dataref import DataRef, ProjectedRef, SlicedRef
-from ..reading.version_ref import VersionColumns, VersionRef
+from ..reading.dataref import DataRef
 from ..rows.collate import is_ours
 from ..rows.types import Batch, Collate, Index, MapStyle, Row
-from ..sampling.foreign import Keys
+from ..sampling.foreign import Keys, as_rows
 from ..sampling.seeding import Seeding
-from ..views.joined import JoinedRef
-from ..views.mixes.balanced import BalancedRef
-from ..views.mixes.bucketed import BucketedRef
-from ..views.mixes.mix import MixRef
-from ..views.mixes.staged import StagedRef
-from ..views.mixes.weighted import WeightedRef
-from ..views.packs.packed import PackedRef
-from ..views.repeated import RepeatedRef
-from ..views.selected import SelectedRef
-from ..views.tokens.token_windows import TokenWindowsRef
-from ..views.windows.windowed import WindowsRef
 from .collating import Collating
 from .failures import STOPPED
 from .in_process import rows_of
@@ -107,8 +94,7 @@ class RowMaker:
         with self._seeding.meanwhile(), _ending_no_epoch():
             if self._seeding.rows:
                 number = row.position if self._seeding.by_place else row.number
-                own_seeds = row_seeds(row.seed, row.epoch, np.array([number]))
-                (found,) = self._seeded([row.number], own_seeds, row.epoch)
+                (found,) = self._seeded([row.number], np.array([number]), row.seed, row.epoch)
             else:
                 found = self._in_epoch(row.epoch)[row.number]
             seeds = self._seeding.of_batches(row.seed, row.epoch, [row.position])
@@ -134,7 +120,7 @@ class RowMaker:
             return self._all(job)
         place = None if self._ring is None or job.slot < 0 else self._ring.place(job.slot)
         # Only our own code may see the memory of the slot: what the user's code keeps would be overwritten.
-        ours = not self._seeding.rows and is_ours(self._batches.collate) and _only_gathers(self.dataset)
+        ours = not self._seeding.rows and is_ours(self._batches.collate) and not _keeps_rows(self.dataset)
         with placing(place) if ours and place is not None else contextlib.nullcontext():
             found = self._all(job)
         try:
@@ -176,14 +162,14 @@ class RowMaker:
         numbers: Index = job.window.numbers
         dataset = self._in_epoch(job.epoch)
         if isinstance(dataset, DataRef) and not self._seeding.rows:
-            return rows_of(dataset, numbers)
+            return rows_of(dataset, as_rows(numbers.whole) if isinstance(numbers, Keys) else numbers)
         rows = numbers.whole if isinstance(numbers, Keys) else numbers.tolist()
         many = getattr(dataset, "__getitems__", None)
         if self._seeding.rows:
-            seeds = row_seeds(job.seed, job.epoch, self._numbers(job))
+            named = self._numbers(job)
             if many is None or isinstance(rows, _SEVERAL):
-                return self._seeded(rows, seeds, job.epoch)
-            seeder()(int(seeds[0]))  # one thing that is not made of rows
+                return self._seeded(rows, named, job.seed, job.epoch)
+            seeder()(int(row_seeds(job.seed, job.epoch, named)[0]))  # one thing that is not made of rows
         return many(rows) if many else [dataset[row] for row in rows]
 
     def _in_epoch(self, epoch: int) -> MapStyle:
@@ -201,20 +187,42 @@ class RowMaker:
         bounds = zip(job.firsts, job.window.bounds, strict=True)
         return np.concatenate([np.arange(first, first + stop - start) for first, (start, stop) in bounds])
 
-    def _seeded(self, rows: Sequence[Index], seeds: npt.NDArray[np.uint64], epoch: int) -> Sequence[Row]:
+    def _seeded(
+        self, rows: Sequence[Index], numbers: npt.NDArray[np.int64], seed: int, epoch: int
+    ) -> Sequence[Row]:
         """The rows, each made with random numbers of its own."""
-        dataset = self._in_epoch(epoch)
+        dataset, seeds, quiet = self._in_epoch(epoch), row_seeds(seed, epoch, numbers), self._seeding.quiet
         if isinstance(dataset, DataRef) and dataset.is_random:
             return dataset.take_seeded(dataset.numbered(rows), seeds)
-        seed_all = seeder()
-        found: list[Row] = []
-        for row, seed in zip(rows, seeds.tolist(), strict=True):
-            seed_all(seed)
-            if isinstance(dataset, DataRef) and dataset.schema is not None and dataset.schema.packed:
-                found += rows_of(dataset, np.array([row]))  # known as packs when they are collated
+        pairs = list(zip(rows, seeds.tolist(), strict=True))
+        if quiet.is_known:
+            before, seed_torch = where(), torch.default_generator.manual_seed
+            found: list[Row] = []
+            try:
+                for row, own in pairs:
+                    seed_torch(own)
+                    found.append(self._row(dataset, row))
+            except Exception:
+                if where() == before:
+                    raise
+            if where() == before:
+                return found
+            quiet.note(has_drawn=True)
+        seed_all, found = seeder(), []
+        for row, own in pairs:
+            seed_all(own)
+            if quiet.is_asked:
+                before = where()
+                found.append(self._row(dataset, row))
+                quiet.note(has_drawn=where() != before)
             else:
-                found.append(dataset[row])
+                found.append(self._row(dataset, row))
         return found
+
+    def _row(self, dataset: MapStyle, row: Index) -> Row:
+        if isinstance(dataset, DataRef) and dataset.schema is not None and dataset.schema.packed:
+            return rows_of(dataset, np.array([row]))[0]  # known as a pack when it is collated
+        return dataset[row]
 
 
 class WorkerInit:
@@ -239,19 +247,11 @@ class WorkerInit:
                 raise RuntimeError(f"worker_init_fn failed: {cls.__name__}: {error}") from error
 
 
-def _only_gathers(dataset: object) -> bool:
-    """True for a dataset that does not keep the rows that it has given."""
-    while type(dataset) in _VIEWS or type(dataset) is Subset:
-        dataset = dataset.dataset if isinstance(dataset, Subset) else dataset.whole  # type: ignore[attr-defined]
-    if type(dataset) in (JoinedRef, MixRef):
-        assert isinstance(dataset, JoinedRef)
-        return all(map(_only_gathers, dataset.sources))
-    return type(dataset) in (VersionRef, VersionColumns, ColumnsRef)
-
-
-# Not their subclasses, which may do anything.
-_VIEWS = {PackedRef, ProjectedRef, RepeatedRef, SelectedRef, SlicedRef, TokenWindowsRef, WindowsRef}
-_VIEWS |= {BalancedRef, BucketedRef, StagedRef, WeightedRef}
+def _keeps_rows(dataset: object) -> bool:
+    """True for a dataset that may hold rows that it has given."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    return not isinstance(dataset, DataRef) or dataset.keeps_rows
 
 
 def _or_its_error(batch: Batch) -> Batch:

@@ -8,20 +8,19 @@ batch has rows of like lengths, and ranks, which take every W-th position, wait 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..process.distinct import distinct
+from ..process.lazy import cached_with
+from ..rows.types import Ints
 from .contract import AnyOrder, Shuffle
 from .full import are_outside, keyed_bytes, random_words
 from .saved import Pin
 
 __all__ = ["BucketOrder"]
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +111,7 @@ class _Pool(NamedTuple):
     places: Ints
 
 
-@lru_cache(maxsize=16)
+@cached_with(maxsize=16)
 def _pool(order: BucketOrder, epoch: int, number: int) -> _Pool:
     first = number * order.pool
     given = order.base.rows(epoch, np.arange(first, min(first + order.pool, order.length)))

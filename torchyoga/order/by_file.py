@@ -33,9 +33,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..process.distinct import distinct
+from ..rows.data import bounds_of
+from ..rows.types import Ints
 from .contract import AnyOrder, Shuffle
 from .full import (
-    ORDER_VERSION,
     are_outside,
     as_int,
     earlier,
@@ -43,12 +44,12 @@ from .full import (
     keyed_bytes,
     keyed_words,
     random_words,
+    version_of,
 )
 from .saved import Pin
 
 __all__ = ["MOST_SHARDS", "MOST_WINDOW", "BlockOrder", "Permutations", "equal_runs"]
 
-Ints = npt.NDArray[np.int64]
 _Digits = npt.NDArray[np.unsignedinteger]  # 32 bits wide, or 64
 
 _RUN = 4096  # rows treated as a file where the dataset has no files
@@ -150,7 +151,7 @@ class BlockOrder(AnyOrder):
 
     def version_in(self, epoch: int) -> int:
         """The version of the order in an epoch."""
-        return self.begun[1] if self.begun is not None and self.begun[0] == epoch else ORDER_VERSION
+        return version_of(self.begun, epoch)
 
     def pins(self, epoch: int) -> dict[str, Pin]:
         """What a state records so that it is not continued in another order."""
@@ -268,7 +269,7 @@ class _Plan:
         else:
             # A cell for each shard, and a slot for each unit.
             self.slot_unit = np.arange(len(units))
-            self.slot_start = _ends(self.unit_size)[:-1]
+            self.slot_start = bounds_of(self.unit_size)[:-1]
             self.slot_cell, self.slot_shift = self.unit_shard, -self.slot_start
             self.unit_slot, self.unit_slices = self.slot_unit, np.ones(len(units), np.int64)
             self.slots = 1
@@ -287,7 +288,7 @@ class _Plan:
         cells = np.maximum(per_shard + slices - 1, 0)
         self.slots = width = int(slices.max(initial=1))
         # Unit u begins in cell `first`, after the cells in which only the last units of other shards end.
-        first = np.arange(len(self.unit_size)) + (_ends(cells) - _ends(per_shard))[self.unit_shard]
+        first = np.arange(len(self.unit_size)) + (bounds_of(cells) - bounds_of(per_shard))[self.unit_shard]
         self.unit_slices = count = slices[self.unit_shard]
         self.unit_slot = first * width
         num_cells = int(cells.sum())
@@ -299,7 +300,7 @@ class _Plan:
             size[first[some] + k, k] = stop - start
             unit[first[some] + k, k] = some
             inner[first[some] + k, k] = start
-        starts = _ends(size.reshape(-1))
+        starts = bounds_of(size)
         self.slot_start, self.slot_unit = starts[:-1], unit.reshape(-1)
         self.slot_shift = inner.reshape(-1) - self.slot_start
         self.slot_cell = np.repeat(np.arange(num_cells), width)
@@ -479,11 +480,6 @@ def _mapped(function: Callable[[Ints], Ints], numbers: Ints) -> Ints:
 def _slice_start(sizes: Ints, k: int, slices: Ints) -> Ints:
     """The value `size * k // slices`, whatever the size."""
     return sizes // slices * k + sizes % slices * k // slices
-
-
-def _ends(sizes: Ints) -> Ints:
-    """0, and the end of each of the runs laid end to end."""
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
 
 
 def _word(*key: int | str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -13,6 +13,7 @@ from .by_file import BlockOrder, equal_runs
 from .contract import AnyOrder
 from .full import ORDER_VERSION, Order
 from .grown import CARRIED_VERSION, Grown
+from .saved import Pin
 from .state import MOST_JOINED, State
 
 __all__ = ["Appended", "Prefixes", "carried", "check_appended"]
@@ -34,6 +35,7 @@ def carried(
     prefixes: Prefixes,
     appended: Appended | None,
     seed: int,
+    pins: Mapping[str, Pin],
 ) -> tuple[State, AnyOrder]:
     """A state of this dataset, or of its first rows, as one of this dataset, and the order it goes on in.
 
@@ -44,6 +46,7 @@ def carried(
         prefixes: fingerprint and rows of the versions that it begins with.
         appended: when the new rows come: after the epoch under way, or in the rest of it.
         seed: that of the state, or the one given here.
+        pins: what identifies the dataset besides.
 
     Raises:
         StateError: the state is of another dataset, or there are new rows and `appended` is None, or it
@@ -51,11 +54,11 @@ def carried(
     """
     is_own = saved.fingerprint == fingerprint or (saved.fingerprint, saved.rows) not in prefixes
     if is_own and not saved.is_carried:
-        mine = {**whole.pins(saved.epoch), "length": whole.length, "seed": seed, "fingerprint": fingerprint}
-        saved.check_same(mine)
+        mine = {**pins, "length": whole.length, "seed": seed, "fingerprint": fingerprint}
+        saved.check_same({**whole.pins(saved.epoch), **mine})
         return saved, whole
     first = _first(whole, saved.joined[0][0] if saved.joined else saved.length)
-    expected = {**first.pins(saved.epoch), "length": saved.length, "seed": seed}
+    expected = {**first.pins(saved.epoch), **pins, "length": saved.length, "seed": seed}
     saved.check_same({**expected, "fingerprint": fingerprint if is_own else saved.fingerprint})
     if is_own:
         if saved.rows != whole.length:

@@ -86,6 +86,9 @@ class AnyOrder(ABC):
     def version_in(self, epoch: int) -> int:
         """The version of the order in an epoch."""
 
+    def check_place(self, epoch: int, position: int) -> None:  # noqa: B027 (most orders have all places)
+        """Raises ValueError if it cannot go on from this position of the epoch."""
+
     def changed(self, **fields: int) -> Self:
         """This order with another `seed` or `length`."""
         return replace(self, **fields)  # type: ignore[type-var]

@@ -6,7 +6,7 @@ A pass begins anew where a stage or an epoch does, so an epoch of all rows has e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -14,15 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..process.distinct import distinct
+from ..rows.types import Ints
 from .contract import ARRANGED, AnyOrder, Shuffle, check_epoch
-from .full import ORDER_VERSION, are_outside
+from .full import GOING_ON, ORDER_VERSION, are_outside, earlier, version_of
 from .passes import Passes, passes_over
 from .saved import Pin
 from .stages import written_stages
 
 __all__ = ["OpenStage", "StagedOrder"]
-
-Ints = npt.NDArray[np.int64]
 
 
 class OpenStage(NamedTuple):
@@ -49,9 +48,10 @@ class StagedOrder(AnyOrder):
         length: places of an epoch.
         seed: any int.
         shuffle: True, False or "block".
-        reshuffle: False gives every epoch the order of epoch 0.
+        reshuffle: False gives every epoch the order of epoch 0, if it shuffles.
         window: files mixed with each other at once, if shuffle is "block".
         files: where files begin, if shuffle is "block".
+        begun: an epoch that was begun in an earlier version of the order, and that version.
     """
 
     stages: tuple[OpenStage, ...]
@@ -62,6 +62,7 @@ class StagedOrder(AnyOrder):
     reshuffle: bool = True
     window: int = 8
     files: Ints | None = None
+    begun: tuple[int, int] | None = None
 
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
         """The row numbers at these positions of the epoch; past N they wrap around."""
@@ -107,12 +108,16 @@ class StagedOrder(AnyOrder):
         return found.reshape(numbers.shape)
 
     def resumed(self, epoch: int | None, shards: int | None, version: int) -> StagedOrder:
-        """This order: there is one version of it."""
-        return self
+        """This order, in the version that the running epoch, if any, was begun with."""
+        return self if self.shuffle else replace(self, begun=earlier(epoch, version, GOING_ON))
 
     def version_in(self, epoch: int) -> int:
         """The version of the order in an epoch."""
-        return ORDER_VERSION
+        return version_of(self.begun, epoch, ORDER_VERSION if self.shuffle else GOING_ON)
+
+    def check_place(self, epoch: int, position: int) -> None:
+        """Raises ValueError if it cannot go on from this position of the epoch."""
+        check_epoch(epoch, self.length * max(stage.rows for stage in self.stages))
 
     def pins(self, epoch: int) -> dict[str, Pin]:
         """What a state records so that it is not continued in another order."""
@@ -128,11 +133,12 @@ class StagedOrder(AnyOrder):
         return found
 
     def _parts(self, epoch: int) -> list[_Part]:
-        return _parts(self, epoch if self.shuffle and self.reshuffle else 0)
+        is_alike = not self.reshuffle if self.shuffle else self.version_in(epoch) < GOING_ON
+        return _parts(self, 0 if is_alike else epoch)
 
     def _first_pass(self, epoch: int) -> int:
         """The number of an epoch's first pass, so that no two epochs have a pass in common."""
-        check_epoch(epoch, self.length * max(stage.rows for stage in self.stages))
+        self.check_place(epoch, 0)
         most = self.length // min(stage.rows for stage in self.stages) + 1
         return epoch * most if self.shuffle and self.reshuffle else 0
 

@@ -2,23 +2,35 @@
 
 Note 36. Batches that come early are recorded as gaps, not as a list of batches.
 The positions that are left are a few ranges, and the next iteration deals them first, to any number of ranks.
+
+Note 141. An iteration that is left after its first batch does not count.
+Code that takes one batch to see what it looks like, and a loop that trains on one, do the same thing. Ranks
+do not see each other, so one may look where others do not. So whatever comes next finds the cursor as if
+there had been no look: an iteration that begins, one that goes on or ends, `set_epoch`. Until then a state
+says that the batch was delivered, whoever asks for it. A loop that trains on single batches gets the same one
+each time, as with DistributedSampler, unless `set_epoch` names other epochs; a warning says so.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import replace
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 from ..errors import StateError
+from ..process.forks import renew_in_children
 from ..process.warned import warn_user
 from .carry import Appended, Prefixes, carried, check_appended
 from .contract import AnyOrder, Locality, Shuffle
-from .full import ORDER_VERSION, as_int
+from .full import as_int
 from .grown import Grown
-from .iteration import Iteration
+from .iteration import Iteration, IterationOptions, Left, Reporting, Standing
 from .place import Place, after, num_steps_left, taken
 from .proof import PRIME, weight_until
-from .saved import Saved
+from .saved import Pin, Saved
 from .shard import Shard
 from .state import Entry, LeftOut, Share, State, written
 
@@ -26,30 +38,54 @@ __all__ = ["UNKNOWN", "Cursor"]
 
 UNKNOWN = 2**62  # the length of an epoch that is not known yet
 
-_MOST_SEEN = 16  # epochs
+_ROW_BY_ROW = IterationOptions()
+_MOST_LOOKS = 5  # at one batch, one after the other, before there is a warning
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def _alone(
+    method: Callable[Concatenate[Cursor, _Arguments], _Result],
+) -> Callable[Concatenate[Cursor, _Arguments], _Result]:
+    """A method of a cursor for one thread at a time, when the cursor knows of all that was delivered."""
+
+    @wraps(method)
+    def locked(cursor: Cursor, /, *args: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
+        with cursor.lock:
+            cursor.settle()
+            return method(cursor, *args, **named)
+
+    return locked
 
 
 class Cursor:
     """The place an iteration has reached, and where the next one begins.
 
     Iterations are `Iteration`s: they ask it for their start when their first item is requested, and report
-    with `reached()`. Making iterators and reading the state changes nothing.
+    with `reached()`. Making iterators and reading the state changes nothing. Any thread may ask for the
+    state: code that moves several things, or reads them, holds the lock.
 
     Args:
         order: the order of the rows in every epoch; without a seed of its own if `draw` is given.
         shard: which of them this rank takes.
         start_offset: rows over all ranks that the first iteration leaves out.
         fingerprint: of the dataset.
-        draw: returns the seed; called once, when the first iteration begins or the seed is needed.
+        draw: returns the seed; called when it is needed first, and for each epoch of an order that needs it.
+            It is told whether the order does, or rows alone.
         unit: the name of what it counts, for messages.
 
     Attributes:
+        lock: held by the thread that moves or reads where it stands.
         generation: grows with each load, so that iterators from before it can notice.
-        num_begun: iterations that have delivered anything since the last load.
+        latest: what has delivered last, if the cursor does not know of it yet.
         needs_seed: False if nothing depends on the seed, so that none is drawn.
+        draws: whether the order depends on it.
+        varies: True if each epoch has other batches.
         extra: further fields of a state.
         appended: when rows come that were appended since a state; None if that is to be said.
         prefixes: fingerprint and rows of the versions that the dataset begins with.
+        pins: what identifies the dataset besides its fingerprint.
     """
 
     def __init__(
@@ -58,39 +94,50 @@ class Cursor:
         shard: Shard,
         start_offset: int = 0,
         fingerprint: str | None = None,
-        draw: Callable[[], int] | None = None,
+        draw: Callable[[bool], int] | None = None,
         unit: str = "rows",
     ) -> None:
         offset = as_int("start_offset", start_offset, low=0)
         if offset and not order.length:
             raise ValueError(f"start_offset={offset}, but the dataset is empty; use 0")
+        self.renew()
+        renew_in_children(self)
         self._order = order
         self.shard = shard
         self.fingerprint = fingerprint
-        self.generation = self.num_begun = 0
-        self.needs_seed = bool(order.shuffle)
+        self.generation = self._num_begun = 0
+        self.latest: Reporting | None = None
+        self.needs_seed = self.draws = bool(order.shuffle)
+        self.varies = bool(order.shuffle) and order.reshuffle
         self._draw, self._unit = draw, unit
         self._has_drawn = False
         self._is_seeded = draw is None
         epochs, position = divmod(offset, order.length or 1)
-        self._place = Place(epochs, position)
-        self._origin = self._place  # where the delivered rows began
-        self._steps = None if position else 0  # batches of the epoch up to the place, on each rank
-        self._entry = Entry(self._place, self._steps)  # where this process began the epoch
-        self._last: Iteration | None = None  # the iteration that has delivered last
-        self._running = False  # an iteration has left self._place behind its beginning
-        self._bound = False  # set_epoch has named the epoch, and nothing was delivered since
+        place = Place(epochs, position)
+        self._origin = place  # where the delivered rows began
+        steps = None if position else 0
+        self._at = Standing(place, Entry(place, steps), steps)
+        self._looked: Iteration | None = None  # the look that came last, if nothing went on since
         self._loaded_epoch: int | None = None  # of a state, if no set_epoch came since
-        self._has_forgotten = False  # True if a look at a first batch was undone
         self._rebase = 0  # what to add to the epochs of a trainer that counts from 0 again
-        self._seen: dict[int, int] = {}  # epoch -> rows delivered, over all ranks, of the last few epochs
-        self._left_out = LeftOut()
-        self._left: Place | None = None  # where an epoch was left, if no other epoch has begun since
-        self._were_left: set[int] = set()
         self._has_warned = False
         self.extra: Saved = {}
         self.appended: Appended | None = None
         self.prefixes: Prefixes = ()
+        self.pins: Mapping[str, Pin] = {}
+
+    def renew(self) -> None:
+        """Makes the lock anew, in a forked child: it may be held by a thread that the child does not have."""
+        self.lock = threading.RLock()
+
+    def __getstate__(self) -> Saved:
+        self.settle()
+        return {name: value for name, value in self.__dict__.items() if name != "lock"}
+
+    def __setstate__(self, state: Saved) -> None:
+        self.__dict__.update(state)
+        self.renew()
+        renew_in_children(self)
 
     # -- the seed
 
@@ -129,37 +176,69 @@ class Cursor:
         """The seed; None if it is still to be drawn."""
         return self._order.seed if self._is_seeded or not self.needs_seed else None
 
-    def fix_seed(self) -> None:
-        """Draws the seed, once; a number is drawn even if the seed is that of a loaded state."""
-        if self._draw is None or self._has_drawn or not self.needs_seed:
-            return
-        self._has_drawn = True
-        seed = self._draw()
-        if not self._is_seeded:
-            self._order = self._order.changed(seed=seed)
-            self._is_seeded = True
+    def fix_seed(self) -> bool:
+        """Draws the seed, if there is none yet; returns whether it did."""
+        if self._draw is None or self._is_seeded or not self.needs_seed:
+            return False
+        self._order = self._order.changed(seed=self._draw(self.draws))
+        self._is_seeded = self._has_drawn = True
+        return True
+
+    def draw_for(self, iteration: Iteration) -> None:
+        """Draws a number where an iteration begins an epoch, as torch's loader does, and drops it.
+
+        So random states that are saved and restored fit; what goes on within an epoch has drawn before. The
+        seed counts as the number of the iteration that draws it.
+        """
+        if self._draw is not None and self.draws and not iteration.start.position:
+            self._draw(True)
 
     def take_seed(self, seed: int) -> None:
         """Takes a seed in place of one that was drawn, if nothing has been delivered and no state loaded."""
-        if self._has_drawn and not (self.num_begun or self.generation):
+        if self._has_drawn and not (self._num_begun or self.generation):
             self._order = self._order.changed(seed=seed)
 
     # -- the place
 
+    def moved(self, one: Reporting) -> None:
+        """Notes that something has delivered more, which reports when it is asked where the cursor stands.
+
+        It need not be noted again as long as it is the `latest`.
+        """
+        with self.lock:
+            self.settle()
+            self.latest = one
+
+    def settle(self) -> None:
+        """Lets what has delivered last report."""
+        with self.lock:
+            # Forgotten before it says how far it is: what it delivers from now on is noted again.
+            latest, self.latest = self.latest, None
+            if latest is not None:
+                latest.report()
+
+    @property
+    @_alone
+    def num_begun(self) -> int:
+        """Iterations that have delivered anything since the last load."""
+        return self._num_begun
+
     @property
     def epoch(self) -> int:
         """The current epoch, or the one about to begin."""
-        return self._place.epoch
+        return self._resting().place.epoch
 
     @property
     def position(self) -> int:
         """Rows of that epoch that are delivered, over all ranks."""
-        return self._place.position
+        return self._resting().place.position
 
+    @_alone
     def deal(self, num_replicas: int, rank: int) -> None:
         """Makes this another rank, or a rank among another number of ranks."""
+        at = self._resting()
         self.shard = replace(self.shard, num_replicas=num_replicas, rank=rank)
-        self._order = self._order.dealt(num_replicas, self._place.epoch if self._running else None)
+        self._order = self._order.dealt(num_replicas, at.place.epoch if at.running else None)
 
     def resize(self, length: int) -> None:
         """Gives an epoch another length: that of a foreign sampler is known when it is over."""
@@ -173,129 +252,107 @@ class Cursor:
             drop_last: whether it leaves out a shorter last batch.
             made: `num_begun` when its iterator was made, if that is known.
         """
-        place = self._place
-        if self._bound:  # an epoch that set_epoch has named begins even if nothing is left of it
-            return self._entry.place if self._running else place
-        if self._last is not None and self.has_peeked(made):
-            return self._last.entry.place
-        return Place(place.epoch + 1, 0) if self._running else self.rolled(place, batch_size, drop_last)
+        return self._next(self._resting(made), batch_size, drop_last)
 
-    def iteration(
-        self,
-        batch_size: int = 1,
-        drop_last: bool = False,
-        in_order: bool = True,
-        made: int | None = None,
-    ) -> Iteration:
+    def _next(self, at: Standing, batch_size: int, drop_last: bool) -> Place:
+        if at.bound:  # an epoch that set_epoch has named begins even if nothing is left of it
+            return at.entry.place if at.running else at.place
+        if at.running:
+            return Place(at.place.epoch + 1, 0)
+        return self.rolled(at.place, batch_size, drop_last, rows=at.entry.share[0])
+
+    @_alone
+    def iteration(self, options: IterationOptions = _ROW_BY_ROW) -> Iteration:
         """An iteration that begins now, and has delivered nothing yet; see `begin`.
-
-        Args:
-            batch_size: rows of its batches.
-            drop_last: whether it leaves out a shorter last batch.
-            in_order: False if its batches may come in any order.
-            made: see `begin`.
 
         Raises:
             StateError: the state that was loaded needs batches of another size.
         """
-        start = self.begin(batch_size, drop_last, made)
-        entry = self.entry_of(start)
-        if start.share[1] > 1 and batch_size != entry.batch_size:
+        at = self._resting(options.made)
+        start = self._next(at, options.batch_size, options.drop_last)
+        entry = at.entry_of(start)
+        if start.share[1] > 1 and options.batch_size != entry.batch_size:
             raise StateError(
                 f"the state was saved with in_order=False on several ranks and batches of {entry.batch_size} "
                 "rows; another batch size would give the ranks unequal shares. Found "
-                f"batch_size={batch_size}; change it when the epoch is over"
+                f"batch_size={options.batch_size}; change it when the epoch is over"
             )
-        begun = Iteration(self, entry, batch_size, drop_last, in_order)
-        begun.follows_peek = self.has_looked or self._has_forgotten
-        begun.came_from = self._here()
-        return begun
+        look = self._looked if at is self._at else self._at.look
+        if look and not (at.last and at.last.number > look.number) and look.start.epoch == start.epoch:
+            looks = look.looks + 1 if look.start == start else 0
+            return Iteration(self, entry, options, max(0, look.place.position - start.position), looks)
+        return Iteration(self, entry, options)
 
-    def _here(self) -> Entry:
-        """What is known of the epoch where this stands, as a state that was saved now would say."""
-        if self._place == self._entry.place:
-            return self._entry
-        return self._state_at(self._place, self._steps, None).entry
+    @_alone
+    def _resting(self, made: int | None = None) -> Standing:
+        """Where an iteration that begins now finds the cursor: as if there had been no look.
 
-    def entry_of(self, start: Place) -> Entry:
-        """The entry of the epoch in which an iteration starts."""
-        last = None if self._last is None else self._last.entry
-        if last is not None and start == last.place:
-            return last
-        return self._entry if start.epoch == self._entry.place.epoch else Entry(start)
-
-    def has_peeked(self, made: int | None = None) -> bool:
-        """True if only a first batch was delivered here, to be looked at before the training loop begins.
-
-        A caller that drops an iteration after one batch, without a state, has not trained on it. But if the
-        next iterator was made before that (`made`, see `begin`), the two run at the same time.
+        But if the other may go on, and this one's iterator was made before that had delivered anything
+        (`made`, see `begin`), or it is not known when, the two run at the same time.
         """
-        iteration = self._last
-        if iteration is None or self.num_begun != 1 or not self.has_looked:
-            return False
-        return not (iteration.is_held if made is None else made == 0)
+        at = self._at
+        while (look := at.look) and not (look.is_held and (made is None or made < look.number)):
+            at = look.before or at
+        return at
 
-    @property
-    def has_looked(self) -> bool:
-        """True if the last iteration has delivered a first batch only, and no state was taken after it.
+    def _going_on(self, iteration: Iteration) -> Standing:
+        """Where an iteration that goes on finds the cursor: as if there had been no look since it began."""
+        at = self._at
+        if at.last is iteration or not iteration.number or at.look is None:
+            return at
+        while (look := at.look) not in (None, iteration):
+            at = look.before or at
+        self._looked = None
+        return at if at.last is iteration else at._replace(left=iteration.left)
 
-        That batch may be the whole epoch, as long as no caller has seen the end.
-        """
-        iteration = self._last
-        if iteration is None or iteration.is_saved or not 0 < iteration.delivered <= iteration.first_rows:
-            return False
-        is_whole = self._place == Place(iteration.start.epoch + 1, 0) and (
-            not iteration.is_over or bool(iteration.asked)
-        )
-        return self._running or is_whole
+    def reached(self, iteration: Iteration, now: Iteration | None = None) -> None:
+        """An iteration has delivered more; `now` is a copy of it, if another thread may change it."""
+        with self.lock:
+            self._reached(iteration, now or iteration)
 
-    def reached(self, iteration: Iteration) -> None:
-        """An iteration has delivered more."""
-        self.begun(iteration)
-        place = iteration.place
-        if not iteration.reported:
-            self.num_begun += 1
-        elif iteration is not self._last:
+    def _reached(self, iteration: Iteration, now: Iteration) -> None:
+        if not iteration.is_begun:
+            self.begun(iteration)
+        at, place = self._going_on(iteration), now.place
+        seen = at.seen if at.last is iteration else at.seen_by_all
+        number, again = iteration.number, iteration.again
+        if not number:
+            self._num_begun = number = self._num_begun + 1
+        elif at.last is not iteration:
             # It goes on after others have delivered.
-            others = self._seen.get(place.epoch, 0) - iteration.reported
-            iteration.again = max(iteration.again, iteration.entry.again + others)
-        iteration.reported = place.position
-        rolled = self.rolled(
-            place, iteration.batch_size, iteration.drop_last, iteration.shard, iteration.rows
-        )
-        self._bound = False
-        self._place, self._running = rolled, rolled == place
-        self._steps = iteration.steps
-        self._entry = iteration.entry if self._running else Entry(rolled)
-        self._last = iteration
-        self._note_seen(place)
+            others = seen.get(place.epoch, 0) - iteration.reported
+            again = max(again, iteration.entry.again + others)
+        iteration.note(number, place.position, again)
+        rolled = self.rolled(place, now.batch_size, now.drop_last, now.shard, now.rows)
+        running = rolled == place
+        entry = iteration.entry if running else Entry(rolled)
+        self._at = Standing(rolled, entry, now.steps, iteration, running, False, seen, at.left)
 
+    @_alone
     def begun(self, iteration: Iteration) -> None:
         """Records the rows that an iteration leaves out when it begins, and those that come again in it."""
         if iteration.is_begun:
             return
-        iteration.is_begun, self._has_forgotten = True, False
-        before = self._seen.get(iteration.start.epoch, 0) - iteration.start.position
-        if before > 0 and iteration.follows_peek:
-            iteration.peeked = before
-        elif before > 0:
-            iteration.again += before
-        if iteration.start.epoch > self._place.epoch:
-            self._leave()
-        if self._left is not None:
-            rows = self._rest(self._left, iteration)
-            self._left_out = LeftOut(self._left_out.rows + rows, self._left.epoch) if rows else self._left_out
-            self._left = None
+        start, at = iteration.start, self._resting(iteration.options.made)
+        if at is not self._at:
+            self._looked = self._at.look
+        elif at.last and not at.look:
+            at.last.stand_after(None)  # it counts
+        left = self._leave(at) if start.epoch > at.place.epoch else at.left
+        if left.place is not None:
+            rows = self._rest(left.place, iteration)
+            out = LeftOut(left.out.rows + rows, left.place.epoch) if rows else left.out
+            left = left._replace(out=out, place=None)
+        iteration.begin(at, left, max(0, at.seen_by_all.get(start.epoch, 0) - start.position))
+        self._at = at._replace(left=left)
 
-    def _leave(self) -> None:
+    def _leave(self, at: Standing) -> Left:
         """Another epoch is to begin within this one."""
-        place, iteration = self._place, self._last
-        if iteration is not None and self.has_looked and (self.num_begun == 1 or not self._order.shuffle):
-            place = iteration.entry.place  # nothing of it was trained on
-        is_held = iteration is not None and iteration.is_held and iteration.start.epoch == place.epoch
-        if place.position and not is_held and place.epoch not in self._were_left:
-            self._were_left = {place.epoch}
-            self._left = place
+        place, last = at.place, at.last
+        is_held = last is not None and last.is_held and last.start.epoch == place.epoch
+        if not place.position or is_held or place.epoch == at.left.epoch:
+            return at.left
+        return at.left._replace(place=place, epoch=place.epoch)
 
     def _rest(self, place: Place, iteration: Iteration) -> int:
         """Rows of the dataset that all ranks still have to deliver in an epoch, in `iteration`'s batches."""
@@ -304,50 +361,62 @@ class Cursor:
         length = self.length_in(place.epoch)
         return min(self.shard.end(length, place.position), length) - place.position
 
-    def _note_seen(self, place: Place) -> None:
-        self._seen[place.epoch] = max(self._seen.pop(place.epoch, 0), place.position)
-        while len(self._seen) > _MOST_SEEN:
-            del self._seen[next(iter(self._seen))]
-
     def warn_of_rows_left_out(self, iteration: Iteration) -> None:
-        """Warns, once, if an iteration that begins now leaves out the rest of the one before."""
-        last = self._last
-        if not self._running or self._has_warned or last is None or last.is_held or last.may_be_left:
+        """Warns, once, if an iteration that begins now leaves out the rest of the one before.
+
+        Or if it gives a batch that was looked at again and again.
+        """
+        at, start = self._resting(iteration.options.made), iteration.start
+        last, unit = at.last, self._unit
+        if self._has_warned:
             return
-        if self.has_looked and not self._order.shuffle:
-            return  # a look at the first rows: the next pass begins with them again
-        rows = self._rest(self._place, iteration)
-        if rows and iteration.start.epoch != self._place.epoch:
+        if self.varies and iteration.looks == _MOST_LOOKS and not iteration.options.may_be_left:
             self._has_warned = True
-            unit, is_known = self._unit, self.length < UNKNOWN
-            of, others = (f" of {self.length_in(self._place.epoch)}", f"{rows} ") if is_known else ("", "")
             warn_user(
-                f"the iteration before this one was left after {self._place.position}{of} {unit} "
-                f"of epoch {self._place.epoch}; this one begins epoch {self._place.epoch + 1}, so the other "
+                f"the last {_MOST_LOOKS} iterations were left after their first batch, so they did not "
+                f"count: this one, too, begins epoch {start.epoch} at position {start.position}, with the "
+                "same batch. To train on one batch of each epoch, call set_epoch(epoch) before it; to train "
+                "on one batch after the other, keep one iterator; to look at a batch, call peek()"
+            )
+        if not at.running or last is None or last.is_held or last.options.may_be_left:
+            return
+        rows = self._rest(at.place, iteration)
+        if rows and start.epoch != at.place.epoch:
+            self._has_warned = True
+            is_known = self.length < UNKNOWN
+            of, others = (f" of {self.length_in(at.place.epoch)}", f"{rows} ") if is_known else ("", "")
+            warn_user(
+                f"the iteration before this one was left after {at.place.position}{of} {unit} "
+                f"of epoch {at.place.epoch}; this one begins epoch {at.place.epoch + 1}, so the other "
                 f"{others}{unit} are left out, as with torch's DataLoader. To go on where it was left, keep "
                 "the iterator, or load its state_dict(); to look at a batch, call peek(); to begin that "
-                f"epoch again, set_epoch({self._place.epoch})"
+                f"epoch again, set_epoch({at.place.epoch})"
             )
 
+    def finish(self, iteration: Iteration) -> None:
+        """Counts all rows of an iteration as delivered, unless another one has moved on since it began."""
+        if iteration.generation == self.generation and iteration.start == self.begin(
+            iteration.batch_size, iteration.drop_last
+        ):
+            iteration.advance_to(iteration.num_steps)
+            self.reached(iteration)
+            self.finished(iteration)
+
+    @_alone
     def finished(self, iteration: Iteration) -> None:
         """An iteration has come to the end of its share of the epoch."""
-        iteration.is_over = True
+        iteration.end()
+        self._at = at = self._going_on(iteration)
         # Not if its last item has rolled the epoch over already, or set_epoch has moved on since. An
         # iteration that had nothing to deliver has never reported, and may belong to the epoch after one of
         # which nothing was left.
-        is_here = self._place.epoch == iteration.start.epoch
-        if iteration is not self._last and not iteration.delivered:
+        is_here = at.place.epoch == iteration.start.epoch
+        if iteration is not at.last and not iteration.delivered:
             is_here = is_here or self.begin(iteration.batch_size, iteration.drop_last) == iteration.start
-        if iteration.counts and is_here:
-            self._note_seen(iteration.place)
-            self._enter(Place(iteration.start.epoch + 1, 0))
-            self._last = iteration
-
-    def _enter(self, place: Place) -> None:
-        """An epoch is about to begin."""
-        self._place, self._entry = place, Entry(place)
-        self._running = self._bound = False
-        self._steps = 0
+        if iteration.options.counts and is_here:
+            seen = at.seen if iteration is at.last else at.seen_by_all
+            next_epoch = Place(iteration.start.epoch + 1, 0)
+            self._at = at._replace(last=iteration, seen=seen).entered(next_epoch)
 
     def rolled(
         self,
@@ -374,7 +443,7 @@ class Cursor:
         if place.share[1] == 1:
             left = shard.steps(length, place.position, batch_size, drop_last, rank=0)
         else:
-            rows = self._entry.share[0] if rows is None else rows
+            rows = self._at.entry.share[0] if rows is None else rows
             left = num_steps_left(place, shard, length, rows, batch_size, drop_last)
         return place if left else Place(place.epoch + 1, 0)
 
@@ -388,13 +457,34 @@ class Cursor:
         Trainers compare it with the number of batches that they have saved. After a resume with other ranks
         or another batch size it differs from that of a whole epoch.
         """
-        iteration = self._last if self._running else None
-        here = self._place if self._bound else self.rolled(self._place, batch_size, drop_last)
+        at = self._resting()
+        iteration = at.last if at.running else None
+        here = at.place if at.bound else self.rolled(at.place, batch_size, drop_last)
         start = iteration.start if iteration else here
-        before = iteration.steps_before if iteration else self.entry_of(start).steps
+        before = iteration.steps_before if iteration else at.entry_of(start).steps
         if not start.position or before is None:
             return self.shard.steps(self.length_in(start.epoch), 0, batch_size, drop_last)
         return before + self.shard.steps(self.length_in(start.epoch), start.position, batch_size, drop_last)
+
+    @_alone
+    def steps_before(self, batch_size: int, drop_last: bool) -> int:
+        """Batches of the epoch on this rank before the next one, as `steps_under_way` counts them.
+
+        The next one is that of the iteration under way, or the first of an iteration that begins now.
+        """
+        at = self._resting()
+        if at.running and at.last and at.last.is_held:
+            place, before = at.place, at.steps
+        else:
+            place = self._next(at, batch_size, drop_last)
+            before = at.entry_of(place).steps
+        if before is not None:
+            return before
+        length = self.length_in(place.epoch)
+        whole, to_come = (
+            self.shard.steps(length, position, batch_size, drop_last) for position in (0, place.position)
+        )
+        return whole - to_come
 
     def ahead(self, steps: int, batch_size: int = 1, drop_last: bool = False) -> Place:
         """The place after `steps` batches on this rank, over all epochs since the last load or set_epoch."""
@@ -416,6 +506,7 @@ class Cursor:
                 "call iter() again after load_state_dict()"
             )
 
+    @_alone
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one to begin.
 
@@ -425,60 +516,64 @@ class Cursor:
         later calls count from it.
         """
         wanted = as_int("epoch", epoch, low=0) + self._rebase
-        self._forget_look(wanted)
-        if self._is_under_way(wanted):
+        look, here = self._at.look, self._without_looks().place.epoch
+        if self._is_under_way(self._at, wanted):
             self._loaded_epoch = None
         # A trainer that has saved its count before the end of the epoch may be one epoch behind.
-        if self._loaded_epoch is not None and wanted < self.epoch <= self._loaded_epoch + 1:
-            self._rebase += self.epoch - wanted
-            wanted = self.epoch
+        if self._loaded_epoch is not None and wanted < here <= self._loaded_epoch + 1:
+            self._rebase += here - wanted
+            wanted = here
             warn_user(
                 f"set_epoch({epoch}) came after loading a state, in epoch {wanted}: the trainer counts its "
                 f"epochs anew, so its epoch {epoch} is taken as {wanted} from now on"
             )
         self._loaded_epoch = None
-        iteration = self._last
-        if wanted == self.epoch:
-            self._bound = True
-        elif iteration is not None and self._is_under_way(wanted):
-            self._place, self._entry, self._steps = iteration.place, iteration.entry, iteration.steps
-            self._running = self._bound = True
+        named = self._named(self._without_looks(), wanted)
+        if look is not None and look.is_held and wanted == look.start.epoch:
+            look.stand_after(named)  # if it does not go on
+            self._at = self._named(self._at, wanted)
         else:
-            self._leave()
-            self._origin = Place(wanted, 0)
-            self._enter(self._origin)
-            self._bound = True
+            self._looked = look or self._looked
+            self._at = named
 
-    def _is_under_way(self, epoch: int) -> bool:
+    def _without_looks(self) -> Standing:
+        """Where the cursor would stand, had there been no look."""
+        at = self._at
+        while look := at.look:
+            at = look.before or at
+        return at
+
+    def _named(self, at: Standing, epoch: int) -> Standing:
+        """Where it stands when set_epoch has named an epoch."""
+        last = at.last
+        if epoch == at.place.epoch:
+            return at._replace(bound=True)
+        if last is not None and self._is_under_way(at, epoch):
+            place, entry, steps = last.place, last.entry, last.steps
+            return at._replace(place=place, entry=entry, steps=steps, running=True, bound=True)
+        self._origin = Place(epoch, 0)
+        return at._replace(left=self._leave(at)).entered(self._origin)._replace(bound=True)
+
+    def _is_under_way(self, at: Standing, epoch: int) -> bool:
         """True if all of an epoch was delivered, but the holder of its iterator has not seen the end."""
-        iteration = self._last
-        if iteration is None or self._running or epoch != iteration.start.epoch or epoch != self.epoch - 1:
+        last = at.last
+        if last is None or at.running or epoch != last.start.epoch or epoch != at.place.epoch - 1:
             return False
-        return iteration.is_held and not iteration.is_over
-
-    def _forget_look(self, epoch: int) -> None:
-        """Goes back to before a look at a first batch, if it was the first iteration, or in this epoch."""
-        iteration = self._last
-        if iteration is None or iteration.is_held or not self.has_looked:
-            return
-        if self.num_begun == 1 or epoch == iteration.start.epoch:
-            self._entry = iteration.came_from
-            self._place, self._steps = self._entry.place, self._entry.steps
-            self._running, self._has_forgotten = False, True
+        return last.is_held and not last.is_over
 
     # -- the state
 
+    @_alone
     def state_dict(self) -> Saved:
         """The state after the rows delivered so far: small, JSON-able, the same on every rank."""
-        iteration = self._last
-        if iteration is None:
-            return self.state_at(self._place, self._steps)
-        iteration.is_saved = True
+        at = self._at
         # An epoch is over even if set_epoch has named it after its last batch.
-        return self.state_of(iteration) if self._running else self.state_at(self._place, self._steps)
+        return self.state_of(at.last) if at.last and at.running else self.state_at(at.place, at.steps)
 
+    @_alone
     def state_of(self, iteration: Iteration) -> Saved:
         """The state after the rows that an iteration has delivered, whatever others have delivered since."""
+        iteration = copy(iteration)  # another thread may deliver meanwhile
         place = self.rolled(
             iteration.place, iteration.batch_size, iteration.drop_last, iteration.shard, iteration.rows
         )
@@ -495,9 +590,9 @@ class Cursor:
         return self._state_at(place, steps, iteration).to_dict()
 
     def _state_at(self, place: Place, steps: int | None, iteration: Iteration | None) -> State:
-        order, last = self.order, iteration or (None if self._has_forgotten else self._last)
+        order, last = self.order, iteration or self._at.last
         last = last if last is not None and last.start.epoch == place.epoch else None
-        entry, share = self._entry, None
+        entry, share = self._at.entry, None
         grown = order if isinstance(order, Grown) and order.epoch == place.epoch else None
         if place.share[1] > 1:
             rows, proof = entry.share if last is None else last.share
@@ -514,20 +609,21 @@ class Cursor:
             length=order.length_in(place.epoch),
             joined=grown.joined if grown else (),
             grown=order.length if grown and grown.until != order.length else None,
-            pins=order.pins(place.epoch),
+            pins={**order.pins(place.epoch), **self.pins},
             fingerprint=self.fingerprint,
             steps=steps if place.position else 0,
             left=place.left,
             share=share,
             proof=proof,
             again=again if place.position else 0,
-            left_out=self._left_out,
+            left_out=self._at.left.out,
             extra=self.extra,
         )
 
+    @_alone
     def receipt(self) -> Saved:
         """The account of the last epoch in which this rank has delivered anything, for `prove`."""
-        iteration = self._last or self.iteration(self._entry.batch_size)
+        iteration = copy(self._at.last or self.iteration(IterationOptions(self._at.entry.batch_size)))
         length = self.length_in(iteration.start.epoch)
         place, shard = iteration.place, iteration.shard
         rows, weight = iteration.share
@@ -549,7 +645,7 @@ class Cursor:
             "since": iteration.entry.place.position,
             "again": iteration.again,
             "peeked": iteration.peeked,
-            "left_out": list(self._left_out.written),
+            "left_out": list(self._at.left.out.written),
         }
 
     def share_before(self, entry: Entry) -> tuple[int, int]:
@@ -564,14 +660,15 @@ class Cursor:
         """The weight of rows that came too often up to a place, minus that of rows that were lost."""
         if not place.position:
             return 0
-        entry = self._entry
+        entry = self._at.entry
         if place == entry.place:
             return entry.fault
-        iteration = iteration or self._last
+        iteration = iteration or self._at.last
         if iteration is not None and iteration.start.epoch == place.epoch:
             return iteration.fault
         return entry.fault if entry.place.epoch == place.epoch else 0
 
+    @_alone
     def load_state_dict(
         self, state: Mapping[str, object], strict: bool = True, appended: Appended | None = None
     ) -> None:
@@ -593,29 +690,28 @@ class Cursor:
             # If no seed was passed here, that of the state counts.
             seed = self._order.seed if self._draw is None else saved.seed
             when = self.appended if appended is None else appended
-            saved, order = carried(saved, order, self.fingerprint, self.prefixes, when, seed)
+            saved, order = carried(saved, order, self.fingerprint, self.prefixes, when, seed, self.pins)
         entry = saved.entry
         self._check_rank(entry.place)
         if entry.place.position >= order.length_in(entry.place.epoch):
             entry = Entry(Place(entry.place.epoch + 1, 0))
         place = entry.place
+        try:
+            order.check_place(place.epoch, place.left[0].start if place.left else place.position)
+        except ValueError as error:
+            raise StateError(f"the state cannot be continued here: {error}") from error
         begun = place.epoch if place.position else None
         self._order = order
         if self._draw is not None:
             self._order, self._is_seeded = self._order.changed(seed=saved.seed), True
-            # Now, because users restore the state of torch's generator after this.
-            self.fix_seed()
         shards = saved.shards if strict else None
-        self._order = self._order.resumed(begun, shards, min(saved.version, ORDER_VERSION))
-        self._place = self._origin = place
-        self._steps, self._entry, self._last = entry.steps, entry, None
-        self._running = self._bound = False
+        self._order = self._order.resumed(begun, shards, saved.version)
+        self._origin = place
+        self._at = Standing(place, entry, entry.steps, left=Left(saved.left_out))
+        self._looked = None
         self._loaded_epoch = place.epoch
-        self._rebase = 0
-        self._seen.clear()
-        self._left_out, self._left = saved.left_out, None
-        self._were_left = set()
-        self.num_begun = 0
+        self._rebase = self._num_begun = 0
+        self.latest = None
         self.generation += 1
 
     def _check_rank(self, place: Place) -> None:

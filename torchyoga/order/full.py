@@ -45,11 +45,13 @@ else:
     Positions = Words = _Digits = Any
 
 __all__ = [
+    "GOING_ON",
     "ORDER_VERSION",
     "Order",
     "are_outside",
     "as_int",
     "earlier",
+    "version_of",
     "first_keys",
     "keyed_bytes",
     "keyed_words",
@@ -59,6 +61,7 @@ __all__ = [
 
 
 ORDER_VERSION = 2  # of epochs that begin now; in every saved state, so another shuffle needs another number
+GOING_ON = 4  # of epochs of arranged rows without a shuffle; before, each had the rows of epoch 0
 _ROUNDS = 8
 _FIRST_ROUNDS, _FIRST_BITS = 6, 6  # of version 1, and the fewest bits of its networks
 _MOST_SORTED = 4096  # rows; sorting them takes as long as the first thousand of a network
@@ -135,7 +138,7 @@ class Order(AnyOrder):
 
     def version_in(self, epoch: int) -> int:
         """The version of the order in an epoch."""
-        return self.begun[1] if self.begun is not None and self.begun[0] == epoch else ORDER_VERSION
+        return version_of(self.begun, epoch)
 
     def pins(self, epoch: int) -> dict[str, Pin]:
         """What a state records so that it is not continued in another order."""
@@ -154,9 +157,14 @@ def are_outside(numbers: Positions, length: int) -> bool:
     return bool(numbers.size) and int(numbers.view(np.uint64).max()) >= length  # numbers below 0 become huge
 
 
-def earlier(epoch: int | None, version: int) -> tuple[int, int] | None:
-    """The epoch and version that an order keeps, if that epoch was begun in another version."""
-    return None if epoch is None or version == ORDER_VERSION else (epoch, version)
+def earlier(epoch: int | None, version: int, current: int = ORDER_VERSION) -> tuple[int, int] | None:
+    """The epoch and version that an order keeps, if that epoch was begun in an earlier version."""
+    return None if epoch is None or version >= current else (epoch, version)
+
+
+def version_of(begun: tuple[int, int] | None, epoch: int, current: int = ORDER_VERSION) -> int:
+    """The version of an order in an epoch, with what `earlier` gave."""
+    return begun[1] if begun is not None and begun[0] == epoch else current
 
 
 def as_int(name: str, value: SupportsIndex, low: int | None = None, high: int | None = None) -> int:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from ..rows.types import Ints
 from .contract import AnyOrder, Shuffle
 from .full import ORDER_VERSION, Order, are_outside, keyed_bytes
 from .saved import Pin
 
 __all__ = ["CARRIED_VERSION", "Grown"]
 
-Ints = npt.NDArray[np.int64]
 CARRIED_VERSION = 3  # of states that only readers of this order can continue
 
 

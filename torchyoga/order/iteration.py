@@ -6,16 +6,19 @@ import weakref
 from array import array
 from collections.abc import Callable, Mapping
 from copy import copy
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
 
 from .contract import AnyOrder
 from .place import Place, Ranges, after, taken
 from .proof import PRIME, weight, weight_of_share, weight_until
 from .saved import Saved
 from .shard import Shard
-from .state import Entry
+from .state import Entry, LeftOut
 
-__all__ = ["Iteration"]
+__all__ = ["Iteration", "Left", "Reporting", "IterationOptions", "Standing"]
+
+_MOST_SEEN = 16  # epochs
 
 
 class Account(Protocol):
@@ -31,7 +34,7 @@ class Account(Protocol):
     def order(self) -> AnyOrder:
         """The order of the rows."""
 
-    def reached(self, iteration: Iteration) -> None:
+    def reached(self, iteration: Iteration, now: Iteration | None = None) -> None:
         """Takes note that an iteration has delivered more."""
 
     def share_before(self, entry: Entry) -> tuple[int, int]:
@@ -44,15 +47,122 @@ class Account(Protocol):
         """The state after the rows that an iteration has delivered."""
 
 
+class Reporting(Protocol):
+    """An iteration that reports to the cursor how far it is."""
+
+    def report(self) -> None:
+        """Reports to the cursor."""
+
+
+class Left(NamedTuple):
+    """The rows of epochs that were left before their end.
+
+    Attributes:
+        out: those that no later iteration gives.
+        place: where an epoch was left, if no other one has begun since.
+        epoch: the epoch that was left last.
+    """
+
+    out: LeftOut = LeftOut()
+    place: Place | None = None
+    epoch: int | None = None
+
+
+class Standing(NamedTuple):
+    """Where a cursor stands, and how it came there, as one value.
+
+    Attributes:
+        place: rows delivered up to there.
+        entry: where this process began the epoch.
+        steps: batches of the epoch up to the place, on each rank; None if that is not known.
+        last: the iteration that has delivered last.
+        running: True if it has left the place behind its beginning.
+        bound: True if set_epoch has named the epoch, and nothing was delivered since.
+        seen: rows that iterations before the last have delivered, over all ranks, by epoch.
+        left: the rows of epochs that were left early.
+    """
+
+    place: Place
+    entry: Entry
+    steps: int | None
+    last: Iteration | None = None
+    running: bool = False
+    bound: bool = False
+    seen: Mapping[int, int] = {}
+    left: Left = Left()
+
+    def entered(self, place: Place) -> Standing:
+        """The same, at the beginning of an epoch."""
+        return self._replace(place=place, entry=Entry(place), steps=0, running=False, bound=False)
+
+    @property
+    def look(self) -> Iteration | None:
+        """The last iteration, if it has delivered a first batch only: see note 141 in `cursor.py`.
+
+        That batch may be the whole epoch, as long as no caller has seen the end.
+        """
+        last = self.last
+        if last is None or last.before is None or not last.is_at_first_batch:
+            return None
+        is_ahead = bool(last.options.asked)
+        is_whole = self.place == Place(last.start.epoch + 1, 0) and (not last.is_over or is_ahead)
+        return last if self.running or is_whole else None
+
+    @property
+    def seen_by_all(self) -> Mapping[int, int]:
+        """`seen`, with what the last iteration has delivered."""
+        if self.last is None:
+            return self.seen
+        place = self.last.place
+        seen = {epoch: rows for epoch, rows in self.seen.items() if epoch != place.epoch}
+        seen[place.epoch] = max(self.seen.get(place.epoch, 0), place.position)
+        return dict(list(seen.items())[-_MOST_SEEN:])
+
+    def entry_of(self, start: Place) -> Entry:
+        """The entry of the epoch in which an iteration starts."""
+        if self.last is not None and start == self.last.entry.place:
+            return self.last.entry
+        return self.entry if start.epoch == self.entry.place.epoch else Entry(start)
+
+
+@dataclass(frozen=True)
+class IterationOptions:
+    """How an iteration is asked for.
+
+    Attributes:
+        batch_size: rows of its batches on each rank.
+        drop_last: it leaves out a shorter last batch.
+        in_order: False if batches may come in any order.
+        made: `Cursor.num_begun` when its iterator was made, if that is known.
+        counts: False if its batches will not be trained on, so that nothing is reported.
+        in_rows: rows are counted, of which others make batches.
+        first_rows: the size of a first batch: one batch, or its rows if rows are counted.
+        asked: batches that torch has requested and not delivered, if it asks for them ahead.
+        may_be_left: its caller leaves it early on purpose.
+    """
+
+    batch_size: int = 1
+    drop_last: bool = False
+    in_order: bool = True
+    made: int | None = None
+    counts: bool = True
+    in_rows: bool = False
+    first_rows: int = 1
+    asked: Mapping[int, object] = field(default_factory=dict)
+    may_be_left: bool = False
+
+
 class Iteration:
     """One iteration: where it began, and what it has delivered. It does not hold its iterator.
+
+    Its iterator tells it what it delivers; the cursor, what becomes of it among others.
 
     Args:
         cursor: the cursor that has made it.
         entry: the place at which it begins, and what is known of the epoch up to there.
-        batch_size: rows of its batches on each rank.
-        drop_last: it leaves out a shorter last batch.
-        in_order: False if batches may come in any order.
+        options: how it was asked for.
+        peeked: rows that were looked at before.
+        looks: how many looks there were, one after the other.
 
     Attributes:
         start: the place at which it began.
@@ -60,47 +170,70 @@ class Iteration:
         steps_before: batches of the epoch before, on each rank; None if it is not known, or rows are counted.
         taken: batches delivered without gaps; `handed`: batches handed to workers.
         fault: the weight of rows that came too often in the epoch, minus that of rows that were lost.
-        again: rows of the epoch that were delivered before it was begun again; `peeked`: rows that were
-            looked at.
-        counts: False if its batches will not be trained on, so that nothing is reported.
-        first_rows: the size of a look at a first batch: one batch, or its rows if rows are counted.
+        again: rows of the epoch that were delivered before it was begun again.
+        number: how many iterations had reported when this one did so first; 0 before.
         reported: rows over all ranks that the cursor knows of.
-        asked: batches that torch has requested and not delivered, if rows are counted.
         is_over: True if its holder has seen the end.
-        follows_peek: True if a first batch was looked at before; the cursor says so when it has made it.
-        came_from: where the cursor stood, and what it knew there; it says so, too.
-        is_begun: True if the cursor knows of it; `is_saved`: if a state was taken of it; `may_be_left`: if
-            its caller leaves it early on purpose.
+        before: where the cursor stood when it began, as long as it may be a look.
+        left: what the cursor knew of epochs that were left early when it began.
+        is_begun: True if the cursor knows of it.
         source: where its indices come from, for the caller that has begun it.
     """
 
-    follows_peek: bool
-    came_from: Entry
-
     def __init__(
-        self,
-        cursor: Account,
-        entry: Entry,
-        batch_size: int,
-        drop_last: bool,
-        in_order: bool,
+        self, cursor: Account, entry: Entry, options: IterationOptions, peeked: int = 0, looks: int = 0
     ) -> None:
-        self.cursor = cursor
+        self.cursor, self.options, self.peeked, self.looks = cursor, options, peeked, looks
+        self.batch_size, self.drop_last = options.batch_size, options.drop_last
         self.start, self.entry, self.generation = entry.place, entry, cursor.generation
-        self.batch_size, self.drop_last = batch_size, drop_last
         self.shard = cursor.shard
-        self.steps_before = entry.steps
-        self.again, self.peeked, self.reported = entry.again, 0, 0
-        self.counts, self.is_begun, self.is_saved, self.is_over = True, False, False, False
-        self.first_rows = 1
-        self.asked: Mapping[int, object] = {}
-        self.may_be_left = False
+        self.steps_before = None if options.in_rows else entry.steps
+        self.again, self.number, self.reported = entry.again, 0, 0
+        self.is_begun = self.is_over = False
+        self.before: Standing | None = None
+        self.left = Left()
         self.source: object = None
         self._holder: Callable[[], object] = _no_holder
-        self._in_order = in_order
         self._previous: Iteration | None = None  # this iteration before it began again
         self._num_before = 0  # batches that it had delivered then
         self._begin(cursor.share_before(entry), entry.fault)
+
+    # -- written by the cursor
+
+    def begin(self, before: Standing, left: Left, again: int) -> None:
+        """The cursor knows of it: where it stood, what was left early, and what comes again."""
+        self.is_begun, self.before, self.left = True, before, left
+        self.again += again
+
+    def note(self, number: int, reported: int, again: int) -> None:
+        """It has reported, as iteration number `number`, that so many rows are delivered."""
+        self.number, self.reported, self.again = number, reported, again
+
+    def stand_after(self, before: Standing | None) -> None:
+        """Where the cursor stands if this was a look; None if it was none."""
+        self.before = before
+
+    def end(self) -> None:
+        """Its holder has seen the end."""
+        self.is_over = True
+
+    # -- written by its iterator
+
+    def draw_from(self, source: object) -> None:
+        """Its indices come from there."""
+        self.source = source
+
+    def hand(self, steps: int) -> None:
+        """So many batches more are handed to workers."""
+        self.handed += steps
+
+    def advance(self) -> None:
+        """One batch more has been delivered."""
+        self.taken += 1  # one step: no thread that asks for a state sees half of it
+
+    def advance_to(self, taken: int) -> None:
+        """So many batches have been delivered from the start on."""
+        self.taken = taken
 
     def _begin(self, before: tuple[int, int], fault: int) -> None:
         """Nothing has been delivered from `start` on."""
@@ -113,7 +246,7 @@ class Iteration:
 
     def deliver(self, step: int) -> None:
         """Batch number `step` has been delivered, in whatever order."""
-        if not self._in_order:
+        if not self.options.in_order:
             self._came.append(step)
         self._count_in(step)
 
@@ -132,7 +265,7 @@ class Iteration:
         self.fault -= lost
         self._before = self._before[0], self._before[1] - lost
         self._lost.append(step)
-        if not self._in_order:
+        if not self.options.in_order:
             self._came.append(-1 - step)
         self._count_in(step)
 
@@ -170,7 +303,7 @@ class Iteration:
         """`after`, counted from where it began, or began again."""
         found = copy(self)
         found._begin(*self._at_start)
-        if self._in_order:
+        if self.options.in_order:
             end = steps
             for step in self._lost:
                 if step < end:
@@ -205,12 +338,12 @@ class Iteration:
         return self._holder() is not None
 
     def __getstate__(self) -> Saved:
-        return {**self.__dict__, "_holder": _no_holder, "asked": {}}
+        return {**self.__dict__, "_holder": _no_holder, "options": replace(self.options, asked={})}
 
     def report(self) -> None:
         """Reports to the cursor, unless a state was loaded since."""
-        if self.counts and self.generation == self.cursor.generation:
-            self.cursor.reached(self)
+        if self.options.counts and self.generation == self.cursor.generation:
+            self.cursor.reached(self, copy(self))  # another thread may deliver meanwhile
 
     @property
     def progress(self) -> Callable[[], int | None]:
@@ -248,9 +381,15 @@ class Iteration:
         return self.taken + len(self._early)
 
     @property
+    def is_at_first_batch(self) -> bool:
+        """True if it has delivered a first batch only."""
+        options = self.options
+        return 0 < self.delivered <= options.first_rows * (1 + len(options.asked))
+
+    @property
     def place(self) -> Place:
         """The place it has reached."""
-        if self._in_order:
+        if self.options.in_order:
             return after(self.start, self.shard, self._length, self.taken * self.batch_size)
         start, world = self.start, self.shard.num_replicas
         rows, ahead = self._rows

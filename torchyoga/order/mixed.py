@@ -18,8 +18,9 @@ its own pass.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -27,16 +28,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ..process.distinct import distinct
+from ..process.lazy import cached_property
+from ..rows.data import bounds_of
+from ..rows.types import Ints
 from .contract import ARRANGED, AnyOrder, Shuffle, check_epoch
-from .full import ORDER_VERSION, are_outside, keyed_bytes, words_at
+from .full import GOING_ON, ORDER_VERSION, are_outside, earlier, keyed_bytes, version_of, words_at
 from .passes import Passes, passes_over
 from .proportions import Proportions
 from .saved import Pin
-from .stages import written_stages
+from .stages import folded, short, written_stages
 
 __all__ = ["MixOrder", "Mixture", "Stage", "numbered", "unpacked"]
 
-Ints = npt.NDArray[np.int64]
 _CHUNK = 65536  # positions computed at once
 _MOST_NUMBERS = 2**20  # of cells that are looked at together: of their places, and of their shares
 
@@ -101,11 +104,12 @@ class Mixture:
 
     Attributes:
         lengths: (S,) rows of each source.
-        stages: the weights, from each place on; the first begins at 0.
+        stages: the weights, from each place on.
         rows: places of an epoch N.
         cell: places that are permuted together.
         passes: the most passes over each source in an epoch, and before it; None if any number will do.
         names: of the sources, for messages.
+        past: if the first stage begins later, a digest of those before.
     """
 
     lengths: tuple[int, ...]
@@ -114,11 +118,28 @@ class Mixture:
     cell: int
     passes: tuple[float | None, ...]
     names: tuple[str, ...]
+    past: str = ""
 
     @property
     def total(self) -> int:
         """Rows of all sources."""
         return sum(self.lengths)
+
+    @property
+    def num_epochs(self) -> int | None:
+        """Epochs until a source is read more often than `passes` allows; None if any number will do."""
+        limits = [
+            None if most is None else most * n for most, n in zip(self.passes, self.lengths, strict=True)
+        ]
+        if limits.count(None) == len(limits):
+            return None
+
+        def is_over(epochs: int) -> bool:
+            counts = self.counts(np.array([epochs * self.rows]))[:, 0].tolist()
+            return any(most is not None and count > most for count, most in zip(counts, limits, strict=True))
+
+        least = max(-(-self.stages[0].start // self.rows), 1)
+        return least - 1 + bisect_left(range(least, ARRANGED.start // self.rows), True, key=is_over)
 
     def most_passes(self, source: int) -> int:
         """How many passes over a source have row numbers of their own; later ones share theirs."""
@@ -127,11 +148,54 @@ class Mixture:
     @property
     def starts(self) -> Ints:
         """(S + 1,) the first row of each source, if they are laid end to end, and the number of rows."""
-        return np.cumsum([0, *self.lengths], dtype=np.int64)
+        return bounds_of(self.lengths)
+
+    def stage_at(self, places: Ints) -> Ints:
+        """(B,) the number of the stage that each place lies in.
+
+        Raises:
+            ValueError: a place lies before the first.
+        """
+        first = self.stages[0].start
+        if first and len(places) and int(places.min()) < first:
+            epoch, position = divmod(int(places.min()), self.rows)
+            raise ValueError(
+                f"position {position} of epoch {epoch} lies before place {first}, from which on the weights "
+                "are known; load the state that they were changed at into the loader, or read from what was "
+                "there before reweighted(...)"
+            )
+        return np.searchsorted([stage.start for stage in self.stages], places, "right") - 1
+
+    def since(self, place: int) -> Mixture:
+        """The same without the stages that are over at a place."""
+        over = sum(later.start <= place for later in self.stages[1:])
+        past = folded(self.past, [(stage.start, stage.told) for stage in self.stages[:over]])
+        return replace(self, stages=self.stages[over:], past=past)
+
+    def of_first(self, rows: int) -> list[int]:
+        """How many of the first rows, of all epochs together, come from each source.
+
+        Raises:
+            ValueError: the weights were changed later, and what they were before is not known.
+        """
+        first = self.stages[0].start
+        if 0 < rows < first:
+            raise ValueError(
+                f"what the first {rows} rows are made of is not known: the weights were changed at row "
+                f"{first}, and are known from there on. Ask for {first} rows or more, or ask what was there "
+                "before reweighted(...)"
+            )
+        return self.counts(np.array([rows]))[:, 0].tolist() if rows else [0] * len(self.lengths)
+
+    @property
+    def plain(self) -> Mixture:
+        """The same with the last weights from the beginning on."""
+        first = Stage(0, self.stages[-1].weights, (0,) * len(self.lengths))
+        return replace(self, stages=(first,), past="")
 
     def counts(self, places: Ints) -> Ints:
         """(S, B) how many of the first k places belong to each source, for each k (B,)."""
-        stage = np.searchsorted([stage.start for stage in self.stages], places, "right") - 1
+        stage = self.stage_at(places)
         found = np.empty((len(self.lengths), len(places)), np.int64)
         for number in distinct(stage).tolist():
             some = np.flatnonzero(stage == number)
@@ -143,16 +207,17 @@ class Mixture:
 class MixOrder(AnyOrder):
     """The order of a mixture in every epoch, over all ranks.
 
-    Row numbers are those of `unpacked`. Without shuffle each source comes in its own order, and every epoch
-    is the same.
+    Row numbers are those of `unpacked`. Without shuffle each source comes in its own order. In any case an
+    epoch goes on where the one before it ended.
 
     Args:
         mixture: what is mixed.
         seed: any int.
         shuffle: True, False, or "block" for a block shuffle of each source.
-        reshuffle: False gives every epoch the order of epoch 0.
+        reshuffle: False gives every epoch the order of epoch 0, if it shuffles.
         window: files of a source mixed with each other at once.
         files: for each source where its files begin, as `BlockOrder` takes it; needed for "block".
+        begun: an epoch that was begun in an earlier version of the order, and that version.
     """
 
     mixture: Mixture
@@ -161,6 +226,7 @@ class MixOrder(AnyOrder):
     reshuffle: bool = True
     window: int = 8
     files: tuple[Ints, ...] = ()
+    begun: tuple[int, int] | None = None
 
     @property
     def length(self) -> int:  # type: ignore[override]
@@ -194,7 +260,8 @@ class MixOrder(AnyOrder):
         flat = np.ascontiguousarray(numbers).reshape(-1)
         which, passes, row = unpacked(self.mixture, flat)
         found = np.full(flat.shape, -1, np.int64)
-        before, after = self.mixture.counts(np.array([first, first + self.length])).T
+        known = max(first, self.mixture.stages[0].start)
+        before, after = self.mixture.counts(np.array([known, max(known, first + self.length)])).T
         for source in distinct(which).tolist():
             some = np.flatnonzero(which == source)
             length = self.mixture.lengths[source]
@@ -211,7 +278,7 @@ class MixOrder(AnyOrder):
     def consumed(self, place: int) -> tuple[int, ...]:
         """(S,) how many rows each source has given before a place, wherever it lies in its cell."""
         epoch, position = divmod(place, self.length)
-        stage = self._stage(np.array([place - 1])) if place else None
+        stage = self.mixture.stage_at(np.array([place - 1])) if place else None
         if stage is None or not position:
             return tuple(self.mixture.counts(np.array([place]))[:, 0].tolist())
         first = max(self.mixture.stages[int(stage[0])].start, epoch * self.length)
@@ -221,41 +288,48 @@ class MixOrder(AnyOrder):
         return tuple((counts + np.bincount(source, minlength=len(counts))).tolist())
 
     def resumed(self, epoch: int | None, shards: int | None, version: int) -> MixOrder:
-        """This order: there is one version of it."""
-        return self
+        """This order, in the version that the running epoch, if any, was begun with."""
+        return self if self.shuffle else replace(self, begun=earlier(epoch, version, GOING_ON))
 
     def version_in(self, epoch: int) -> int:
         """The version of the order in an epoch."""
-        return ORDER_VERSION
+        return version_of(self.begun, epoch, ORDER_VERSION if self.shuffle else GOING_ON)
+
+    def check_place(self, epoch: int, position: int) -> None:
+        """Raises ValueError if it cannot go on from this position of the epoch."""
+        check_epoch(epoch, self.length)
+        self.mixture.stage_at(np.array([epoch * self.length + position]))
 
     def pins(self, epoch: int) -> dict[str, Pin]:
         """What a state records so that it is not continued in another order."""
         kind: Pin = self.shuffle if self.reshuffle or not self.shuffle else "once"
         if self.shuffle == "block" and not self.reshuffle:
             kind = "block once"
-        stages = written_stages([(stage.start, stage.told) for stage in self.mixture.stages])
-        found: dict[str, Pin] = {"shuffle": kind, "stages": stages}
+        found: dict[str, Pin] = {"shuffle": kind, "stages": self._told}
         if self.shuffle == "block":
             found["window"] = self.window
             found["files"] = keyed_bytes(8, *(some.tobytes().hex() for some in self.files)).hex()
         return found
 
+    @cached_property
+    def _told(self) -> str:
+        """Its stages; the first weights are those a program begins with, as a digest if many."""
+        mixture = self.mixture
+        stages = [(stage.start, stage.told if stage.start else short(stage.told)) for stage in mixture.stages]
+        return written_stages(stages, mixture.past)
+
     def _first(self, epoch: int) -> int:
         """The place at which an epoch begins."""
-        if not (self.shuffle and self.reshuffle):
+        if not self.shuffle and self.version_in(epoch) < GOING_ON:
             return 0
         check_epoch(epoch, self.length)
         _check_passes(self, epoch)
-        return epoch * self.length
-
-    def _stage(self, places: Ints) -> Ints:
-        starts = [stage.start for stage in self.mixture.stages]
-        return np.searchsorted(starts, places, "right") - 1
+        return 0 if self.shuffle and not self.reshuffle else epoch * self.length
 
     def _cells(self, places: Ints, first: int) -> Iterator[tuple[Ints, Ints, _Cells]]:
         """For runs of places of an epoch that begins at `first`: which ones, the cell of each, the cells."""
         cell, end = self.mixture.cell, first + self.length
-        stages = self._stage(places)
+        stages = self.mixture.stage_at(places)
         for number in distinct(stages).tolist():
             stage = self.mixture.stages[number]
             base = max(stage.start, first)
@@ -429,11 +503,12 @@ def _passes_of(order: MixOrder, number: int) -> Passes:
 def _check_passes(order: MixOrder, epoch: int) -> None:
     """Raises ValueError if an epoch needs more passes over a source than it may have."""
     mixture = order.mixture
-    counts = mixture.counts(np.array([(epoch + 1) * mixture.rows]))[:, 0].tolist()
+    end = max((epoch + 1) * mixture.rows, mixture.stages[0].start)  # before that, nothing is known
+    counts = mixture.counts(np.array([end]))[:, 0].tolist()
     for name, count, length, most in zip(mixture.names, counts, mixture.lengths, mixture.passes, strict=True):
         if most is not None and count > most * length:
             raise ValueError(
                 f"by the end of epoch {epoch} the mixture reads the {length} rows of {name!r} "
-                f"{count / length:.2f} times, and epochs= allows {most:g}; train for fewer rows, give it "
-                "less weight, or allow more"
+                f"{count / length:.2f} times, and epochs= allows {most:g}, which is {mixture.num_epochs} "
+                "epochs of the mixture; train for fewer, give it less weight, or allow more"
             )

@@ -96,7 +96,7 @@ class OrderOptions:
             )
         return order
 
-    def cursor_of(self, source: Sized | int, draw: Callable[[], int] | None = None) -> Cursor:
+    def cursor_of(self, source: Sized | int, draw: Callable[[bool], int] | None = None) -> Cursor:
         """A cursor at the beginning of the order of a source; `draw` returns the seed if there is none."""
         fingerprint = getattr(source, "fingerprint", None)
         cursor = Cursor(
@@ -107,4 +107,7 @@ class OrderOptions:
             draw=draw if self.seed is None else None,
         )
         cursor.appended, cursor.prefixes = self.appended, tuple(getattr(source, "prefixes", ()))
+        view = getattr(source, "view_pin", None)
+        if isinstance(view, str) or cursor.fingerprint is None:
+            cursor.pins = {"view": view if isinstance(view, str) else None}
         return cursor

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..process.distinct import distinct
+from ..rows.types import Ints
 from .by_file import BlockOrder
 from .contract import AnyOrder, Shuffle
 from .full import Order, keyed_bytes, words_at
 
 __all__ = ["Passes", "passes_over"]
 
-Ints = npt.NDArray[np.int64]
 _MOST_NUMBERS = 2**20  # sorted together
 _MOST_SORTED, _SORTED_BITS = 4096, 12  # rows of a source whose passes are sorted
 

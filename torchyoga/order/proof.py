@@ -28,7 +28,7 @@ __all__ = ["PINS", "PRIME", "SAME", "Proof", "is_count", "prove", "weight", "wei
 
 PRIME = 2**127 - 1
 _NOTES = ("again", "since", "peeked")  # other fields of a receipt, in rows over all ranks
-PINS = ("window", "files", "shards", "stages")  # fields that a state and a receipt may have
+PINS = ("window", "files", "shards", "stages", "view")  # fields that a state and a receipt may have
 SAME = ("version", "seed", "length", "shuffle", "fingerprint", "epoch", "num_replicas")
 
 

@@ -21,11 +21,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+
+from ..rows.types import Ints
 
 __all__ = ["MOST_WEIGHT", "Proportions", "whole_weights"]
 
-Ints = npt.NDArray[np.int64]
 MOST_WEIGHT = 2**31  # of all together: a product of two such numbers fits int64
 _ROUNDING = 100  # a weight changes by at most this part of it
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..rows.types import Ints
 from .by_file import MOST_SHARDS, BlockOrder, equal_runs
 from .contract import AnyOrder, Arrangement, Locality, Shuffle
 from .full import as_int
@@ -17,7 +18,6 @@ from .shard import Shard
 
 __all__ = ["ShuffleQuality", "shuffle_quality"]
 
-Ints = npt.NDArray[np.int64]
 
 _EPOCHS = 4
 _PLACES = 25_000  # positions examined in each of them

@@ -1,50 +1,87 @@
 """What an order does from which place on: stages, and how a state tells them.
 
 Places are counted over all epochs: place g is position g % N of epoch g // N. What has begun cannot be
-changed, what comes can. So a state lists the stages, and an order goes on from it if those that had begun
-before its place are the same; see `same_past`.
+changed, what comes can. A state tells the stages that it needs to go on, and of those before them a digest,
+so that it does not grow with their number; an order goes on from it if those that had begun before its place
+are the same: see `same_past`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
-from .saved import Pin
+from .saved import Pin, digest
 
-__all__ = ["MOST_STAGES", "parsed", "same_past", "written_stages"]
+__all__ = ["Told", "folded", "parsed", "same_past", "short", "told_at", "written_stages"]
 
-MOST_STAGES = 4096
+Told: TypeAlias = tuple[int, str]  # the place at which a stage begins, and what it is
 _MOST_CHARACTERS = 2**22
+_LONG = 64  # characters
 
 
-def written_stages(stages: Sequence[tuple[int, str]]) -> str:
+def written_stages(stages: Sequence[Told], past: str = "") -> str:
     """Stages as a state tells them: the place at which each begins, and what it is.
+
+    Args:
+        stages: some that follow each other.
+        past: what `folded` gave of those before.
 
     Example:
         >>> written_stages([(0, "7,2,1"), (1000, "5,3,2")])
         '0:7,2,1;1000:5,3,2'
     """
-    return ";".join(f"{start}:{told}" for start, told in stages)
+    return ";".join([past] * bool(past) + [f"{start}:{told}" for start, told in stages])
 
 
-def parsed(pin: Pin) -> list[tuple[int, str]]:
-    """The stages that a state tells.
+def parsed(pin: Pin) -> tuple[str, list[Told]]:
+    """The stages that a state tells, and what it tells of those before.
 
     Raises:
         ValueError: it tells none, or they are damaged.
     """
     if not isinstance(pin, str) or len(pin) > _MOST_CHARACTERS:
         raise ValueError("no stages")
+    texts = pin.split(";")
+    past = texts.pop(0) if pin.startswith("#") else ""
     found = []
-    for text in pin.split(";"):
+    for text in texts:
         start, colon, told = text.partition(":")
         if not colon or not start.isascii() or not start.isdigit() or len(start) > 19:
             raise ValueError("damaged stages")
         found.append((int(start), told))
     starts = [start for start, _ in found]
-    if starts[0] != 0 or starts != sorted(set(starts)) or len(found) > MOST_STAGES:
+    if starts != sorted(set(starts)) or not (past or starts[0] == 0):
         raise ValueError("damaged stages")
-    return found
+    return past, found
+
+
+def folded(past: str, stages: Sequence[Told]) -> str:
+    """A digest of stages and of those before; what they are may be told by its own digest.
+
+    Example:
+        >>> first = folded("", [(0, "7,2,1")])
+        >>> folded(first, [(9, "5,3,2")]) == folded("", [(0, "7,2,1"), (9, "5,3,2")]) != first
+        True
+    """
+    for start, told in stages:
+        past = digest(past, start, told if told.startswith("#") else digest(told))
+    return past
+
+
+def told_at(pin: Pin, first: int, place: int) -> str:
+    """What a state at a place tells of all stages, if the places from `first` on are still to come.
+
+    Example:
+        >>> told_at("0:7,3;1000:5,5;2000:6,4", 500, 700), told_at("0:7,3;1000:5,5", 1000, 1000)[-9:]
+        ('0:7,3', ';1000:5,5')
+    """
+    if isinstance(pin, str) and ";" not in pin:
+        return pin  # one stage
+    past, stages = parsed(pin)
+    begun = [stage for stage in stages if stage[0] <= place]
+    over = sum(later <= first for later, _ in begun[1:])
+    return written_stages(begun[over:], folded(past, begun[:over]))
 
 
 def same_past(one: Pin, other: Pin, place: int) -> bool:
@@ -55,8 +92,15 @@ def same_past(one: Pin, other: Pin, place: int) -> bool:
         (True, False)
     """
     try:
-        return [some for some in parsed(one) if some[0] < place] == [
-            some for some in parsed(other) if some[0] < place
+        pasts = [
+            folded(past, [stage for stage in stages if stage[0] < place])
+            for past, stages in (parsed(one), parsed(other))
         ]
     except ValueError:
         return False
+    return pasts[0] == pasts[1]
+
+
+def short(text: str) -> str:
+    """A text, or the digest of a long one."""
+    return text if len(text) <= _LONG else digest(text)

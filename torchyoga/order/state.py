@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 from ..errors import StateError
 from .by_file import MOST_SHARDS
-from .full import ORDER_VERSION
+from .full import GOING_ON, ORDER_VERSION
 from .place import Place, Ranges
 from .proof import PRIME, is_count, weight_until
-from .saved import Pin, Saved
-from .stages import same_past
+from .saved import Pin, Saved, what_differs
+from .stages import same_past, short, told_at
 
 __all__ = ["MOST_JOINED", "Entry", "LeftOut", "State", "without_keys", "written"]
 
 KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
-_PINS = ("shuffle", "window", "files", "shards", "stages")
+_PINS = ("shuffle", "window", "files", "shards", "stages", "view")
 _MORE = ("joined", "grown", "steps", "left", "share", "proof", "again", "left_out")
 _ARGUMENTS = {"window": "shuffle_window"}  # the name of the argument
 _SEED_BITS = 4096
@@ -89,7 +89,7 @@ class State:
 
     Attributes:
         pins: fields that identify the order, so that it is not continued in another one: `shuffle`, and for
-            some orders `window`, `files`, `shards` and `stages`.
+            some orders `window`, `files`, `shards`, `stages` and `view`.
         left: positions that come next, if later batches came early.
         share: the rows that the rank that saved it has delivered alone; None if the place holds for all
             ranks.
@@ -119,8 +119,10 @@ class State:
     def to_dict(self) -> Saved:
         """The state as a small dict that can be written as JSON."""
         notes = {"again": self.again, "left_out": list(self.left_out.written)}
+        stages = self.pins.get("stages")
         return {
             **self.place_to_dict(),
+            **({} if stages is None else {"stages": told_at(stages, self.first, self.place)}),
             "steps": self.steps,
             "left": written(self.left),
             "share": None if self.share is None else list(self.share),
@@ -130,18 +132,31 @@ class State:
         }
 
     def place_to_dict(self) -> Saved:
-        """The part of the dict that identifies the place and the order."""
+        """The part of the dict that identifies the place and the order; long pins as digests."""
         return {
             "version": self.version,
             "seed": self.seed,
             "epoch": self.epoch,
             "position": self.position,
             "length": self.length,
-            **self.pins,
+            **{
+                name: short(pin) if name == "stages" and isinstance(pin, str) else pin
+                for name, pin in self.pins.items()
+            },
             "fingerprint": self.fingerprint,
             **({"joined": [list(some) for some in self.joined]} if self.joined else {}),
             **({} if self.grown is None else {"grown": self.grown}),
         }
+
+    @property
+    def place(self) -> int:
+        """The place, over all epochs, behind all that was delivered; some rows before it may be left."""
+        return self.epoch * self.length + self.position + sum(map(len, self.left))
+
+    @property
+    def first(self) -> int:
+        """The first place, over all epochs, that is still to come."""
+        return self.epoch * self.length + (self.left[0].start if self.left else self.position)
 
     @property
     def is_carried(self) -> bool:
@@ -180,6 +195,7 @@ class State:
             mine: `length`, `seed`, `fingerprint` and the pins.
         """
         found = self.place_to_dict()
+        self._check_view(mine.get("view"), is_as_long=self.length == mine["length"])
         # Before version 2, a torch Subset of a DataRef had no fingerprint.
         is_nameless = self.version == 1 and self.fingerprint is None
         for key in ("length", "seed", "shuffle", "fingerprint", "window"):
@@ -211,18 +227,30 @@ class State:
                 f"position. It has files {found.get('files')!r}, here they are {mine.get('files')!r}"
             )
 
+    def _check_view(self, mine: object, is_as_long: bool) -> None:
+        """Raises StateError if it is of another view; unless other numbers of rows say more about that."""
+        # States of earlier versions do not tell it, nor do those of plain rows that have a fingerprint.
+        if "view" not in self.pins or self.pins["view"] == mine:
+            return
+        found, here = (view if isinstance(view, str) else None for view in (self.pins["view"], mine))
+        is_alike = found and here and found.partition("(")[0] == here.partition("(")[0]
+        if is_as_long or is_alike:
+            raise StateError(
+                f"the state is {what_differs(found, here):.600}, or pass strict=False to take its epoch and "
+                "position"
+            )
+
     def _check_stages(self, mine: Pin) -> None:
         """Raises StateError if what decided which rows came is not what decides here."""
         if self.pins.get("stages") == mine:
             return
-        done = self.epoch * self.length + self.position
         if self.pins.get("stages") is None or mine is None:
             has = "none here" if mine is None else "none there"
             raise StateError(
                 "the state and this dataset do not have the same kind of weights or stages: there are "
                 f"{has}; the state is of another dataset"
             )
-        if not same_past(self.pins["stages"], mine, done):
+        if not same_past(self.pins["stages"], mine, self.place):
             raise StateError(
                 f"up to the state, at position {self.position} of epoch {self.epoch}, rows came by the "
                 f"weights or stages {_shown(self.pins['stages'])}, here by {_shown(mine)}; the past cannot "
@@ -267,13 +295,13 @@ def _checked(state: object) -> Saved:
     for key in ("version", "epoch", "position", "length"):
         if not is_count(state[key]):
             raise StateError(f"the state's {key} must be an int of at least 0, found {_shown(state[key])}")
-    for key in ("shuffle", "fingerprint", "window", "files", "stages"):
+    for key in ("shuffle", "fingerprint", "window", "files", "stages", "view"):
         if type(state.get(key)) not in (bool, int, str, type(None)):
             raise StateError(f"the state's {key} is damaged; pass what state_dict() gave")
-    if not 0 < state["version"] <= _CARRIED_VERSION:
+    if not 0 < state["version"] <= GOING_ON:
         raise StateError(
             f"the state is of version {state['version']}, this torchyoga reads versions 1 to "
-            f"{_CARRIED_VERSION}; load it with the torchyoga that saved it"
+            f"{GOING_ON}; load it with the torchyoga that saved it"
         )
     if state["position"] > state["length"]:
         raise StateError(f"the state's position {state['position']} lies past its length {state['length']}")

@@ -14,15 +14,15 @@ stay equal.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ..process.distinct import distinct
-from ..process.lazy import cached_property
+from ..process.lazy import cached_with
+from ..rows.types import Ints
 from .by_file import BlockOrder
 from .contract import ARRANGED, AnyOrder, Shuffle
 from .full import ORDER_VERSION, Order, are_outside, keyed_bytes
@@ -31,7 +31,6 @@ from .stages import written_stages
 
 __all__ = ["MOST_PLACES", "WeightedOrder", "WeightedStage", "whole_ends"]
 
-Ints = npt.NDArray[np.int64]
 _Weights: TypeAlias = npt.NDArray[np.generic]
 MOST_PLACES = 2**31 - 1  # of an epoch: the square of it, and a weight, fit int64
 _MOST_WEIGHT = 2**62  # of all rows
@@ -76,26 +75,34 @@ class WeightedStage:
 
     Attributes:
         start: the place, over all epochs, at which it begins.
-        ends: (N,) as `whole_ends` gives them.
+        ends: (N,) as `whole_ends` gives them; None if they are no longer needed.
+        told: it as text, for states: a hash of the weights.
+        total: the sum of the weights.
+        largest: the largest weight.
     """
 
     start: int
-    ends: Ints
+    ends: Ints | None
+    told: str = ""
+    total: int = 0
+    largest: int = 0
 
-    @cached_property
-    def told(self) -> str:
-        """It as text, for states: a hash of the weights."""
-        return hashlib.blake2b(self.ends.astype("<i8").tobytes(), digest_size=8).hexdigest()
+    def __post_init__(self) -> None:
+        if self.ends is None or self.told:
+            return
+        told = hashlib.blake2b(self.ends.astype("<i8").tobytes(), digest_size=8).hexdigest()
+        largest = int(np.diff(self.ends, prepend=0).max())
+        for name, value in {"told": told, "total": int(self.ends[-1]), "largest": largest}.items():
+            object.__setattr__(self, name, value)
+
+    def most_copies(self, count: int) -> int:
+        """How often a row may come in so many places."""
+        return -(-self.largest * count // self.total) + 1
 
     @property
-    def total(self) -> int:
-        """The sum of the weights."""
-        return int(self.ends[-1])
-
-    @cached_property
-    def largest(self) -> int:
-        """The largest weight."""
-        return int(np.diff(self.ends, prepend=0).max())
+    def spent(self) -> WeightedStage:
+        """What later stages need to know of it."""
+        return replace(self, ends=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,13 +113,14 @@ class WeightedOrder(AnyOrder):
     steps of N. Later stages of an epoch have numbers of their own.
 
     Args:
-        stages: the weights of N rows, from each place on; the first begins at 0.
+        stages: the weights of N rows, from each place on.
         length: places of an epoch, at most `MOST_PLACES`.
         seed: any int.
         shuffle: True, "block", or False for the rows in ascending order, the same in every epoch.
         reshuffle: False gives every epoch the order of epoch 0.
         window: files mixed with each other at once, if shuffle is "block".
         files: where files begin, if shuffle is "block".
+        past: if the first stage begins later, a digest of those before.
     """
 
     stages: tuple[WeightedStage, ...]
@@ -122,6 +130,7 @@ class WeightedOrder(AnyOrder):
     reshuffle: bool = True
     window: int = 8
     files: Ints | None = None
+    past: str = ""
 
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
         """The row numbers at these positions of the epoch; past N they wrap around."""
@@ -133,6 +142,8 @@ class WeightedOrder(AnyOrder):
                 raise ValueError(f"positions must be at least 0, found {int(found.min())}")
             found = found % self.length
         draws = self._draws(epoch)
+        if not draws or draws[0].first:
+            self.check_place(epoch, int(found.min()))
         flat = np.ascontiguousarray(found).reshape(-1)
         out = np.empty(flat.shape, np.int64)
         for start in range(0, flat.size, _CHUNK):
@@ -150,6 +161,8 @@ class WeightedOrder(AnyOrder):
         if not numbers.size:
             return numbers
         draws = self._draws(epoch)
+        if not draws:
+            self.check_place(epoch, 0)
         flat = np.ascontiguousarray(numbers).reshape(-1)
         copies, row = np.divmod(flat - ARRANGED.start, self.num_rows)
         which = np.searchsorted([draw.copies for draw in draws], copies, "right") - 1
@@ -169,7 +182,9 @@ class WeightedOrder(AnyOrder):
     @property
     def num_rows(self) -> int:
         """Rows N that have weights."""
-        return len(self.stages[0].ends)
+        ends = self.stages[-1].ends
+        assert ends is not None, "the last weights are needed"
+        return len(ends)
 
     def resumed(self, epoch: int | None, shards: int | None, version: int) -> WeightedOrder:
         """This order: there is one version of it."""
@@ -179,12 +194,22 @@ class WeightedOrder(AnyOrder):
         """The version of the order in an epoch."""
         return ORDER_VERSION
 
+    def check_place(self, epoch: int, position: int) -> None:
+        """Raises ValueError if it cannot go on from this position of the epoch."""
+        known = min(stage.start for stage in self.stages if stage.ends is not None)
+        if epoch * self.length + position < known:
+            raise ValueError(
+                f"position {position} of epoch {epoch} lies before place {known}, from which on the weights "
+                "are known; load the state that they were changed at into the loader, or read from what was "
+                "there before reweighted(...)"
+            )
+
     def pins(self, epoch: int) -> dict[str, Pin]:
         """What a state records so that it is not continued in another order."""
         kind: Pin = self.shuffle
         if self.shuffle and not self.reshuffle:
             kind = "block once" if self.shuffle == "block" else "once"
-        stages = written_stages([(stage.start, stage.told) for stage in self.stages])
+        stages = written_stages([(stage.start, stage.told) for stage in self.stages], self.past)
         found: dict[str, Pin] = {"shuffle": kind, "stages": stages}
         return {**found, "window": self.window} if self.shuffle == "block" else found
 
@@ -192,7 +217,7 @@ class WeightedOrder(AnyOrder):
         return _draws(self, epoch if self.shuffle and self.reshuffle else 0)
 
 
-@lru_cache(maxsize=16)
+@cached_with(maxsize=4)
 def _draws(order: WeightedOrder, epoch: int) -> list[_Draw]:
     """What decides from which position of an epoch on."""
     begin = epoch * order.length
@@ -203,9 +228,9 @@ def _draws(order: WeightedOrder, epoch: int) -> list[_Draw]:
         if is_over or stage.start >= begin + order.length:
             continue
         first = max(stage.start - begin, 0)
-        draw = _Draw(order, stage, epoch, first, order.length - first, copies)
-        copies += draw.most_copies
-        found.append(draw)
+        if stage.ends is not None:
+            found.append(_Draw(order, stage, stage.ends, epoch, first, order.length - first, copies))
+        copies += stage.most_copies(order.length - first)
     if copies * order.num_rows > len(ARRANGED):
         raise ValueError(
             f"{order.num_rows} rows, one of them up to {copies} times in an epoch, are too many to be "
@@ -219,7 +244,7 @@ class _Draw:
 
     Args:
         order: the order.
-        stage: the weights.
+        stage: the weights; `ends`: its own.
         epoch: the epoch.
         first: the position of its first place.
         count: its places M.
@@ -227,11 +252,17 @@ class _Draw:
     """
 
     def __init__(
-        self, order: WeightedOrder, stage: WeightedStage, epoch: int, first: int, count: int, copies: int
+        self,
+        order: WeightedOrder,
+        stage: WeightedStage,
+        ends: Ints,
+        epoch: int,
+        first: int,
+        count: int,
+        copies: int,
     ) -> None:
         self.first, self.copies = first, copies
-        self._ends, self._total, self._count = stage.ends, stage.total, count
-        self.most_copies = -(-stage.largest * count // stage.total) + 1
+        self._ends, self._total, self._count = ends, stage.total, count
         key = ("weighted", order.seed if order.shuffle else 0, epoch, first)
         start = int.from_bytes(keyed_bytes(8, *key), "little") if order.shuffle else stage.total // 2
         self._start = start % stage.total

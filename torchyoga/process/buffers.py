@@ -17,10 +17,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 __all__ = [
     "Array",
     "BufferPool",
+    "Ints",
+    "Seeds",
     "Slot",
     "address_of",
     "counts_can_be_trusted",
@@ -31,6 +34,8 @@ __all__ = [
 ]
 
 Array: TypeAlias = np.ndarray[Any, Any]  # of any shape and dtype
+Ints: TypeAlias = npt.NDArray[np.int64]
+Seeds: TypeAlias = npt.NDArray[np.uint64]
 _ALIGNMENT = 64  # bytes, like torch's own allocator
 _MOST_BYTES = 2**30
 _WORTH_KEEPING = 64 * 1024  # bytes; below this malloc reuses memory by itself

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["distinct", "first_places"]
+from .buffers import Ints
 
-Ints = npt.NDArray[np.int64]
+__all__ = ["distinct", "first_places"]
 
 
 def distinct(numbers: Ints) -> Ints:

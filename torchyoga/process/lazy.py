@@ -1,12 +1,14 @@
-"""Properties that are computed once, when they are first read."""
+"""Computed once, when it is first asked for, and kept with the object that it belongs to."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from functools import lru_cache, wraps
 from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary, ref
 
-__all__ = ["cached_property"]
+__all__ = ["cached_property", "cached_with"]
 
 T = TypeVar("T")
 
@@ -29,3 +31,25 @@ else:
         def __get__(self, instance: Any, owner: type | None = None) -> T:
             found = instance.__dict__[self._name] = self._function(instance)
             return found
+
+
+def cached_with(maxsize: int) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """A `functools.lru_cache` for each first argument of a function, which is freed with that argument.
+
+    Results must not hold it.
+    """
+
+    def decorated(function: Callable[..., T]) -> Callable[..., T]:
+        caches: WeakKeyDictionary[object, Callable[..., T]] = WeakKeyDictionary()
+
+        @wraps(function)
+        def cached(owner: object, *rest: Hashable) -> T:
+            cache = caches.get(owner)
+            if cache is None:
+                weak = ref(owner)
+                cache = caches[owner] = lru_cache(maxsize)(lambda *rest: function(weak(), *rest))
+            return cache(*rest)
+
+        return cached
+
+    return decorated

@@ -2,14 +2,19 @@
 
 Note 54. Seeds of rows are SplitMix64 from a BLAKE2b key.
 They are computed a batch at a time, and the generators are put back once a batch. NumPy is seeded by an int,
-because by an array it takes longer than all else together.
+because by an array it takes longer than all else together. While rows are made, NumPy draws from another
+generator: to exchange it takes a fiftieth of the time of taking its state and setting it. The states of the
+two Mersenne twisters are compared, and that of `random` is kept, as bytes where they lie.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import random
+import struct
+import sys
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
@@ -17,25 +22,31 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from .buffers import Ints
+
 __all__ = [
     "ROW_SEEDS_VERSION",
+    "GeneratorsPutBack",
     "OwnGenerators",
     "batch_seeds",
     "generators",
-    "generators_put_back",
     "row_seeds",
     "sampler_seed",
     "seeder",
     "seeds_within",
     "splitmix",
+    "unmoved_seed",
+    "where",
     "worker_seed",
 ]
 
 ROW_SEEDS_VERSION = 2  # part of every saved state: other seeds would be another number
 
-Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
-_STEP = np.uint64(0x9E3779B97F4A7C15)
+_STEP, _WORD = np.uint64(0x9E3779B97F4A7C15), 2**64 - 1
+_FEW = 4  # numbers that are mixed in less time by themselves than as an array
+_TWISTER = struct.Struct("=I624I")  # of `random`: its position and its words; NumPy's has them the other way
+_AT = object.__basicsize__  # where they lie in a `random.Random` of CPython, if `_are_there`
 
 
 def row_seeds(seed: int, epoch: int, rows: Ints) -> Words:
@@ -77,6 +88,18 @@ def sampler_seed(seed: int, epoch: int, rank: int = 0) -> int:
     return _key(f"sampler {rank}", seed, epoch) >> 1
 
 
+def unmoved_seed(generator: torch.Generator | None = None) -> int:
+    """A seed in 0..2**63-1 from where a generator stands, torch's global one by default; it stays there.
+
+    Example:
+        >>> generator = torch.Generator().manual_seed(5)
+        >>> unmoved_seed(generator) == unmoved_seed(generator)
+        True
+    """
+    state = (torch.default_generator if generator is None else generator).get_state()
+    return int.from_bytes(hashlib.blake2b(state.numpy().tobytes(), digest_size=8).digest(), "little") >> 1
+
+
 @lru_cache(maxsize=64)
 def _key(kind: str, seed: int, epoch: int) -> int:
     text = f"torchyoga {ROW_SEEDS_VERSION} {kind} {seed} {epoch}"
@@ -88,9 +111,17 @@ def _mixed(key: int, numbers: Ints) -> Words:
 
     No more, because `torch.tensor(torch.initial_seed())`, which people write, would fail.
     """
-    found = splitmix(numbers.astype(np.uint64) * _STEP + np.uint64(key))
-    found >>= np.uint64(1)
-    return found
+    if len(numbers) > _FEW:
+        found = splitmix(numbers.astype(np.uint64) * _STEP + np.uint64(key))
+        found >>= np.uint64(1)
+        return found
+    few = []
+    for number in numbers.tolist():
+        word = number * int(_STEP) + key & _WORD
+        word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & _WORD
+        word = (word ^ word >> 27) * 0x94D049BB133111EB & _WORD
+        few.append((word ^ word >> 31) >> 1)
+    return np.array(few, np.uint64)
 
 
 def splitmix(words: Words) -> Words:
@@ -131,16 +162,89 @@ def _numpy_seeder() -> Callable[[int], object]:
     return seed_other
 
 
-@contextlib.contextmanager
-def generators_put_back() -> Iterator[None]:
-    """Lets `random`, NumPy and torch be seeded and drawn from, and puts them back as they were."""
-    states = random.getstate(), np.random.get_state(legacy=False), torch.default_generator.get_state()
-    try:
-        yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.default_generator.set_state(states[2])
+class GeneratorsPutBack:
+    """A context to seed `random`, NumPy and torch in, and to draw from: they are put back as they were.
+
+    Within it NumPy holds no normal number ready, unless its generator is not a Mersenne twister.
+    """
+
+    __slots__ = ("_bits", "_numpy", "_python", "_spare", "_torch")
+
+    def __enter__(self) -> None:
+        self._python, self._torch = _python_state(), torch.default_generator.get_state()
+        self._bits = bits = np.random.get_bit_generator()  # type: ignore[attr-defined]
+        self._spare: np.random.BitGenerator | None = None
+        if type(bits) is np.random.MT19937:
+            self._numpy = _state_with_normal(bits)  # to exchange generators forgets the number
+            self._spare = _spares.pop() if _spares else np.random.MT19937(0)
+            np.random.set_bit_generator(self._spare)  # type: ignore[attr-defined]
+        else:
+            self._numpy = np.random.get_state(legacy=False)
+
+    def __exit__(self, *_: object) -> None:
+        np.random.set_bit_generator(self._bits)  # type: ignore[attr-defined]
+        if self._spare is not None:
+            _spares.append(self._spare)  # what others have put in its place is theirs
+        if self._numpy is not None:
+            np.random.set_state(self._numpy)
+        if _python_state() != self._python:
+            random.setstate(_python_tuple(*self._python))
+        torch.default_generator.set_state(self._torch)
+
+
+_spares: list[np.random.BitGenerator] = []  # that NumPy draws from within a context, one for each of them
+_without_normal: list[object] = [None, b""]  # NumPy's generator and its state, when it held no number last
+
+
+def _state_with_normal(bits: np.random.MT19937) -> dict[str, object] | None:
+    """NumPy's whole state, if it holds a normal number ready; else None."""
+    words = _words_of(bits)
+    if _without_normal == [bits, words]:
+        return None
+    state: dict[str, object] = np.random.get_state(legacy=False)
+    if state["has_gauss"]:
+        return state
+    _without_normal[:] = bits, words
+    return None
+
+
+def _words_of(bits: np.random.MT19937) -> bytes:
+    return ctypes.string_at(bits.ctypes.state_address, _TWISTER.size)
+
+
+def _are_there() -> bool:
+    """True if the state of `random` lies where it is looked for."""
+    if sys.implementation.name != "cpython" or random.Random.__basicsize__ < _AT + _TWISTER.size:
+        return False
+    one = random.Random(5)
+    one.random()
+    return _python_tuple(ctypes.string_at(id(one) + _AT, _TWISTER.size), None) == one.getstate()
+
+
+def _python_tuple(words: bytes | tuple[object, ...], normal: object) -> tuple[object, ...]:
+    """What `random.setstate` takes."""
+    if isinstance(words, tuple):
+        return words
+    position, *key = _TWISTER.unpack(words)
+    return 3, (*key, position), normal
+
+
+_python: random.Random = random.random.__self__  # type: ignore[attr-defined]
+_IS_READ = _are_there()
+
+
+def _python_state() -> tuple[bytes | tuple[object, ...], object]:
+    if _IS_READ:
+        return ctypes.string_at(id(_python) + _AT, _TWISTER.size), _python.gauss_next  # type: ignore[attr-defined]
+    return random.getstate(), None
+
+
+def where() -> tuple[object, ...]:
+    """Where `random` and NumPy are, as long as NumPy holds no normal number: as in `GeneratorsPutBack`."""
+    bits = np.random.get_bit_generator()  # type: ignore[attr-defined]
+    if type(bits) is np.random.MT19937:
+        return _python_state(), _words_of(bits)
+    return _python_state(), repr(np.random.get_state(legacy=False))
 
 
 def generators() -> tuple[object, ...]:
@@ -169,25 +273,14 @@ class OwnGenerators:
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
         """Makes them what all code draws from meanwhile; those of before are put back after it."""
-        states = random.getstate(), torch.default_generator.get_state()
-        # NumPy's is exchanged as it is, at a fifth of the cost of its state. But that forgets a number which
-        # it had drawn in advance.
-        bits, numpy_state = np.random.get_bit_generator(), np.random.get_state(legacy=False)  # type: ignore[attr-defined]
-        try:
+        with GeneratorsPutBack():
             np.random.set_bit_generator(self._numpy)  # type: ignore[attr-defined]
-            if self._states is None:
-                seeder()(self._seed)
-            else:
-                self._set(*self._states)
-            yield
-        finally:
-            self._states = random.getstate(), torch.default_generator.get_state()
-            self._set(*states)
-            np.random.set_bit_generator(bits)  # type: ignore[attr-defined]
-            if numpy_state["has_gauss"]:
-                np.random.set_state(numpy_state)
-
-    @staticmethod
-    def _set(python: tuple[object, ...], torchs: torch.Tensor) -> None:
-        random.setstate(python)
-        torch.default_generator.set_state(torchs)
+            try:
+                if self._states is None:
+                    seeder()(self._seed)
+                else:
+                    random.setstate(self._states[0])
+                    torch.default_generator.set_state(self._states[1])
+                yield
+            finally:
+                self._states = random.getstate(), torch.default_generator.get_state()

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from ..process.digests import hexdigest
 from ..process.lazy import cached_property
 from ..rows.block import Block, Rows
 from ..rows.data import Data
 from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Row
+from ..rows.types import Ints, Row
 from .dataref import DataRef
 
 __all__ = ["ColumnsRef"]
 
-Ints = npt.NDArray[np.int64]
 _TEXT = 100  # bytes of a ragged value, where they are not known
 
 
@@ -49,9 +47,15 @@ class ColumnsRef(DataRef):
         self._length = length
         self._columns = columns
         self._remade = remade
+        self._of: tuple[ColumnsRef, Projection] | None = None  # what it is made of, if it is projected
 
     def __len__(self) -> int:
         return self._length
+
+    @property
+    def keeps_rows(self) -> bool:
+        """False: each batch is gathered anew."""
+        return False
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows` over one gathered block."""
@@ -61,8 +65,13 @@ class ColumnsRef(DataRef):
 
     def projected(self, of: Projection) -> DataRef:
         """The same rows with these columns; the others are not touched."""
+        if self._of is not None:
+            whole, first = self._of
+            return whole.projected(first.then(of))
         columns = [self._columns[number] for number in of.columns]
-        return ColumnsRef(self._name, of.schema, self._length, columns, (_projected, (*self._remade, of)))
+        found = ColumnsRef(self._name, of.schema, self._length, columns, (_projected, (*self._remade, of)))
+        found._of = self, of
+        return found
 
     @property
     def row_bytes(self) -> int:
@@ -75,16 +84,19 @@ class ColumnsRef(DataRef):
         return self._schema
 
     @cached_property
-    def fingerprint(self) -> str:
+    def fingerprint(self) -> str | None:
         """A name for the content, made of its schema, its length and 64 rows spread over it."""
-        found = hashlib.blake2b(f"{len(self)} {json.dumps(self._schema.to_json())}".encode(), digest_size=16)
+        if self._of is not None:
+            whole, of = self._of
+            if of.in_schema_order is not of:  # the content is the same
+                return whole.projected(of.in_schema_order).fingerprint
+        parts: list[str | bytes] = [f"{len(self)} {json.dumps(self._schema.to_json())}"]
         rows = np.unique(np.linspace(0, len(self) - 1, min(64, len(self))).astype(np.int64))
         if len(rows):
             for column, take in zip(self._schema.columns, self._columns, strict=True):
                 data = take(rows)
-                for part in column.parts:
-                    found.update(np.ascontiguousarray(data.part(part)).tobytes())
-        return found.hexdigest()
+                parts += [np.ascontiguousarray(data.part(part)).tobytes() for part in column.parts]
+        return hexdigest(*parts)
 
     def __repr__(self) -> str:
         return f"<DataRef {self._name}: {len(self)} rows; {', '.join(map(str, self._schema.columns))}>"

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..errors import CorruptError
 from ..order.full import as_int
 from ..process.progress import progress_bar
 from ..rows.block import Rows
@@ -15,7 +14,6 @@ from ..rows.schema import Schema
 from ..rows.stats.column_stats import TableStats
 from ..rows.stats.statistics import TableStatistics
 from ..rows.types import Row
-from ..versions.manifest import Manifest
 from .dataref import DataRef
 from .in_epoch import in_epoch
 from .version_ref import VersionColumns, VersionRef
@@ -30,7 +28,7 @@ def stats(ref: DataRef, rows: int | None, seed: int, progress: bool | None) -> T
     """What `DataRef.stats` returns."""
     limit = None if rows is None else as_int("rows", rows, low=1)
     if isinstance(ref, (VersionRef, VersionColumns)) and ref.manifest.stats:
-        return _kept(ref.manifest, ref)
+        return ref.manifest.known_stats(ref.projection if isinstance(ref, VersionColumns) else None)
     schema, total = ref.schema, len(ref)
     numbers = None
     if limit is not None and limit < total:
@@ -57,24 +55,3 @@ def stats(ref: DataRef, rows: int | None, seed: int, progress: bool | None) -> T
 
 def _schema_of(rows: Sequence[Row]) -> Schema:
     return rows.block.schema if isinstance(rows, Rows) else block_of(rows).schema
-
-
-def _kept(manifest: Manifest, ref: VersionRef | VersionColumns) -> TableStats:
-    """Those in a manifest; nothing is read."""
-    schema = ref.schema
-    whole = manifest.schema
-    assert schema is not None
-    assert whole is not None
-    given = manifest.stats
-    if isinstance(ref, VersionColumns):
-        numbers = ref.numbers
-        names = [whole.columns[number].name for number in numbers]
-        pairs = zip(schema.columns, names, strict=True)
-        given = {column.name: given[name] for column, name in pairs if name in given}
-    try:
-        return TableStatistics.from_json(given, schema, manifest.num_rows).known()
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-        raise CorruptError(
-            f"the statistics in the manifest of {manifest.id!r} {manifest.version!r} are damaged: {error}; "
-            "ref[:].stats() counts anew"
-        ) from error

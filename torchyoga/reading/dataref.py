@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -14,7 +14,6 @@ from typing import (
     Protocol,
     SupportsIndex,
     TypeAlias,
-    cast,
     overload,
 )
 
@@ -24,20 +23,22 @@ import numpy.typing as npt
 from ..order.by_file import equal_runs
 from ..order.contract import ARRANGED, Arrangement, Locality, Shuffle
 from ..order.options import OrderOptions
+from ..order.saved import described, digest
 from ..order.shard import Shard
+from ..process.digests import hexdigest
 from ..process.distinct import distinct
+from ..process.later import later
 from ..process.lazy import cached_property
 from ..process.seeding import seeder
-from ..rows.block import Rows
+from ..rows.block import Rows, exact_rows
 from ..rows.collector import block_of
 from ..rows.pieces import check_parts, taken_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.stats.column_stats import TableStats
-from ..rows.types import Array, Collate, Json, Row
+from ..rows.types import Array, Collate, Ints, Json, Row, Seeds
 from .pack_report import PackReport
-from .provided import provided
-from .readahead import ReadAhead, Translated
+from .readahead import MOST_BATCHES, ReadAhead, Translated
 from .stream import Stream
 
 if TYPE_CHECKING:
@@ -47,17 +48,67 @@ if TYPE_CHECKING:
     import pyarrow
     from typing_extensions import TypeVar
 
+    from ..caching import kept as _kept
+    from ..coding import decoded as _decoded
+    from ..tables import exports as _exports
+    from ..tools.report import notebook as _notebook
+    from ..views import chosen as _chosen
+    from ..views import computed as _computed
+    from ..views import filled as _filled
+    from ..views import repeated as _repeated
+    from ..views import split as _split
+    from ..views import transformed as _transformed
+    from ..views import where as _where
+    from ..views import zipped as _zipped
+    from ..views.mixes import balanced as _balanced
+    from ..views.mixes import bucketed as _bucketed
+    from ..views.mixes import staged as _staged
+    from ..views.mixes import weighted as _weighted
+    from ..views.packs import packed as _packed
+    from ..views.packs import request as _request
+    from ..views.tokens import token_batches as _token_batches
+    from ..views.tokens import token_windows as _token_windows
+    from ..views.windows import windowed as _windowed
+    from . import counting as _counting
+
     RowT = TypeVar("RowT", covariant=True, default=Row)
 else:
     from typing import TypeVar
 
+    # A DataRef makes views, and views are DataRefs: this circle is closed when a method is first called.
+    _kept = later("torchyoga.caching.kept")
+    _decoded = later("torchyoga.coding.decoded")
+    _exports = later("torchyoga.tables.exports")
+    _notebook = later("torchyoga.tools.report.notebook")
+    _chosen = later("torchyoga.views.chosen")
+    _computed = later("torchyoga.views.computed")
+    _filled = later("torchyoga.views.filled")
+    _repeated = later("torchyoga.views.repeated")
+    _split = later("torchyoga.views.split")
+    _transformed = later("torchyoga.views.transformed")
+    _where = later("torchyoga.views.where")
+    _zipped = later("torchyoga.views.zipped")
+    _balanced = later("torchyoga.views.mixes.balanced")
+    _bucketed = later("torchyoga.views.mixes.bucketed")
+    _staged = later("torchyoga.views.mixes.staged")
+    _weighted = later("torchyoga.views.mixes.weighted")
+    _packed = later("torchyoga.views.packs.packed")
+    _request = later("torchyoga.views.packs.request")
+    _token_batches = later("torchyoga.views.tokens.token_batches")
+    _token_windows = later("torchyoga.views.tokens.token_windows")
+    _windowed = later("torchyoga.views.windows.windowed")
+    _counting = later("torchyoga.reading.counting")
     RowT = TypeVar("RowT", covariant=True)  # a default is for type checkers; Python knows it from 3.13 on
 
 __all__ = [
+    "ChangedRows",
     "Condition",
     "DataRef",
     "Edge",
+    "LabelKind",
     "Long",
+    "Numbers",
+    "Over",
     "PackCost",
     "PackView",
     "ProjectedRef",
@@ -65,14 +116,14 @@ __all__ = [
     "RowView",
     "SlicedRef",
     "WhenStale",
+    "identity",
+    "known_schema",
+    "nameless_pin",
     "row_numbers",
 ]
 
-Ints = npt.NDArray[np.int64]
-Seeds = npt.NDArray[np.uint64]
 
-
-class _Numbers(Protocol):
+class Numbers(Protocol):
     """Row numbers: an array, or a tensor."""
 
     def __len__(self) -> int: ...
@@ -84,18 +135,14 @@ class _Numbers(Protocol):
 class _Told:
     """An attribute that a DataRef has if its `info` holds it, and that a subclass may set."""
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
     def __get__(self, ref: DataRef | None, owner: type | None = None) -> Any:
         if ref is None:
             return self
-        info = ref.info
-        if self._name not in info:
-            raise AttributeError(
-                f"this {type(ref).__name__} has no {self._name}: its info says {sorted(info) or 'nothing'}"
-            )
-        return info[self._name]
+        raise AttributeError  # so that `__getattr__` is asked
+
+
+_ASKING = threading.local()  # the ids of DataRefs whose info is looked at
+_OF_VIEWS = ("sources", "whole")  # of some; their entries in an info are no attributes
 
 
 # Columns, as arrays of many rows, to a bool for each row.
@@ -103,150 +150,14 @@ Condition: TypeAlias = Callable[[Any], npt.ArrayLike]
 # Columns, by name, as arrays of many rows, to what each row costs, or a dict of that by budget.
 PackCost: TypeAlias = Callable[[Any], Any]
 Long: TypeAlias = Literal["error", "cut", "split", "drop"]  # what becomes of rows over the budget of a pack
+LabelKind: TypeAlias = Literal["same", "shifted"]  # labels as the tokens, or each that of the next token
 Edge: TypeAlias = Literal["drop", "repeat"]  # what becomes of windows beyond the rows of a group
 _ARRAY_KINDS = frozenset(
     {"ndarray", "scalar", "int", "float", "bool", "complex", "datetime", "date", "timedelta"}
 )
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 2**16, 2**25
+_READS = {"take", "take_seeded", "take_parts", "__getitem__", "__getitems__"}
 WhenStale = Literal["warn", "error", "rebuild"]  # what to do about a selection that another condition made
-
-
-class _Views(Protocol):
-    """What makes views of a DataRef. They are DataRefs themselves, so it is the room above that has them."""
-
-    def stats(self, ref: DataRef, rows: int | None, seed: int, progress: bool | None) -> TableStats: ...
-
-    def where(self, ref: DataRef, names: str | Sequence[str], condition: Condition) -> RowView: ...
-
-    def kept_where(
-        self,
-        ref: DataRef,
-        names: str | Sequence[str],
-        condition: Condition,
-        name: str,
-        stale: WhenStale,
-        /,
-    ) -> RowView: ...
-
-    def select(self, ref: DataRef, rows: Ints) -> DataRef: ...
-
-    def order_by(self, ref: DataRef, name: str, descending: bool) -> DataRef: ...
-
-    def repeat(self, ref: DataRef, times: int) -> RowView: ...
-
-    def split(
-        self, ref: DataRef, shares: Sequence[float], seed: int, by: str | None, stratify: str | None
-    ) -> list[DataRef]: ...
-
-    def map(self, ref: DataRef, function: Callable[[Row], Row], schema: Schema | None) -> DataRef: ...
-
-    def map_batches(self, ref: DataRef, function: Callable[..., object], threads: bool) -> DataRef: ...
-
-    def filled(self, ref: DataRef, values: Mapping[str, object]) -> DataRef: ...
-
-    def masked(self, ref: DataRef, names: Sequence[str] | None) -> DataRef: ...
-
-    def decoded(
-        self, ref: DataRef, decoders: Mapping[str, Any] | None, threads: int | None, /
-    ) -> DataRef: ...
-
-    def windows(
-        self,
-        ref: DataRef,
-        size_or_offsets: SupportsIndex | Mapping[str, Sequence[int]],
-        stride: int,
-        group_by: str | None,
-        edge: Edge,
-        static: Sequence[str],
-    ) -> DataRef: ...
-
-    def weighted(self, ref: DataRef, weights: Any, rows: int | None) -> ReweightedView: ...
-
-    def balanced(
-        self,
-        ref: DataRef,
-        column: str,
-        rows: int | None,
-        batch: int,
-        shares: Mapping[Any, float] | None,
-    ) -> ReweightedView: ...
-
-    def staged(self, ref: DataRef, stages: Sequence[tuple[int, float]], rows: int | None) -> RowView: ...
-
-    def bucketed(self, ref: DataRef, lengths: Any, pool: int, batch: int) -> RowView: ...
-
-    def packed(
-        self,
-        ref: DataRef,
-        column_or_budgets: str | Mapping[str, int],
-        budget: SupportsIndex | None,
-        *,
-        cost: PackCost | None,
-        long: Long,
-        max_rows: SupportsIndex | None,
-        along: Sequence[str] | None,
-        labels: str | None,
-        ignore_index: int,
-        first_position: int,
-        padded: float | Mapping[str, float] | None,
-        balance: bool,
-        seed: SupportsIndex,
-        name: str | None,
-        stale: WhenStale,
-    ) -> PackView: ...
-
-    def token_windows(
-        self,
-        ref: DataRef,
-        column: str,
-        size: SupportsIndex,
-        stride: SupportsIndex | None,
-        labels: bool,
-        shuffle_documents: bool,
-        jitter: bool,
-        separator: float | None,
-        documents: bool,
-        positions: bool,
-        dtype: npt.DTypeLike | None,
-        lengths: npt.ArrayLike | None,
-        seed: SupportsIndex,
-    ) -> DataRef: ...
-
-    def token_batches(
-        self,
-        ref: DataRef,
-        column_or_lengths: str | npt.ArrayLike,
-        budget: SupportsIndex,
-        pool: SupportsIndex | None,
-        max_rows: SupportsIndex | None,
-        multiple_of: SupportsIndex,
-        long: Literal["error", "drop"],
-        padding: float,
-        collate: Collate | None,
-        seed: SupportsIndex,
-    ) -> DataRef: ...
-
-
-def _views() -> _Views:
-    return cast(_Views, provided("views"))
-
-
-class _Exports(Protocol):
-    """What makes tables of the rows of a DataRef, with libraries that are loaded then."""
-
-    def to_arrow(self, ref: DataRef) -> pyarrow.Table: ...
-
-    def to_pandas(self, ref: DataRef) -> pandas.DataFrame: ...
-
-    def to_polars(self, ref: DataRef) -> polars.DataFrame: ...
-
-    def to_huggingface(self, ref: DataRef) -> datasets.Dataset: ...
-
-    def to_parquet(self, ref: DataRef, path: str | os.PathLike[str], group_bytes: int) -> None: ...
-
-
-def _exports() -> _Exports:
-    return cast(_Exports, provided("exports"))
 
 
 class DataRef(ABC, Generic[RowT]):
@@ -272,6 +183,11 @@ class DataRef(ABC, Generic[RowT]):
     class_to_idx: Any = _Told()
     features: Any = _Told()
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if not _READS.isdisjoint(vars(cls)) and "keeps_rows" not in vars(cls):
+            cls.keeps_rows = DataRef.keeps_rows  # type: ignore[method-assign]
+
     @abstractmethod
     def __len__(self) -> int:
         """Number of rows N."""
@@ -281,9 +197,24 @@ class DataRef(ABC, Generic[RowT]):
         """The rows of these numbers (int64, each in 0..N-1), in this order."""
 
     @property
+    def keeps_rows(self) -> bool:
+        """False if nothing here holds rows that `take` has given, and no row changes when it is made.
+
+        Worker processes of a loader then gather batches straight into the memory that they share with it,
+        which is used again. A subclass that overrides `take` has to say so anew.
+        """
+        return True
+
+    @property
     def fingerprint(self) -> str | None:
         """A name for the content, by which a saved state knows its dataset; None if there is none."""
         return None
+
+    @property
+    def view_pin(self) -> str | None:
+        """How a view is made of other rows, by which a saved state knows it; None for rows as they are."""
+        whole = getattr(self, "whole", None)
+        return whole.view_pin if isinstance(whole, DataRef) else None
 
     @property
     def prefixes(self) -> Sequence[tuple[str, int]]:
@@ -299,7 +230,8 @@ class DataRef(ABC, Generic[RowT]):
     def info(self) -> Json:
         """What is known of the dataset besides its rows, as JSON data; a copy, `{}` if nothing is.
 
-        `classes`, `class_to_idx` and `features`, where it has them, are attributes too.
+        Its entries are attributes too, where the DataRef has no others of that name; but for `sources`,
+        `whole` and names that begin with an underscore.
         """
         return {}
 
@@ -343,7 +275,7 @@ class DataRef(ABC, Generic[RowT]):
         seed_all, found = seeder(), []
         for row, seed in zip(rows, seeds.tolist(), strict=True):
             seed_all(seed)
-            found += _exact(self.take(np.array([row])))
+            found += exact_rows(self.take(np.array([row])))
         return found
 
     @property
@@ -362,7 +294,7 @@ class DataRef(ABC, Generic[RowT]):
         return self
 
     def columns(self, names: Sequence[str]) -> DataRef:
-        """The same rows with some of their columns only; the others are not read.
+        """The same rows with some of their columns only, in this order; the others are not read.
 
         Args:
             names: of columns, as `schema` shows them, such as "image" or "meta/size"; "meta" is all below it.
@@ -380,7 +312,10 @@ class DataRef(ABC, Generic[RowT]):
         """
         if isinstance(names, str):
             raise TypeError(f"columns are named by a list, as in columns([{names!r}]), or by ref[{names!r}]")
-        return self if self._has_no_columns else self.projected(Projection.of(self._known_schema(), names))
+        schema = known_schema(self)
+        if schema is None:
+            return self
+        return self.projected(Projection.of(schema, names).ordered(names))
 
     def where(
         self,
@@ -424,11 +359,14 @@ class DataRef(ABC, Generic[RowT]):
             5
         """
         if name is None:
-            return _views().where(self, names, condition)
-        return _views().kept_where(self, names, condition, name, stale)
+            return _where.where(self, names, condition)
+        return _kept.kept_where(self, names, condition, name, stale)
 
-    def select(self, rows: Sequence[int] | _Numbers) -> DataRef[RowT]:
+    def select(self, rows: Iterable[int] | Numbers) -> DataRef[RowT]:
         """These rows, in this order; a row may come more than once. The first n and the rest are slices.
+
+        Args:
+            rows: an array, a tensor, a list, or anything that gives ints, such as a generator.
 
         Raises:
             IndexError: there is no such row.
@@ -437,12 +375,13 @@ class DataRef(ABC, Generic[RowT]):
             >>> [int(row["x"]) for row in yoga.from_arrays({"x": np.arange(9)}).select([7, 0, 0, -1])]
             [7, 0, 0, 8]
         """
-        return _views().select(self, row_numbers(rows, len(self)))
+        given: Any = list(rows) if isinstance(rows, (Iterator, MappingView)) else rows
+        return _chosen.select(self, row_numbers(given, len(self)))
 
     def order_by(self, name: str, descending: bool = False) -> DataRef[RowT]:
         """All rows in the order of a column of numbers or text; rows with equal values stay in their order.
 
-        With `descending` the largest value comes first.
+        With `descending` the largest value comes first. Either way NaN comes after numbers, and None last.
 
         The row numbers are kept in memory, 4 bytes each, 8 beyond 2**32 rows.
 
@@ -451,7 +390,7 @@ class DataRef(ABC, Generic[RowT]):
             >>> [int(row["x"]) for row in ref.order_by("x")]
             [1, 2, 3]
         """
-        return _views().order_by(self, name, descending)
+        return _chosen.order_by(self, name, descending)
 
     def repeat(self, times: int) -> RowView[RowT]:
         """All rows, so many times; a shuffle mixes them all.
@@ -460,7 +399,29 @@ class DataRef(ABC, Generic[RowT]):
             >>> [int(row["x"]) for row in yoga.from_arrays({"x": np.arange(2)}).repeat(3)]
             [0, 1, 0, 1, 0, 1]
         """
-        return _views().repeat(self, times)
+        return _repeated.RepeatedRef(self, times)
+
+    def zip(self, other: DataRef, *, prefix: str = "") -> DataRef:
+        """The rows of two DataRefs of one length side by side: row n of this one, and row n of the other.
+
+        Rows that are dicts are merged. Where neither side's are, a row is a pair of both, as of Python's
+        `zip`; a dict beside something else is an error. Each side is read for its own columns only.
+
+        Args:
+            other: a DataRef; `info` has the entries of both, this one's where both have one.
+            prefix: put before the keys of the other's rows, if they are dicts.
+
+        Raises:
+            ValueError: the lengths differ, or both sides have a key.
+            TypeError: it is no DataRef, or only one side's rows are dicts, or what they look like is not
+                known.
+
+        Example:
+            >>> photos, vectors = yoga.from_arrays({"x": np.arange(3)}), yoga.from_arrays({"y": np.ones(3)})
+            >>> sorted(photos.zip(vectors)[2]), sorted(photos.zip(photos, prefix="b_")[0])
+            (['x', 'y'], ['b_x', 'x'])
+        """
+        return _zipped.zipped(self, other, prefix)
 
     def split(
         self,
@@ -472,15 +433,18 @@ class DataRef(ABC, Generic[RowT]):
         """Parts of the rows, each row in exactly one of them and in its order there.
 
         Args:
-            shares: of each part; they sum to 1. Or how many rows each part gets.
+            shares: a list: the share of each part, which sum to 1, or how many rows each part gets.
             seed: any int; another one makes other parts.
             by: a column of integers or text: all rows with the same value are in one part, which depends on
                 the value alone. So rows that are added later move nobody, and the shares are approximate.
             stratify: a column of integers or text: each part has its share of each of the values, to a row.
 
+        There is a warning for a part without rows, and with `stratify` for values with so few rows that a
+        part has none of them.
+
         Raises:
             ValueError: shares that do not sum to 1, or numbers that do not sum to the number of rows.
-            TypeError: the column holds something else.
+            TypeError: the column holds something else, or `shares` is no list of numbers.
 
         Example:
             >>> ref = yoga.from_arrays({"x": np.arange(10), "user": np.arange(10) // 3})
@@ -490,7 +454,7 @@ class DataRef(ABC, Generic[RowT]):
             >>> {int(r["user"]) for r in train} & {int(r["user"]) for r in test}
             set()
         """
-        return _views().split(self, shares, seed, by, stratify)
+        return _split.split(self, shares, seed, by, stratify)
 
     def map(self, function: Callable[[RowT], Row], schema: Schema | None = None) -> DataRef:
         """Each row after a function, whenever it is read: a transform, or an augmentation.
@@ -510,7 +474,7 @@ class DataRef(ABC, Generic[RowT]):
             >>> [int(row["x"]) for row in ref.map(lambda row: {**row, "x": row["x"] * 10})]
             [0, 10, 20]
         """
-        return _views().map(self, function, schema)
+        return _transformed.mapped(self, function, schema)
 
     def map_batches(self, function: Callable[..., object], threads: bool = False) -> DataRef:
         """The columns of many rows at once after a function of arrays, whenever they are read.
@@ -538,13 +502,13 @@ class DataRef(ABC, Generic[RowT]):
             >>> ref.map_batches(noisy).columns(["x"]).schema.columns[0].dtype
             '<f8'
         """
-        return _views().map_batches(self, function, threads)
+        return _computed.ComputedRef(self, function, threads)
 
     def filled(self, values: Mapping[str, object]) -> DataRef:
         """The same rows with values in place of None, so that the columns become tensors in batches.
 
         Args:
-            values: by name of the column; each of the column's own type.
+            values: by name of the column; each of the column's own type, such as [] for a list.
 
         Raises:
             KeyError: there is no such column.
@@ -555,7 +519,7 @@ class DataRef(ABC, Generic[RowT]):
             >>> [row["age"] for row in ref.filled({"age": -1})]
             [40, -1]
         """
-        return _views().filled(self, values)
+        return _filled.filled(self, values)
 
     def masked(self, names: Sequence[str] | None = None) -> DataRef:
         """The same rows with 0, or nothing, in place of None, and a bool besides that says where a value is.
@@ -572,15 +536,15 @@ class DataRef(ABC, Generic[RowT]):
             >>> list(ref.masked())
             [{'age': 40, 'age_is_valid': True}, {'age': 0, 'age_is_valid': False}]
         """
-        return _views().masked(self, names)
+        return _filled.masked(self, names)
 
     def decoded(self, decoders: Mapping[str, Any] | None = None, threads: int | None = None) -> DataRef:
         """The same rows with encoded columns decoded, whenever they are read.
 
         Args:
-            decoders: by name of a column of bytes, `yoga.image(...)`, `yoga.text()` or `yoga.audio()`. By
-                default all columns that were encoded by `codecs=` come back as they were: arrays and tensors
-                as such, files of images as arrays (H, W, 3).
+            decoders: by name of a column of bytes, or of lists of such, `yoga.codecs.image(...)`, `text()` or
+                `audio()`. By default all columns that were encoded by `codecs=` come back as they were:
+                arrays and tensors as such, files of images as what `yoga.codecs.image()` makes of them.
             threads: how many decode; by default one for each core, and one in a loader's worker processes.
 
         Random parts and mirrors follow from (seed, epoch, row), as `draw` in `map_batches`.
@@ -592,12 +556,12 @@ class DataRef(ABC, Generic[RowT]):
 
         Example:
             >>> images = [{"image": np.full((40, 60, 3), n, np.uint8)} for n in range(4)]
-            >>> ref = storage.submit(images, "photos-kept", "1", codecs={"image": yoga.jpeg(quality=90)})
-            >>> small = ref.decoded({"image": yoga.image(size=32, crop="random", layout="chw")})
+            >>> ref = storage.submit(images, "photos-kept", "1", codecs={"image": yoga.codecs.jpeg(90)})
+            >>> small = ref.decoded({"image": yoga.codecs.image(size=32, crop="random", layout="chw")})
             >>> next(iter(yoga.DataLoader(small, 4)))["image"].shape
             torch.Size([4, 3, 32, 32])
         """
-        return _views().decoded(self, decoders, threads)
+        return _decoded.decoded(self, decoders, threads)
 
     def windows(
         self,
@@ -636,12 +600,11 @@ class DataRef(ABC, Generic[RowT]):
             >>> chunks[1]["x"].tolist(), chunks[1]["x_is_pad"].tolist()
             ([2, 3, 3], [False, False, True])
         """
-        if len(self):
-            self._known_schema()
-        return _views().windows(self, size_or_offsets, stride, group_by, edge, static)
+        known_schema(self)
+        return _windowed.windows(self, size_or_offsets, stride, group_by, edge, static)
 
     def weighted(
-        self, weights: Sequence[float] | Array | _Numbers, rows: int | None = None
+        self, weights: Sequence[float] | Array | Numbers, rows: int | None = None
     ) -> ReweightedView[RowT]:
         """Rows as often as their weights say: of `rows` places each row gets the whole number below or above
         its share, in every epoch.
@@ -661,7 +624,7 @@ class DataRef(ABC, Generic[RowT]):
             >>> sorted(int(row["x"]) for row in ref.stream(shuffle=True))
             [0, 0, 2, 2, 2, 2]
         """
-        return _views().weighted(self, weights, rows)
+        return _weighted.weighted(self, weights, rows)
 
     def balanced(
         self,
@@ -691,13 +654,13 @@ class DataRef(ABC, Generic[RowT]):
             >>> [int(batch["label"].sum()) for batch in loader][:4]
             [5, 5, 5, 5]
         """
-        return _views().balanced(self, column, rows, batch, shares)
+        return _balanced.balanced(self, column, rows, batch, shares)
 
     def staged(self, stages: Sequence[tuple[int, float]], rows: int | None = None) -> RowView[RowT]:
         """A curriculum: the first rows only, and from each stage on more of them.
 
-        Within a stage its rows come again and again, each pass in another order. An epoch that lies in one
-        stage with all rows has each of them once.
+        Within a stage its rows come again and again, each pass in another order if they are shuffled. An
+        epoch that lies in one stage with all rows has each of them once.
 
         Args:
             stages: pairs (position, share): from this position on, counted over all epochs and ranks, this
@@ -713,10 +676,10 @@ class DataRef(ABC, Generic[RowT]):
             >>> sorted(rows[:4]), len(set(rows[4:]))
             ([0, 0, 1, 1], 4)
         """
-        return _views().staged(self, stages, rows)
+        return _staged.staged(self, stages, rows)
 
     def bucketed(
-        self, lengths: str | Sequence[int] | Array | _Numbers, *, pool: int = 8192, batch: int = 64
+        self, lengths: str | Sequence[int] | Array | Numbers, *, pool: int = 8192, batch: int = 64
     ) -> RowView[RowT]:
         """All rows, those of like lengths together, so that batches need little padding.
 
@@ -738,7 +701,7 @@ class DataRef(ABC, Generic[RowT]):
             >>> sorted(batch["x"].tolist() for batch in batches)
             [[1, 1], [2, 2], [3, 3]]
         """
-        return _views().bucketed(self, lengths, pool, batch)
+        return _bucketed.bucketed(self, lengths, pool, batch)
 
     def packed(
         self,
@@ -749,7 +712,7 @@ class DataRef(ABC, Generic[RowT]):
         long: Long = "error",
         max_rows: SupportsIndex | None = None,
         along: Sequence[str] | None = None,
-        labels: str | None = None,
+        labels: str | Mapping[str, LabelKind] | None = None,
         ignore_index: int = -100,
         first_position: int = 0,
         padded: float | Mapping[str, float] | None = None,
@@ -777,8 +740,11 @@ class DataRef(ABC, Generic[RowT]):
             max_rows: rows of a pack.
             along: the columns with a value for each token, besides the measured one. By default those that
                 are as long in the first rows.
-            labels: a column of tokens; then packs have `labels`, a copy of it as int64 in which the first
-                token of each row is `ignore_index`.
+            labels: then packs have `labels`, int64. "same" copies the measured column, for models that shift
+                labels by one, as those of transformers do; the first token of each row is `ignore_index`.
+                With "shifted" the label of a token is the one that follows it, and that of the last of each
+                row is `ignore_index`. A name of another column of tokens copies that one; a dict such as
+                `{"labels": "shifted"}` says both.
             ignore_index: see `labels`; padding has it, too.
             first_position: what `position_ids` begin with in each row; 2 for RoBERTa and its like.
             padded: fill packs up to the budget with this value in the measured column; or with one for each
@@ -809,24 +775,17 @@ class DataRef(ABC, Generic[RowT]):
             >>> print(packed.report())
             2 packs of up to 8 tokens: 4 rows, 2.0 a pack, 2 at most; 16 tokens, 0 % padding
         """
-        if len(self):
-            self._known_schema()
-        return _views().packed(
+        known_schema(self)
+        return _packed.packed(
             self,
-            column_or_budgets,
-            budget,
-            cost=cost,
-            long=long,
-            max_rows=max_rows,
+            _request.Request.of(self.schema, column_or_budgets, budget, cost, long, max_rows, balance),
             along=along,
             labels=labels,
             ignore_index=ignore_index,
             first_position=first_position,
             padded=padded,
-            balance=balance,
             seed=seed,
-            name=name,
-            stale=stale,
+            make=None if name is None else _kept.pack_keeper(name, stale),
         )
 
     def token_windows(
@@ -835,7 +794,7 @@ class DataRef(ABC, Generic[RowT]):
         size: SupportsIndex,
         *,
         stride: SupportsIndex | None = None,
-        labels: bool = True,
+        labels: LabelKind | Literal[False] | None = "same",
         shuffle_documents: bool = False,
         jitter: bool = False,
         separator: float | None = None,
@@ -844,19 +803,22 @@ class DataRef(ABC, Generic[RowT]):
         dtype: npt.DTypeLike | None = None,
         lengths: npt.ArrayLike | None = None,
         seed: SupportsIndex = 0,
+        ignore_index: SupportsIndex | None = None,
     ) -> DataRef:
         """Rows that are windows of tokens: all documents laid end to end, and cut.
 
-        A row is a dict: `column` (size,), and "labels" (size,), the same tokens shifted by one. Only lengths
-        are kept, 8 bytes for each document; of a cached version only the tokens of a window are read. What
-        fills no window is left out; `tokens_left_out` of the result counts it.
+        A row is a dict: `column` (size,), and "labels" (size,), the same tokens. Only lengths are kept, 8
+        bytes for each document; of a cached version only the tokens of a window are read. What fills no
+        window is left out; `tokens_left_out` of the result counts it.
 
         Args:
             column: of documents: arrays of one dimension that differ in length, lists of numbers, or text,
                 whose tokens are its bytes in UTF-8. Documents may be empty.
             size: tokens of a window.
             stride: tokens from one window to the next; `size` by default. A smaller one makes them overlap.
-            labels: False leaves out the labels; then a window needs no token more than its own.
+            labels: "same" as the tokens, for models that shift them by one, as those of transformers do.
+                "shifted" by one here, for loops that compare scores with labels as they are; then a window
+                needs one token more than its own. None or False for no labels.
             shuffle_documents: lay the documents in another order each epoch: blocks of 4,096 change places,
                 and so do the documents within each. Else they lie as they are stored.
             jitter: begin at another token each epoch, in 0..stride - 1, so that the cuts differ. There are
@@ -869,6 +831,8 @@ class DataRef(ABC, Generic[RowT]):
                 must be able to hold all values of that.
             lengths: (N,) of the documents, if you know them; else they are read now. They must be right.
             seed: the orders and beginnings of all epochs follow from it.
+            ignore_index: the label of what a document begins with, as -100 in packs: nothing foresees it from
+                the end of the document before. Labels are int64 then. None leaves it as it is.
 
         Raises:
             KeyError: there is no such column.
@@ -883,13 +847,14 @@ class DataRef(ABC, Generic[RowT]):
             ... )
             >>> windows = documents.token_windows("ids", 4)
             >>> [(row["ids"].tolist(), row["labels"].tolist()) for row in windows]
-            [([0, 1, 2, 3], [1, 2, 3, 4]), ([4, 10, 11, 12], [10, 11, 12, 13])]
+            [([0, 1, 2, 3], [0, 1, 2, 3]), ([4, 10, 11, 12], [4, 10, 11, 12])]
+            >>> documents.token_windows("ids", 4, labels="shifted", ignore_index=-100)[1]["labels"].tolist()
+            [-100, 11, 12, 13]
             >>> windows.tokens_left_out
-            0
+            1
         """
-        if len(self):
-            self._known_schema()
-        return _views().token_windows(
+        known_schema(self)
+        return _token_windows.token_windows(
             self,
             column,
             size,
@@ -903,6 +868,7 @@ class DataRef(ABC, Generic[RowT]):
             dtype,
             lengths,
             seed,
+            ignore_index,
         )
 
     def token_batches(
@@ -953,7 +919,7 @@ class DataRef(ABC, Generic[RowT]):
             >>> batches.report().padding
             0.07692307692307687
         """
-        return _views().token_batches(
+        return _token_batches.token_batches(
             self, column_or_lengths, budget, pool, max_rows, multiple_of, long, padding, collate, seed
         )
 
@@ -982,7 +948,7 @@ class DataRef(ABC, Generic[RowT]):
             >>> ref[:4].stats(rows=2)["x"].rows
             2
         """
-        return _views().stats(self, rows, seed, progress)
+        return _counting.stats(self, rows, seed, progress)
 
     def to_arrow(self) -> pyarrow.Table:
         """All rows as a table in memory; those of a part are `ref[:1000].to_arrow()`.
@@ -999,7 +965,7 @@ class DataRef(ABC, Generic[RowT]):
             >>> yoga.from_arrays({"x": np.arange(9), "y": np.zeros((9, 2))})[7:].to_arrow().to_pylist()
             [{'x': 7, 'y': [0.0, 0.0]}, {'x': 8, 'y': [0.0, 0.0]}]
         """
-        return _exports().to_arrow(self)
+        return _exports.to_arrow(self)
 
     def to_pandas(self) -> pandas.DataFrame:
         """All rows as a pandas DataFrame; raises as `to_arrow` does.
@@ -1010,16 +976,18 @@ class DataRef(ABC, Generic[RowT]):
             0  7
             1  8
         """
-        return _exports().to_pandas(self)
+        return _exports.to_pandas(self)
 
     def to_polars(self) -> polars.DataFrame:
         """All rows as a polars DataFrame; raises as `to_arrow` does.
+
+        Times in zones that polars does not know, such as +05:30, come in UTC.
 
         Example:
             >>> yoga.from_arrays({"x": np.arange(9)})[7:].to_polars().shape
             (2, 1)
         """
-        return _exports().to_polars(self)
+        return _exports.to_polars(self)
 
     def to_huggingface(self) -> datasets.Dataset:
         """All rows as a `datasets.Dataset` in memory; raises as `to_arrow` does.
@@ -1030,7 +998,7 @@ class DataRef(ABC, Generic[RowT]):
             >>> yoga.from_arrays({"x": np.arange(9)})[7:].to_huggingface()[0]
             {'x': 7}
         """
-        return _exports().to_huggingface(self)
+        return _exports.to_huggingface(self)
 
     def to_parquet(self, path: str | os.PathLike[str], group_bytes: int = 64 * 2**20) -> None:
         """Writes all rows into a Parquet file, block by block; it appears when it is whole.
@@ -1047,7 +1015,7 @@ class DataRef(ABC, Generic[RowT]):
         Example:
             >>> yoga.from_arrays({"x": np.arange(9)}).to_parquet(tmp_path / "numbers.parquet")
         """
-        _exports().to_parquet(self, path, group_bytes)
+        _exports.to_parquet(self, path, group_bytes)
 
     def projected(self, of: Projection) -> DataRef:
         """The same rows with some of their columns only; a subclass that can read less than all overrides it.
@@ -1114,19 +1082,6 @@ class DataRef(ABC, Generic[RowT]):
             raise TypeError(f"{self!r} is not a ragged column, so its rows have no lengths")
         return schema
 
-    @property
-    def _has_no_columns(self) -> bool:
-        """True for a version without rows, of whose columns nothing is known: any of them has no rows."""
-        return self.schema is None and not len(self)
-
-    def _known_schema(self) -> Schema:
-        schema = self.schema
-        if schema is None:
-            raise TypeError(
-                f"{self!r} does not say what its rows look like: its schema is None, so columns have no names"
-            )
-        return schema
-
     @overload
     def __getitem__(self, index: str) -> DataRef: ...
 
@@ -1137,7 +1092,7 @@ class DataRef(ABC, Generic[RowT]):
     def __getitem__(self, index: int | np.integer[Any]) -> RowT: ...
 
     @overload
-    def __getitem__(self, index: Sequence[int] | _Numbers) -> list[RowT]: ...
+    def __getitem__(self, index: Sequence[int] | Numbers) -> list[RowT]: ...
 
     def __getitem__(self, index: Any) -> DataRef | RowT | list[RowT]:
         """A row; a list of rows for a list of numbers; a view, a DataRef too, of some rows for a slice, or of
@@ -1148,14 +1103,13 @@ class DataRef(ABC, Generic[RowT]):
             KeyError: there is no such column.
         """
         if isinstance(index, str):
-            return (
-                self if self._has_no_columns else self.projected(Projection.at(self._known_schema(), index))
-            )
+            schema = known_schema(self)
+            return self if schema is None else self.projected(Projection.at(schema, index))
         if isinstance(index, slice):
             return SlicedRef(self, range(len(self))[index])
         if np.ndim(index) == 0:
-            return _exact(self.take(self.numbered([index])))[0]
-        return _exact(self.take(self.numbered(index)))
+            return exact_rows(self.take(self.numbered([index])))[0]
+        return exact_rows(self.take(self.numbered(index)))
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
         """(N, ...) all rows, read thousands at once: `np.asarray(ref["label"])`, for numbers and times.
@@ -1179,7 +1133,7 @@ class DataRef(ABC, Generic[RowT]):
         whole: Array = np.concatenate(parts) if len(parts) > 1 else parts[0]
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
-    def __getitems__(self, indices: Sequence[int] | _Numbers) -> Sequence[RowT]:
+    def __getitems__(self, indices: Sequence[int] | Numbers) -> Sequence[RowT]:
         """The rows of a batch, for torch's DataLoader; `default_collate` makes them tensors in one go."""
         readahead = self.readahead
         if readahead is not None and type(indices) is list:
@@ -1188,7 +1142,7 @@ class DataRef(ABC, Generic[RowT]):
                 return rows
         return self.take(self.numbered(indices))
 
-    def numbered(self, indices: Sequence[int] | _Numbers) -> Ints:
+    def numbered(self, indices: Sequence[int] | Numbers) -> Ints:
         """Indices as the row numbers that `take` takes; those below 0 are counted from the end.
 
         Raises:
@@ -1197,20 +1151,47 @@ class DataRef(ABC, Generic[RowT]):
         """
         return row_numbers(indices, len(self), self.arrangement is not None)
 
+    if not TYPE_CHECKING:  # a type checker would think that there is any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """An entry of `info`; only called for what is no attribute otherwise."""
+            known = getattr(type(self), name, None)
+            is_own = known is not None and not isinstance(known, _Told)
+            asking = _ASKING.__dict__.setdefault("ids", set())
+            if is_own or name.startswith("_") or name in _OF_VIEWS or id(self) in asking:
+                return object.__getattribute__(self, name)  # raises what it has raised
+            asking.add(id(self))
+            try:
+                info = self.info
+            except AttributeError:
+                return object.__getattribute__(self, name)
+            finally:
+                asking.remove(id(self))
+            if name in info:
+                return info[name]
+            raise AttributeError(
+                f"this {type(self).__name__} has no {name}: its info says "
+                f"{sorted(info)[:8] or 'nothing'}. An attribute of a dataset is kept if "
+                f"info=[{name!r}] names it when its version is built; "
+                "docs/views.md has the names of methods",
+                name=name,
+                obj=self,
+            )
+
     def __getstate__(self) -> Json:
         # What is read ahead is this process's, and a copy's rows may be others.
         return {key: value for key, value in self.__dict__.items() if key != "readahead"}
 
     def __iter__(self) -> Iterator[RowT]:
         for start in range(0, len(self), 256):
-            yield from _exact(self.take(np.arange(start, min(start + 256, len(self)))))
+            yield from exact_rows(self.take(np.arange(start, min(start + 256, len(self)))))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self)} rows>"
 
     def _repr_html_(self) -> str:
         """What notebooks show: columns and a few rows, see docs/report.md."""
-        return cast(Callable[[DataRef], str], provided("page"))(self)
+        return _notebook.notebook_page(self)
 
     def stream(
         self,
@@ -1255,7 +1236,24 @@ class DataRef(ABC, Generic[RowT]):
         return Stream(self, options)
 
 
-def row_numbers(indices: Sequence[int] | _Numbers, length: int, is_arranged: bool = False) -> Ints:
+def known_schema(ref: DataRef) -> Schema | None:
+    """What a row looks like; None for a version without rows, of whose columns nothing is known: any of them
+    has no rows.
+
+    Raises:
+        TypeError: the DataRef has rows, and does not say what they look like.
+    """
+    schema = ref.schema
+    if schema is None and len(ref):
+        raise TypeError(
+            f"this {type(ref).__name__} of {len(ref)} rows does not say what its rows look like: its schema "
+            "is None. Call where, order_by, columns and such before map, or give the map before it a schema, "
+            "as map(function, schema=yoga.Schema.of(row)); a DataRef of your own has a property schema"
+        )
+    return schema
+
+
+def row_numbers(indices: Sequence[int] | Numbers, length: int, is_arranged: bool = False) -> Ints:
     """Indices as row numbers, each in 0..length - 1; those below 0 are counted from the end.
 
     With `is_arranged` they may be in `ARRANGED`, too.
@@ -1286,14 +1284,18 @@ def row_numbers(indices: Sequence[int] | _Numbers, length: int, is_arranged: boo
     return np.where(numbers < 0, numbers + length, numbers)
 
 
-def _exact(rows: Sequence[RowT]) -> list[RowT]:
-    return rows.exact() if isinstance(rows, Rows) else list(rows)
+def identity(ref: DataRef) -> str:
+    """The fingerprint; of rows without one, how they are made of others, or how many there are."""
+    return ref.fingerprint or ref.view_pin or f"{len(ref)} rows"
 
 
-class RowView(DataRef[RowT]):
-    """Some rows of another DataRef, in any order; each is one row of it.
+def nameless_pin(ref: DataRef, *parts: object) -> str | None:
+    """A digest of what decides which rows come, see `digest`; None with a fingerprint, which says it all."""
+    return None if ref.fingerprint else digest(*parts)
 
-    A subclass says which, by `rows_at` and `places_of`, and `over`, the same view of another DataRef.
+
+class Over(DataRef[RowT]):
+    """Rows that are made of those of another DataRef: a subclass says only in which way they differ.
 
     Args:
         whole: the other DataRef.
@@ -1307,6 +1309,93 @@ class RowView(DataRef[RowT]):
         self.whole = whole
 
     @abstractmethod
+    def over(self, whole: DataRef) -> DataRef:
+        """The same view of another DataRef of as many rows."""
+
+    @abstractmethod
+    def _pinned(self, whole: str) -> str:
+        """A name for the content, made of one for the whole's; states know it."""
+
+    @cached_property
+    def fingerprint(self) -> str | None:
+        """A name for the content, made of the whole's; None if the whole has none."""
+        whole = self.whole.fingerprint
+        return None if whole is None else self._pinned(whole)
+
+    def in_epoch(self, epoch: int) -> DataRef[RowT]:
+        """The same view of the whole as it is in an epoch."""
+        whole = self.whole.in_epoch(epoch)
+        return self if whole is self.whole else self.over(whole)
+
+    @property
+    def keeps_rows(self) -> bool:
+        """What the whole says."""
+        return self.whole.keeps_rows
+
+    @property
+    def is_random(self) -> bool:
+        """What the whole says."""
+        return self.whole.is_random
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of an average row of the whole."""
+        return self.whole.row_bytes
+
+    @property
+    def schema(self) -> Schema | None:
+        """The whole's schema."""
+        return self.whole.schema
+
+    @property
+    def info(self) -> Json:
+        """The whole's info."""
+        return self.whole.info
+
+
+class ChangedRows(Over[RowT]):
+    """The rows of another DataRef, each changed: as many, in the same order."""
+
+    most_read_at_once = MOST_BATCHES
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    @property
+    def prefixes(self) -> Sequence[tuple[str, int]]:
+        """The whole's, changed alike."""
+        return [(self._pinned(name), rows) for name, rows in self.whole.prefixes]
+
+    @property
+    def arrangement(self) -> Arrangement | None:
+        """The whole's."""
+        return self.whole.arrangement
+
+    @property
+    def file_starts(self) -> Ints:
+        """The whole's."""
+        return self.whole.file_starts
+
+    @cached_property
+    def readahead(self) -> ReadAhead | None:
+        """The whole's, for rows that are changed after they are read; None if the whole has none."""
+        whole = self.whole.readahead
+        return None if whole is None else ReadAhead(self.row_bytes, whole.prefetch, self.most_read_at_once)
+
+
+class RowView(Over[RowT]):
+    """Some rows of another DataRef, in any order; each is one row of it.
+
+    A subclass says which, by `rows_at` and `places_of`, and `over`, the same view of another DataRef.
+
+    Args:
+        whole: the other DataRef.
+
+    Attributes:
+        whole: the other DataRef.
+    """
+
+    @abstractmethod
     def rows_at(self, numbers: Ints) -> Ints:
         """The rows of `whole` behind rows of this view (B,), each in 0..len - 1."""
 
@@ -1314,27 +1403,20 @@ class RowView(DataRef[RowT]):
     def places_of(self, rows: Ints) -> Ints:
         """Where rows of `whole` (B,) come in this view, for the first time; -1 for those that do not."""
 
-    @abstractmethod
-    def over(self, whole: DataRef) -> DataRef:
-        """The same view of another DataRef of as many rows."""
+    @cached_property
+    def view_pin(self) -> str | None:
+        """How it is made of the whole; None if the fingerprint says that."""
+        return described("view", of=nameless_pin(self, self._pinned(identity(self.whole))))
+
+    keeps_rows = Over.keeps_rows
 
     def take(self, rows: Ints) -> Sequence[RowT]:
         """The rows of these numbers in the view."""
         return self.whole.take(self.rows_at(rows))
 
-    @property
-    def is_random(self) -> bool:
-        """What the whole says."""
-        return self.whole.is_random
-
     def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[RowT]:
         """The rows of these numbers in the view, made with these seeds."""
         return self.whole.take_seeded(self.rows_at(rows), seeds)
-
-    def in_epoch(self, epoch: int) -> DataRef[RowT]:
-        """The same view of the whole as it is in an epoch."""
-        whole = self.whole.in_epoch(epoch)
-        return self if whole is self.whole else self.over(whole)
 
     def lengths(self, rows: Ints) -> Ints:
         """The lengths of rows of a ragged column, as `whole` finds them."""
@@ -1348,11 +1430,6 @@ class RowView(DataRef[RowT]):
         """The same view of `whole` with these columns."""
         return self.over(self.whole.projected(of))
 
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of an average row of the whole."""
-        return self.whole.row_bytes
-
     @cached_property
     def readahead(self) -> ReadAhead | None:
         """The whole's, for the rows of the view; None if the whole has none."""
@@ -1360,16 +1437,6 @@ class RowView(DataRef[RowT]):
         if whole is None or whole.prefetch is None:
             return super().readahead
         return ReadAhead(self.row_bytes, Translated(whole.prefetch, self.rows_at))
-
-    @property
-    def schema(self) -> Schema | None:
-        """The whole's schema."""
-        return self.whole.schema
-
-    @property
-    def info(self) -> Json:
-        """The whole's info."""
-        return self.whole.info
 
 
 class ReweightedView(RowView[RowT]):
@@ -1379,7 +1446,8 @@ class ReweightedView(RowView[RowT]):
     def reweighted(self, weights: Any, *, at: Mapping[str, object]) -> ReweightedView[RowT]:
         """The same rows with other weights from a state on; what came before stays.
 
-        Load the same state into a loader of what this returns.
+        Load the same state into a loader of what this returns; without it, the loader cannot know what came
+        before, and raises ValueError when it reads.
 
         Args:
             weights: as the method takes them that made this view.
@@ -1390,7 +1458,7 @@ class ReweightedView(RowView[RowT]):
         """
 
 
-class PackView(DataRef):
+class PackView(Over):
     """Packs of rows of another DataRef: what `ref.packed(...)` is."""
 
     @abstractmethod
@@ -1442,20 +1510,15 @@ class SlicedRef(RowView[RowT]):
         first = -((self.rows.start - self.whole.file_starts) // self.rows.step)
         return distinct(np.append(np.clip(first, 0, len(self)), [0, len(self)]))
 
-    @property
-    def fingerprint(self) -> str | None:
-        """A name for the content, made of the whole's and the slice."""
-        whole = self.whole.fingerprint
-        if whole is None:
-            return None
-        text = f"{whole} {self.rows.start} {self.rows.stop} {self.rows.step}"
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    def _pinned(self, whole: str) -> str:
+        """A name for the content, made of one for the whole's and the slice."""
+        return hexdigest(f"{whole} {self.rows.start} {self.rows.stop} {self.rows.step}")
 
     def __repr__(self) -> str:
         return f"{self.whole!r}[{self.rows.start}:{self.rows.stop}:{self.rows.step}]"
 
 
-class ProjectedRef(DataRef):
+class ProjectedRef(ChangedRows):
     """Some columns of another DataRef, which reads them all.
 
     Args:
@@ -1464,12 +1527,17 @@ class ProjectedRef(DataRef):
     """
 
     def __init__(self, whole: DataRef, of: Projection) -> None:
-        self.is_thread_safe = whole.is_thread_safe
-        self.whole = whole
+        super().__init__(whole)
         self.of = of
 
-    def __len__(self) -> int:
-        return len(self.whole)
+    keeps_rows = Over.keeps_rows
+
+    def over(self, whole: DataRef) -> DataRef:
+        """These columns of another DataRef."""
+        return ProjectedRef(whole, self.of)
+
+    def _pinned(self, whole: str) -> str:
+        return self.of.pinned(whole) or ""
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows`."""
@@ -1478,64 +1546,18 @@ class ProjectedRef(DataRef):
     def _projected(self, rows: Sequence[Row]) -> Sequence[Row]:
         return Rows(self.of.block(block_of(rows, self.whole.schema)))
 
-    @property
-    def is_random(self) -> bool:
-        """What the whole says."""
-        return self.whole.is_random
-
     def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
         """The rows of these numbers, made with these seeds."""
         return self._projected(self.whole.take_seeded(rows, seeds)) if len(rows) else []
-
-    def in_epoch(self, epoch: int) -> DataRef:
-        """These columns of the whole as it is in an epoch."""
-        whole = self.whole.in_epoch(epoch)
-        return self if whole is self.whole else ProjectedRef(whole, self.of)
-
-    @property
-    def arrangement(self) -> Arrangement | None:
-        """The whole's."""
-        return self.whole.arrangement
 
     def projected(self, of: Projection) -> DataRef:
         """Some of these columns."""
         return self.whole.projected(self.of.then(of))
 
     @property
-    def row_bytes(self) -> int:
-        """Bytes of an average row of the whole, which is read."""
-        return self.whole.row_bytes
-
-    @cached_property
-    def readahead(self) -> ReadAhead | None:
-        """The whole's, for rows with fewer columns; None if the whole has none."""
-        whole = self.whole.readahead
-        return super().readahead if whole is None else ReadAhead(self.row_bytes, whole.prefetch)
-
-    @property
-    def file_starts(self) -> Ints:
-        """The whole's."""
-        return self.whole.file_starts
-
-    @property
-    def fingerprint(self) -> str | None:
-        """A name for the content, made of the whole's and the columns."""
-        return self.of.pinned(self.whole.fingerprint)
-
-    @property
-    def prefixes(self) -> Sequence[tuple[str, int]]:
-        """The whole's, cut down to the columns."""
-        return [(self.of.pinned(name) or "", rows) for name, rows in self.whole.prefixes]
-
-    @property
     def schema(self) -> Schema:
         """What a row looks like."""
         return self.of.schema
-
-    @property
-    def info(self) -> Json:
-        """The whole's info."""
-        return self.whole.info
 
     def __repr__(self) -> str:
         return f"{self.whole!r} with {', '.join(map(str, self.of.schema.columns))}"

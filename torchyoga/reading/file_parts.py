@@ -15,17 +15,15 @@ from itertools import pairwise
 from typing import NoReturn, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import CorruptError, NotFoundError
 from ..files.regular import open_regular
 from ..process.buffers import BufferPool
-from ..rows.data import Data
-from ..rows.types import Array
+from ..rows.data import Data, bounds_of
+from ..rows.types import Array, Ints
 
 __all__ = ["FileParts", "Names", "Threads"]
 
-Ints = npt.NDArray[np.int64]
 T = TypeVar("T")
 S = TypeVar("S")
 _WORTH_A_THREAD = 1e-4  # seconds for a file; what lies in memory is read faster by one thread than by many
@@ -37,7 +35,7 @@ class Names(Sequence[str]):
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         encoded = [name.encode("utf-8", "surrogatepass") for name in names]
-        self.ends: Ints = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+        self.ends = bounds_of(map(len, encoded))
         self.text = b"".join(encoded)
 
     def __len__(self) -> int:
@@ -52,7 +50,7 @@ class Names(Sequence[str]):
         starts, stops = self.ends[rows], self.ends[rows + 1]
         pairs = zip(starts.tolist(), stops.tolist(), strict=True)
         joined = b"".join(self.text[start:stop] for start, stop in pairs)
-        return Data(np.frombuffer(joined, np.uint8), _offsets(stops - starts))
+        return Data(np.frombuffer(joined, np.uint8), bounds_of(stops - starts))
 
 
 class Threads:
@@ -136,7 +134,7 @@ class FileParts:
             CorruptError: it has changed since.
             OSError: it cannot be read.
         """
-        ends = _offsets(self.nbytes[rows])
+        ends = bounds_of(self.nbytes[rows])
         out = self._pool.empty(int(ends[-1]))
         order = np.lexsort((self.offsets[rows], self.files[rows])) if len(rows) > 1 else np.zeros(1, np.int64)
         places = order[self.nbytes[rows][order] > 0]
@@ -208,12 +206,6 @@ class FileParts:
             f"{path} does not have {self.sizes[file]} bytes any more, as it had when this was opened; "
             "open it again"
         )
-
-
-def _offsets(lengths: Ints) -> Ints:
-    found = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=found[1:])
-    return found
 
 
 def _raised(error: Exception) -> NoReturn:

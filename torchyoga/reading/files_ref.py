@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from ..order.by_file import equal_runs
 from ..process.lazy import cached_property
@@ -17,14 +16,12 @@ from ..rows.block import Block, Rows
 from ..rows.data import Data
 from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Array, Json, Row
+from ..rows.types import Array, Ints, Json, Row
 from .dataref import DataRef
 from .file_parts import FileParts, Names
 from .left_out import LeftOut
 
 __all__ = ["FilesRef", "Held", "content_of"]
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

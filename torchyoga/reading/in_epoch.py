@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-from ..process.seeding import generators_put_back, row_seeds
-from ..rows.types import Row
+from ..process.seeding import GeneratorsPutBack, row_seeds
+from ..rows.types import Ints, Row
 from .readahead import ReadAhead
 
 if TYPE_CHECKING:
@@ -22,8 +19,6 @@ else:
     RowT = TypeVar("RowT", covariant=True)  # a default is for type checkers; Python knows it from 3.13 on
 
 __all__ = ["RandomAccess", "in_epoch"]
-
-Ints = npt.NDArray[np.int64]
 
 
 class RandomAccess(Protocol[RowT]):
@@ -70,6 +65,6 @@ class _Seeded(Generic[RowT]):
 
     def take(self, rows: Ints) -> Sequence[RowT]:
         """The rows of these numbers; all generators are put back after it."""
-        with generators_put_back():
+        with GeneratorsPutBack():
             found: Sequence[RowT] = self._source.take_seeded(rows, row_seeds(self._seed, self._epoch, rows))
         return found

@@ -43,10 +43,12 @@ def refuse_many(found: Sequence[LeftOut], total: int, max_bad: float, where: str
         )
 
 
-def warn_of(found: Sequence[LeftOut], total: int, where: str, what: str) -> None:
+def warn_of(
+    found: Sequence[LeftOut], total: int, where: str, what: str, how: str = "are bad and left out"
+) -> None:
     """Warns of what is left out, if anything is."""
     if found:
-        warn_user(f"{where}: {len(found)} of {total} {what} are bad and left out: {_listed(found)}")
+        warn_user(f"{where}: {len(found)} of {total} {what} {how}: {_listed(found)}")
 
 
 def told_of(found: Sequence[LeftOut]) -> Json:

@@ -25,11 +25,12 @@ from ..formats.mapped.items import Cut, Decoded, Items, Mapped, Numbering, appen
 from ..formats.mapped.marks import CELL, Marks
 from ..formats.mapped.pages import Thermometer, merged, scatter, usage, will_need
 from ..process.buffers import address_of, fresh
+from ..rows.data import bounds_of
 from ..rows.schema import Schema
+from ..rows.types import Ints
 
 __all__ = ["Opened", "Part", "Shelf"]
 
-Ints = npt.NDArray[np.int64]
 Empty = Callable[[int], Bytes]
 _DECODED_BYTES = 256 * 2**20  # kept for one version, shared between its compressed columns
 _WHOLE = 2**62  # bytes of a unit where a block has one checksum
@@ -94,7 +95,7 @@ class _Added:
             raise CorruptError(f"{path} says that it holds {int(num_items[number])} items")
         self._counts = counts.reshape(num_parts, num_files)
         self._num_items = num_items.reshape(num_parts, num_files)
-        self._bounds = np.append(0, counts.cumsum())[::num_files].tolist()
+        self._bounds = bounds_of(counts)[::num_files].tolist()
         self._starts = _laid_out(extent.starts[:-1] for extent in extents)
         self._nbytes = _laid_out(extent.nbytes for extent in extents)
         self._crcs = _laid_out(extent.crcs for extent in extents)

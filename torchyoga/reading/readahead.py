@@ -12,21 +12,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import CorruptError
-from ..rows.types import Row
+from ..rows.types import Ints, Row
 from ..versions.location import Progress
 
-__all__ = ["Prefetch", "ReadAhead", "Translated", "batches_per_read"]
+__all__ = ["MOST_BATCHES", "Prefetch", "ReadAhead", "Translated", "batches_per_read"]
 
-Ints = npt.NDArray[np.int64]
 _AHEAD_BYTES = 16 * 2**20  # on their way from the disk at once
 _MOST_ROWS = 4096
 _PAGE = 4096
 _STEP_BYTES = 16 * 2**20  # of rows that a sampler hands out between two announcements
 _READ_BYTES = 3 * 2**20
-_MOST_BATCHES = 16
+MOST_BATCHES = 16
 # Where other processes read, it cannot be seen here whether they wait: that is found out after so many
 _PROBE = 64  # windows
 _PROBE_OF_SAMPLER = 8  # steps
@@ -101,7 +99,7 @@ class Translated:
 
 def batches_per_read(batch_bytes: int) -> int:
     """How many batches of this size to read at once, because every read has a fixed cost."""
-    return min(_MOST_BATCHES, max(1, _READ_BYTES // max(1, batch_bytes)))
+    return min(MOST_BATCHES, max(1, _READ_BYTES // max(1, batch_bytes)))
 
 
 class _Taken(NamedTuple):
@@ -124,7 +122,7 @@ class ReadAhead:
     """
 
     def __init__(
-        self, row_bytes: int, prefetch: Prefetch | None = None, most_batches: int = _MOST_BATCHES
+        self, row_bytes: int, prefetch: Prefetch | None = None, most_batches: int = MOST_BATCHES
     ) -> None:
         self.row_bytes = row_bytes
         self._most_batches = most_batches

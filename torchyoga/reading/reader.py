@@ -10,7 +10,6 @@ from functools import partial
 from time import perf_counter, thread_time
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import BusyError, CorruptError, RemoteError
 from ..files.checksum import crc32, crc32_of_all
@@ -25,11 +24,11 @@ from ..process.forks import renew_in_children
 from ..process.stages import Stage, is_timed, shift, timed
 from ..rows.block import Block
 from ..rows.column import Column
-from ..rows.data import Data
+from ..rows.data import Data, bounds_of
 from ..rows.pieces import check_parts, joined_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Array
+from ..rows.types import Array, Ints
 from ..versions.location import Files, Folder
 from ..versions.manifest import FileEntry
 from .open_files import Opened, Part, Shelf
@@ -37,7 +36,6 @@ from .together import Located
 
 __all__ = ["Reader"]
 
-Ints = npt.NDArray[np.int64]
 _MOST_OPEN = 4096  # files mapped at once, if one batch does not need more, and the process has none to spare
 _MOST_ANNOUNCED = 256
 _CHECKED_BYTES = 2**22  # of rows, at once
@@ -76,7 +74,7 @@ class Reader:
         self._format_of = format_of
         self._given_most_open = most_open
         counts = np.array([file.whole.rows for file in self.files], np.int64)
-        self._file_starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self._file_starts = bounds_of(counts)
         self.num_rows = sum(file.rows for file in self.files)
         self._numbering = Numbering()  # of all rows in the files; its blocks are the files
         self._numbering.append(self._file_starts[:-1], int(self._file_starts[-1]))
@@ -200,7 +198,7 @@ class Reader:
             of: the columns; all by default.
 
         Returns:
-            None if they are better read by themselves: ragged, encoded, in pieces, or from disk.
+            None if they are better read by themselves, being ragged, encoded, in pieces, or from disk.
 
         Raises:
             CorruptError: a file is missing, cut or damaged.
@@ -299,8 +297,7 @@ class Reader:
         values, offsets, *more = parts
         low, high = self._ends(column, offsets, items, blocks)
         lengths = high - low
-        bounds = np.zeros(len(items) + 1, np.int64)
-        np.cumsum(lengths, out=bounds[1:])
+        bounds = bounds_of(lengths)
         values.check_runs(low, high)
         runs = values.items.runs(low, high)
         found = None

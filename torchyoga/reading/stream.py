@@ -8,15 +8,14 @@ from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Generic, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..order.carry import Appended
 from ..order.full import as_int
-from ..order.iteration import Iteration
+from ..order.iteration import Iteration, IterationOptions
 from ..order.options import OrderOptions
 from ..order.place import batches, chunks
 from ..order.saved import Saved
-from ..rows.types import Row
+from ..rows.types import Ints, Row
 from .in_epoch import RandomAccess, in_epoch
 from .readahead import ReadAhead
 
@@ -29,9 +28,8 @@ else:
 
     RowT = TypeVar("RowT", covariant=True)  # a default is for type checkers; Python knows it from 3.13 on
 
-__all__ = ["Stream", "Window", "read_batches", "windows_of"]
+__all__ = ["Stream", "Window", "begun", "read_batches", "windows_of"]
 
-Ints = npt.NDArray[np.int64]
 _WINDOW = 256  # rows read at once when they are wanted one by one
 
 
@@ -107,6 +105,15 @@ def windows_of(
         yield windows.popleft()
 
 
+def begun(stream: Stream[RowT], options: IterationOptions) -> Iteration:
+    """An iteration of a stream that begins now; `Cursor.finish` counts it, if it counts."""
+    iteration = stream.cursor.iteration(options)
+    readahead = _readahead_of(in_epoch(stream.source, iteration.start.epoch, stream.cursor.order.seed))
+    if readahead is not None:
+        readahead.follow(chunks(stream.cursor.order, iteration.shard, iteration.start), iteration.progress)
+    return iteration
+
+
 def _readahead_of(source: RandomAccess) -> ReadAhead | None:
     readahead: ReadAhead | None = getattr(source, "readahead", None)
     return readahead
@@ -149,8 +156,7 @@ class Stream(Generic[RowT]):
         return self._rows(self.cursor.num_begun)
 
     def _rows(self, made: int) -> Iterator[RowT]:
-        iteration, _held = self._iterating(1, False, made)
-        iteration.steps_before = None  # rows are not steps
+        iteration, _held = self._iterating(IterationOptions(made=made, in_rows=True))
         for rows in read_batches(self._source_in(iteration), self._numbers(iteration, _WINDOW)):
             for row in rows:
                 self._deliver(iteration)
@@ -166,50 +172,33 @@ class Stream(Generic[RowT]):
         return self._batches(as_int("batch_size", batch_size, low=1), drop_last, self.cursor.num_begun)
 
     def _batches(self, batch_size: int, drop_last: bool, made: int) -> Iterator[Sequence[RowT]]:
-        iteration, _held = self._iterating(batch_size, drop_last, made)
+        iteration, _held = self._iterating(IterationOptions(batch_size, drop_last, made=made))
         numbers = self._numbers(iteration, iteration.batch_size)
         for rows in read_batches(self._source_in(iteration), numbers):
             self._deliver(iteration)
             yield rows
         self.cursor.finished(iteration)
 
-    def _iterating(self, batch_size: int, drop_last: bool, made: int) -> tuple[Iteration, object]:
-        """An iteration of a generator that was made when `made` had begun; and what that generator holds."""
-        iteration, held = self.begin(batch_size, drop_last, made), _Held()
+    def _iterating(self, options: IterationOptions) -> tuple[Iteration, object]:
+        """An iteration of a generator, and what that generator holds."""
+        iteration, held = begun(self, options), _Held()
         iteration.hold(held)
         self.cursor.warn_of_rows_left_out(iteration)
         self.cursor.begun(iteration)
         return iteration, held
 
-    def begin(self, batch_size: int = 1, drop_last: bool = False, made: int | None = None) -> Iteration:
-        """An iteration that begins now, for code that reads its rows and calls `finish` if they count."""
-        iteration = self.cursor.iteration(batch_size, drop_last, made=made)
-        readahead = _readahead_of(self._source_in(iteration))
-        if readahead is not None:
-            readahead.follow(chunks(self.cursor.order, iteration.shard, iteration.start), iteration.progress)
-        return iteration
-
     def _source_in(self, iteration: Iteration) -> RandomAccess[RowT]:
         """What the rows of an iteration are read from: the source as it is in its epoch."""
         return in_epoch(self.source, iteration.start.epoch, self.cursor.order.seed)
-
-    def finish(self, iteration: Iteration) -> None:
-        """Counts all rows of an iteration as delivered, unless the stream has moved on since it began."""
-        cursor = self.cursor
-        if iteration.generation == cursor.generation and iteration.start == cursor.begin(
-            iteration.batch_size, iteration.drop_last
-        ):
-            iteration.taken = iteration.num_steps
-            cursor.reached(iteration)
-            cursor.finished(iteration)
 
     def _numbers(self, iteration: Iteration, size: int) -> Iterator[Ints]:
         return batches(self.cursor.order, self.cursor.shard, iteration.start, size, iteration.drop_last)
 
     def _deliver(self, iteration: Iteration) -> None:
         self.cursor.check_generation(iteration.generation)
-        iteration.taken += 1
-        self.cursor.reached(iteration)
+        iteration.advance()
+        if self.cursor.latest is not iteration:
+            self.cursor.moved(iteration)
 
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one to begin; see `ResumableSampler.set_epoch`."""

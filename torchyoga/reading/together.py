@@ -6,17 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..formats.mapped.gather import Bytes, Memory
 from ..formats.mapped.pages import usage
 from ..rows.block import Block
 from ..rows.data import Data
 from ..rows.schema import Schema
+from ..rows.types import Ints
 
 __all__ = ["Located", "Together"]
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

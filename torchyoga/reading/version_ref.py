@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import CorruptError, NotFoundError
 from ..formats.mapped.marks import Marks
@@ -15,7 +14,7 @@ from ..process.lazy import cached_property
 from ..rows.block import Rows
 from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Array, Json, Row
+from ..rows.types import Array, Ints, Json, Row
 from ..versions.location import Files, Folder, Progress
 from ..versions.manifest import Manifest
 from .dataref import DataRef
@@ -25,7 +24,6 @@ from .together import Located
 
 __all__ = ["VersionColumns", "VersionRef", "located"]
 
-Ints = npt.NDArray[np.int64]
 _LOOKS = 10  # attempts, at a version that others keep converting
 
 
@@ -56,6 +54,11 @@ class VersionRef(DataRef):
     def file_starts(self) -> Ints:
         """(files + 1,) the row at which each file begins, and the number of rows."""
         return self.manifest.file_starts
+
+    @property
+    def keeps_rows(self) -> bool:
+        """False: each batch is gathered anew."""
+        return False
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows` over one gathered block."""
@@ -130,6 +133,11 @@ class VersionColumns(DataRef):
     def __len__(self) -> int:
         return self._version.manifest.num_rows
 
+    @property
+    def keeps_rows(self) -> bool:
+        """False: each batch is gathered anew."""
+        return False
+
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows` over one gathered block."""
         return Rows(self._version.open().take(rows, self._of)) if len(rows) else []
@@ -145,9 +153,9 @@ class VersionColumns(DataRef):
         return self._version.manifest
 
     @property
-    def numbers(self) -> tuple[int, ...]:
-        """The numbers of these columns in the schema of the version."""
-        return self._of.columns
+    def projection(self) -> Projection:
+        """These columns of the version."""
+        return self._of
 
     def lengths(self, rows: Ints) -> Ints:
         """How many elements rows of a ragged column have; its values are not read."""

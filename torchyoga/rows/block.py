@@ -6,20 +6,22 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, SupportsIndex, overload
+from typing import Any, SupportsIndex, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from ..process.buffers import fresh
-from .data import Data
+from .data import Data, bounds_of
 from .node import WRAPPERS, Node, outermost
 from .schema import Schema
 from .types import Array, Row
 from .values import array_of, node_values
 
-__all__ = ["Block", "Rows", "interleaved", "joined"]
+__all__ = ["Block", "Rows", "exact_rows", "interleaved", "interleaved_data", "joined"]
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ class Rows(Sequence[Row]):
     """The rows of a block, made when they are looked at.
 
     Their top containers are subclasses of what went in, so that `default_collate` finds the whole block
-    through them and never takes it apart; see `adapters/torch.py`.
+    through them and never takes it apart; see `rows/collate.py`.
     """
 
     def __init__(self, block: Block) -> None:
@@ -207,6 +209,11 @@ class Rows(Sequence[Row]):
             yield _assemble(tree, (part[i] for part in parts), marked)
 
 
+def exact_rows(rows: Sequence[_Item]) -> list[_Item]:
+    """A list of rows, of exactly the types that went in."""
+    return rows.exact() if isinstance(rows, Rows) else list(rows)
+
+
 def _is_flat(tree: Node) -> bool:
     return all(child.kind == "leaf" or child.kind in WRAPPERS for child in tree.children)
 
@@ -251,7 +258,7 @@ def _joined(pieces: Sequence[Data]) -> Data:
     if pieces[0].offsets is None:
         return Data(values)
     lengths = [np.diff(piece.part("offsets")) for piece in pieces]
-    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype("<i8")
+    offsets = bounds_of(np.concatenate(lengths)).astype("<i8", copy=False)
     if pieces[0].shapes is None:
         return Data(values, offsets)
     return Data(values, offsets, np.concatenate([piece.part("shapes") for piece in pieces]))
@@ -272,11 +279,17 @@ def interleaved(
         >>> Rows(interleaved([(np.array([0, 2]), one), (np.array([1]), other)])).exact()
         [{'x': 1}, {'x': 3}, {'x': 2}]
     """
-    count = sum(block.num_rows for _, block in blocks)
-    places = [found for found, _ in blocks]
-    columns = zip(*(block.data for _, block in blocks), strict=True)
-    data = tuple(_interleaved(list(zip(places, pieces, strict=True)), count, empty) for pieces in columns)
-    return Block(blocks[0][1].schema, count, data)
+    data = interleaved_data([(places, block.data) for places, block in blocks], empty)
+    return Block(blocks[0][1].schema, sum(block.num_rows for _, block in blocks), data)
+
+
+def interleaved_data(
+    pieces: Sequence[tuple[npt.NDArray[np.int64], Sequence[Data]]], empty: Callable[[int], Array] = fresh
+) -> tuple[Data, ...]:
+    """What each of some columns holds, given in pieces, each with the places that its rows are to take."""
+    count = sum(len(places) for places, _ in pieces)
+    columns = zip(*([(places, one) for one in data] for places, data in pieces), strict=True)
+    return tuple(_interleaved(column, count, empty) for column in columns)
 
 
 def _interleaved(
@@ -292,7 +305,7 @@ def _interleaved(
     lengths = np.empty(count, np.int64)
     for places, piece in pieces:
         lengths[places] = np.diff(piece.part("offsets"))
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype("<i8")
+    offsets = bounds_of(lengths).astype("<i8", copy=False)
     out = empty(int(offsets[-1]) * first.dtype.itemsize)
     for places, piece in pieces:
         piece.copy(out, (offsets[places] * first.dtype.itemsize).tolist())

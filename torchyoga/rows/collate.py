@@ -21,7 +21,7 @@ from ..errors import SchemaError
 from .block import ROW_TYPES, Block, RowPack, Rows, plain_row
 from .collector import Collector, block_of
 from .column import Column
-from .data import Data
+from .data import Data, bounds_of
 from .encoding import split
 from .node import WRAPPERS, Node, Path, outermost, path_name
 from .schema import PACK_LENGTHS, Schema
@@ -201,7 +201,7 @@ def _flat(block: Block, bounds: Sequence[tuple[int, int]]) -> list[Batch]:
     tree = _nested(block, _Way(partial(_flat_column, by_token), _flat_list))
     number = [column.name for column in schema.columns].index(PACK_LENGTHS)
     lengths, packs = block.data[number].values, block.data[number].part("offsets")
-    ends = np.concatenate([[0], np.cumsum(lengths)])
+    ends = bounds_of(lengths)
     is_filled = any(column.shape is not None for column in schema.columns if column.name in by_token)
     found = []
     for start, stop in bounds:
@@ -256,7 +256,7 @@ def _flat_list(found: _Wrapped, in_dict: bool) -> _Piece:
     child = found.node.children[0]
     is_of_numbers = child.kind == "varying" and child.children[0].kind == "leaf" and data.shapes is None
     if is_of_numbers and column.storage.str in _TORCH_TYPES:
-        offsets = np.concatenate([[0], np.cumsum(others[0][1].values)])
+        offsets = bounds_of(others[0][1].values)
         values = _tensor(data.values, _bits_dtype(column))
         return _Piece(Jagged(values, torch.from_numpy(offsets)), "documents")
     listed = [value for values in found.values for value in values]
@@ -410,8 +410,8 @@ class Padding:
         return Padded(_tensor(values, _bits_dtype(column)), torch.from_numpy(lengths))
 
 
-def fill_value(column: Column, padding: float) -> Batch:
-    """The padding as a value of the column, as it is stored.
+def fill_value(column: Column, padding: float, said: str = "padding=") -> Batch:
+    """The padding as a value of the column, as it is stored; `said` is how the caller was given it.
 
     Raises:
         ValueError: the column cannot hold it.
@@ -423,7 +423,7 @@ def fill_value(column: Column, padding: float) -> Batch:
     except (RuntimeError, OverflowError, TypeError):
         fits = False
     if not fits:
-        raise ValueError(f"padding={padding!r} is not a value of column {column.name!r}, which is of {dtype}")
+        raise ValueError(f"{said}{padding!r} is not a value of column {column.name!r}, which is of {dtype}")
     return value.view(_torch_dtype(column)).numpy()[()]  # its bits, where NumPy has no such type
 
 

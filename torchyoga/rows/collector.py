@@ -20,7 +20,7 @@ from ..errors import SchemaError
 from ..process.buffers import BufferPool
 from .block import Block, Rows
 from .column import Column
-from .data import Data
+from .data import Data, bounds_of
 from .encoding import Blank, filled, leaves_like, look_of
 from .leaf import Leaf, encode
 from .learning import Learner
@@ -240,8 +240,7 @@ class _Values:
             values = joined.view(storage) if joined.size else np.empty(0, storage)
         if column.shape is not None:
             return Data(values.reshape(count, *column.shape))
-        offsets = np.zeros(count + 1, "<i8")
-        np.cumsum([len(item) for item in items], out=offsets[1:])
+        offsets = bounds_of(map(len, items)).astype("<i8", copy=False)
         offsets //= storage.itemsize
         return Data(values, offsets, self._shape_table())
 

@@ -64,7 +64,7 @@ class Column:
             self.meaning.scale or 0
         ) <= times.MOST_DIGITS:
             raise ValueError(f"column {self.name!r}: decimals need a scale of 0 to {times.MOST_DIGITS}")
-        if self.meaning.words is not None and self.storage.kind not in "iu":
+        if self.meaning.words is not None and self.letter not in "iu":
             raise ValueError(f"column {self.name!r}: only integers are codes of words")
         if self.shape is None and self.ndim == 0:
             raise ValueError(f"column {self.name!r}: a ragged column needs at least 1 dimension")
@@ -78,6 +78,11 @@ class Column:
     def storage(self) -> np.dtype[np.generic]:
         """The NumPy dtype of the values on disk."""
         return leaves.storage_dtype(self.kind, self.dtype)
+
+    @property
+    def letter(self) -> str:
+        """NumPy's letter for its values, such as "i"; "f" for all floats, also those kept as their bits."""
+        return leaves.letter_of(self.kind, self.dtype)
 
     @property
     def _item_bytes(self) -> int:

@@ -1,8 +1,9 @@
-"""Two blocks of as many rows -> in which columns which rows differ, by bits or by a tolerance."""
+"""Two blocks of as many rows -> which rows differ in which columns, exactly or not; and two schemas."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -10,10 +11,12 @@ import torch
 
 from .block import Block
 from .column import Column
-from .data import Data
+from .data import Data, bounds_of
+from .hashing import alike, values_of
+from .schema import Schema
 from .types import Array
 
-__all__ = ["differing", "is_float"]
+__all__ = ["differing", "is_float", "schema_diff", "SchemaDiff"]
 
 Bools = npt.NDArray[np.bool_]
 
@@ -59,8 +62,7 @@ def _differing(column: Column, one: Data, other: Data, num_rows: int, tolerance:
             found[row] = _unequal(column, one.row(row), other.row(row), tolerance).any()
         return found
     unequal = _unequal(column, one.values, other.values, tolerance)
-    counts = np.append(0, np.cumsum(unequal))
-    bounds = np.append(0, np.cumsum(lengths))
+    counts, bounds = bounds_of(unequal), bounds_of(lengths)
     differs: Bools = counts[bounds[1:]] > counts[bounds[:-1]]
     return differs
 
@@ -88,3 +90,66 @@ def _floats(column: Column, values: Array) -> Array:
         wide: Array = values.astype(np.promote_types(values.dtype, np.float64))
         return wide
     return torch.from_numpy(values).view(getattr(torch, column.dtype)).double().numpy()
+
+
+@dataclass(frozen=True)
+class SchemaDiff:
+    """What differs between the columns of two versions; False if nothing does.
+
+    Attributes:
+        added: names of values that only the new version has.
+        removed: names of those that only the old one has.
+        changed: names of those that both have, of another type or shape, or that may be None in one only.
+        retyped: names of those whose bytes mean the same, but that come back as another type, such as an
+            array and a tensor; rows are compared in spite of it.
+        nesting: True if the same values nest otherwise, or come in another order.
+        text: all of that, a line for each value.
+    """
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    retyped: tuple[str, ...] = ()
+    nesting: bool = False
+    text: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed or self.retyped or self.nesting)
+
+    def __str__(self) -> str:
+        return self.text or "the same columns"
+
+    @property
+    def is_comparable(self) -> bool:
+        """True if whole rows can be compared: both have the same values, of the same look."""
+        return not (self.added or self.removed or self.changed)
+
+
+def schema_diff(old: Schema | None, new: Schema | None) -> SchemaDiff:
+    """What differs between two schemas; nothing if one is None, as that of a version without rows is.
+
+    Example:
+        >>> print(schema_diff(Schema.of({"x": 1, "y": 2}), Schema.of({"x": 1.5, "z": "a"})))
+        changed: x: int <i8 [scalar] -> float <f8 [scalar]
+        removed: y: int <i8 [scalar]
+        added: z: str |u1 [ragged, 1-d]
+    """
+    if old is None or new is None or old == new:
+        return SchemaDiff()
+    mine, theirs, same = values_of(old), values_of(new), alike(old, new)
+    removed = tuple(name for name in mine if name not in theirs)
+    added = tuple(name for name in theirs if name not in mine)
+    changed = tuple(name for name in mine if name in theirs and name not in same)
+    retyped = tuple(name for name in mine if name in same and mine[name] != theirs[name])
+    is_nested = not (removed or added or changed) and old.tree != new.tree
+    was, now = _texts(old), _texts(new)
+    lines = [f"changed: {was[name]} -> {now[name].removeprefix(f'{name}: ')}" for name in changed]
+    lines += [f"other type: {was[name]} -> {now[name].removeprefix(f'{name}: ')}" for name in retyped]
+    lines += [f"removed: {was[name]}" for name in removed] + [f"added: {now[name]}" for name in added]
+    lines += ["the rows nest otherwise, or have their keys in another order"] if is_nested else []
+    return SchemaDiff(added, removed, changed, retyped, is_nested, "\n".join(lines))
+
+
+def _texts(schema: Schema) -> dict[str, str]:
+    """The columns of each value, for a message."""
+    return {name: "; ".join(map(str, columns)) for name, (_, columns) in values_of(schema).items()}

@@ -11,18 +11,34 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from ..process.buffers import fresh
-from .types import Array
+from .types import Array, Ints
 
-__all__ = ["Data", "Runs", "SharedData"]
+__all__ = ["Data", "Runs", "SharedData", "bounds_of"]
+
+
+def bounds_of(lengths: Array | Iterable[int]) -> Ints:
+    """(N + 1,) where each of several runs begins, laid end to end, and where the last one ends.
+
+    Args:
+        lengths: N of the runs; of an array, of any shape.
+
+    Example:
+        >>> bounds_of([2, 0, 3]).tolist()
+        [0, 2, 2, 5]
+    """
+    if not isinstance(lengths, np.ndarray):
+        lengths = np.fromiter(lengths, np.int64)
+    found = np.zeros(lengths.size + 1, np.int64)
+    lengths.cumsum(dtype=np.int64, out=found[1:])
+    return found
 
 
 class Runs(Protocol):
     """Runs of bytes that lie somewhere, one a row."""
 
-    nbytes: npt.NDArray[np.int64]
+    nbytes: Ints
 
     def slice(self, start: int, stop: int) -> Runs:
         """The runs start..stop-1."""
@@ -42,10 +58,10 @@ class _JoinedRuns:
         bounds: (N + 1,) where those of each begin.
     """
 
-    def __init__(self, runs: Runs, bounds: npt.NDArray[np.int64]) -> None:
+    def __init__(self, runs: Runs, bounds: Ints) -> None:
         self._runs = runs
         self._bounds = bounds
-        self.nbytes = np.diff(np.concatenate([[0], np.cumsum(runs.nbytes)])[bounds])
+        self.nbytes = np.diff(bounds_of(runs.nbytes)[bounds])
 
     def slice(self, start: int, stop: int) -> Runs:
         bounds = self._bounds[start : stop + 1]
@@ -155,7 +171,7 @@ class Data:
         values = None if self._values is None else self._values[offsets[0] : offsets[-1]]
         return Data(values, offsets - offsets[0], shapes, runs=runs, dtype=self._dtype, empty=self._empty)
 
-    def joined(self, bounds: npt.NDArray[np.int64]) -> Data:
+    def joined(self, bounds: Ints) -> Data:
         """As many rows as there are between bounds (N + 1,), each of what these rows hold, end to end.
 
         It is for a column of one dimension; nothing is copied.

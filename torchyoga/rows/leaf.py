@@ -30,6 +30,7 @@ __all__ = [
     "is_too_large",
     "is_valid",
     "item_bytes",
+    "letter_of",
     "most_dimensions",
     "storage_dtype",
 ]
@@ -106,6 +107,11 @@ def item_bytes(kind: str, dtype: str) -> int:
     """Bytes of one value of this kind."""
     text = _TORCH_DTYPES[dtype] if kind == "tensor" else dtype
     return int(text[2:]) if text in _USUAL_DTYPES else storage_dtype(kind, dtype).itemsize
+
+
+def letter_of(kind: str, dtype: str) -> str:
+    """NumPy's letter for values of this kind, without NumPy; "f" also for floats that it lacks."""
+    return "f" if dtype in _BIT_DTYPES else (_TORCH_DTYPES[dtype] if kind == "tensor" else dtype)[1]
 
 
 def storage_dtype(kind: str, dtype: str) -> np.dtype[np.generic]:
@@ -284,7 +290,7 @@ def _advice(value: Row) -> str:
         return "array subclasses lose their meaning: use numpy.asarray"
     modules = {cls.__module__.partition(".")[0] for cls in type(value).__mro__}
     if "PIL" in modules:
-        return "keep it encoded, codecs={'<its column>': yoga.png()}, or its pixels, numpy.asarray(image)"
+        return "keep it encoded, codecs={'<column>': yoga.codecs.png()}, or its pixels, numpy.asarray(image)"
     if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
         return "turn it into an array with numpy.asarray"
     if hasattr(value, "__fspath__"):

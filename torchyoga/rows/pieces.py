@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from .types import Array
+from .types import Array, Ints
 
 __all__ = ["check_parts", "joined_runs", "numbered_within", "put_runs", "taken_runs"]
 
-Ints = npt.NDArray[np.int64]
 _LONG = 64  # elements of an average run, from which on slices beat a fancy index
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from .block import Block
+from ..process.digests import hexdigest
 from .node import WRAPPERS, Node, leaf_paths, outermost, path_name
 from .schema import PACK_LENGTHS, Schema
+
+if TYPE_CHECKING:
+    from .block import Block
 
 __all__ = ["Projection", "unknown_column"]
 
@@ -25,7 +27,7 @@ class Projection:
 
     Attributes:
         schema: of a row that holds these columns only.
-        columns: their numbers in the schema that they are taken from, ascending.
+        columns: their numbers in the schema that they are taken from; ascending, but for those `ordered`.
 
     Example:
         >>> schema = Schema.of({"image": 1, "meta": {"x": 2, "y": 3}})
@@ -73,20 +75,48 @@ class Projection:
         tree, columns = found
         return Projection(_schema(schema, tree, columns), tuple(columns))
 
+    def ordered(self, names: Sequence[str]) -> Projection:
+        """The same columns, those of a dict in the order in which they are named.
+
+        Example:
+            >>> of = Projection.of(Schema.of({"image": 1, "label": 2}), ["label", "image"])
+            >>> of.schema.tree.keys, of.ordered(["label", "image"]).schema.tree.keys
+            (('image', 'label'), ('label', 'image'))
+        """
+        places: dict[str, int] = {}
+        for number, name in enumerate(names):
+            for end in [at for at, letter in enumerate(name) if letter in "/{"] + [len(name)]:
+                places.setdefault(name[:end], number)
+        return self._arranged(lambda path, _: places.get(path_name(path), len(names)))
+
+    def _arranged(self, place: Callable[[Path, Sequence[int]], int]) -> Projection:
+        """The same columns, the children of dicts by where their paths, or their columns, belong."""
+        tree, order = _arranged(self.schema.tree, (), list(range(len(self.columns))), place)
+        if order == sorted(order):
+            return self
+        whole = self.schema
+        schema = Schema(tree, tuple(whole.columns[number] for number in order), whole.packed)
+        return Projection(schema, tuple(self.columns[number] for number in order))
+
+    @property
+    def in_schema_order(self) -> Projection:
+        """The same columns in the order of the schema that they are taken from."""
+        return self._arranged(lambda _, places: min((self.columns[n] for n in places), default=0))
+
     def then(self, further: Projection) -> Projection:
         """This projection, and a further one of what is left, as one."""
         return Projection(further.schema, tuple(self.columns[number] for number in further.columns))
 
     def pinned(self, fingerprint: str | None) -> str | None:
-        """The fingerprint of rows cut down to these columns; None if the whole has none."""
+        """The fingerprint of rows cut down to these columns, in any order; None if the whole has none."""
         if fingerprint is None:
             return None
-        text = json.dumps([fingerprint, "columns", self.columns, self.schema.to_json()])
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        of = self.in_schema_order
+        return hexdigest(json.dumps([fingerprint, "columns", of.columns, of.schema.to_json()]))
 
     def block(self, whole: Block) -> Block:
         """The columns of a block of the whole, over the same memory."""
-        return Block(self.schema, whole.num_rows, tuple(whole.data[number] for number in self.columns))
+        return replace(whole, schema=self.schema, data=tuple(whole.data[number] for number in self.columns))
 
 
 def _schema(whole: Schema, tree: Node, columns: Sequence[int]) -> Schema:
@@ -125,6 +155,27 @@ def _pruned(
         return node if is_in and not found else None
     keys = tuple(key for key, _ in kept) if node.keys else ()
     return replace(node, keys=keys, children=tuple(child for _, child in kept))
+
+
+def _arranged(
+    node: Node, path: Path, columns: list[int], place: Callable[[Path, Sequence[int]], int]
+) -> tuple[Node, list[int]]:
+    """A node whose dicts have their children by their places, and its columns in that order."""
+    parts: list[tuple[int, str | int | None, Node, list[int]]] = []
+    first = 0
+    for step, key, child in zip(
+        node.steps, node.keys or [None] * len(node.children), node.children, strict=True
+    ):
+        own = columns[first : first + child.num_leaves]
+        first += child.num_leaves
+        at = place((*path, *step), own) if node.kind == "dict" else 0
+        parts.append((at, key, *_arranged(child, (*path, *step), own, place)))
+    if not parts:
+        return node, columns
+    parts.sort(key=lambda part: part[0])
+    keys = tuple(key for _, key, _, _ in parts if key is not None)
+    children = tuple(child for _, _, child, _ in parts)
+    return replace(node, keys=keys, children=children), [n for _, _, _, own in parts for n in own]
 
 
 def _at(node: Node, path: Path, name: str, first: int) -> tuple[Node, list[int]] | None:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from ..process.buffers import Array
-else:
-    Array = Any
+    from ..process.buffers import Array, Ints, Seeds
+else:  # so that a command that reads a manifest need not load NumPy
+    Array = Ints = Seeds = Any
 
-__all__ = ["Array", "Batch", "Collate", "Index", "Json", "MapStyle", "Row"]
+__all__ = ["Array", "Batch", "Collate", "Index", "Ints", "Json", "MapStyle", "Row", "Seeds"]
 
 Row: TypeAlias = Any  # a row of a user's dataset: arrays, tensors, numbers, text, and what nests them
 Batch: TypeAlias = Any  # what a collate function makes of rows

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ..errors import CorruptError
 from . import leaf as leaves
 from .column import Column
-from .data import Data
+from .data import Data, bounds_of
 from .node import Node
 from .types import Array, Row
 
@@ -159,7 +159,7 @@ def _lengths_of(data: Data, held: Counts, num_rows: int) -> tuple[list[int], Cou
     offsets, lengths = data.part("offsets"), data.values
     if len(lengths) and (int(lengths.min()) < 0 or int(lengths.max()) > held.sum()):
         raise CorruptError("the lengths of items contradict the items; remove the version and build it again")
-    sums = np.concatenate([[0], np.cumsum(lengths)])
+    sums = bounds_of(lengths)
     _check_counts(held, np.diff(sums[offsets - offsets[0]]))
     listed: list[int] = lengths.tolist()
     return listed, np.diff(offsets)

@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, SequentialSampler
 
 from ..errors import StateError
 from ..order.full import as_int
-from ..order.iteration import Iteration
+from ..order.iteration import Iteration, IterationOptions
 from ..order.place import batches
 from ..order.saved import Saved
 from ..order.shard import Remainder
@@ -78,6 +78,11 @@ class ResumableBatchSampler(Resumable, BatchSampler):
         even: Remainder = "drop" if self.sampler.drop_last else "pad"
         self.sampler.indices.cursor.shard = replace(shard, remainder=even if value else "keep")
 
+    @property
+    def steps(self) -> int:
+        """Batches of the epoch before the next one on this rank: 0 at its beginning, more after a resume."""
+        return self.sampler.indices.steps_before(self.batch_size, self.drop_last)
+
     def state_after(self, steps: int) -> Saved:
         """The state after so many batches of this iteration; see `ResumableSampler.state_after`."""
         return self.sampler.state_after(steps, self.batch_size, self.drop_last)
@@ -105,12 +110,13 @@ class BatchIterator(Iterator[list[int]]):
         iteration, source, indices = self._iteration, self._source, self._source.sampler.indices
         cursor = indices.cursor
         if iteration is None:
-            iteration = indices.begin(source.batch_size, source.drop_last, made=self._made)
+            _, asked = batches_of_torch()
+            iteration = indices.begin(
+                IterationOptions(source.batch_size, source.drop_last, made=self._made, asked=asked)
+            )
             self._iteration = iteration
             iteration.hold(self)
-            _, ahead, tasks = batches_of_torch()
-            iteration.first_rows, iteration.asked = iteration.first_rows + ahead, tasks
-            indices.begun = Begun(iteration, tasks, _nothing)
+            indices.begun = Begun(iteration, asked, _nothing)
             skipped = num_skipped()
             if skipped and source.is_seeded:
                 raise StateError(
@@ -128,10 +134,11 @@ class BatchIterator(Iterator[list[int]]):
             return []
         batch = next(self._batches, None)
         if batch is None:
-            cursor.finished(iteration)
+            indices.finished(iteration)
             raise StopIteration
-        iteration.taken += 1
-        iteration.report()
+        iteration.advance()
+        if cursor.latest is not iteration:
+            cursor.moved(iteration)
         return cast("list[int]", batch.tolist())
 
     def state_dict(self) -> Saved:
@@ -139,7 +146,6 @@ class BatchIterator(Iterator[list[int]]):
         iteration, cursor = self._iteration, self._source.sampler.indices.cursor
         if iteration is None:
             return self._source.state_dict()
-        iteration.is_saved = True
         return cursor.state_of(iteration)
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:

@@ -11,14 +11,17 @@ and draw to the same place.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import pickle
+import random
 import weakref
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from copy import deepcopy
 from itertools import chain, count, islice
-from typing import NamedTuple, Protocol, TypeGuard, cast
+from typing import NamedTuple, Protocol, TypeAlias, TypeGuard, cast
 
 import numpy as np
 import torch
@@ -34,21 +37,23 @@ from ..errors import StateError
 from ..order.place import Place
 from ..process.seeding import OwnGenerators
 from ..rows.types import Array, Index, Json
-from .generators import Generator, generators_of, put_back, written
 
 __all__ = [
-    "END",
+    "as_keys",
+    "as_rows",
     "Drawing",
+    "END",
     "Foreign",
+    "generators_of",
+    "has_epochs",
     "HasEpochs",
     "Keys",
+    "numbers",
+    "put_back",
     "SamplerError",
     "SetEpoch",
     "Start",
-    "as_keys",
-    "as_rows",
-    "has_epochs",
-    "numbers",
+    "written",
 ]
 
 END = object()  # in place of a batch that an epoch does not have
@@ -57,6 +62,9 @@ _WITHIN = ("sampler", "batch_sampler", "_sampler")  # the attributes that hold t
 _LATE = 16  # states of a sampler are kept for so many batches that were delivered
 _DRAWN_AT_ONCE = (WeightedRandomSampler, SubsetRandomSampler, RandomSampler)  # when their iteration begins
 _LISTS = (list, tuple, range, np.ndarray, torch.Tensor, SequentialSampler)
+_Generator: TypeAlias = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
+
+_MOST_BYTES = 2**16  # of a generator's state
 
 
 class SamplerError(Exception):
@@ -132,6 +140,7 @@ class Foreign:
         has_own = self.is_torchs and _generator_of(sampler) is not None
         self.draws = type(sampler) not in _LISTS and not has_own
         self.is_being_told = False  # which epoch it is
+        self.told: int | None = None  # the epoch that it was told last
 
     @property
     def name(self) -> str:
@@ -274,7 +283,7 @@ class Foreign:
 
     def tell(self, epoch: int) -> None:
         """Calls `set_epoch` of the sampler, and of those in it."""
-        self.is_being_told = True
+        self.is_being_told, self.told = True, epoch
         try:
             for _, part in self.parts():
                 if has_epochs(part):
@@ -493,9 +502,9 @@ def _is_stateful(part: object) -> TypeGuard[Stateful]:
     return callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None))
 
 
-def _generator_of(sampler: object) -> Generator | None:
+def _generator_of(sampler: object) -> _Generator | None:
     """The generator that one of torch's samplers was given, if any."""
-    found: Generator | None = getattr(sampler, "generator", None)
+    found: _Generator | None = getattr(sampler, "generator", None)
     return found
 
 
@@ -529,3 +538,88 @@ class SetEpoch:
 
     def __reduce__(self) -> tuple[type[SetEpoch], tuple[Callable[[int], object]]]:
         return SetEpoch, (self.own,)
+
+
+def generators_of(owner: object) -> dict[str, _Generator]:
+    """The generators that are attributes of an object, by name; those that all code shares are left out."""
+    shared = (torch.default_generator, np.random.mtrand._rand, random.random.__self__)  # type: ignore[attr-defined]
+    kinds = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+    return {
+        name: value
+        for name, value in getattr(owner, "__dict__", {}).items()
+        if isinstance(value, kinds)
+        and not isinstance(value, random.SystemRandom)
+        and not any(value is one for one in shared)
+    }
+
+
+def written(generator: _Generator) -> Json:
+    """The state of a generator, JSON-able: torch's takes 4 KB, Python's and a RandomState 3, others less."""
+    if isinstance(generator, torch.Generator):
+        return {"torch": _packed(generator.get_state().numpy())}
+    if isinstance(generator, random.Random):
+        version, words, gauss = generator.getstate()
+        return {"random": [version, _packed(np.array(words, np.uint32)), gauss]}
+    return {"numpy": _tree(_numpy_state(generator))}
+
+
+def put_back(generator: _Generator, found: Json) -> None:
+    """Gives a generator the state that `written` returned.
+
+    Raises:
+        StateError: it is damaged, or of another kind of generator.
+    """
+    try:
+        if isinstance(generator, torch.Generator):
+            generator.set_state(torch.from_numpy(_unpacked(found["torch"]).copy()))
+        elif isinstance(generator, random.Random):
+            version, words, gauss = found["random"]
+            generator.setstate((version, tuple(_unpacked(words).tolist()), gauss))
+        else:
+            state = _untree(found["numpy"])
+            if not isinstance(state, dict):
+                raise TypeError
+            if isinstance(generator, np.random.RandomState):
+                generator.set_state(state)
+            else:
+                generator.bit_generator.state = state
+    except (KeyError, TypeError, ValueError, RuntimeError, zlib.error) as error:
+        kinds = sorted(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
+        raise StateError(
+            f"the state of a generator does not fit: it is of {kinds}, the sampler has a "
+            f"{type(generator).__module__}.{type(generator).__name__} here; give the sampler the kind of "
+            "generator that it was saved with"
+        ) from error
+
+
+def _numpy_state(generator: np.random.Generator | np.random.RandomState) -> Mapping[str, object]:
+    if isinstance(generator, np.random.RandomState):
+        return generator.get_state(legacy=False)
+    return generator.bit_generator.state
+
+
+def _tree(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _tree(one) for name, one in value.items()}
+    if isinstance(value, np.ndarray):
+        return _packed(value)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _untree(value: object) -> object:
+    if isinstance(value, dict):
+        return _unpacked(value) if "base85" in value else {name: _untree(one) for name, one in value.items()}
+    return value
+
+
+def _packed(array: Array) -> dict[str, str]:
+    return {
+        "dtype": array.dtype.str,
+        "base85": base64.b85encode(zlib.compress(array.tobytes())).decode("ascii"),
+    }
+
+
+def _unpacked(found: Mapping[str, str]) -> Array:
+    unpacker = zlib.decompressobj()
+    data = unpacker.decompress(base64.b85decode(found["base85"]), _MOST_BYTES)
+    return np.frombuffer(data, np.dtype(found["dtype"]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sized
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,20 +14,14 @@ from ..errors import StateError
 from ..order.carry import Appended
 from ..order.cursor import Cursor
 from ..order.full import as_int
-from ..order.iteration import Iteration
+from ..order.iteration import Iteration, IterationOptions
 from ..order.proof import Proof, prove
 from ..order.saved import Saved
+from ..process.seeding import unmoved_seed
 from ..rows.types import Index
 from .ranks import Ranks, gathered, is_one_of_several, same_by_rank
 
 __all__ = ["Indices", "are_skipped", "drawn_seed"]
-
-
-class Reporting(Protocol):
-    """An iteration that reports to the cursor how far it is."""
-
-    def report(self) -> None:
-        """Reports to the cursor."""
 
 
 class Indices(ABC):
@@ -38,18 +31,16 @@ class Indices(ABC):
         dataset: the dataset that the indices are for.
         cursor: where all of it stands.
         ranks: which of how many ranks this process is.
-        latest: the iteration that has moved last, if the cursor does not know of it yet.
         seed_rows: its loader's argument, for a loader that is made anew around it.
     """
 
     def __init__(self, dataset: Sized, cursor: Cursor, ranks: Ranks) -> None:
         self.dataset, self.cursor, self.ranks = dataset, cursor, ranks
-        self.latest: Reporting | None = None
         self.seed_rows: bool | None = None
 
     def __getstate__(self) -> dict[str, object]:
         self.settle()
-        return {**self.__dict__, "latest": None}
+        return dict(self.__dict__)
 
     @property
     def num_replicas(self) -> int:
@@ -110,23 +101,8 @@ class Indices(ABC):
     # -- iterations
 
     @abstractmethod
-    def begin(
-        self,
-        batch_size: int = 1,
-        drop_last: bool = False,
-        in_order: bool = True,
-        made: int | None = None,
-        looked_at: bool = False,
-    ) -> Iteration:
-        """An iteration that begins now.
-
-        Args:
-            batch_size: rows of its batches.
-            drop_last: whether it leaves out a shorter last batch.
-            in_order: False if its batches may come in any order.
-            made: `clock` when its iterator was made, if that is known.
-            looked_at: True if nothing of it counts.
-        """
+    def begin(self, options: IterationOptions) -> Iteration:
+        """An iteration that begins now."""
 
     @abstractmethod
     def batches(self, iteration: Iteration, source: object) -> Iterator[Index]:
@@ -145,6 +121,14 @@ class Indices(ABC):
         """Batches of the epoch under way on this rank: those delivered, and those to come."""
 
     @abstractmethod
+    def num_steps_undivided(self, batch_size: int, drop_last: bool) -> int:
+        """Batches of a whole epoch on all ranks together."""
+
+    @abstractmethod
+    def steps_before(self, batch_size: int, drop_last: bool) -> int:
+        """Batches of the epoch on this rank before the next one."""
+
+    @abstractmethod
     def most_steps(self, batch_size: int, drop_last: bool, state: Mapping[str, object] | None) -> int:
         """The most batches of any epoch, if this state is going to be loaded."""
 
@@ -154,19 +138,19 @@ class Indices(ABC):
 
     def settle(self) -> None:
         """Reports to the cursor how far the iteration is that has moved last."""
-        if self.latest is not None:
-            self.latest.report()
+        self.cursor.settle()
 
     def finished(self, iteration: Iteration) -> None:
         """An iteration has come to its end."""
-        self.settle()
-        self.latest = None
-        self.cursor.finished(iteration)
+        with self.cursor.lock:
+            self.settle()
+            self.cursor.finished(iteration)
 
     def clock(self) -> int:
         """How many iterations have delivered anything by now; iterators note it when they are made."""
-        self.settle()
-        return self.cursor.num_begun
+        with self.cursor.lock:
+            self.settle()
+            return self.cursor.num_begun
 
     # -- states
 
@@ -181,21 +165,21 @@ class Indices(ABC):
             StateError: a state was loaded since.
             ValueError: so many have not been delivered.
         """
-        self.cursor.check_generation(iteration.generation)
-        found = iteration.after(as_int("steps", steps, low=0))
-        iteration.is_saved = iteration.is_saved or steps > 0
-        return self.state_of(found)
+        with self.cursor.lock:
+            self.cursor.check_generation(iteration.generation)
+            return self.state_of(iteration.after(as_int("steps", steps, low=0)))
 
     def set_epoch(self, epoch: int) -> None:
         """See `ResumableSampler.set_epoch`."""
-        self.settle()
-        self.latest = None
-        self.cursor.set_epoch(epoch)
+        with self.cursor.lock:
+            self.settle()
+            self.cursor.set_epoch(epoch)
 
     def state_dict(self) -> Saved:
         """See `ResumableSampler.state_dict`."""
-        self.settle()
-        return self.cursor.state_dict()
+        with self.cursor.lock:
+            self.settle()
+            return self.cursor.state_dict()
 
     @abstractmethod
     def load_state_dict(
@@ -245,8 +229,14 @@ def are_skipped(iteration: Iteration, skipped: int) -> bool:
     return True
 
 
-def drawn_seed(generator: torch.Generator | None) -> int:
-    """One number of a generator, torch's global one by default; 0 in a job of several processes."""
-    if is_one_of_several():  # each has a generator of its own
+def drawn_seed(generator: torch.Generator | None, ranks: Ranks, for_order: bool) -> int:
+    """A seed from a generator, torch's global one by default; 0 if there may be other ranks.
+
+    Each of them has a generator of its own. For an order, a number is drawn; rows take their seed from where
+    the generator stands, so that an evaluation leaves it as it is.
+    """
+    if not ranks.follows or is_one_of_several():
         return 0
+    if not for_order:
+        return unmoved_seed(generator)
     return int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator).item())

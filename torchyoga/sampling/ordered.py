@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sized
 from copy import copy
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -14,15 +15,24 @@ from ..order.carry import Appended
 from ..order.contract import Locality
 from ..order.cursor import Cursor
 from ..order.full import as_int
-from ..order.iteration import Iteration
+from ..order.iteration import Iteration, IterationOptions
 from ..order.place import batches, chunks, first_positions
+from ..order.proof import PINS, SAME
 from ..order.saved import Saved
+from ..order.shard import Shard
+from ..order.stages import short
 from ..process.warned import warn_user
 from ..versions.location import Progress
 from ..views.flattened import flattened
 from .indices import Indices
 from .ranks import Ranks, check_same, gathered, is_one_of_several
-from .trainers import is_evaluated, is_only_looked_at, is_read_by_accelerate, num_skipped
+from .trainers import (
+    evaluated_by_lightning,
+    is_evaluated,
+    is_only_looked_at,
+    is_read_by_accelerate,
+    num_skipped,
+)
 
 __all__ = ["Begun", "OrderedIndices"]
 
@@ -101,38 +111,29 @@ class OrderedIndices(Indices):
 
     # -- iterations
 
-    def begin(
-        self,
-        batch_size: int = 1,
-        drop_last: bool = False,
-        in_order: bool = True,
-        made: int | None = None,
-        looked_at: bool = False,
-        progress: Progress | None = None,
-    ) -> Iteration:
+    def begin(self, options: IterationOptions, progress: Progress | None = None) -> Iteration:
         """An iteration that begins now; `progress` says how far it is, where it does not know that itself."""
-        self.settle()
-        self.latest = None
-        self.ranks.check_alone()
-        cursor = self.located
-        self._check_length()
-        if looked_at or is_only_looked_at():
-            look = cursor.iteration(batch_size, drop_last, in_order, made)
-            look.counts = False
-            return look
-        self._warn_of_trainers()
-        cursor.fix_seed()
-        if is_one_of_several():
-            cursor.take_seed(0)  # it was drawn before this process knew of the others
-        begun = cursor.iteration(batch_size, drop_last, in_order, made)
-        begun.may_be_left = is_evaluated()
-        cursor.warn_of_rows_left_out(begun)
-        cursor.begun(begun)
-        source = flattened(self.dataset)
-        readahead = None if source is None else source.readahead
-        if readahead is not None:
-            readahead.follow(chunks(cursor.order, begun.shard, begun.start), progress or begun.progress)
-        return begun
+        with self.cursor.lock:
+            self.settle()
+            self.ranks.check_alone()
+            cursor = self.located
+            self._check_length()
+            if not options.counts or is_only_looked_at():
+                return cursor.iteration(replace(options, counts=False))
+            has_drawn = cursor.fix_seed()
+            if is_one_of_several():
+                cursor.take_seed(0)  # it was drawn before this process knew of the others
+            begun = cursor.iteration(replace(options, may_be_left=is_evaluated()))
+            if not has_drawn:
+                cursor.draw_for(begun)
+            self._warn_of_trainers(begun)
+            cursor.warn_of_rows_left_out(begun)
+            cursor.begun(begun)
+            source = flattened(self.dataset)
+            readahead = None if source is None else source.readahead
+            if readahead is not None:
+                readahead.follow(chunks(cursor.order, begun.shard, begun.start), progress or begun.progress)
+            return begun
 
     def batches(self, iteration: Iteration, source: object) -> Iterator[npt.NDArray[np.int64]]:
         """The rows of each batch from the start of an iteration."""
@@ -153,6 +154,15 @@ class OrderedIndices(Indices):
         """Batches of the epoch under way on this rank: those delivered, and those to come."""
         return self.located.steps_under_way(batch_size, drop_last)
 
+    def num_steps_undivided(self, batch_size: int, drop_last: bool) -> int:
+        """Batches of a whole epoch, if one rank took all of them."""
+        return Shard().steps(self.cursor.length, 0, batch_size, drop_last)
+
+    def steps_before(self, batch_size: int, drop_last: bool) -> int:
+        """Batches of the epoch on this rank before the next one."""
+        self.settle()
+        return self.located.steps_before(batch_size, drop_last)
+
     def most_steps(self, batch_size: int, drop_last: bool, state: Mapping[str, object] | None) -> int:
         """The most batches of any epoch, if this state is going to be loaded."""
         cursor = self.located
@@ -168,15 +178,16 @@ class OrderedIndices(Indices):
 
     def settle(self) -> None:
         """Reports to the cursor how far the iteration is that has moved last."""
-        for handing in self.running:
-            # When several iterators run at once, every one but the first reports each step and records the
-            # others' positions. Only the first can therefore be out of date.
-            if handing.taken != handing.reported:
-                handing.reported = handing.taken
-                self.latest = handing
-        # An iterator that nobody holds will not move again.
-        self.running = [handing for handing in self.running if not handing.over and handing.is_held]
-        super().settle()
+        with self.cursor.lock:
+            for handing in self.running:
+                # When several iterators run at once, every one but the first reports each step and records
+                # the others' positions. Only the first can therefore be out of date.
+                if handing.taken != handing.reported:
+                    handing.reported = handing.taken
+                    self.cursor.moved(handing)
+            # An iterator that nobody holds will not move again.
+            self.running = [handing for handing in self.running if not handing.over and handing.is_held]
+            super().settle()
 
     def _check_length(self) -> None:
         """Raises ValueError if the dataset has grown or shrunk."""
@@ -186,9 +197,12 @@ class OrderedIndices(Indices):
                 f"{len(self.dataset)} now; make a new loader or sampler, and load its state with strict=False"
             )
 
-    def _warn_of_trainers(self) -> None:
+    def _warn_of_trainers(self, begun: Iteration) -> None:
         """Warns of what cannot be made right from here."""
-        told = ""
+        told, shard, start = "", begun.shard, begun.start.position
+        length = self.cursor.length_in(begun.start.epoch)
+        in_steps = begun.num_steps * begun.batch_size * shard.num_replicas
+        twice = min(shard.end(length, start), start + in_steps) - length
         if is_read_by_accelerate():
             told = (
                 "Accelerate reads this sampler through a loader of its own, which forgets the epoch when it "
@@ -199,6 +213,11 @@ class OrderedIndices(Indices):
             told = (
                 "the trainer finds its place by skipping batches, which is right only with as many ranks and "
                 "as large batches as before, and in_order=True (huggingface/transformers#22580)"
+            )
+        elif twice > 0 and not shard.rank and (evaluation := evaluated_by_lightning()):
+            told = (
+                f"trainer.{evaluation}() gets {twice} rows twice, as remainder='pad' gives all ranks equally "
+                f'many; with remainder="keep" each counts once'
             )
         if told and not self._has_warned:
             self._has_warned = True
@@ -218,7 +237,6 @@ class OrderedIndices(Indices):
 
     def state_dict(self) -> Saved:
         """See `ResumableSampler.state_dict`."""
-        self.settle()
         if self.begun is not None and self.begun.tasks and not self._has_warned_of_workers:
             self._has_warned_of_workers = True
             warn_user(
@@ -226,28 +244,33 @@ class OrderedIndices(Indices):
                 "and this state counts them all; count the steps of your loop and save "
                 "sampler.state_after(steps, batch_size), or use torchyoga.DataLoader"
             )
-        return self.cursor.state_dict()
+        return super().state_dict()
 
     def load_state_dict(
         self, state: Mapping[str, object], strict: bool = True, appended: Appended | None = None
     ) -> None:
         """See `ResumableSampler.load_state_dict`."""
-        self.located.load_state_dict(state, strict, appended)
-        self.latest = None
-        for handing in self.running:
-            handing.stop()
-        self.running, self.begun = [], None
+        with self.cursor.lock:
+            self.located.load_state_dict(state, strict, appended)
+            for handing in self.running:
+                handing.stop()
+            self.running, self.begun = [], None
 
     def receipt(self) -> Saved:
         """See `ResumableSampler.receipt`."""
-        self.settle()
-        return self.located.receipt()
+        with self.cursor.lock:
+            self.settle()
+            return self.located.receipt()
 
     def check_ranks(self, group: ProcessGroup | None = None) -> None:
         """See `ResumableSampler.check_ranks`."""
-        shard = self.located.shard
-        mine = {"rank": shard.rank, "num_replicas": shard.num_replicas}
-        check_same(gathered({**self.state_dict(), **mine}, group), self.ranks.is_alone)
+        shard, state = self.located.shard, self.state_dict()
+        # Other fields, such as batches that came early, may take more than a message holds.
+        mine = {name: state[name] for name in ("position", "steps", "share", *SAME, *PINS) if name in state}
+        if "stages" in mine:
+            mine["stages"] = short(mine["stages"])
+        mine |= {"rank": shard.rank, "num_replicas": shard.num_replicas}
+        check_same(gathered(mine, group), self.ranks.is_alone)
 
     def rows_in_step(
         self, step: int, batch_size: int, drop_last: bool, epoch: int | None
@@ -298,7 +321,6 @@ class Begun(NamedTuple):
                 f"steps must be in 0..{most}, the batches of {batch_size} rows that this iteration has "
                 f"handed out, found {steps}"
             )
-        self.iteration.is_saved = self.iteration.is_saved or steps > 0
         found.batch_size, found.drop_last, found.taken = batch_size, drop_last, steps
         found.steps_before = found.entry.steps
         return found.cursor.state_of(found)

@@ -28,11 +28,11 @@ from ..order.carry import Appended
 from ..order.contract import Locality
 from ..order.cursor import UNKNOWN, Cursor
 from ..order.full import ORDER_VERSION, Order
-from ..order.iteration import Iteration
+from ..order.iteration import Iteration, IterationOptions
 from ..order.saved import Saved
 from ..order.shard import Shard
 from ..order.state import without_keys
-from ..process.seeding import OwnGenerators, sampler_seed
+from ..process.seeding import GeneratorsPutBack, OwnGenerators, sampler_seed
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..rows.types import Index
@@ -149,7 +149,8 @@ class Replay(Indices):
         self._foreign = foreign
         self._num_rows = len(dataset)
         self._draws_from = draws_from
-        self.cursor.needs_seed = foreign.draws
+        self.cursor.needs_seed = self.cursor.draws = foreign.draws
+        self.cursor.varies = foreign.draws or foreign.is_torchs
         self._is_seed_given = seed is not None
         self._drawing: Drawing | None = None  # of the iteration that has begun last
         self._start: Start | None = None  # of the epoch under way, or of the state that was loaded
@@ -194,38 +195,43 @@ class Replay(Indices):
         """
         return self._foreign.num_steps()
 
+    def num_steps_undivided(self, batch_size: int, drop_last: bool) -> int:
+        """Batches of an epoch on all ranks, if the sampler gives each as many as this one."""
+        return self._foreign.num_steps() * self.num_replicas
+
+    def steps_before(self, batch_size: int, drop_last: bool) -> int:
+        """Batches of the epoch before the next one."""
+        return self.cursor.steps_before(1, False)
+
     def most_steps(self, batch_size: int, drop_last: bool, state: Mapping[str, object] | None) -> int:
         """`num_steps`, for all epochs and whatever state will be loaded."""
         return self._foreign.num_steps()
 
-    def begin(
-        self,
-        batch_size: int = 1,
-        drop_last: bool = False,
-        in_order: bool = True,
-        made: int | None = None,
-        looked_at: bool = False,
-    ) -> Iteration:
+    def begin(self, options: IterationOptions) -> Iteration:
         """An iteration that begins now; see `Indices.begin`. It counts its own batches."""
-        self.settle()
-        self.latest = None
-        self.ranks.check_alone()
-        self._check_length()
-        self._check_world()
-        self.cursor.fix_seed()
-        counts = not (looked_at or is_only_looked_at())
-        if counts:
-            self._warn_of_ranks()
-            self._offer_weights()
-        try:
-            if looked_at:
-                return self._looked(in_order, made)
-            iteration = self._drawn_iteration(in_order, made, counts)
-        except SamplerError as failed:
-            raise failed.error from failed.error.__cause__
-        if counts:
-            self.cursor.begun(iteration)
-        return iteration
+        with self.cursor.lock:
+            self.settle()
+            self.ranks.check_alone()
+            self._check_length()
+            self._check_world()
+            has_drawn = self.cursor.fix_seed()
+            counts = options.counts and not is_only_looked_at()
+            # A sampler of the user's makes batches of its own, each of which is one step.
+            asked = IterationOptions(in_order=options.in_order, made=options.made, counts=counts)
+            if counts:
+                self._warn_of_ranks()
+                self._offer_weights()
+            try:
+                if not options.counts:
+                    return self._looked(asked)
+                iteration = self._drawn_iteration(asked)
+            except SamplerError as failed:
+                raise failed.error from failed.error.__cause__
+            if counts:
+                if not has_drawn:
+                    self.cursor.draw_for(iteration)
+                self.cursor.begun(iteration)
+            return iteration
 
     def batches(self, iteration: Iteration, source: object) -> Iterator[Index]:
         """The indices of each batch from the start of an iteration: an array for a DataRef, else `Keys`."""
@@ -235,9 +241,10 @@ class Replay(Indices):
     def rows(self, iteration: Iteration) -> Iterator[Index]:
         """What the sampler gives, unchanged."""
         for number in numbers(iteration.start):
-            _drawing(iteration).forget(iteration.place)
-            found = _drawing(iteration).batch(number)
-            self._fit(_drawing(iteration))
+            with self.cursor.lock:
+                _drawing(iteration).forget(iteration.place)
+                found = _drawing(iteration).batch(number)
+                self._fit(_drawing(iteration))
             if found is END:
                 return
             yield found
@@ -257,19 +264,25 @@ class Replay(Indices):
     # -- states
 
     def set_epoch(self, epoch: int) -> None:
-        """See `ResumableSampler.set_epoch`. The sampler's own is called when the epoch begins."""
+        """See `ResumableSampler.set_epoch`. The sampler's own is called now, and when the epoch begins."""
         if self._foreign.is_being_told:
             return
-        super().set_epoch(epoch)
+        with self.cursor.lock:
+            super().set_epoch(epoch)
+            named = self.cursor.begin().epoch
+            if named != self._foreign.told:  # not late, when it draws from it
+                with GeneratorsPutBack():
+                    self._foreign.tell(named)
 
     def state_dict(self) -> Saved:
         """Epoch and batches delivered, JSON-able if what the sampler keeps itself is; see docs/resume.md."""
-        self.settle()
-        return self._written(self.cursor.state_dict(), self._drawing, late=False)
+        with self.cursor.lock:
+            return self._written(super().state_dict(), self._drawing, late=False)
 
     def state_of(self, iteration: Iteration) -> Saved:
         """The state after what an iteration has delivered."""
-        return self._written(self.cursor.state_of(iteration), _drawing(iteration), late=True)
+        with self.cursor.lock:
+            return self._written(self.cursor.state_of(iteration), _drawing(iteration), late=True)
 
     def _written(self, found: Saved, drawing: Drawing | None, late: bool) -> Saved:
         epoch, steps, left = found["epoch"], found["position"], found["left"]
@@ -288,6 +301,7 @@ class Replay(Indices):
             "fingerprint": self.cursor.fingerprint,
         }
         more = {"left": left, "generators": dict(start.generators), "kept": dict(start.kept)}
+        more["drawn"] = self.cursor.extra.get("drawn")
         state |= {name: value for name, value in more.items() if value}
         if start.number:
             state["kept_at"] = start.number
@@ -346,13 +360,14 @@ class Replay(Indices):
             "steps": saved["steps"],
             "left": saved.get("left"),
         }
-        self.cursor.resize(UNKNOWN)
-        self.cursor.load_state_dict(found, strict)
-        generators, kept = saved.get("generators") or {}, saved.get("kept") or {}
-        self._foreign.put_back(generators, strict)
-        self.latest = self._drawing = None
-        self._start = Start(saved["epoch"], saved.get("kept_at", 0), generators, kept)
-        self._world = saved.get("num_replicas") if strict else None
+        with self.cursor.lock:
+            self.cursor.resize(UNKNOWN)
+            self.cursor.load_state_dict(found, strict)
+            generators, kept = saved.get("generators") or {}, saved.get("kept") or {}
+            self._foreign.put_back(generators, strict)
+            self._drawing = None
+            self._start = Start(saved["epoch"], saved.get("kept_at", 0), generators, kept)
+            self._world = saved.get("num_replicas") if strict else None
 
     def _checked(self, state: object, strict: bool) -> Saved:
         """A state, as it is, if it may be loaded; StateError otherwise."""
@@ -458,15 +473,16 @@ class Replay(Indices):
 
     # -- drawing
 
-    def _drawn_iteration(self, in_order: bool, made: int | None, counts: bool) -> Iteration:
+    def _drawn_iteration(self, options: IterationOptions) -> Iteration:
         cursor = self.cursor
-        iteration = cursor.iteration(1, False, in_order, made)
-        if counts:
+        iteration = cursor.iteration(options)
+        if options.counts:
             cursor.warn_of_rows_left_out(iteration)
         while True:
             # What was drawn before may be wanted once more.
             start = self._start if self._start and self._start.epoch == iteration.start.epoch else None
-            iteration.source = self._drawing = self._drawing_of(iteration.start.epoch, start)
+            self._drawing = self._drawing_of(iteration.start.epoch, start)
+            iteration.draw_from(self._drawing)
             self._start = _drawing(iteration).open()
             _drawing(iteration).forget(iteration.start)
             if (
@@ -476,15 +492,14 @@ class Replay(Indices):
                 break
             # The state was saved before it was known that this was the end of the epoch.
             cursor.resize(_drawing(iteration).drawn)
-            again = cursor.iteration(1, False, in_order, made)
+            again = cursor.iteration(options)
             if again.start == iteration.start:
                 break
             iteration = again
-        iteration.counts = counts
         self._fit(_drawing(iteration))
         return iteration
 
-    def _looked(self, in_order: bool, made: int | None) -> Iteration:
+    def _looked(self, options: IterationOptions) -> Iteration:
         """An iteration of which one batch is drawn, and nothing moves."""
         cursor, start, latest = self.cursor, self._start, self._drawing
         is_under_way = latest is not None and latest.drawn > latest.start.number and not latest.has_ended
@@ -495,7 +510,7 @@ class Replay(Indices):
             )
         length, states = cursor.length, self._foreign.generators()
         try:
-            iteration = self._drawn_iteration(in_order, made, counts=False)
+            iteration = self._drawn_iteration(options)
             _drawing(iteration).batch(next(numbers(iteration.start)))
             _drawing(iteration).has_ended = True  # no more of it
         finally:
@@ -557,8 +572,8 @@ class Replay(Indices):
             "sampler, gives each row its share to a whole number, of any number of rows, and resumes at once"
         )
 
-    def _drawn_seed(self) -> int:
-        return drawn_seed(self._draws_from)
+    def _drawn_seed(self, for_order: bool) -> int:
+        return drawn_seed(self._draws_from, self.ranks, for_order)
 
 
 def _followed(sampler: HasEpochs, follower: HasEpochs) -> None:

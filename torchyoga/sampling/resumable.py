@@ -23,6 +23,11 @@ class Resumable(ABC):
     def _account(self) -> Indices:
         """The account of what was handed out."""
 
+    @property
+    def epoch(self) -> int:
+        """The epoch under way, or about to begin."""
+        return self._account.epoch
+
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one to begin. There is no need to call it: epochs advance by themselves.
 

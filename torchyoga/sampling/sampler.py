@@ -1,9 +1,17 @@
-"""The order as a torch sampler: resumable, elastic, the same rows as a stream of the same seed."""
+"""The order as a torch sampler: resumable, elastic, the same rows as a stream of the same seed.
+
+Note 27. A sampler's iterator is an `itertools.chain` over lists.
+Their iterators know how much they have left: nothing counts rows, and a state is computed when it is asked
+for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
-from typing import Any
+import weakref
+from collections.abc import Iterator, Mapping, Sized
+from itertools import chain
+from operator import length_hint
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,17 +22,21 @@ from ..errors import StateError
 from ..order.carry import Appended
 from ..order.contract import Locality, Shuffle
 from ..order.full import as_int
+from ..order.iteration import Iteration, IterationOptions
 from ..order.options import OrderOptions
+from ..order.place import chunks
 from ..order.saved import Saved
 from ..order.shard import Remainder, Shard
+from ..reading.dataref import DataRef
+from ..versions.location import Progress
 from ..views.flattened import flattened
 from .indices import drawn_seed
-from .ordered import OrderedIndices
+from .ordered import Begun, OrderedIndices
 from .ranks import Group, Ranks
 from .resumable import Resumable
-from .row_iterator import RowIterator
+from .trainers import batches_of_torch
 
-__all__ = ["ResumableSampler", "in_sequence", "kind_for"]
+__all__ = ["in_sequence", "kind_for", "ResumableSampler"]
 
 
 class ResumableSampler(Resumable, DistributedSampler[int]):
@@ -46,8 +58,9 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
         shuffle: False for rows in order; "block" mixes a few files at a time, for data larger than memory or
             a cache: see docs/shuffle.md.
         seed: any int, the same on all ranks. None, the default, draws it from torch's global generator when
-            the first iteration begins, as RandomSampler does, so that `torch.manual_seed` decides; in a job
-            of several processes it is 0, as DistributedSampler's. It is in the state.
+            the first iteration begins, so that `torch.manual_seed` decides, and one number more at each
+            later epoch, as RandomSampler does. With num_replicas and rank, with group, and in a job of
+            several processes it is 0, as DistributedSampler's. It is in the state.
         drop_last: True means `remainder="drop"`.
         remainder: `pad` (as DistributedSampler does, all ranks get as many rows, some rows twice), `drop`
             (all get as many, a tail is left out) or `keep` (every row exactly once: right for evaluation).
@@ -103,8 +116,8 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
         self.drop_last = shard.remainder == "drop"
         self.draws_from: torch.Generator | None = None  # the seed; torch's global generator by default
 
-    def _drawn_seed(self) -> int:
-        return drawn_seed(self.draws_from)
+    def _drawn_seed(self, for_order: bool) -> int:
+        return drawn_seed(self.draws_from, self.indices.ranks, for_order)
 
     @property
     def _account(self) -> OrderedIndices:
@@ -163,7 +176,7 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         """An iterator over the rest of this epoch, or the next. It begins when its first row is asked for."""
-        return RowIterator.of(self.indices)
+        return _RowIterator.of(self.indices)
 
     def state_after(self, steps: int, batch_size: int, drop_last: bool = False) -> Saved:
         """The state after so many batches of this iteration, whatever has been handed out ahead.
@@ -186,7 +199,8 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
         begun = self.indices.begun
         if begun is None:
             raise StateError("no iteration of this sampler has begun since; take state_dict()")
-        return begun.state_after(steps, as_int("batch_size", batch_size, low=1), drop_last)
+        with self.indices.cursor.lock:
+            return begun.state_after(steps, as_int("batch_size", batch_size, low=1), drop_last)
 
     def rows_at(self, positions: npt.ArrayLike, epoch: int | None = None) -> npt.NDArray[np.int64]:
         """The rows at these positions of the global order of an epoch (this one, by default)."""
@@ -215,3 +229,119 @@ def kind_for(shuffle: Shuffle | None) -> type[ResumableSampler]:
 def in_sequence(sampler: SequentialSampler) -> ResumableSampler:
     """A sampler of the same rows in the same order, for Lightning's overfit_batches."""
     return SequenceSampler(len(sampler), shuffle=False)
+
+
+class _RowIterator(chain[int]):
+    """One iteration of a sampler, at the speed of `itertools.chain` over lists.
+
+    Nothing counts the rows: a list iterator knows how much it has left. So whoever wants to know where
+    the iteration stands asks it, and compares with what it said before.
+    """
+
+    handed: Handed
+
+    @staticmethod
+    def of(indices: OrderedIndices) -> _RowIterator:
+        """An iterator whose iteration begins when its first row is asked for."""
+        handed = Handed(indices)
+        found = cast(_RowIterator, _RowIterator.from_iterable(handed.lists()))
+        found.handed, handed.iterator = handed, weakref.ref(found)
+        return found
+
+    def state_dict(self) -> Saved:
+        """The state after the rows that this iterator has handed out."""
+        cursor = self.handed.indices.cursor
+        with cursor.lock:
+            iteration = self.handed.settled()
+            return cursor.state_at(cursor.begin()) if iteration is None else cursor.state_of(iteration)
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Continues from a state; StateError once the first row has been handed out."""
+        if self.handed.settled() is not None:
+            raise StateError(
+                "this iterator has begun already; load the state before the first row, or into the sampler"
+            )
+        self.handed.indices.load_state_dict(state)
+
+
+class Handed:
+    """What an iterator of single rows has handed out."""
+
+    iterator: weakref.ref[_RowIterator]
+
+    def __init__(self, indices: OrderedIndices) -> None:
+        self.indices = indices
+        self.over = False
+        self.reported = 0  # rows that the cursor knows of
+        self._iteration: Iteration | None = None  # once it has begun
+        self._handed: Iterator[int] = iter(())  # the list iterator under way
+        self._rows: list[int] = []  # what it iterates over
+        self._before = 0  # rows up to its end
+
+    def lists(self) -> Iterator[Iterator[int]]:
+        """The rows, as iterators over lists."""
+        indices, cursor = self.indices, self.indices.cursor
+        size, tasks = batches_of_torch()
+        with cursor.lock:
+            options = IterationOptions(in_rows=True, first_rows=size, asked=tasks)
+            self._iteration = iteration = indices.begin(options, progress=self._progress())
+            iteration.hold(self.iterator())
+            indices.begun = Begun(iteration, tasks, self.settled)
+            is_second = bool(indices.running)
+            indices.running.append(self)
+        readahead = indices.dataset.readahead if isinstance(indices.dataset, DataRef) else None
+        for numbers in chunks(cursor.order, iteration.shard, iteration.start):
+            wanted = numbers.tolist()
+            steps = [wanted] if readahead is None else readahead.handed_out(wanted, numbers)
+            for some in steps:
+                cursor.check_generation(iteration.generation)
+                with cursor.lock:
+                    self._before += len(some)
+                    self._rows, self._handed = some, iter(some)
+                yield self._watched(self._handed) if is_second else self._handed
+        cursor.check_generation(iteration.generation)
+        with cursor.lock:
+            indices.finished(iteration)
+            self.over = True
+            self.stop()
+
+    def _watched(self, handed: Iterator[int]) -> Iterator[int]:
+        """The same rows, reporting each to the sampler."""
+        for row in handed:
+            with self.indices.cursor.lock:
+                for other in self.indices.running:
+                    other.reported = other.taken
+                self.indices.cursor.latest = self
+            yield row
+
+    def _progress(self) -> Progress:
+        held = weakref.ref(self)
+        return lambda: None if (handed := held()) is None else handed.taken
+
+    @property
+    def is_held(self) -> bool:
+        """True if the iterator is still held."""
+        return self.iterator() is not None
+
+    @property
+    def taken(self) -> int:
+        """Rows handed out."""
+        return self._before - length_hint(self._handed)
+
+    def stop(self) -> None:
+        """Hands out nothing more: a list iterator ends where its list does."""
+        self._before = self.taken
+        self._rows.clear()
+        self._handed = iter(())
+
+    def settled(self) -> Iteration | None:
+        """The iteration as it stands; None before it has begun."""
+        if self._iteration is not None:
+            self._iteration.advance_to(self.taken)
+        return self._iteration
+
+    def report(self) -> None:
+        """Reports to the cursor."""
+        iteration = self.settled()
+        if iteration is not None and not self.over:
+            iteration.report()

@@ -1,4 +1,11 @@
-"""Which parts of a loader are seeded, and when."""
+"""Which parts of a loader are seeded, and when.
+
+Note 143. Rows that draw nothing are not seeded for long.
+To seed `random` and NumPy takes most of the time of a small row. After some hundred rows that drew from
+neither, rows are made without that, and the two are looked at after each batch. If they have moved, the batch
+is made once more, seeded row by row, as are all that follow. torch is always seeded: that is quick, and rows
+may ask for `torch.initial_seed()`, which moves nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +18,12 @@ import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
 
-from ..process.seeding import batch_seeds, generators_put_back
+from ..process.seeding import GeneratorsPutBack, batch_seeds
 from ..reading.dataref import DataRef
 
-__all__ = ["Seeding", "draws_random_numbers"]
+__all__ = ["Quiet", "Seeding", "draws_random_numbers"]
 
+_LOOKED_AT = 256  # rows
 _PLAIN = (
     *(list, tuple, range, dict, str, bytes, bytearray, array.array),
     *(np.ndarray, np.memmap, torch.Tensor, TensorDataset),
@@ -41,6 +49,31 @@ def draws_random_numbers(dataset: object) -> bool:
     return type(dataset) not in _PLAIN
 
 
+class Quiet:
+    """Whether the rows of a loader draw from `random` or NumPy, as far as this process has seen.
+
+    Args:
+        is_asked: True if that is to be found out; False if all rows are to be seeded.
+    """
+
+    def __init__(self, is_asked: bool) -> None:
+        self._left = _LOOKED_AT if is_asked else -1  # rows to look at; -1 if one has drawn
+
+    @property
+    def is_known(self) -> bool:
+        """True if rows draw nothing."""
+        return self._left == 0
+
+    @property
+    def is_asked(self) -> bool:
+        """True if the next row is to be looked at."""
+        return self._left > 0
+
+    def note(self, has_drawn: bool) -> None:
+        """Some rows have drawn, or one that was looked at has not."""
+        self._left = -1 if has_drawn else self._left - 1
+
+
 class Seeding(NamedTuple):
     """Which parts of a loader are seeded.
 
@@ -48,12 +81,14 @@ class Seeding(NamedTuple):
         rows: True if each row is.
         batches: True if the collate function is, for each batch.
         is_here: True if rows are made in the training loop's process, whose own random numbers are kept.
+        quiet: whether rows draw.
         by_place: True if a row is seeded by its place in the epoch, as it may come more than once.
     """
 
     rows: bool
     batches: bool
     is_here: bool
+    quiet: Quiet
     by_place: bool = False
 
     def of_batches(self, seed: int, epoch: int, positions: list[int]) -> list[int] | None:
@@ -62,6 +97,6 @@ class Seeding(NamedTuple):
 
     def meanwhile(self) -> AbstractContextManager[None]:
         """A context to make rows and batches in; the generators are put back after it."""
-        if self.is_here and (self.rows or self.batches):
-            return generators_put_back()
+        if (self.is_here and (self.rows or self.batches)) or (self.rows and self.quiet.is_known):
+            return GeneratorsPutBack()
         return contextlib.nullcontext()

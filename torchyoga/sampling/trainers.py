@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
-from typing import Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 from ..order.saved import Saved
 from ..rows.types import Index
@@ -23,7 +23,9 @@ __all__ = [
     "accelerate_mesh",
     "batches_of_torch",
     "epochs_without_length",
+    "evaluated_by_lightning",
     "gradient_state",
+    "is_before_prepare",
     "is_evaluated",
     "is_keras_building",
     "is_only_looked_at",
@@ -66,8 +68,6 @@ class _Batching(Protocol):
 class _Fetching(Protocol):
     """An iterator of torch's loader that has worker processes."""
 
-    _prefetch_factor: int
-    _num_workers: int
     _task_info: Mapping[int, object]
 
 
@@ -90,6 +90,12 @@ class _Fitting(Protocol):
     _combined_loader_states_to_load: Sequence[Saved]
 
 
+class _Evaluating(Protocol):
+    """Lightning's loops that evaluate and predict."""
+
+    trainer: Any
+
+
 class _Adapter(Protocol):
     """What Keras reads data through."""
 
@@ -105,14 +111,14 @@ class _Epochs(Protocol):
     _num_batches: int | None
 
 
-def batches_of_torch() -> tuple[int, int, Mapping[int, object]]:
+def batches_of_torch() -> tuple[int, Mapping[int, object]]:
     """What is known of torch's loader, if it asks for rows.
 
-    The rows of a batch, 1 if another batch sampler than torch's asks; and of an iterator with worker
-    processes how many batches it asks for ahead, and those that it has asked for and not delivered. Torch
-    notes these in a dictionary, which outlives an iterator that is dropped.
+    The rows of a batch, 1 if another batch sampler than torch's asks; and the batches that an iterator with
+    worker processes has asked for and not delivered. Torch notes these in a dictionary, which outlives an
+    iterator that is dropped.
     """
-    size, ahead = 1, 0
+    size = 1
     tasks: Mapping[int, object] = {}
     for frame in _callers():
         if not _module_of(frame).startswith("torch.utils.data."):
@@ -123,8 +129,8 @@ def batches_of_torch() -> tuple[int, int, Mapping[int, object]]:
             size = sampler.batch_size
         elif kind == "_MultiProcessingDataLoaderIter":
             iterator: _Fetching = frame.f_locals["self"]
-            ahead, tasks = iterator._prefetch_factor * iterator._num_workers, iterator._task_info
-    return size, ahead, tasks
+            tasks = iterator._task_info
+    return size, tasks
 
 
 def is_sharded_by_caller() -> bool:
@@ -142,6 +148,17 @@ def is_sharded_by_caller() -> bool:
 def is_accelerate_asking() -> bool:
     """True if Accelerate itself reads the attribute that asks this."""
     return _module_of(sys._getframe(2)).partition(".")[0] == "accelerate"
+
+
+def is_before_prepare() -> bool:
+    """True in a process with an Accelerator: it is to prepare the loaders that it has not prepared yet.
+
+    Not if transformers' Trainer asks: it has an Accelerator, but takes a loader of ours as it is.
+    """
+    found = sys.modules.get("accelerate.state")
+    if found is None or not found.AcceleratorState._shared_state:
+        return False
+    return not any(_module_of(frame).startswith("transformers.") for frame in _callers())
 
 
 def num_skipped() -> int:
@@ -248,6 +265,17 @@ def is_only_looked_at() -> bool:
             state = frame.f_locals.get("next_iter_state")
             return bool(state and state.get("_iterator_finished"))
     return False
+
+
+def evaluated_by_lightning() -> str:
+    """ "validate", "test" or "predict" if the caller is that method of Lightning's Trainer, else ""."""
+    for frame in _callers() if _is_lightning_here() else ():
+        loop = frame.f_locals.get("self")
+        if loop is not None and _module_of(frame).endswith(("evaluation_loop", "prediction_loop")):
+            evaluating: _Evaluating = loop
+            told = evaluating.trainer.state.fn.value
+            return "" if told == "fit" else str(told)
+    return ""
 
 
 def is_evaluated() -> bool:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ..errors import CorruptError, ExistsError, NotFoundError, YogaError
 from ..versions.location import MANIFEST, Files, is_foreign
-from ..versions.manifest import FileEntry, Manifest, is_data_file, is_like_manifest, names_no_other
+from ..versions.manifest import FileEntry, Manifest, is_data_file, is_like_manifest
+from ..versions.outline import Outline
 from ..versions.staging import Staging
 from .notes import Notes
 
-__all__ = ["MOST_NAMED", "Held", "Seen", "Versions", "nearest", "opening", "sealed", "some"]
+__all__ = ["MOST_NAMED", "Held", "Place", "Seen", "Sweep", "Versions", "nearest", "opening", "sealed", "some"]
 
+K = TypeVar("K", Manifest, Outline)
+S = TypeVar("S")
+T = TypeVar("T")
 Held = Callable[[FileEntry], AbstractContextManager[str]]
+Sweep = Callable[
+    [Mapping[str, Mapping[str, int]], Callable[[str], Iterable[str]], dict[str, int] | None], list[str]
+]
 MOST_NAMED = 10  # in a message
 
 
@@ -69,6 +75,18 @@ class Seen(NamedTuple):
 
     build: str | None
     tag: str | None = None
+
+
+class Place(NamedTuple):
+    """The place of a manifest, as a listing shows it.
+
+    Attributes:
+        is_published: it is there.
+        stamp: another one if there was another manifest meanwhile; None if the listing does not show that.
+    """
+
+    is_published: bool
+    stamp: object
 
 
 class Versions(ABC):
@@ -179,12 +197,32 @@ class Versions(ABC):
 
     @abstractmethod
     def remove(
-        self, id: str, version: str, timeout: float = -1, unless: Callable[[], bool] | None = None
+        self, id: str, version: str, timeout: float = -1, refuse: Callable[[], None] | None = None
     ) -> None:
-        """Removes a version; NotFoundError if there is none.
+        """Removes a version, unless `refuse` raises while it is locked; NotFoundError if there is none."""
 
-        `unless` is asked while the lock is held: if it returns True, nothing is removed.
+    @abstractmethod
+    def deleting(self, id: str, version: str, timeout: float) -> AbstractContextManager[object]:
+        """Holds the writer's lock of a version, as `lock`, for a process that deletes files there."""
+
+    @abstractmethod
+    def unpublish(self, id: str, version: str, known: Outline | None) -> list[str]:
+        """Takes the manifest of a version away; returns the names of our files in its folder. Hold
+        `deleting`.
+
+        Args:
+            id: which dataset.
+            version: which version of it.
+            known: what its manifest says; None if that is damaged.
+
+        Raises:
+            NotFoundError: it is not published.
+            YogaError: something lies there that torchyoga has not written.
         """
+
+    @abstractmethod
+    def delete(self, id: str, version: str, names: Sequence[str]) -> list[str]:
+        """Deletes files in the folder of a version, and returns their names. Hold `deleting`."""
 
     @abstractmethod
     def ages(self, id: str) -> dict[str, float]:
@@ -195,7 +233,13 @@ class Versions(ABC):
         """
 
     @abstractmethod
-    def clean(self, grace: float, id: str | None = None, sizes: dict[str, int] | None = None) -> list[str]:
+    def clean(
+        self,
+        grace: float,
+        id: str | None = None,
+        sizes: dict[str, int] | None = None,
+        sweep: Callable[[str], Sweep] | None = None,
+    ) -> list[str]:
         """Removes files that no version needs and no process has touched for `grace` seconds; returns their
         names.
 
@@ -203,6 +247,7 @@ class Versions(ABC):
             grace: in seconds.
             id: only files of this dataset; None for all.
             sizes: if it is given, nothing is removed; the bytes of each name are put there.
+            sweep: gives `Sharing.clean` of an id, if some manifests have been read already.
         """
 
     @abstractmethod
@@ -213,20 +258,37 @@ class Versions(ABC):
     def read_manifest(self, id: str, version: str) -> bytes | None:
         """The text of a manifest, None if there is none; CorruptError if it is too large."""
 
+    def places(self, id: str) -> dict[str, Place]:
+        """The places of an id, by version, as one listing shows them; some may have no manifest."""
+        return {version: Place(True, None) for version in self.versions(id)}
+
+    def each(self, items: Iterable[S], call: Callable[[S], T]) -> Iterator[T]:
+        """What `call` returns for each item, in order; several at once behind a URL, where a call waits."""
+        return map(call, items)
+
     def find(self, id: str, version: str) -> Manifest | None:
         """The manifest, or None if the version is not published; CorruptError as `manifest`."""
-        return self._parsed(id, version, self.read_manifest(id, version))
+        text = self.read_manifest(id, version)
+        return None if text is None else self.parsed(id, version, text, Manifest)
+
+    def readable(self, id: str, version: str) -> Outline | None:
+        """The outline of a manifest, or None if it is damaged, or the version not published."""
+        try:
+            text = self.read_manifest(id, version)
+            return None if text is None else self.parsed(id, version, text, Outline)
+        except CorruptError:
+            return None
 
     def read_shared(self, id: str, version: str) -> bytes | None:
         """As `read_manifest`, for readers only: other processes of the machine or job may have read it."""
         return self.read_manifest(id, version)
 
-    def _parsed(self, id: str, version: str, text: bytes | None) -> Manifest | None:
-        if text is None:
-            return None
+    def parsed(self, id: str, version: str, text: bytes, kind: type[K]) -> K:
+        """The manifest, or its outline, that a text describes, which was read in the place of a version;
+        CorruptError if it is damaged, or of another version."""
         where = self.where(id, version)
         try:
-            manifest = Manifest.from_bytes(text)
+            manifest = kind.from_bytes(text)
         except CorruptError as error:
             advice = "remove the version and build it again"
             if not is_like_manifest(text):
@@ -246,18 +308,17 @@ class Versions(ABC):
             CorruptError: its manifest is damaged.
         """
         text = self.read_shared(id, version) if shared else self.read_manifest(id, version)
-        found = self._parsed(id, version, text)
-        if found is None:
-            if similar := self.like(id, version):
-                what = f"its versions are {some(similar)}"
-            elif ids := self.ids_like(id):
-                what = f"the storage holds {some(ids)}"
-            else:
-                what = "the storage holds nothing"
-            raise NotFoundError(
-                f"{id!r} has no version {version!r} in {self.name}: {what}. Submit it, or fetch one of these"
-            )
-        return found
+        if text is not None:
+            return self.parsed(id, version, text, Manifest)
+        if similar := self.like(id, version):
+            what = f"its versions are {some(similar)}"
+        elif ids := self.ids_like(id):
+            what = f"the storage holds {some(ids)}"
+        else:
+            what = "the storage holds nothing"
+        raise NotFoundError(
+            f"{id!r} has no version {version!r} in {self.name}: {what}. Submit it, or fetch one of these"
+        )
 
     def like(self, id: str, version: str) -> list[str]:
         """Published versions of an id, the most similar first; only some if there are many."""
@@ -275,18 +336,25 @@ class Versions(ABC):
                 "fetch it, choose another version, or pass overwrite=True"
             )
 
-    def refuse_foreign(self, id: str, version: str, names: Iterable[str], others: Iterable[str] = ()) -> None:
+    def refuse_foreign(
+        self,
+        id: str,
+        version: str,
+        names: Iterable[str],
+        others: Iterable[str] = (),
+        has_manifest: bool = False,
+    ) -> None:
         """Raises YogaError if a name in the folder of a version is not ours; names in `others` are not ours,
-        either.
+        either; `has_manifest` if its manifest is known to be.
 
         Such files would damage a version published there later, and be lost when it is removed.
         """
         names = list(names)
         found = sorted({*others, *filter(is_foreign, names)})
         try:
-            text = self.read_manifest(id, version) or b""
+            is_ours = has_manifest or is_like_manifest(self.read_manifest(id, version) or b"")
             # Next to our data files the manifest is ours, however damaged.
-            is_ours = is_like_manifest(text) or any(map(is_data_file, names))
+            is_ours = is_ours or any(map(is_data_file, names))
         except CorruptError:  # we would not have written that
             is_ours = False
         if not is_ours:
@@ -324,48 +392,6 @@ class Versions(ABC):
                     problems.append(f"{file.name} of {version!r} {found}, the manifest says {file.nbytes}")
         return problems
 
-    def named_by_others(self, id: str, version: str) -> Callable[[str], bool]:
-        """What says of a file in the folder of a version whether manifests of other versions name it.
-
-        Look after the manifest of the version has been removed or replaced, and while its lock is held:
-        whoever shares its files publishes under that lock. If a manifest is damaged, every file counts as
-        named.
-        """
-        names: set[str] = set()
-        for other in self.versions(id):
-            if other == version:
-                continue
-            try:
-                text = self.read_manifest(id, other) or b""
-                if text and names_no_other(text):
-                    continue
-                found = self.find(id, other)
-            except CorruptError:
-                return _is_any
-            if found is not None:
-                names.update(file.name for file in found.files if file.of == version)
-        return names.__contains__
-
-    def shared_by(self, id: str, version: str) -> dict[str, set[str]]:
-        """Names of the files that a version shares with others, by version; empty if it is damaged."""
-        found: dict[str, set[str]] = {}
-        with contextlib.suppress(CorruptError):
-            manifest = self.find(id, version)
-            for file in () if manifest is None else manifest.files:
-                if file.of is not None:
-                    found.setdefault(file.of, set()).add(file.name)
-        return found
-
-    def unnamed(self, id: str, version: str, names: Iterable[str]) -> list[str]:
-        """Those of some files in the folder of a version that no manifest names. Hold its lock."""
-        try:
-            manifest = self.find(id, version)
-        except CorruptError:
-            return []
-        own = {file.name for file in manifest.own_files} if manifest is not None else set()
-        is_named = self.named_by_others(id, version)
-        return sorted(name for name in names if name not in own and not is_named(name))
-
     def refuse_unshared(self, manifest: Manifest) -> None:
         """Raises NotFoundError unless the direct parent of a version still names all files that it shares.
 
@@ -382,10 +408,6 @@ class Versions(ABC):
                 f"{manifest.id!r} {parent!r} in {self.name}, whose files {manifest.version!r} shares, was "
                 "removed or replaced meanwhile; nothing was published, try again"
             )
-
-
-def _is_any(name: str) -> bool:
-    return True
 
 
 def nearest(name: str, names: Iterable[str]) -> list[str]:

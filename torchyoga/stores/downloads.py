@@ -24,22 +24,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import CorruptError, NotFoundError, RemoteError
 from ..files.checksum import crc32, crc32_of
 from ..formats.contract import FORMATS, format_named
+from ..process.digests import hexdigest
 from ..process.distinct import first_places
 from ..process.forks import renew_in_children
 from ..process.stages import Stage, timed
 from ..process.warned import warn_user
 from ..reading.reader import Reader
 from ..rows.schema import Schema
+from ..rows.types import Ints
 from ..versions.location import MANIFEST, Progress
 from ..versions.manifest import LARGEST_MANIFEST, FileEntry, Manifest
 from ..versions.names import encoded
@@ -49,7 +49,6 @@ from .objects import Found, Remote
 
 __all__ = ["Downloads"]
 
-Ints = npt.NDArray[np.int64]
 _log = logging.getLogger("torchyoga")
 _AT_ONCE = 4  # files
 _RUN, _RUNS = 8 * 2**20, 2  # bytes of a request, and requests at once, for each file
@@ -133,7 +132,7 @@ class Downloads:
             # Of a file that versions share, the name is the same in each of them.
             where = self.remote.where(self._folder_of(entry))
             what = f"{where}/{json.dumps(entry.whole.to_json(), sort_keys=True)}"
-            hashed = blake2b(what.encode(), digest_size=16).hexdigest()
+            hashed = hexdigest(what)
             known = self._keys[id(entry)] = entry, f"{hashed}{Path(entry.name).suffix}"
         return known[1]
 
@@ -141,6 +140,10 @@ class Downloads:
         if entry.of is None:
             return self._folder
         return f"{self._folder.rpartition('/')[0]}/{encoded('version', entry.of)}"
+
+    def _where(self, entry: FileEntry) -> str:
+        """The URL of a file, for messages."""
+        return self.remote.where(f"{self._folder_of(entry)}/{entry.name}")
 
     def is_here(self, entry: FileEntry) -> bool:
         """True if the file is in the cache."""
@@ -172,7 +175,7 @@ class Downloads:
 
     def _deleted(self, entry: FileEntry) -> RemoteError:
         return RemoteError(
-            f"{self.name}/{entry.name} was deleted {_MOST_DOWNLOADS} times from {self.cache.folder} before "
+            f"{self._where(entry)} was deleted {_MOST_DOWNLOADS} times from {self.cache.folder} before "
             "it could be read; set a larger cache_bytes"
         )
 
@@ -390,7 +393,7 @@ class Downloads:
     def _fetch(self, entry: FileEntry) -> None:
         key = self.key(entry)
         self._check_size(entry)  # before other files are deleted for it
-        self.cache.get(key, entry.nbytes, partial(self._download, entry), f"{self.name}/{entry.name}")
+        self.cache.get(key, entry.nbytes, partial(self._download, entry), self._where(entry))
         self._downloaded.add(key)
 
     def _download(self, entry: FileEntry, path: Path) -> None:
@@ -446,9 +449,10 @@ class Downloads:
     def _raise_what_happened(self, entry: FileEntry) -> None:
         text = self.manifest()
         if entry.name.encode() in text:
+            whose = "its manifest" if entry.of is None else f"the manifest of {self.name}"
             raise CorruptError(
-                f"{self.name}/{entry.name} is missing though its manifest names it; remove the version and "
-                "publish it again"
+                f"{self._where(entry)} is missing though {whose} names it; remove the version and publish it "
+                "again"
             )
         raise NotFoundError(f"{self.name} has been overwritten since this DataRef was made; fetch it again")
 

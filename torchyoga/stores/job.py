@@ -1,4 +1,6 @@
-"""The manifest of a version, read by one rank of a job for all of them, through torch.distributed's store.
+"""The manifest of a version, read by one rank of a job for all of them, and kept by a node for its processes.
+
+Ranks find what one has read through torch.distributed's store of keys.
 
 Note 138. It is no collective.
 A broadcast would hang where one rank alone calls `fetch`, or two ranks fetch in different orders. In the
@@ -12,6 +14,11 @@ What a rank takes was read at most `_FRESH` seconds before, after the last time 
 or removed the version, and later than what this process has taken before. So a fetch sees every overwrite by
 its own job, and a second fetch in one process reads anew. An overwrite by others is seen at most 30 s later,
 as if the fetch had been that much earlier.
+
+Note 139. A manifest that was kept is taken only if the store says that it is the same.
+That is a request without a body. Of processes that ask at the same time, one asks the store, while the others
+wait for the lock; they take what it has found if it began to ask after they did. So two requests serve
+all, and none sees anything older than what was there when it began.
 """
 
 from __future__ import annotations
@@ -19,6 +26,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import secrets
 import socket
 import sys
@@ -28,15 +36,18 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswer
 from datetime import timedelta
-from functools import partial
-from hashlib import blake2b
+from functools import lru_cache, partial
 from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from ..errors import BusyError, YogaError
+from ..process.digests import hexdigest
+from .cache import Cache
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import TCPStore
 
-__all__ = ["note_written", "read_by_one"]
+__all__ = ["note_written", "read_by_node", "read_by_one"]
 
 _log = logging.getLogger("torchyoga")
 _FRESH = 30.0  # seconds that a manifest may have been read before it is taken
@@ -51,6 +62,10 @@ _KEPT = 2  # readings that stay in the store
 T = TypeVar("T")
 _silent: set[tuple[str, int]] = set()  # hosts and ports of stores that did not answer in time
 _taken: dict[str, int] = {}  # by key: the number of the reading that this process took or left last
+# The tag that is known -> the bytes, None if they are the same, and their tag, None if there is none.
+_Read = Callable[[str | None], tuple[bytes | None, str | None]]
+_WAIT_FOR_NODE = 30.0  # seconds for another process that asks
+_LONGEST_LINE = 4096  # bytes
 
 
 class _Head(NamedTuple):
@@ -96,7 +111,7 @@ def note_written(name: str) -> None:
 
 
 def _key(name: str) -> str:
-    return f"torchyoga/{blake2b(name.encode(), digest_size=16).hexdigest()}"
+    return f"torchyoga/{hexdigest(name)}"
 
 
 class _LostStoreError(Exception):
@@ -258,3 +273,82 @@ def _place() -> tuple[str, int] | None:
         return (store.host, store.port) if isinstance(store, distributed.TCPStore) else None
     except (AttributeError, KeyError, RuntimeError, ValueError):
         return None
+
+
+def read_by_node(cache: Cache, name: str, limit: int, read: _Read) -> bytes | None:
+    """What a store has under a name, sent only if this node does not have the same.
+
+    Args:
+        cache: where it is kept; if that cannot be, it is read anyway.
+        name: of what is read, in all stores.
+        limit: bytes that it may have.
+        read: asks the store; FileNotFoundError is passed on.
+    """
+    key = f"{hexdigest(name)}.json"
+    began = time.monotonic()
+    asked: list[bytes | None] = []
+    failed: list[Exception] = []
+    try:
+        with cache.noting(key, _WAIT_FOR_NODE):
+            known = _Kept.of(cache.noted(key, limit + _LONGEST_LINE))
+            if known is not None and known.machine == _machine() and began <= known.asked <= time.monotonic():
+                return known.text
+            asks = time.monotonic()
+            try:
+                text, tag = read(None if known is None else known.tag)
+            except Exception as error:
+                failed.append(error)
+                raise
+            if text is None:
+                assert known is not None, "only what is known can be the same"
+                text, tag = known.text, known.tag
+            asked.append(text)
+            cache.note(key, _Kept(text, tag, _machine(), asks).line() + text)
+            return text
+    except (OSError, YogaError, BusyError):
+        if failed:
+            raise failed[0] from failed[0].__cause__
+        # The cache cannot be written, or its lock is held for too long.
+        if asked:
+            return asked[0]
+    return read(None)[0]
+
+
+class _Kept:
+    """A text, the tag that the store gave it, and when and where the store was asked for it."""
+
+    def __init__(self, text: bytes, tag: str | None, machine: str, asked: float) -> None:
+        self.text, self.tag, self.machine, self.asked = text, tag, machine, asked
+
+    @classmethod
+    def of(cls, data: bytes | None) -> _Kept | None:
+        """None if it is damaged."""
+        line, _, text = (data or b"").partition(b"\n")
+        try:
+            found = json.loads(line)
+            tag, digest = found["tag"], found["digest"]
+            machine, asked = str(found["machine"]), float(found["asked"])
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return None
+        if digest != hexdigest(text) or not isinstance(tag, (str, type(None))):
+            return None
+        return cls(text, tag, machine, asked)
+
+    def line(self) -> bytes:
+        found = {
+            "tag": self.tag,
+            "digest": hexdigest(self.text),
+            "machine": self.machine,
+            "asked": self.asked,
+        }
+        return json.dumps(found).encode() + b"\n"
+
+
+@lru_cache(maxsize=1)
+def _machine() -> str:
+    """This machine since it was started: its monotonic clock begins with it."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{socket.gethostname()} {file.read().strip()}"
+    except OSError:
+        return f"{socket.gethostname()} {os.name} {round(time.time() - time.monotonic(), -1):.0f}"

@@ -20,6 +20,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import filelock
@@ -38,9 +39,11 @@ from ..versions.manifest import (
     is_token,
 )
 from ..versions.names import KEPT, decoded, encoded
+from ..versions.outline import Outline
 from ..versions.staging import Staging
-from .contract import Held, Seen, Versions, sealed
-from .notes import FolderNotes
+from .contract import Held, Place, Seen, Sweep, Versions, sealed
+from .notes import FolderNotes, are_at_work
+from .sharing import Sharing
 
 __all__ = ["Store", "transfer_bar"]
 
@@ -117,42 +120,64 @@ class Store(Versions):
         names = _decoded_names(self.root / encoded("id", id))
         return sorted(version for version in names if (self.directory(id, version) / MANIFEST).is_file())
 
+    def places(self, id: str) -> dict[str, Place]:
+        """The folders of an id, and that of all.
+
+        Without a manifest the stamp is when a file was last made or deleted there.
+        """
+        outer = self.root / encoded("id", id)
+        try:
+            found = {"": Place(False, os.stat(outer).st_mtime_ns)}  # no version has this name
+            with os.scandir(outer) as entries:
+                folders = {version: entry.path for entry in entries if (version := decoded(entry.name))}
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        for version, folder in folders.items():
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                found[version] = Place(False, object())
+                found[version] = Place(False, os.stat(folder).st_mtime_ns)
+                status = os.stat(os.path.join(folder, MANIFEST))
+                times = status.st_mtime_ns, status.st_ctime_ns
+                found[version] = Place(True, (status.st_ino, status.st_size, *times))
+        return found
+
     def remove(
-        self, id: str, version: str, timeout: float = -1, unless: Callable[[], bool] | None = None
+        self, id: str, version: str, timeout: float = -1, refuse: Callable[[], None] | None = None
     ) -> None:
         """Removes a version; readers that have it open keep it."""
+        Sharing(self, id).remove_one(version, timeout, refuse)
+
+    def deleting(self, id: str, version: str, timeout: float) -> contextlib.AbstractContextManager[None]:
+        """Holds the writer's lock."""
+        return self.lock(id, version, timeout)
+
+    def unpublish(self, id: str, version: str, known: Outline | None) -> list[str]:
+        """Deletes the manifest, and what interrupted builds have left."""
         folder = _folder(id, version)
-        with self.lock(id, version, timeout):
-            if unless is not None and unless():
-                return
-            if not (self.root / folder / MANIFEST).is_file():
-                self.manifest(id, version)  # its error lists what is published
-            self.check_place(id, version)
-            shared = self.shared_by(id, version)
-            self._root.unlink(f"{folder}/{MANIFEST}")  # from now on there is no version
-            self._root.sync(folder)  # so it cannot reappear without its files
-            self._delete(folder, set(), self.named_by_others(id, version))
-            self._root.rmdir(folder)
-            Staging(self._root.at(f".staging/{folder}")).clear()
-        for other, names in shared.items():
-            # Whoever holds that lock may be about to name them; `clean` takes what is left.
-            with contextlib.suppress(YogaError, PermissionError), self.lock(id, other, timeout=0):
-                for name in self.unnamed(id, other, names):
-                    self._root.unlink(f"{_folder(id, other)}/{name}")
-                self._root.rmdir(_folder(id, other))
+        if known is None and not (self.root / folder / MANIFEST).is_file():
+            self.manifest(id, version)  # its error lists what is published
+        self.check_place(id, version, known is not None)
+        self._root.unlink(f"{folder}/{MANIFEST}")  # from now on there is no version
+        self._root.sync(folder)  # so it cannot reappear without its files
+        Staging(self._root.at(f".staging/{folder}")).clear()
+        return [entry.name for entry in self._root.scan(folder) if _is_own(entry)]
 
-    def _delete(self, folder: str, keep: set[str], is_named: Callable[[str], bool]) -> None:
-        for entry in self._root.scan(folder):
-            if _is_own(entry) and entry.name not in keep and not is_named(entry.name):
-                self._root.unlink(f"{folder}/{entry.name}")
+    def delete(self, id: str, version: str, names: Sequence[str]) -> list[str]:
+        """Deletes the files, and the folder if it is then empty."""
+        folder = _folder(id, version)
+        if names:  # first the manifest that does not name them has to be on the disk
+            self._root.sync(folder)
+        deleted = [name for name in names if self._root.unlink(f"{folder}/{name}")]
+        self._root.rmdir(folder)
+        return deleted
 
-    def check_place(self, id: str, version: str) -> None:
+    def check_place(self, id: str, version: str, has_manifest: bool = False) -> None:
         """Raises YogaError if what lies in the place of a version is not ours, or is behind a link."""
         folder = _folder(id, version)
         names = [e.name if e.is_file else f"{e.name}/" for e in self._root.scan(folder)]
         new = beside(MANIFEST)
         is_ours = new not in names or is_like_manifest(self._root.read(f"{folder}/{new}", LARGEST_MANIFEST))
-        self.refuse_foreign(id, version, names, others=[] if is_ours else [new])
+        self.refuse_foreign(id, version, names, [] if is_ours else [new], has_manifest)
 
     def sizes(self, manifest: Manifest) -> dict[str, int]:
         """The names and bytes of files next to the manifest of a version, except hidden files."""
@@ -187,7 +212,8 @@ class Store(Versions):
         while True:
             left = timeout - (time.monotonic() - started) if timeout >= 0 else notice
             try:
-                lock.acquire(timeout=max(0.0, min(left, notice)), poll_interval=0.02)
+                with self._root.told(f"{name}.lock"):
+                    lock.acquire(timeout=max(0.0, min(left, notice)), poll_interval=0.02)
                 break
             except (FileNotFoundError, FileExistsError):  # its folder is being deleted
                 lock = self._lock_at(name)
@@ -274,7 +300,9 @@ class Store(Versions):
         # Files of the version before, or of an interrupted publication: no manifest names them any more.
         with contextlib.suppress(OSError):
             own = {file.name for file in manifest.own_files} | {MANIFEST}
-            self._delete(folder, own, self.named_by_others(manifest.id, manifest.version))
+            names = [entry.name for entry in self._root.scan(folder) if _is_own(entry)]
+            left = Sharing(self, manifest.id).unnamed(name for name in names if name not in own)
+            self.delete(manifest.id, manifest.version, sorted(left))
 
     def scratch(self, attempt: str) -> Staging:
         """A folder in that of all parts."""
@@ -364,7 +392,13 @@ class Store(Versions):
                 found[version] = time.time() - written
         return found
 
-    def clean(self, grace: float, id: str | None = None, sizes: dict[str, int] | None = None) -> list[str]:
+    def clean(
+        self,
+        grace: float,
+        id: str | None = None,
+        sizes: dict[str, int] | None = None,
+        sweep: Callable[[str], Sweep] | None = None,
+    ) -> list[str]:
         """Removes abandoned builds, and files that were left next to a version."""
         before, removed, only = time.time() - grace, [], id
         for id, version in self._folders(".staging"):
@@ -378,27 +412,12 @@ class Store(Versions):
                         Staging(self._root.at(name)).clear()
                         removed.append(name)
         removed += self._clean_parts(before, only, sizes)
-        for id, version in self._folders(""):
-            if only not in (None, id):
-                continue
+        removed += self._clean_notes(before, only, sizes)
+        for id in dict.fromkeys(id for id, _ in self._folders("") if only in (None, id)):
             with contextlib.suppress(YogaError, PermissionError):
-                if self._is_planned(id, version):
-                    continue
-                forgotten = self._forgotten(id, version, before)
-                if sizes is not None:
-                    nbytes = {entry.name: entry.nbytes for entry in self._root.scan(_folder(id, version))}
-                    sizes |= {name: nbytes.get(name.rpartition("/")[2], 0) for name in forgotten}
-                    continue
-                if not forgotten:
-                    continue
-                with self.lock(id, version, timeout=0):
-                    forgotten = self._forgotten(id, version, before)
-                    if forgotten:
-                        # First the manifest that does not name them has to be on the disk.
-                        self._root.sync(_folder(id, version))
-                    for name in forgotten:
-                        if self._root.unlink(name):
-                            removed.append(name)
+                forgotten = partial(self._forgotten, id, before=before)
+                old = {version: forgotten(version) for version in self._versions_in("", id)}
+                removed += (sweep(id) if sweep else Sharing(self, id).clean)(old, forgotten, sizes)
         if only is None and sizes is None:
             for entry in self._listed(".staging"):
                 if entry.is_folder:
@@ -413,9 +432,25 @@ class Store(Versions):
         return sorted(removed)
 
     def _clean_parts(self, before: float, only: str | None, sizes: dict[str, int] | None) -> list[str]:
-        """Removes builds by many at which nobody has been since a time; returns the names."""
-        removed = []
-        for entry in self._listed(".parts") if only is None else []:
+        """Removes builds by many at which nobody is, and nobody has been since a time; returns the names."""
+        removed, is_alive = [], False
+        for id, version in self._folders(".builds"):
+            name = f".builds/{_folder(id, version)}"
+            notes = self.notes(name)
+            with contextlib.suppress(YogaError, PermissionError), self.lock(id, version, timeout=0):
+                names = notes.names()
+                if are_at_work(names, time.time()):
+                    is_alive = True
+                    continue
+                is_old = all(written is None or written < before for written in names.values())
+                if names and is_old and only in (None, id):
+                    if sizes is not None:
+                        sizes[name] = 0
+                        continue
+                    notes.delete(sorted(names, reverse=True))  # the plan first
+                    removed.append(name)
+        # Whose part it is that is being built shows nowhere.
+        for entry in self._listed(".parts") if only is None and not is_alive else []:
             name = f".parts/{entry.name}"
             if entry.is_folder and is_token(entry.name) and self._is_forgotten(name, before):
                 if sizes is not None:
@@ -423,19 +458,21 @@ class Store(Versions):
                     continue
                 Staging(self._root.at(name)).clear()
                 removed.append(name)
-        for id, version in self._folders(".builds"):
-            if only not in (None, id):
-                continue
-            name = f".builds/{_folder(id, version)}"
-            notes = self.notes(name)
-            with contextlib.suppress(YogaError, PermissionError), self.lock(id, version, timeout=0):
-                names = notes.names()
-                if all(written is None or written < before for written in names.values()):
-                    if sizes is not None:
-                        sizes[name] = 0
-                        continue
-                    notes.delete(sorted(names, reverse=True))  # the plan first
-                    removed.append(name)
+        return removed
+
+    def _clean_notes(self, before: float, only: str | None, sizes: dict[str, int] | None) -> list[str]:
+        """Removes what killed writers of notes have left; returns the names."""
+        removed: list[str] = []
+        for kind in (".tags", ".builds"):
+            folder = kind if only is None else f"{kind}/{encoded('id', only)}"
+            with contextlib.suppress(YogaError, PermissionError):
+                notes = self.notes(folder)
+                left = {f"{folder}/{name}": nbytes for name, nbytes in notes.unfinished(before).items()}
+                if sizes is not None:
+                    sizes |= left
+                else:
+                    notes.tidy(name.removeprefix(f"{folder}/") for name in left)
+                    removed += left
         return removed
 
     def _is_planned(self, id: str, version: str) -> bool:
@@ -493,14 +530,14 @@ class Store(Versions):
 
     def _folders(self, base: str) -> list[tuple[str, str]]:
         """Ids and versions whose folders lie below a folder and are not links."""
-        found = []
-        for outer in self._listed(base):
-            id = decoded(outer.name)
-            if outer.is_folder and id is not None:
-                inner = self._listed(f"{base}/{outer.name}".lstrip("/"))
-                names = [decoded(entry.name) for entry in inner if entry.is_folder]
-                found += [(id, version) for version in names if version is not None]
-        return found
+        ids = [decoded(outer.name) for outer in self._listed(base) if outer.is_folder]
+        return [(id, version) for id in ids if id is not None for version in self._versions_in(base, id)]
+
+    def _versions_in(self, base: str, id: str) -> list[str]:
+        """The versions whose folders lie below that of an id, in a folder, and are not links."""
+        inner = self._listed(f"{base}/{encoded('id', id)}".lstrip("/"))
+        names = [decoded(entry.name) for entry in inner if entry.is_folder]
+        return [version for version in names if version is not None]
 
     def _listed(self, name: str) -> list[Entry]:
         """The entries of a folder; empty if it lies behind a link, or may not be read."""
@@ -515,28 +552,17 @@ class Store(Versions):
         entries = [] if folder is None else [folder, *self._root.scan(name)]
         return bool(entries) and all(entry.written < before for entry in entries)
 
-    def _forgotten(self, id: str, version: str, before: float) -> list[str]:
-        """Our old files in the folder of a version that its manifest does not name."""
-        folder = _folder(id, version)
-        old = [
-            entry
-            for entry in self._root.scan(folder)
-            if _is_own(entry) and entry.name != MANIFEST and entry.written < before
-        ]
-        if not old:
-            return []
-        text = self.read_manifest(id, version) or b""
-        # Most versions have no other files, which shows without parsing the manifest.
-        if all(f'"{entry.name}"'.encode() in text for entry in old):
-            return []
-        try:
-            manifest = self.find(id, version)
-        except CorruptError:  # it is unknown which files belong to it
-            return []
-        named = {file.name for file in manifest.own_files} if manifest is not None else set()
-        left = [entry.name for entry in old if entry.name not in named]
-        is_named = self.named_by_others(id, version) if left else named.__contains__
-        return [f"{folder}/{name}" for name in left if not is_named(name)]
+    def _forgotten(self, id: str, version: str, before: float) -> dict[str, int]:
+        """Our old files in the folder of a version except its manifest, and their bytes; none if a build by
+        many goes on."""
+        with contextlib.suppress(YogaError, PermissionError):
+            if not self._is_planned(id, version):
+                return {
+                    entry.name: entry.nbytes
+                    for entry in self._root.scan(_folder(id, version))
+                    if _is_own(entry) and entry.name != MANIFEST and entry.written < before
+                }
+        return {}
 
 
 def transfer_bar(manifest: Manifest, what: str, progress: bool | None) -> Bar:

@@ -22,14 +22,15 @@ import logging
 import re
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from itertools import islice
+from typing import TypeVar
 
-from ..errors import BusyError, CorruptError, ExistsError, LostError, NotFoundError, RemoteError, YogaError
+from ..errors import CorruptError, ExistsError, LostError, NotFoundError, RemoteError, YogaError
 from ..files.checksum import crc32_of
 from ..files.root import beside
 from ..process.progress import Bar
@@ -37,23 +38,29 @@ from ..versions.lineage import sendable
 from ..versions.location import MANIFEST, Folder
 from ..versions.manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file
 from ..versions.names import KEPT, decoded, encoded
+from ..versions.outline import Outline
 from ..versions.staging import Staging
 from .cache import Cache
-from .contract import MOST_NAMED, Held, Seen, Versions, nearest, opening, sealed
+from .contract import MOST_NAMED, Held, Place, Seen, Sweep, Versions, nearest, opening, sealed
 from .downloads import Downloads
-from .job import note_written, read_by_one
+from .job import note_written, read_by_node, read_by_one
 from .lease import Lease
 from .local import Store, transfer_bar
-from .node import read_by_node
+from .notes import are_at_work
 from .objects import Found, Remote
 from .remote_notes import RemoteNotes
+from .sharing import Sharing
 
 __all__ = ["Mirror"]
 
 _log = logging.getLogger("torchyoga")
+S = TypeVar("S")
+T = TypeVar("T")
+_READERS = 16  # of manifests at once
 _UPLOADS = 4  # files at once
 _PUTS = 5  # tries to publish a version whose files others delete meanwhile
 _FOREVER = 2.0**31  # seconds
+_PART_SECONDS = 3600.0  # in which the builder of a part writes something
 _MANIFESTS = (MANIFEST, beside(MANIFEST))
 _OF_LEASES = re.compile(r"[0-9]{8}\.json|clock-[0-9a-f]{16}")
 _OTHER_BUILD = f"{0:016x}-00000.replaced"  # shows that files next to a manifest without files are not its own
@@ -185,6 +192,20 @@ class Mirror(Versions):
             if one is not None and name not in _MANIFESTS and not name.startswith(".")
         }
 
+    def each(self, items: Iterable[S], call: Callable[[S], T]) -> Iterator[T]:
+        """What `call` returns for each item, in order; several at once."""
+        pool = ThreadPoolExecutor(_READERS, thread_name_prefix="torchyoga manifests")
+        waiting: deque[Future[T]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(call, item))
+                if len(waiting) >= 2 * _READERS:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
     # -- writing
 
     @contextlib.contextmanager
@@ -277,22 +298,12 @@ class Mirror(Versions):
     def commit(self, manifest: Manifest, replaces: Seen | None) -> None:
         """Creates the manifest."""
         id, version = manifest.id, manifest.version
-        lease, folder = self._leases[id, version], self._folder(id, version)
+        lease = self._leases[id, version]
         manifest = replace(manifest, lineage=sendable(manifest.lineage))
         text = sealed(manifest)
         if lease.is_another_deleting():
             lease.check()
-        try:
-            if replaces is None:
-                self._remote.create(f"{folder}/{MANIFEST}", text)
-            else:
-                self._remote.replace(
-                    f"{folder}/{MANIFEST}", text, replaces.tag, partial(self._is_seen, id, version, replaces)
-                )
-        except FileExistsError as error:
-            raise ExistsError(
-                f"{id!r} {version!r} was published in {self.name} by another builder meanwhile; fetch that"
-            ) from error
+        self._write_manifest(id, version, text, replaces)
         if (lease.may_be_deleted or lease.is_another_deleting()) and self._is_torn(manifest):
             raise LostError(
                 f"files of {id!r} {version!r} were removed from {self.name} while it was published, by clean "
@@ -331,22 +342,14 @@ class Mirror(Versions):
             entries = tuple(next(own) if file.of is None else file for file in named.files)
         self._check_arrived(folder, manifest.own_files, named.own_files, opened)
         published = replace(named, files=entries)
-        name, text = f"{folder}/{MANIFEST}", sealed(published)
+        text = sealed(published)
         if not manifest.own_files and any(map(is_data_file, present)):
             # `clean` takes files of a single build for those of the manifest, but these are not.
             self._remote.write(f"{folder}/{_OTHER_BUILD}", b"")
         if lease.is_another_deleting():
             lease.check()
         self.refuse_unshared(published)
-        try:
-            if replaces is None:
-                self._remote.create(name, text)
-            else:
-                self._remote.replace(name, text, replaces.tag, partial(self._is_seen, id, version, replaces))
-        except FileExistsError as error:
-            raise ExistsError(
-                f"{id!r} {version!r} was published in {self.name} by another builder meanwhile; fetch that"
-            ) from error
+        self._write_manifest(id, version, text, replaces)
         try:
             # Whoever removes the parent from now on sees this manifest before any file is deleted.
             self.refuse_unshared(published)
@@ -357,6 +360,19 @@ class Mirror(Versions):
         if lease.is_another_deleting() or self._is_torn(published):
             return self._put_again(manifest, held, published, progress, tries - 1)
         return published
+
+    def _write_manifest(self, id: str, version: str, text: bytes, replaces: Seen | None) -> None:
+        """Creates the manifest, in place of the one that was seen and of no other; else ExistsError."""
+        name = f"{self._folder(id, version)}/{MANIFEST}"
+        try:
+            if replaces is None:
+                self._remote.create(name, text)
+            else:
+                self._remote.replace(name, text, replaces.tag, partial(self._is_seen, id, version, replaces))
+        except FileExistsError as error:
+            raise ExistsError(
+                f"{id!r} {version!r} was published in {self.name} by another builder meanwhile; fetch that"
+            ) from error
 
     def _take_back(self, published: Manifest) -> None:
         """Deletes a manifest that has replaced none, as the files that it shares may be gone."""
@@ -452,52 +468,52 @@ class Mirror(Versions):
                 with held(entry) as path:
                     self._remote.upload(path, f"{folder}/{name}")
 
+    def places(self, id: str) -> dict[str, Place]:
+        """The manifests of an id; where the store does not list tags, each look has to read them again."""
+        found = {}
+        for name, one in self._remote.find(encoded("id", id)).items():
+            folder, _, file = name.rpartition("/")
+            if file == MANIFEST and (version := decoded(folder)):
+                found[version] = Place(True, one.tag)
+        return found
+
     def remove(
-        self, id: str, version: str, timeout: float = -1, unless: Callable[[], bool] | None = None
+        self, id: str, version: str, timeout: float = -1, refuse: Callable[[], None] | None = None
     ) -> None:
         """Removes a version; copies in caches stay, and reading more raises NotFoundError."""
-        with self._held(id, version, timeout, deletes=True) as lease:
-            if unless is not None and unless():
-                return
-            folder = self._folder(id, version)
-            seen = self.seen(id, version)
-            if seen is None:
-                self.manifest(id, version)  # its error lists what is published
-                seen = self.seen(id, version)  # it was published just now
-            names = self._remote.find(folder)
-            self.refuse_foreign(id, version, names)
-            shared = self.shared_by(id, version)
-            lease.check()  # a builder that takes over from now on uses other names than those listed
-            # Files that another builder is about to publish stay.
-            ours = f"{seen.build}-" if seen is not None and seen.build is not None else ""
-            named = self._named(id, version)  # files of a build by many do not begin with its name
-            data = [name for name in names if is_data_file(name) and (name.startswith(ours) or name in named)]
-            if seen is not None:
-                self._remote.delete_seen(f"{folder}/{MANIFEST}", seen.tag)
-            self._remote.delete(f"{folder}/{name}" for name in _MANIFESTS[1:] if name in names)
-            is_named = self.named_by_others(id, version)
-            self._remote.delete(f"{folder}/{name}" for name in data if not is_named(name))
-            self._local.stage(id, version).clear()
-        for other, shared_names in shared.items():
-            self._remove_shared(id, other, shared_names)
+        Sharing(self, id).remove_one(version, timeout, refuse)
 
-    def _remove_shared(self, id: str, version: str, names: set[str]) -> None:
-        """Removes files that a removed version has shared, unless a manifest names them.
+    def deleting(self, id: str, version: str, timeout: float) -> contextlib.AbstractContextManager[Lease]:
+        """Holds the lock of this machine, and a lease that says that files are deleted."""
+        return self._held(id, version, timeout, deletes=True)
 
-        If a builder holds the lease of their version, `clean` takes them.
-        """
-        with contextlib.suppress(BusyError, LostError), self._held(id, version, 0, deletes=True) as lease:
-            left = self.unnamed(id, version, names)
-            lease.check()
-            self._remote.delete(f"{self._folder(id, version)}/{name}" for name in left)
+    def unpublish(self, id: str, version: str, known: Outline | None) -> list[str]:
+        """Deletes the manifest, and what interrupted builds have left on this machine."""
+        folder, lease = self._folder(id, version), self._leases[id, version]
+        names = self._remote.find(folder)
+        seen = None
+        if known is not None and MANIFEST in names and self._remote.lists_tags:
+            seen = Seen(known.build, names[MANIFEST].tag)
+        seen = seen or self.seen(id, version)
+        if seen is None:
+            self.manifest(id, version)  # its error lists what is published
+            seen = self.seen(id, version)  # it was published just now
+        self.refuse_foreign(id, version, names, has_manifest=known is not None)
+        lease.check()  # a builder that takes over from now on uses other names than those listed
+        # Files that another builder is about to publish stay.
+        ours = f"{seen.build}-" if seen is not None and seen.build is not None else ""
+        # Files of a build by many do not begin with its name.
+        named = set() if known is None else {file.name for file in known.files}
+        if seen is not None:
+            self._remote.delete_seen(f"{folder}/{MANIFEST}", seen.tag)
+        self._remote.delete(f"{folder}/{name}" for name in _MANIFESTS[1:] if name in names)
+        self._local.stage(id, version).clear()
+        return [name for name in names if is_data_file(name) and (name.startswith(ours) or name in named)]
 
-    def _named(self, id: str, version: str) -> set[str]:
-        """The names of the files of a version, as far as its manifest shows them."""
-        try:
-            found = self.find(id, version)
-        except CorruptError:
-            return set()
-        return set() if found is None else {file.name for file in found.own_files}
+    def delete(self, id: str, version: str, names: Sequence[str]) -> list[str]:
+        """Deletes the files."""
+        self._remote.delete(f"{self._folder(id, version)}/{name}" for name in names)
+        return list(names)
 
     def ages(self, id: str) -> dict[str, float]:
         """The seconds since the manifest of each version was written."""
@@ -515,7 +531,13 @@ class Mirror(Versions):
             raise RemoteError(f"{self.name} does not say when files were written; remove old files by hand")
         return now
 
-    def clean(self, grace: float, id: str | None = None, sizes: dict[str, int] | None = None) -> list[str]:
+    def clean(
+        self,
+        grace: float,
+        id: str | None = None,
+        sizes: dict[str, int] | None = None,
+        sweep: Callable[[str], Sweep] | None = None,
+    ) -> list[str]:
         """Removes files that builds and uploads have left, and files that were replaced, unless a build is
         running."""
         now = self._now()
@@ -526,25 +548,26 @@ class Mirror(Versions):
             folders.setdefault(folder, {})[file] = one
         removed: list[str] = []
         silent = min(before, now - self._lease_seconds - 1)  # a holder would have given a sign of life since
-        planned = self._clean_plans(folders, before, id, removed, sizes)
+        planned = self._clean_plans(folders, now, before, id, removed, sizes)
+        # Parts of builds that go on may be built here.
+        own_grace = max(grace, _PART_SECONDS) if planned else grace
+        old: dict[str, dict[str, dict[str, int]]] = {}
         for folder, names in folders.items():
-            if folder in planned or folder.partition("/")[0] == ".builds":
+            outer, _, inner = folder.partition("/")
+            if folder in planned or outer == ".builds":
                 continue
-            is_lease = folder.partition("/")[0] == ".leases"
-            if id is not None and folder.partition("/")[0] != encoded("id", id):
-                continue
-            if sizes is not None:
-                forgotten = [] if is_lease else self._forgotten(folder, names, before)
-                sizes |= {name: names[name.rpartition("/")[2]].nbytes or 0 for name in forgotten}
-                continue
-            claims = {name: one for name, one in names.items() if _OF_LEASES.fullmatch(name)}
-            if is_lease:
-                if all(_is_before(one, silent) for one in claims.values()):
+            if outer == ".leases":
+                claims = {name: one for name, one in names.items() if _OF_LEASES.fullmatch(name)}
+                is_silent = all(_is_before(one, silent) for one in claims.values())
+                if id is None and sizes is None and is_silent:
                     # The last claim stays: no other builder may get its number.
                     last = max((name for name in claims if not name.startswith("clock")), default="")
                     removed += [f"{folder}/{name}" for name in claims if name != last]
-            elif self._forgotten(folder, names, before):
-                removed += self._clean_version(folder, before)
+            elif (of := decoded(outer)) and (version := decoded(inner)) and id in (None, of):
+                old.setdefault(of, {})[version] = _forgotten(names, before)
+        for of, files in old.items():
+            forgotten = partial(self._forgotten, of, before=before)
+            removed += (sweep(of) if sweep else Sharing(self, of).clean)(files, forgotten, sizes)
         is_kept = id is None and any(folder.startswith(f"{KEPT}/") for folder in folders)
         if sizes is not None:
             if is_kept:
@@ -552,7 +575,7 @@ class Mirror(Versions):
                 self.kept.clean(grace, None, below)
                 sizes |= {f"{KEPT}/{name}": nbytes for name, nbytes in below.items()}
             if id is None:
-                self._local.clean(grace, None, sizes)
+                self._local.clean(own_grace, None, sizes)
             return []
         self._remote.delete(name for name in removed if name.startswith(".leases/"))
         if id is not None:
@@ -560,11 +583,12 @@ class Mirror(Versions):
         uploads = self._remote.abort_uploads(before, _is_of_version)
         if is_kept:
             removed += [f"{KEPT}/{name}" for name in self.kept.clean(grace)]
-        return sorted(removed + uploads + self._local.clean(grace) + self._cache.tidy())
+        return sorted(removed + uploads + self._local.clean(own_grace) + self._cache.tidy())
 
     def _clean_plans(
         self,
         folders: dict[str, dict[str, Found]],
+        now: float,
         before: float,
         id: str | None,
         removed: list[str],
@@ -582,7 +606,9 @@ class Mirror(Versions):
         living = set()
         for version, notes in written.items():
             of_another = id is not None and version.partition("/")[0] != encoded("id", id)
-            if of_another or not all(_is_before(one, before) for one in notes.values()):
+            times = {name.removeprefix(f".builds/{version}/"): one.written for name, one in notes.items()}
+            is_young = not all(_is_before(one, before) for one in notes.values())
+            if of_another or is_young or are_at_work(times, now):
                 living.add(version)
             elif sizes is not None:
                 sizes[f".builds/{version}"] = sum(one.nbytes or 0 for one in notes.values())
@@ -591,43 +617,11 @@ class Mirror(Versions):
                 removed.append(f".builds/{version}")
         return living
 
-    def _clean_version(self, folder: str, before: float) -> list[str]:
-        """Looks again, holding the lease of the version, and removes forgotten files in its folder."""
-        id, _, version = folder.partition("/")
-        try:
-            with self._held(str(decoded(id)), str(decoded(version)), 0, deletes=True) as lease:
-                removed = self._forgotten(folder, self._remote.find(folder), before)
-                lease.check()  # as above
-                self._remote.delete(removed)
-                return removed
-        except RemoteError:
-            raise
-        except YogaError:
-            return []  # a builder has begun meanwhile
-
-    def _forgotten(self, folder: str, names: dict[str, Found], before: float) -> list[str]:
-        """Files in the folder of a version that its manifest does not name, if both are old enough."""
-        parts = [decoded(part) for part in folder.split("/")]
-        if len(parts) != 2 or parts[0] is None or parts[1] is None:
-            return []
-        data = {name: one for name, one in names.items() if is_data_file(name)}
-        old = {name for name, one in data.items() if _is_before(one, before)}
-        if old and MANIFEST in names:
-            if not _is_before(names[MANIFEST], before):
-                return []  # readers that have the manifest before this one may still be reading
-            if _is_one_build(data, names[MANIFEST]):
-                return []
-            try:
-                manifest = self.find(parts[0], parts[1])
-            except CorruptError:  # there is no way to know which files belong to it
-                return []
-            if manifest is None:
-                return []
-            old -= {file.name for file in manifest.own_files}
-        if old:
-            is_named = self.named_by_others(parts[0], parts[1])
-            old = {name for name in old if not is_named(name)}
-        return [f"{folder}/{name}" for name in names if name in old]
+    def _forgotten(self, id: str, version: str, before: float) -> dict[str, int]:
+        """What may go of the folder of a version, whose lease is held."""
+        found = _forgotten(self._remote.find(self._folder(id, version)), before)
+        self._leases[id, version].check()  # a builder that takes over from now on uses other names
+        return found
 
     def _warn_of_weak_stores(self) -> None:
         if not self._remote.is_conditional and not self._has_warned:
@@ -637,6 +631,18 @@ class Mirror(Versions):
                 "the same moment may both publish it, and the later one wins",
                 self.name,
             )
+
+
+def _forgotten(names: dict[str, Found], before: float) -> dict[str, int]:
+    """Old files next to a version and their bytes, unless it shows that its manifest names all of them."""
+    data = {name: one for name, one in names.items() if is_data_file(name)}
+    old = {name: one.nbytes or 0 for name, one in data.items() if _is_before(one, before)}
+    if old and MANIFEST in names:
+        if not _is_before(names[MANIFEST], before):
+            return {}  # readers that have the manifest before this one may still be reading
+        if _is_one_build(data, names[MANIFEST]):
+            return {}
+    return old
 
 
 def _is_before(found: Found, time: float) -> bool:

@@ -10,22 +10,34 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
+import re
 import secrets
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from ..files.root import Root
+from ..files.root import Entry, Root
 
-__all__ = ["FolderNotes", "Notes"]
+__all__ = ["FolderNotes", "Notes", "are_at_work", "at_work"]
 
-_FORGOTTEN = 3600.0  # seconds that writing a note never takes
+_TRIES = 20  # to write a note beside processes that clean up
 _DELETIONS = 8  # at once
 _HIDDEN = ".new-"  # begins the name of a file that is being written
+_AT_WORK = re.compile(r"here/[0-9a-f]{16}-([0-9]{1,5})\.json")
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+
+
+def at_work(seconds: float) -> str:
+    """The name of a note that a builder by many writes again within some seconds, as long as it lives."""
+    return f"here/{secrets.token_hex(8)}-{int(seconds)}.json"
+
+
+def are_at_work(names: Mapping[str, float | None], now: float) -> bool:
+    """True if one of the notes of a build was written so lately that its builder counts as alive."""
+    ages = ((_AT_WORK.fullmatch(name), written) for name, written in names.items() if written is not None)
+    return any(abs(now - written) <= int(match[1]) + 1 for match, written in ages if match)
 
 
 class Notes(ABC):
@@ -83,45 +95,47 @@ class FolderNotes(Notes):
 
     def create(self, name: str, text: bytes) -> bool:
         """Writes a note, in one step where the file system has links."""
-        folder = name.rpartition("/")[0]
-        self._root.make(folder)
-        new = f"{folder}/{_HIDDEN}{secrets.token_hex(8)}".lstrip("/")
-        try:
-            self._fill(new, text)
-            try:
-                self._root.link(new, name)
-            except FileExistsError:
-                return False
-            except OSError as error:
-                if error.errno not in _NO_LINKS:
-                    raise
-                try:
-                    self._fill(name, text)
-                except FileExistsError:
-                    return False
-            self._root.sync(folder)
-            return True
-        finally:
-            with contextlib.suppress(OSError):
-                self._root.unlink(new)
-
-    def _fill(self, name: str, text: bytes) -> None:
-        with self._root.create(name) as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        return self._written(name, text, self._link)
 
     def write(self, name: str, text: bytes) -> None:
         """Replaces a note in one step."""
+        self._written(name, text, self._move)
+
+    def _written(self, name: str, text: bytes, put: Callable[[str, str, bytes], bool]) -> bool:
+        """Writes a text beside a note, and puts it in the note's place."""
         folder = name.rpartition("/")[0]
-        self._root.make(folder)
-        new = f"{folder}/{_HIDDEN}{secrets.token_hex(8)}".lstrip("/")
+        for left in reversed(range(_TRIES)):
+            new = f"{folder}/{_HIDDEN}{secrets.token_hex(8)}".lstrip("/")
+            try:
+                self._root.make(folder)
+                self._root.fill(new, text)
+                return put(new, name, text)
+            except FileNotFoundError:  # `clean` took it for one that a killed writer has left
+                if not left:
+                    raise
+            finally:
+                with contextlib.suppress(OSError):
+                    self._root.unlink(new)
+        raise AssertionError("the last try returns or raises")
+
+    def _move(self, new: str, name: str, text: bytes) -> bool:
+        self._root.move(new, name)
+        return True
+
+    def _link(self, new: str, name: str, text: bytes) -> bool:
         try:
-            self._fill(new, text)
-            self._root.move(new, name)
-        finally:
-            with contextlib.suppress(OSError):
-                self._root.unlink(new)
+            self._root.link(new, name)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            try:
+                self._root.fill(name, text)
+            except FileExistsError:
+                return False
+        self._root.sync(name.rpartition("/")[0])
+        return True
 
     def read(self, name: str, limit: int) -> bytes | None:
         """The text of a note."""
@@ -132,15 +146,38 @@ class FolderNotes(Notes):
 
     def names(self) -> dict[str, float | None]:
         """The notes, and when each was written."""
-        return dict(self._below(""))
+        return {name: one.written for name, one in self._below("") if not one.name.startswith(_HIDDEN)}
 
-    def _below(self, folder: str) -> Iterable[tuple[str, float]]:
+    def _below(self, folder: str) -> Iterable[tuple[str, Entry]]:
         for entry in self._root.scan(folder):
             name = f"{folder}/{entry.name}".lstrip("/")
             if entry.is_folder:
                 yield from self._below(name)
-            elif entry.is_file and not entry.name.startswith(_HIDDEN):
-                yield name, entry.written
+            elif entry.is_file:
+                yield name, entry
+
+    def unfinished(self, before: float) -> dict[str, int]:
+        """The names and bytes of files that were being written before a time, and may have been left by
+        killed writers."""
+        return {
+            name: one.nbytes
+            for name, one in self._below("")
+            if one.name.startswith(_HIDDEN) and one.written < before
+        }
+
+    def tidy(self, names: Iterable[str]) -> None:
+        """Deletes files that `unfinished` has found, and all empty folders; writers that live begin again."""
+        self.delete(names)
+        self._tidy("")
+        with contextlib.suppress(OSError):
+            self._root.remove_empty()
+
+    def _tidy(self, folder: str) -> None:
+        for entry in self._root.scan(folder):
+            if entry.is_folder:
+                name = f"{folder}/{entry.name}".lstrip("/")
+                self._tidy(name)
+                self._root.rmdir(name)
 
     def now(self) -> float | None:
         """The time of the file system's clock, which need not be this machine's."""
@@ -159,10 +196,6 @@ class FolderNotes(Notes):
         with ThreadPoolExecutor(_DELETIONS, "torchyoga notes") as pool:
             deque(pool.map(self._root.unlink, names), maxlen=0)
         folders = {name.rpartition("/")[0] for name in names}
-        for folder in {"", *folders}:  # what killed writers have left
-            for entry in self._root.scan(folder):
-                if entry.name.startswith(_HIDDEN) and entry.written < time.time() - _FORGOTTEN:
-                    self._root.unlink(f"{folder}/{entry.name}".lstrip("/"))
         for folder in sorted({up for below in folders for up in _upwards(below)}, reverse=True):
             self._root.rmdir(folder)
         with contextlib.suppress(OSError):

@@ -84,11 +84,12 @@ _FINAL_ERRNOS = {errno.ENOSPC, errno.EROFS, errno.ENAMETOOLONG, errno.EDQUOT}
 
 
 class Found(NamedTuple):
-    """An object under a name: its size in bytes, and when it was written, in seconds by the store's clock;
-    None where the store does not say."""
+    """An object under a name: its size in bytes, when it was written, in seconds by the store's clock, and a
+    tag that no other contents of the name have; None where the store does not say."""
 
     nbytes: int | None
     written: float | None
+    tag: str | None
 
 
 @contextlib.contextmanager
@@ -171,7 +172,8 @@ class Remote:
     @property
     def is_conditional(self) -> bool:
         """True if this store, as far as is known, can create an object in one step only if none exists."""
-        return self.protocol in _CONDITIONAL and not self._ignores_conditions
+        is_known = self.protocol in _CONDITIONAL or getattr(self._at("")[0], "creates_once", False)
+        return is_known and not self._ignores_conditions
 
     def _is_unlisted(self, error: Exception) -> bool:
         """True for a web server that does not list folders."""
@@ -234,9 +236,7 @@ class Remote:
 
             data, tag = self._tried(f"read {self.where(name)}", read)
             if len(data) > limit:
-                raise CorruptError(
-                    f"{self.where(name)} is larger than {limit} bytes; that is not what belongs there"
-                )
+                raise self._too_large(name, limit)
             return data, tag
         if self.protocol in ("gs", "gcs"):
             for _ in range(_TRIES):
@@ -246,6 +246,11 @@ class Remote:
             raise RemoteError(f"{self.where(name)} is replaced again and again while it is read; try again")
         data = self.read(name, limit)
         return data, blake2b(data).hexdigest() if self.protocol == "memory" else None
+
+    @property
+    def lists_tags(self) -> bool:
+        """True if `find` gives the tags that `read_tagged` and `delete_seen` know."""
+        return (self._is_s3 and self.is_conditional) or self.protocol in ("gs", "gcs")
 
     @property
     def known_as(self) -> str | None:
@@ -400,7 +405,7 @@ class Remote:
                 infos = self._tried(f"list {self.where(folder)}", find)
         except FileNotFoundError:
             return {}
-        return {name: _found(infos[path]) for path, name in self._within(folder, infos) if name}
+        return {name: self._found(infos[path]) for path, name in self._within(folder, infos) if name}
 
     def folders(self, folder: str = "") -> list[str]:
         """Names of the folders in a folder, sorted; the first few thousand if there are very many."""
@@ -470,12 +475,24 @@ class Remote:
 
         def find() -> Found:
             fs, path = self._at(name)
-            return _found(self._run(fs, "info", path))
+            return self._found(self._run(fs, "info", path))
 
         try:
             return self._tried(f"read {self.where(name)}", find)
         except FileNotFoundError:
             return None
+
+    def _found(self, info: Info) -> Found:
+        size = info.get("size", info.get("Size"))
+        keys = ("LastModified", "last_modified", "updated", "mtime", "created", "timeCreated")
+        times = (_seconds_of(info[key]) for key in keys if info.get(key) is not None)
+        # Elsewhere, the time of creation may be that of the name.
+        tags = ("created",) if self.protocol == "memory" else ("ETag", "generation", "etag")
+        return Found(
+            None if size is None else int(size),
+            next((found for found in times if found is not None), None),
+            next((str(info[key]) for key in tags if info.get(key) is not None), None),
+        )
 
     # -- writing
 
@@ -890,7 +907,7 @@ def _refuse_unknown(protocol: str) -> None:
     """Raises ValueError if fsspec does not know such stores."""
     import fsspec
 
-    known = fsspec.available_protocols()
+    known = {*fsspec.available_protocols(), *fsspec.registry}  # those of classes that a program registers
     if re.fullmatch(r"[a-z0-9+.-]+", protocol) and protocol not in known:
         like = difflib.get_close_matches(protocol, known, 3, 0.4) or ["s3", "gs", "az", "https", "memory"]
         raise ValueError(f"{protocol}:// URLs are unknown to fsspec; did you mean one of {like}?")
@@ -944,15 +961,6 @@ def _linked(fs: AbstractFileSystem, path: str) -> dict[str, Info]:
                     found[name] = info
         folders = deeper
     return found
-
-
-def _found(info: Info) -> Found:
-    size = info.get("size", info.get("Size"))
-    keys = ("LastModified", "last_modified", "updated", "mtime", "created", "timeCreated")
-    times = (_seconds_of(info[key]) for key in keys if info.get(key) is not None)
-    return Found(
-        None if size is None else int(size), next((found for found in times if found is not None), None)
-    )
 
 
 def _seconds_of(value: object) -> float | None:

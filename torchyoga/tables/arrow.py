@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from ..errors import SchemaError
 from ..rows.block import Block, joined
-from ..rows.data import Data
+from ..rows.data import Data, bounds_of
 from ..rows.meaning import PLAIN, Meaning
 from ..rows.node import ITEMS, Path, leaf_names, path_name
 from ..rows.schema import Schema
@@ -194,8 +194,8 @@ def _look(array: pa.Array, path: Path, nulls: dict[str, int], words: dict[str, d
     if isinstance(array, pa.DictionaryArray):
         if _is_text(array.type.value_type):
             words.setdefault(place, {}).update(dict.fromkeys(array.dictionary.drop_null().to_pylist()))
-        if array.dictionary.null_count:
-            array = array.dictionary_decode()
+        if array.dictionary.null_count or pa.types.is_nested(array.type.value_type):
+            array = _plain(array)
     if array.null_count:
         nulls[place] = nulls.get(place, 0) + array.null_count
     kind = array.type
@@ -238,7 +238,7 @@ def _unwrapped(array: pa.Array) -> pa.Array:
 def _in_order(array: pa.Array) -> pa.Array:
     """Views of lists as lists: their items in the order of the rows. Arrow's own cast heeds no offset."""
     lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-    offsets = pa.array(np.append(0, np.cumsum(lengths)).astype(np.int64))
+    offsets = pa.array(bounds_of(lengths))
     return pa.LargeListArray.from_arrays(offsets, array.flatten(), mask=array.is_null())
 
 
@@ -259,7 +259,7 @@ def _coded(array: pa.Array, words: pa.Array, to: pa.DataType) -> pa.Array:
     array = _unwrapped(array)
     if not isinstance(array, pa.DictionaryArray):
         array = array.dictionary_encode()
-    found = array.dictionary
+    found = without_views(array.dictionary)
     if len(found) <= len(words) and found.cast(words.type).equals(words.slice(0, len(found))):
         return array.indices.cast(to)
     places = pc.index_in(found.cast(words.type), value_set=words)
@@ -422,8 +422,9 @@ class _Maker:
         found = _number(kind)
         if found is None or found[0] != "scalar":
             return None
+        meaning = found[2] or self.meanings.get(path_name(path), PLAIN)
         return Numbers(
-            "ndarray", found[1], tuple(shape), found[2], functools.partial(_read_fixed, found[3]), is_deep
+            "ndarray", found[1], tuple(shape), meaning, functools.partial(_read_fixed, found[3]), is_deep
         )
 
     def _tensor(self, kind: pa.DataType, path: Path, is_deep: bool) -> Form | None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import CorruptError, NotFoundError, SchemaError
@@ -20,16 +19,15 @@ from ..process.distinct import distinct
 from ..process.lazy import cached_property
 from ..reading.dataref import DataRef
 from ..rows.block import Block, Rows
-from ..rows.data import Data
+from ..rows.data import Data, bounds_of
 from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Json, Row
+from ..rows.types import Ints, Json, Row
 from .arrow import ArrowPlan, Decimals, found_in, plan_of
 from .in_place import Part, part_of
 
 __all__ = ["ArrowRef", "Nulls", "Tabular", "from_arrow", "from_table", "table_of", "without_nulls"]
 
-Ints = npt.NDArray[np.int64]
 Nulls: TypeAlias = "Mapping[str, object] | Literal['mask', 'error'] | None"
 Tabular: TypeAlias = Any  # a table, record batches, or whatever gives an Arrow stream
 _SAMPLE = 64
@@ -61,13 +59,14 @@ class ArrowRef(DataRef):
         self._name = name
         self._schema = plan.schema
         self._batches = [batch for batch in batches if len(batch)]
-        self._starts = np.cumsum([0, *map(len, self._batches)], dtype=np.int64)
+        self._starts = bounds_of(map(len, self._batches))
         self._numbering = Numbering()
         if self._batches:
             self._numbering.append(self._starts[:-1], len(self))
         self._remade = remade
         self._info = info or {}
         self._given = fingerprint
+        self._alike: DataRef | None = None  # with its columns as they were: the content is the same
         pool = BufferPool()
         self._parts: list[tuple[Part, list[tuple[int, int]]]] = []
         first = 0
@@ -107,6 +106,7 @@ class ArrowRef(DataRef):
         ]
         ref._parts = [(part, wanted) for part, wanted in kept if wanted]
         ref._given = of.pinned(self._given)
+        ref._alike = None if of.in_schema_order is of else self.projected(of.in_schema_order)
         ref._remade = _projected, (*self._remade, of)
         return ref
 
@@ -135,8 +135,10 @@ class ArrowRef(DataRef):
         return dict(self._info)
 
     @cached_property
-    def fingerprint(self) -> str:
+    def fingerprint(self) -> str | None:
         """The name that the table came with, or one made of its schema, its length and 64 rows over it."""
+        if self._alike is not None:
+            return self._alike.fingerprint
         found = hashlib.blake2b(f"{len(self)} {json.dumps(self._schema.to_json())}".encode(), digest_size=16)
         if self._given is not None:
             found.update(self._given.encode())
@@ -336,6 +338,11 @@ def _read(path: Path) -> tuple[pa.Schema, list[pa.RecordBatch]]:
             batches = list(reader)
         for batch in batches:
             batch.validate()
+    except pa.ArrowNotImplementedError as error:
+        raise SchemaError(
+            f"{path} has columns that pyarrow cannot read: {error}; cast them, or leave them out, "
+            "and write the file again"
+        ) from error
     except (pa.ArrowException, OSError) as error:
         raise CorruptError(f"{path} cannot be read as an Arrow file, or is damaged: {error}") from error
     return reader.schema, batches

@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import CorruptError, SchemaError
-from ..rows.types import Array
+from ..rows.types import Array, Ints
 
 __all__ = [
     "Values",
@@ -20,14 +19,13 @@ __all__ = [
     "decimals_of",
     "fixed_of",
     "lists_of",
+    "retyped",
     "runs_of",
     "tensors_of",
     "type_without_views",
     "values_of",
     "without_views",
 ]
-
-Ints = npt.NDArray[np.int64]
 
 
 def values_of(array: pa.Array, dtype: str) -> Array:
@@ -189,22 +187,31 @@ def without_views(array: pa.Array) -> pa.Array:
 
 def type_without_views(kind: pa.DataType) -> pa.DataType:
     """The type that `without_views` makes of another."""
-    types = pa.types
-    if types.is_string_view(kind) or types.is_binary_view(kind):
-        return pa.large_string() if types.is_string_view(kind) else pa.large_binary()
-    if types.is_struct(kind):
-        return pa.struct([_field_without_views(kind.field(i)) for i in range(kind.num_fields)])
-    if types.is_fixed_size_list(kind):
-        return pa.list_(_field_without_views(kind.value_field), kind.list_size)
-    if types.is_map(kind):
-        return pa.map_(
-            _field_without_views(kind.key_field), _field_without_views(kind.item_field), kind.keys_sorted
-        )
-    if types.is_list(kind) or types.is_large_list(kind):
-        item = _field_without_views(kind.value_field)
-        return pa.list_(item) if types.is_list(kind) else pa.large_list(item)
+    return retyped(kind, _without_view)
+
+
+def _without_view(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _without_view(kind.value_type), kind.ordered)
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        return pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary()
     return kind  # lists that are views are put into order later, as Arrow's cast heeds no offset of theirs
 
 
-def _field_without_views(field: pa.Field) -> pa.Field:
-    return field.with_type(type_without_views(field.type))
+def retyped(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """A type whose values that hold no others have the types that `change` makes of theirs."""
+    types = pa.types
+
+    def within(field: pa.Field) -> pa.Field:
+        return field.with_type(retyped(field.type, change))
+
+    if types.is_struct(kind):
+        return pa.struct([within(kind.field(i)) for i in range(kind.num_fields)])
+    if types.is_fixed_size_list(kind):
+        return pa.list_(within(kind.value_field), kind.list_size)
+    if types.is_map(kind):
+        return pa.map_(within(kind.key_field), within(kind.item_field), kind.keys_sorted)
+    if types.is_list(kind) or types.is_large_list(kind):
+        item = within(kind.value_field)
+        return pa.list_(item) if types.is_list(kind) else pa.large_list(item)
+    return change(kind)

@@ -13,50 +13,53 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-__all__ = ["Exports"]
+__all__ = ["to_arrow", "to_huggingface", "to_pandas", "to_parquet", "to_polars"]
 
 
-class Exports:
-    """One function for each kind of table."""
+def to_arrow(ref: DataRef) -> pyarrow.Table:
+    """See `DataRef.to_arrow`."""
+    _need("pyarrow", "arrow", "to_arrow")
+    from .written import table_of
 
-    def to_arrow(self, ref: DataRef) -> pyarrow.Table:
-        """See `DataRef.to_arrow`."""
-        _need("pyarrow", "arrow", "to_arrow")
-        from .written import table_of
+    return table_of(ref)
 
-        return table_of(ref)
 
-    def to_pandas(self, ref: DataRef) -> pandas.DataFrame:
-        """See `DataRef.to_pandas`."""
-        _need("pandas", "", "to_pandas")
-        table = self.to_arrow(ref)
-        from .frames import frame_of
+def to_pandas(ref: DataRef) -> pandas.DataFrame:
+    """See `DataRef.to_pandas`."""
+    _need("pandas", "", "to_pandas")
+    table = to_arrow(ref)
+    from .frames import frame_of
 
-        return frame_of(table)
+    return frame_of(table)
 
-    def to_polars(self, ref: DataRef) -> polars.DataFrame:
-        """See `DataRef.to_polars`."""
-        _need("polars", "", "to_polars")
-        import polars
 
-        table = self.to_arrow(ref)
-        found = polars.from_arrow(table)
-        assert isinstance(found, polars.DataFrame)
-        return found
+def to_polars(ref: DataRef) -> polars.DataFrame:
+    """See `DataRef.to_polars`."""
+    _need("polars", "", "to_polars")
+    import polars
 
-    def to_huggingface(self, ref: DataRef) -> datasets.Dataset:
-        """See `DataRef.to_huggingface`."""
-        _need("datasets", "huggingface", "to_huggingface")
-        from .to_huggingface import dataset_of
+    table = to_arrow(ref)
+    from .frames import polars_frame_of
 
-        return dataset_of(ref)
+    found = polars_frame_of(table)
+    assert isinstance(found, polars.DataFrame)
+    return found
 
-    def to_parquet(self, ref: DataRef, path: str | os.PathLike[str], group_bytes: int) -> None:
-        """See `DataRef.to_parquet`."""
-        _need("pyarrow", "arrow", "to_parquet")
-        from .written import write_parquet
 
-        write_parquet(ref, path, group_bytes)
+def to_huggingface(ref: DataRef) -> datasets.Dataset:
+    """See `DataRef.to_huggingface`."""
+    _need("datasets", "huggingface", "to_huggingface")
+    from .to_huggingface import dataset_of
+
+    return dataset_of(ref)
+
+
+def to_parquet(ref: DataRef, path: str | os.PathLike[str], group_bytes: int) -> None:
+    """See `DataRef.to_parquet`."""
+    _need("pyarrow", "arrow", "to_parquet")
+    from .written import write_parquet
+
+    write_parquet(ref, path, group_bytes)
 
 
 def _need(package: str, extra: str, asked: str) -> None:

@@ -20,15 +20,14 @@ import pyarrow as pa
 
 from ..errors import NotFoundError, SchemaError
 from ..rows.column import Column
-from ..rows.data import Data
+from ..rows.data import Data, bounds_of
 from ..rows.meaning import PLAIN, Meaning
 from ..rows.node import Node
-from ..rows.types import Array
+from ..rows.types import Array, Ints
 from .buffers import lists_of, runs_of, tensors_of
 
 __all__ = ["Empty", "Encoded", "Form", "Held", "Lists", "Numbers", "Structs", "Tensors", "Texts"]
 
-Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Read: TypeAlias = "Callable[[pa.Array], Array]"
 _LEAF = Node("leaf")
@@ -230,7 +229,7 @@ class Texts(Form):
             lengths = np.diff(offsets)
             if lengths[~present].any():
                 values = values[np.repeat(present, lengths)]
-                offsets = np.append(0, np.cumsum(lengths * present))
+                offsets = bounds_of(lengths * present)
         if bounds is None:
             yield Data(values, offsets)
         else:
@@ -344,7 +343,7 @@ def _some_lists(array: pa.Array, present: Bools | None) -> tuple[Ints, pa.Array]
         lengths = np.diff(offsets)
         if lengths[~present].any():
             items = items.filter(pa.array(np.repeat(present, lengths)))
-            offsets = np.append(0, np.cumsum(lengths * present))
+            offsets = bounds_of(lengths * present)
     return offsets, items
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,8 +12,9 @@ from ..errors import SchemaError
 from ..reading.dataref import DataRef
 from .arrow import Decimals
 from .arrow_ref import Nulls, from_table
+from .buffers import retyped
 
-__all__ = ["Frame", "frame_of", "from_pandas", "from_polars"]
+__all__ = ["Frame", "frame_of", "from_pandas", "from_polars", "polars_frame_of"]
 
 Frame: TypeAlias = Any  # a DataFrame of pandas or of polars
 
@@ -59,7 +61,8 @@ def from_pandas(
 def frame_of(table: pa.Table) -> Frame:
     """A table as a pandas DataFrame; whole numbers and bools with nulls keep their values, as Int64 and such.
 
-    Pandas would make floats of them, in which not every int64 has a value, or objects.
+    Pandas would make floats of them, in which not every int64 has a value, or objects. Those within lists and
+    dicts are objects where there are nulls.
     """
     import pandas
 
@@ -68,11 +71,33 @@ def frame_of(table: pa.Table) -> Frame:
         kind: pandas.api.types.pandas_dtype(str(kind).replace("i", "I").replace("uI", "UI")) for kind in kinds
     }
     types[pa.bool_()] = pandas.BooleanDtype()
-    found = table.to_pandas()
+    rest, converted = table, {}
     for place, (field, column) in enumerate(zip(table.schema, table.columns, strict=True)):
         if column.null_count and field.type in types:
-            found.isetitem(place, column.to_pandas(types_mapper=types.get))
+            converted[place] = column.to_pandas(types_mapper=types.get)
+            rest = rest.set_column(place, field.name, pa.nulls(len(table)))
+    found = rest.to_pandas(integer_object_nulls=True)
+    for place, values in converted.items():
+        found.isetitem(place, values)
     return found
+
+
+def polars_frame_of(table: pa.Table) -> Frame:
+    """A table as a polars DataFrame; times in zones that polars does not know, such as +05:30, are in UTC."""
+    import polars
+
+    @cache
+    def in_known_zone(kind: pa.DataType) -> pa.DataType:
+        if not pa.types.is_timestamp(kind) or kind.tz is None:
+            return kind
+        try:
+            polars.from_arrow(pa.array([], kind))
+        except polars.exceptions.ComputeError:
+            return pa.timestamp(kind.unit, "UTC")
+        return kind
+
+    fields = [field.with_type(retyped(field.type, in_known_zone)) for field in table.schema]
+    return polars.from_arrow(table.cast(pa.schema(fields)))
 
 
 def from_polars(
@@ -101,5 +126,26 @@ def from_polars(
         )
     import polars
 
-    table = frame.to_arrow(compat_level=polars.CompatLevel.oldest())
+    level = polars.CompatLevel.oldest()
+    kinds = frame.schema
+    odd = [name for name, kind in kinds.items() if kind == polars.Object]  # Arrow would have addresses
+    try:
+        table = frame.to_arrow(compat_level=level)
+    except pa.ArrowException:
+        odd += [column.name for column in frame if not _has_arrow_type(column, level)]
+        if not odd:
+            raise
+    if odd:
+        raise SchemaError(
+            f"column {odd[0]!r} is of the type {kinds[odd[0]]}, which Arrow lacks; cast it, as to Int64 or "
+            f"String, or leave it out: frame.drop({odd[0]!r})"
+        )
     return from_table(table, nulls, words, decimals)
+
+
+def _has_arrow_type(column: Any, level: Any) -> bool:
+    try:
+        column[:0].to_arrow(compat_level=level)
+    except pa.ArrowException:
+        return False
+    return True

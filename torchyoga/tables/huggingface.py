@@ -6,20 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ..process.stages import Stage, timed
 from ..reading.dataref import DataRef
 from ..rows.meaning import Codec, Meaning
 from ..rows.node import ITEMS, Path, path_name
-from ..rows.types import Row
+from ..rows.types import Ints, Row
 from .arrow import Decimals, found_in, plan_of
 from .arrow_ref import ArrowRef, Nulls, without_nulls
 
 __all__ = ["HuggingFace", "from_huggingface"]
 
 HuggingFace: TypeAlias = Any  # a datasets.Dataset
-Ints = npt.NDArray[np.int64]
 _ENCODED = {"Image": "image", "Audio": "audio", "Video": "video", "Pdf": "pdf"}
 
 
@@ -64,7 +62,7 @@ def from_huggingface(
 
 
 def _of_dataset(dataset: HuggingFace, words: bool, decimals: Decimals) -> tuple[DataRef, dict[str, int]]:
-    table = dataset.data.table.select(dataset.format["columns"])
+    table = dataset.data.table.select(_columns(dataset))
     meanings: dict[str, Meaning] = {}
     for name in table.column_names:
         meanings.update(_meanings((name,), dataset.features[name]))
@@ -85,6 +83,14 @@ def _of_dataset(dataset: HuggingFace, words: bool, decimals: Decimals) -> tuple[
     return ref, nulls
 
 
+def _columns(dataset: HuggingFace) -> list[str]:
+    """The columns that its rows have."""
+    chosen: list[str] = list(dataset.format["columns"])
+    if dataset.format["output_all_columns"]:
+        chosen += [name for name in dataset.column_names if name not in chosen]
+    return chosen
+
+
 def _plain(dataset: HuggingFace) -> HuggingFace:
     """The dataset without its row numbers, which the view of it has."""
     if dataset._indices is None:
@@ -92,7 +98,7 @@ def _plain(dataset: HuggingFace) -> HuggingFace:
     import datasets
 
     return datasets.Dataset(dataset.data, info=dataset.info, split=dataset.split).with_format(
-        columns=dataset.format["columns"]
+        columns=_columns(dataset)
     )
 
 

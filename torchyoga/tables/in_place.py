@@ -19,14 +19,15 @@ import pyarrow as pa
 from ..errors import CorruptError
 from ..formats.mapped.gather import Memory, address_of
 from ..formats.mapped.items import Runs
+from ..process.distinct import distinct
+from ..rows.block import interleaved_data
 from ..rows.data import Data
-from ..rows.types import Array
+from ..rows.types import Array, Ints
 from .buffers import Values, base_of, without_views
 from .forms import Encoded, Form, Held, Lists, Numbers, Structs, Texts
 
 __all__ = ["Part", "part_of"]
 
-Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Empty = Callable[[int], Array]
 
@@ -320,8 +321,22 @@ class _Converted(Part):
 
     def take(self, chunks: Ints, places: Ints, present: Bools | None) -> list[Data]:
         """These rows of the field, converted."""
-        array = without_views(self._array(chunks, places))
-        return [_owned(data) for data in self._form.data(array, present, None)]
+        try:
+            return self._data(self._array(chunks, places), present)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            some = distinct(chunks).tolist()
+            if len(some) == 1:
+                raise
+        # Arrow does not join all dictionaries: not those with nulls, or of lists.
+        pieces = []
+        for chunk in some:
+            which = np.flatnonzero(chunks == chunk)
+            array = _taken(self._arrays[chunk], places[which])
+            pieces.append((which, self._data(array, None if present is None else present[which])))
+        return list(interleaved_data(pieces))
+
+    def _data(self, array: pa.Array, present: Bools | None) -> list[Data]:
+        return [_owned(data) for data in self._form.data(without_views(array), present, None)]
 
     def _array(self, chunks: Ints, places: Ints) -> pa.Array:
         if len(self._arrays) == 1:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..reading.dataref import DataRef
 
-__all__ = ["recognised"]
+__all__ = ["is_table", "recognised"]
 
 _TABLES = {
     "pyarrow": ("Table", "RecordBatch", "RecordBatchReader"),
@@ -51,9 +51,20 @@ def recognised(data: object) -> DataRef | None:
         ) from error
 
 
+def is_table(data: object) -> bool:
+    """True for an object of a class that `recognised` knows, whether it has rows yet or not.
+
+    Example:
+        >>> import pandas as pd
+        >>> is_table(pd.DataFrame({"x": [1, 2]})), is_table([1, 2])
+        (True, False)
+    """
+    return any(_known(cls) is not None for cls in type(data).__mro__)
+
+
 def _known(cls: type) -> tuple[str, str] | None:
     """The library and the name of a class that is a table; None for any other class."""
-    room, name = cls.__module__.partition(".")[0], cls.__name__
+    room, name = str(cls.__module__).partition(".")[0], cls.__name__
     # People have modules of their own that are called datasets.
     if room == "datasets" and cls.__module__ not in ("datasets.arrow_dataset", "datasets.dataset_dict"):
         return None

@@ -13,9 +13,10 @@ import numpy as np
 
 from ..errors import SchemaError
 from ..reading.dataref import DataRef
+from ..rows.block import exact_rows
 from ..rows.collector import Collector
 from ..rows.types import Row
-from .rows import PATIENCE, assert_rows_equal, compare_rows, exact, expect, run_all
+from .rows import PATIENCE, assert_rows_equal, compare_rows, expect, run_all
 
 __all__ = ["check_dataref"]
 
@@ -34,7 +35,7 @@ def check_dataref(ref: DataRef[Row], most_rows: int = 200) -> None:
     length = len(ref)
     expect(type(length) is int and length >= 0, f"len is {length!r}, expected an int of at least 0")
     numbers = np.unique(np.linspace(0, max(0, length - 1), min(most_rows, length)).astype(np.int64))
-    kept = exact(ref.take(numbers.copy())) if length else []
+    kept = exact_rows(ref.take(numbers.copy())) if length else []
     expect(len(kept) == len(numbers), f"take of {len(numbers)} rows gave {len(kept)}")
     expected = dict(zip(numbers.tolist(), copy.deepcopy(kept), strict=True))
     _check_take(ref, expected)

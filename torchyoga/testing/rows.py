@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ..rows.block import Rows
+from ..rows.block import exact_rows
 from ..rows.types import Row
 
-__all__ = ["PATIENCE", "assert_rows_equal", "compare_rows", "exact", "expect", "run_all"]
+__all__ = ["PATIENCE", "assert_rows_equal", "compare_rows", "expect", "run_all"]
 
 PATIENCE = 300.0  # seconds for threads of a check
 
@@ -53,14 +53,9 @@ def expect(is_so: bool, otherwise: str) -> None:
         raise AssertionError(otherwise)
 
 
-def exact(rows: Sequence[Row]) -> list[Row]:
-    """Rows, of exactly the types that went in."""
-    return rows.exact() if isinstance(rows, Rows) else list(rows)
-
-
 def compare_rows(found: Sequence[Row], numbers: Sequence[int], expected: dict[int, Row], how: str) -> None:
     """Raises AssertionError unless these are the expected rows of these numbers."""
-    rows = exact(found)
+    rows = exact_rows(found)
     expect(len(rows) == len(numbers), f"{how}: found {len(rows)} rows, expected {len(numbers)}")
     for number, row in zip(numbers, rows, strict=True):
         assert_rows_equal(row, expected[number], f"{how}: row {number}")

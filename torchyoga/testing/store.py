@@ -14,36 +14,44 @@ from ..building.build import BuildOptions
 from ..caching.submission import submitted
 from ..errors import BusyError, ExistsError, NotFoundError, YogaError
 from ..reading.dataref import DataRef
+from ..rows.block import exact_rows
 from ..rows.types import Row
+from ..storage import Storage, store_of
 from ..stores.checking import check
 from ..stores.contract import Versions
 from ..stores.copying import copied
 from ..stores.local import Store
 from ..stores.refs import fetched
 from ..versions.manifest import Manifest
-from .rows import PATIENCE, compare_rows, exact, expect, run_all
+from .rows import PATIENCE, compare_rows, expect, run_all
 
 __all__ = ["check_store"]
 
 _NAMES = ("a", "a/b", "..", "Ä", "a b%c", "con")  # of ids and versions
 
 
-def check_store(make_store: Callable[[], Versions], directory: Path) -> None:
+def check_store(make_store: Callable[[], Storage | Versions], directory: Path) -> None:
     """Checks that a store publishes versions once and whole, keeps writers apart, and removes what it should.
 
     Args:
-        make_store: opens the store anew, as another program would; it is empty at first. `Storage` uses
-            `torchyoga.stores.local.Store` for a directory and `torchyoga.stores.mirror.Mirror` for a URL.
+        make_store: opens the store anew, as another program would; it is empty at first. One for a store of
+            one's own is in docs/own-store.md.
         directory: an empty directory that the check may fill.
     """
+
+    def open_store() -> Versions:
+        store = make_store()
+        return store_of(store) if isinstance(store, Storage) else store
+
     rules: dict[str, Callable[[], None]] = {
-        "an empty store": lambda: _check_nothing_there(make_store()),
-        "publishing": lambda: _check_publishing(make_store),
-        "overwriting": lambda: _check_overwriting(make_store),
-        "locking": lambda: _check_locks(make_store),
-        "a build that failed": lambda: _check_interruption(make_store),
-        "copying": lambda: _check_copies(make_store, Store(directory / "other")),
-        "removing": lambda: _check_removal(make_store),
+        "an empty store": lambda: _check_nothing_there(open_store()),
+        "notes": lambda: _check_notes(open_store),
+        "publishing": lambda: _check_publishing(open_store),
+        "overwriting": lambda: _check_overwriting(open_store),
+        "locking": lambda: _check_locks(open_store),
+        "a build that failed": lambda: _check_interruption(open_store),
+        "copying": lambda: _check_copies(open_store, Store(directory / "other")),
+        "removing": lambda: _check_removal(open_store),
     }
     for what, rule in rules.items():
         try:
@@ -71,7 +79,7 @@ def _compare_version(store: Versions, id: str, version: str, rows: Sequence[Row]
         check(store, id, version)
     except YogaError as error:
         raise AssertionError(f"{how}: {id!r} {version!r} is missing or damaged: {error}") from error
-    compare_rows(exact(ref.take(np.arange(len(ref)))), range(len(rows)), dict(enumerate(rows)), how)
+    compare_rows(exact_rows(ref.take(np.arange(len(ref)))), range(len(rows)), dict(enumerate(rows)), how)
 
 
 def _expect_error(kind: type[YogaError], how: str, call: Callable[[], object]) -> None:
@@ -93,6 +101,18 @@ def _check_nothing_there(store: Versions) -> None:
     _expect_error(
         NotFoundError, "removing a version that does not exist", lambda: store.remove("a", "1", PATIENCE)
     )
+
+
+def _check_notes(make_store: Callable[[], Versions]) -> None:
+    one, other = make_store().notes(".tags/kit"), make_store().notes(".tags/kit")
+    expect(one.create("1.json", b"first"), "a new note is said to be there already")
+    expect(not other.create("1.json", b"second"), "a note that is there was created again")
+    expect(other.read("1.json", 99) == b"first", "a note was replaced by one that was created later")
+    other.write("1.json", b"third")
+    expect(one.read("1.json", 99) == b"third", "a note that was written over is as it was")
+    expect(set(one.names()) == {"1.json"}, f"the notes that are there: found {sorted(one.names())}")
+    one.delete(["1.json", "2.json"])
+    expect(other.read("1.json", 99) is None and not other.names(), "a note that was deleted is there")
 
 
 def _check_publishing(make_store: Callable[[], Versions]) -> None:

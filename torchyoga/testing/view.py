@@ -9,27 +9,25 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import StateError
 from ..loading.loader import DataLoader
 from ..order.contract import Shuffle
 from ..order.saved import Saved
 from ..process.lazy import cached_property
-from ..process.seeding import generators_put_back, row_seeds
+from ..process.seeding import GeneratorsPutBack, row_seeds
 from ..reading.dataref import DataRef
 from ..reading.readahead import ReadAhead
-from ..rows.block import plain_row
+from ..rows.block import exact_rows, plain_row
 from ..rows.schema import Schema
-from ..rows.types import Json, Row
+from ..rows.types import Ints, Json, Row
 from ..sampling.sampler import ResumableSampler
 from ..versions.location import Progress
 from .dataref import check_dataref
-from .rows import assert_rows_equal, compare_rows, exact, expect
+from .rows import assert_rows_equal, compare_rows, expect
 
 __all__ = ["check_view"]
 
-Ints = npt.NDArray[np.int64]
 _RANKS, _BATCHES = (1, 2, 3, 7), (1, 4, 64)
 _STOPS = 5  # parts of an epoch
 _MOST_LOOKED_AT = 10_000  # rows of a base of 10**9, while a view of it is made
@@ -98,7 +96,7 @@ class _Fixed(DataRef):
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers."""
-        with generators_put_back():
+        with GeneratorsPutBack():
             return self.whole.in_epoch(0).take_seeded(rows, row_seeds(0, 0, rows))
 
     @property
@@ -216,7 +214,7 @@ def _check_announced(make: Callable[[DataRef], DataRef], base: DataRef) -> None:
     some = np.random.default_rng(2).permutation(len(view))[:40]
     recorded.taken.clear()
     rows = view.in_epoch(0).take_seeded(some, row_seeds(0, 0, some)) if view.is_random else view.take(some)
-    exact(rows)
+    exact_rows(rows)
     ahead = view.readahead
     if not recorded.taken:
         return
@@ -236,8 +234,8 @@ def _check_epochs(view: DataRef) -> None:
     expect(len(one) == len(other) == len(view), "in another epoch the view has another number of rows")
     numbers = np.arange(min(50, len(view)))
     seeds = row_seeds(_SEED, 1, numbers)
-    with generators_put_back():
-        found, again = (exact(ref.take_seeded(numbers, seeds)) for ref in (one, other))
+    with GeneratorsPutBack():
+        found, again = (exact_rows(ref.take_seeded(numbers, seeds)) for ref in (one, other))
     compare_rows(found, numbers.tolist(), dict(enumerate(again)), "in_epoch(1) twice")
 
 
@@ -312,7 +310,7 @@ def _check_stories(view: DataRef, workers: int) -> None:
 
 
 def _check_states(view: DataRef) -> None:
-    if view.fingerprint is None or len(view) < 2:
+    if len(view) < 2:
         return
     state = DataLoader(view, 1, seed=_SEED).state_dict()
     for name, other in {"view[:-1]": view[:-1], "view[::-1]": view[::-1]}.items():
@@ -354,7 +352,7 @@ def _check_huge(make: Callable[[DataRef], DataRef], huge: DataRef) -> None:
     tracemalloc.start()
     try:
         view = make(counted)
-        exact(view.take(np.array([0, len(view) - 1])))
+        exact_rows(view.take(np.array([0, len(view) - 1])))
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

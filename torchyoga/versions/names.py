@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from urllib.parse import quote, unquote
+
+from ..process.digests import hexdigest
 
 __all__ = ["KEPT", "SUFFIXES", "decoded", "encoded", "kept_id"]
 
@@ -55,5 +56,5 @@ def kept_id(id: str, version: str) -> str:
     try:
         encoded("id", found)
     except ValueError:  # too long for one name; those above have a slash, this has none
-        return blake2b(found.encode(), digest_size=16).hexdigest()
+        return hexdigest(found)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -13,10 +14,9 @@ from ..errors import YogaError
 from ..files.checksum import crc32_of
 from ..files.root import Root
 from ..rows.types import Json
-from .manifest import FileEntry, is_data_file
-from .seal import sealed, unsealed
+from .manifest import FileEntry, digest, is_data_file
 
-__all__ = ["Staging"]
+__all__ = ["sealed", "Staging", "unsealed"]
 
 _PROGRESS = "progress.json"
 _LARGEST = 256 * 2**20  # bytes of the progress note
@@ -110,3 +110,18 @@ class Staging:
 
 def _is_own(name: str) -> bool:
     return is_data_file(name) or name.startswith(_PROGRESS)
+
+
+def sealed(content: Json) -> bytes:
+    """A line with its own checksum."""
+    return json.dumps({**content, "checksum": digest(content)}).encode()
+
+
+def unsealed(line: bytes) -> Json:
+    """The content that `sealed` wrote; empty if it is cut or changed."""
+    try:
+        found = json.loads(line)
+        sound = isinstance(found, dict) and found.pop("checksum", None) == digest(found)
+        return found if sound else {}
+    except (ValueError, RecursionError):
+        return {}

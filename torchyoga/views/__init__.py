@@ -1,4 +1,4 @@
 """DataRefs over other DataRefs: some of their rows, several of them end to end, split, windowed or changed.
 
-Door: `Makers`. Never sees files, or how rows are shuffled.
+Doors: `where`, `concat`, `mix`. Never sees files, or how rows are shuffled.
 """

@@ -10,16 +10,15 @@ import numpy.typing as npt
 from ..errors import SchemaError
 from ..reading.dataref import DataRef
 from ..rows.node import outermost, path_name
+from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Array
+from ..rows.types import Array, Ints
 from .joined import JoinedRef
 from .ragged import RaggedColumn
 from .row_map import RowMap
 from .scan import scan
 
-__all__ = ["check_alike", "concat", "order_by", "select"]
-
-Ints = npt.NDArray[np.int64]
+__all__ = ["check_alike", "concat", "in_one_order", "order_by", "select"]
 
 
 def select(ref: DataRef, rows: Ints) -> DataRef:
@@ -30,12 +29,17 @@ def select(ref: DataRef, rows: Ints) -> DataRef:
 def order_by(ref: DataRef, name: str, descending: bool = False) -> DataRef:
     """All rows in the order of a column: see `DataRef.order_by`."""
     found: list[Array] = []
+    masks: list[Array] = []
     for _, _, columns in scan(ref, [name]):
         values = columns[name]
         if isinstance(values, RaggedColumn) or values.ndim != 1:
             raise ValueError(f"order_by({name!r}) needs a column of one number or text a row")
-        found.append(values)
-    values = np.concatenate([np.zeros(0), *found]) if not found else np.concatenate(found)
+        found.append(np.asarray(values))
+        masks.append(_last(values))
+    values = np.concatenate(found or [np.zeros(0)])
+    last = np.concatenate(masks or [np.zeros(0, np.int8)])
+    there = np.flatnonzero(last == 0) if last.any() else None
+    values = values if there is None else values[there]
     try:
         if descending:  # rows of equal values stay in their order
             order = len(values) - 1 - np.argsort(values[::-1], kind="stable")[::-1]
@@ -47,7 +51,23 @@ def order_by(ref: DataRef, name: str, descending: bool = False) -> DataRef:
             f"order_by({name!r}) needs a column of numbers or text, which can be compared; it holds "
             f"{', '.join(kinds)}"
         ) from error
+    if there is not None:
+        order = np.concatenate([there[order], np.flatnonzero(last == 1), np.flatnonzero(last == 2)])
     return JoinedRef([ref], RowMap([_small(order, len(ref))]))
+
+
+def _last(values: Array) -> npt.NDArray[np.int8]:
+    """(B,) 2 for None, 1 for NaN and for times that are none, 0 for all else."""
+    found = np.zeros(len(values), np.int8)
+    if values.dtype == object:
+        found[[value is None for value in values]] = 2
+        return found
+    if values.dtype.kind in "fcmM":
+        found[np.asarray(values != values)] = 1
+    mask = getattr(values, "mask", None)  # of NumPy's masked arrays
+    if mask is not None:
+        found[mask] = 2
+    return found
 
 
 def _small(numbers: Ints, total: int) -> Ints:
@@ -78,9 +98,23 @@ def concat(refs: Sequence[DataRef]) -> DataRef:
             raise TypeError(f"concat takes DataRefs; number {number} is a {type(ref).__name__}")
     if not found:
         raise ValueError("concat needs at least one DataRef")
+    found = in_one_order(found)
     check_alike(found, [f"DataRef {number}" for number in range(len(found))])
     kept = [ref for ref in found if len(ref)] or found[:1]
     return JoinedRef(kept, RowMap([range(sum(map(len, kept)))]))
+
+
+def in_one_order(refs: Sequence[DataRef]) -> list[DataRef]:
+    """The DataRefs; those that have the columns of the first one with a schema have them in its order."""
+    first = next((ref.schema for ref in refs if len(ref) and ref.schema is not None), None)
+    found = []
+    for ref in refs:
+        if first is not None and ref.schema is not None and ref.schema != first:
+            whole = Projection(ref.schema, tuple(range(len(ref.schema.columns))))
+            of = whole.ordered([column.name for column in first.columns])
+            ref = ref.projected(of) if of.schema == first else ref
+        found.append(ref)
+    return found
 
 
 def check_alike(refs: Sequence[DataRef], names: Sequence[str]) -> None:

@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import inspect
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from ..errors import SchemaError
-from ..order.contract import Arrangement
-from ..process.lazy import cached_property
+from ..process.digests import hexdigest
 from ..process.seeding import generators, seeds_within
 from ..process.stages import Stage, timed
 from ..process.warned import warn_user
-from ..reading.dataref import DataRef
-from ..reading.readahead import ReadAhead
+from ..reading.dataref import ChangedRows, DataRef, known_schema
 from ..rows.block import Block, Rows
 from ..rows.collector import block_of
+from ..rows.column import Column
+from ..rows.data import Data
+from ..rows.leaf import Leaf, encode
+from ..rows.node import VALID, WRAPPERS, Node, leaf_names, leaf_paths, outermost, path_name
+from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Json, Row
+from ..rows.types import Array, Ints, Json, Row, Seeds
 from .draw import Draw
 from .functions import check_can_be_sent, name_of
-from .returned import block_from, columns_of
+from .ragged import RaggedColumn
+from .scan import as_given, is_text
 
 __all__ = ["ComputedRef"]
 
-Ints = npt.NDArray[np.int64]
-Seeds = npt.NDArray[np.uint64]
 Function: TypeAlias = Callable[..., Any]
+Given: TypeAlias = Array | RaggedColumn
+MaskedArray: TypeAlias = np.ma.MaskedArray[Any, Any]
+_PYTHONS = {"int": "<i8", "float": "<f8", "bool": "|b1", "complex": "<c16"}
 
 
-class ComputedRef(DataRef):
+class ComputedRef(ChangedRows):
     """The rows of another DataRef, many at once through a function: what `ref.map_batches(function)` is.
 
     Args:
@@ -47,7 +54,7 @@ class ComputedRef(DataRef):
     """
 
     def __init__(self, whole: DataRef, function: Function, threads: bool = False) -> None:
-        self.whole = whole
+        super().__init__(whole)
         self.function = function
         self.is_thread_safe = threads and whole.is_thread_safe
         self._threads = threads
@@ -58,13 +65,16 @@ class ComputedRef(DataRef):
         check_can_be_sent(self.function)
         return super().__getstate__()
 
-    def __len__(self) -> int:
-        return len(self.whole)
-
     @property
     def is_random(self) -> bool:
         """True if the function takes `draw`, or rows of the whole are random."""
         return self._draws or self.whole.is_random
+
+    most_read_at_once = 1
+
+    def over(self, whole: DataRef) -> DataRef:
+        """The rows of another DataRef through the function."""
+        return ComputedRef(whole, self.function, self._threads)
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows`; torch's generator gives the seeds of what it draws."""
@@ -82,19 +92,13 @@ class ComputedRef(DataRef):
         return self._computed(rows, given, seeds)
 
     def _computed(self, rows: Ints, given: Sequence[Row], seeds: Seeds | None) -> Rows:
-        schema = self.whole.schema
-        if schema is None:
-            raise TypeError(
-                f"{self.whole!r} does not say what its rows look like: its schema is None, so there are no "
-                "columns for map_batches; use map, or give the map before it a schema"
-            )
-        block = block_of(given, schema)
-        columns = columns_of(block)
+        block = block_of(given, known_schema(self.whole))
+        columns = _columns_of(block)
         draws = {"draw": Draw(seeds)} if self._draws and seeds is not None else {}
         with timed(Stage.TRANSFORM):
             returned = self._called(columns, draws)
         where = f"map_batches({name_of(self.function)}) of {_numbered(rows)}"
-        found = block_from(returned, columns, block, where)
+        found = _block_from(returned, columns, block, where)
         self._check_alike(found, where)
         return Rows(found)
 
@@ -127,16 +131,6 @@ class ComputedRef(DataRef):
         names = [[column.name for column in schema.columns] for schema in (found.schema, self._seen)]
         raise SchemaError(f"{where} returned the columns {names[0]}; for the rows before {names[1]}")
 
-    def in_epoch(self, epoch: int) -> DataRef:
-        """The rows of the whole as it is in an epoch, through the function."""
-        whole = self.whole.in_epoch(epoch)
-        return self if whole is self.whole else ComputedRef(whole, self.function, self._threads)
-
-    @property
-    def arrangement(self) -> Arrangement | None:
-        """The whole's: the rows are the same."""
-        return self.whole.arrangement
-
     @property
     def schema(self) -> Schema | None:
         """What a row looks like, as the first row shows it; None if there are none."""
@@ -144,41 +138,8 @@ class ComputedRef(DataRef):
             self.take(np.zeros(1, np.int64))
         return self._seen
 
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of an average row of the whole, which is read."""
-        return self.whole.row_bytes
-
-    @cached_property
-    def readahead(self) -> ReadAhead | None:
-        """What makes rows of the whole ready; None if the whole has none."""
-        whole = self.whole.readahead
-        return None if whole is None else ReadAhead(self.row_bytes, whole.prefetch, most_batches=1)
-
-    @property
-    def file_starts(self) -> Ints:
-        """The whole's."""
-        return self.whole.file_starts
-
-    @cached_property
-    def fingerprint(self) -> str | None:
-        """A name for the content, made of the whole's and the name of the function."""
-        whole = self.whole.fingerprint
-        return None if whole is None else self._pinned(whole)
-
-    @property
-    def prefixes(self) -> Sequence[tuple[str, int]]:
-        """The whole's: each row is made of one of its rows."""
-        return [(self._pinned(name), rows) for name, rows in self.whole.prefixes]
-
     def _pinned(self, whole: str) -> str:
-        text = f"{whole} map_batches {name_of(self.function)}"
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-    @property
-    def info(self) -> Json:
-        """The whole's info."""
-        return self.whole.info
+        return hexdigest(f"{whole} map_batches {name_of(self.function)}")
 
     def __repr__(self) -> str:
         return f"{self.whole!r} through {name_of(self.function)}"
@@ -195,3 +156,212 @@ def _takes_draw(function: Function) -> bool:
 
 def _numbered(rows: Ints) -> str:
     return f"row {rows[0]}" if len(rows) == 1 else f"{len(rows)} rows, {rows[0]} to {rows[-1]}"
+
+
+class _Part(NamedTuple):
+    """A value of a row that functions get: a leaf, or what is in a wrapper."""
+
+    node: Node
+    pieces: Sequence[tuple[Column, Data]]
+
+
+def _parts(block: Block) -> dict[str, _Part]:
+    """By the names that functions know."""
+    pieces = zip(block.schema.columns, block.data, strict=True)
+    return {
+        path_name(path): _Part(node, list(islice(pieces, node.num_leaves)))
+        for path, node in outermost(block.schema.tree)
+    }
+
+
+def _is_single(block: Block) -> bool:
+    """True if a row is one value, not a container of some."""
+    return block.schema.tree.kind in ("leaf", *WRAPPERS)
+
+
+def _columns_of(block: Block) -> dict[str, Given] | Given:
+    """The columns of a block by name; the column itself, where a row is one value."""
+    found = {name: as_given(part.node, part.pieces, block.num_rows) for name, part in _parts(block).items()}
+    return found[path_name(())] if _is_single(block) else found
+
+
+def _block_from(returned: object, given: Mapping[str, Given] | Given, block: Block, where: str) -> Block:
+    """What a function returned for the columns of a block.
+
+    Args:
+        returned: columns by name, or one column, whose values are the rows.
+        given: what it was given.
+        block: the block that was given.
+        where: what was called, for messages.
+
+    Raises:
+        SchemaError: it is another number of rows, or cannot be kept.
+    """
+    parts = _parts(block)
+    if not isinstance(returned, Mapping):
+        before = parts.get(path_name(())) if _is_single(block) else None
+        made = {path_name(()): _kept(path_name(()), returned, before, block.num_rows, where)}
+        return _block(made[path_name(())].node, made, block.num_rows)
+    known = {} if _is_single(block) else parts
+    made = {}
+    for name, value in returned.items():
+        if not isinstance(name, str):
+            raise SchemaError(f"{where} returned a column named {name!r:.80}; name columns by text")
+        part = known.get(name)
+        if part is None:
+            made[name] = _kept(path_name((name,)), value, None, block.num_rows, where)
+            continue
+        is_given = isinstance(given, Mapping) and value is given[name] and _is_own(part)
+        made[name] = part if is_given else _kept(name, value, part, block.num_rows, where)
+    if not made:
+        raise SchemaError(f"{where} returned no columns")
+    tree, names = _nested(block.schema, list(known), made, where)
+    return _block(tree, {name: made[name] for name in names}, block.num_rows)
+
+
+def _block(tree: Node, parts: Mapping[str, _Part], num_rows: int) -> Block:
+    """The parts, in the order of the tree."""
+    pieces = [piece for part in parts.values() for piece in part.pieces]
+    names = (path_name(path) for path in leaf_paths(tree))
+    columns = tuple(replace(column, name=name) for name, (column, _) in zip(names, pieces, strict=True))
+    return Block(Schema(tree, columns), num_rows, tuple(data for _, data in pieces))
+
+
+def _is_own(part: _Part) -> bool:
+    """True for a column that is given as it lies in the block, so that changes in place are in it, too."""
+    column = _column(part)
+    if is_text(column) or column.meaning.scale is not None:
+        return False
+    return part.node.kind == "leaf" and (column.kind != "tensor" or hasattr(np, column.dtype))
+
+
+def _nested(
+    schema: Schema, known: list[str], made: Mapping[str, _Part], where: str
+) -> tuple[Node, list[str]]:
+    """How the rows nest: known columns as before, new ones at the end of the outermost dict."""
+    kept = [name for name in known if name in made]
+    new = [name for name in made if name not in known]
+    added = tuple(made[name].node for name in new)
+    if not kept:
+        return Node("dict", tuple(new), added), new
+    tree = _with_parts(Projection.of(schema, kept).schema.tree, iter([made[name].node for name in kept]))
+    if new and tree.kind != "dict":
+        raise SchemaError(
+            f"{where} returned the new columns {new}, but the rows are a {tree.kind}, whose values have no "
+            f"names; its columns are {known}"
+        )
+    return replace(tree, keys=(*tree.keys, *new), children=(*tree.children, *added)), [*kept, *new]
+
+
+def _with_parts(node: Node, parts: Iterator[Node]) -> Node:
+    """A tree with others in place of its outermost leaves and wrappers."""
+    if node.kind == "leaf" or node.kind in WRAPPERS:
+        return next(parts)
+    return replace(node, children=tuple(_with_parts(child, parts) for child in node.children))
+
+
+def _kept(name: str, value: object, before: _Part | None, num_rows: int, where: str) -> _Part:
+    """A returned value as a column of this name; of the kind that it had before, where it can be."""
+    if isinstance(value, np.ma.MaskedArray):
+        return _masked(name, value, before, num_rows, where)
+    is_tensor = isinstance(value, torch.Tensor) or (before is not None and _column(before).kind == "tensor")
+    if isinstance(value, np.ndarray) and value.dtype.kind in "US" and value.ndim == 1:
+        value = value.tolist()  # text, whose width may differ in the next batch
+    if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.dtype == object):
+        _check_rows(name, len(value), num_rows, where)
+        ragged = _as_ragged(value)
+        if ragged is None:
+            return _listed(name, value, before, where)
+        is_tensor |= type(value[0]) is torch.Tensor
+        value = ragged
+    if isinstance(value, RaggedColumn):
+        _check_rows(name, len(value), num_rows, where)
+        leaf = _encoded(name, value.values, is_tensor, where)
+        data = Data(leaf.array, value.offsets.astype("<i8", copy=False))
+        column = Column(name, leaf.kind, leaf.dtype, None, 1)
+        is_list = before is not None and before.node.kind == "varying"
+        if is_list and before is not None and _column(before).storage == column.storage:
+            return _Part(before.node, [(_column(before), data)])
+        return _Part(Node("leaf"), [(column, data)])
+    if not isinstance(value, (np.ndarray, torch.Tensor)):
+        what = "a dict" if isinstance(value, Mapping) else f"{value!r:.80}"
+        nested = "; map makes rows that nest" if isinstance(value, Mapping) else ""
+        raise SchemaError(
+            f"{where} returned {what} as {name!r}; return an array of {num_rows} rows, a tensor, a list or a "
+            f"yoga.RaggedColumn{nested}"
+        )
+    _check_rows(name, len(value) if value.ndim else 1, num_rows if value.ndim else -1, where)
+    leaf = _encoded(name, value, is_tensor, where)
+    shape = leaf.array.shape[1:]
+    kind, dtype = leaf.kind, leaf.dtype
+    if kind == "ndarray" and not shape:
+        is_same = before is not None and _PYTHONS.get(_column(before).kind) == leaf.array.dtype.str
+        kind = _column(before).kind if is_same and before is not None else "scalar"
+    return _Part(Node("leaf"), [(Column(name, kind, dtype, shape, len(shape)), Data(leaf.array))])
+
+
+def _column(part: _Part) -> Column:
+    """The column of the values."""
+    return part.pieces[0][0]
+
+
+def _masked(name: str, value: MaskedArray, before: _Part | None, num_rows: int, where: str) -> _Part:
+    """A masked array as a column that may be None."""
+    mask: Array = np.ma.getmaskarray(value)
+    rows = mask.reshape(len(mask), -1) if mask.ndim else mask.reshape(1, 1)
+    if not (rows.all(axis=1) | ~rows.any(axis=1)).all():
+        raise SchemaError(f"{where} returned {name!r} with rows that are masked in part; fill them")
+    plain = np.where(mask, np.zeros((), value.dtype), value.data)
+    (piece,) = _kept(name, plain, before, num_rows, where).pieces
+    valid: Array = np.logical_not(rows.any(axis=1))
+    nullable = Node("nullable", (), (Node("leaf"), Node("leaf")))
+    return _Part(nullable, [piece, (Column(f"{name}{VALID}", "bool", "|b1", (), 0), Data(valid))])
+
+
+def _check_rows(name: str, found: int, num_rows: int, where: str) -> None:
+    if found != num_rows:
+        what = "a single value" if num_rows < 0 else f"{found} rows"
+        raise SchemaError(
+            f"{where} returned {what} in {name!r}; return as many rows as were given, and in their order"
+        )
+
+
+def _encoded(name: str, value: Array | torch.Tensor, is_tensor: bool, where: str) -> Leaf:
+    """The values as they are kept."""
+    if is_tensor and isinstance(value, np.ndarray):
+        value = torch.from_numpy(np.ascontiguousarray(value))
+    elif isinstance(value, np.ndarray):
+        value = np.asarray(value)  # of a subclass
+    try:
+        return encode(value.detach().cpu() if isinstance(value, torch.Tensor) else value)
+    except SchemaError as error:
+        raise SchemaError(f"{where} returned {name!r}, which cannot be kept: {error}") from None
+
+
+def _as_ragged(values: Sequence[Row] | npt.NDArray[np.object_]) -> RaggedColumn | None:
+    """A list of arrays of one dimension; None for any other."""
+    listed = [value.numpy() if type(value) is torch.Tensor else value for value in values]
+    if not listed or not all(isinstance(value, np.ndarray) and value.ndim == 1 for value in listed):
+        return None
+    if len({value.dtype for value in listed}) > 1:
+        return None
+    return RaggedColumn(np.concatenate(listed), [len(value) for value in listed])
+
+
+def _listed(
+    name: str, values: Sequence[Row] | npt.NDArray[np.object_], before: _Part | None, where: str
+) -> _Part:
+    """Values of any kind, one a row, such as text; of the kind that they had before, if they can be."""
+    rows = list(values)
+    if before is not None and (before.node.kind in WRAPPERS or is_text(_column(before))):
+        names = leaf_names(before.node)
+        columns = [replace(piece[0], name=own) for own, piece in zip(names, before.pieces, strict=True)]
+        with contextlib.suppress(SchemaError):
+            return _parts(block_of(rows, Schema(before.node, tuple(columns))))[path_name(())]
+    try:
+        block = block_of(rows)
+    except SchemaError as error:
+        raise SchemaError(f"{where} returned {name!r}, which cannot be kept: {error}") from None
+    if not _is_single(block):
+        raise SchemaError(f"{where} returned a list of {type(values[0]).__name__} as {name!r}; return arrays")
+    return _parts(block)[path_name(())]

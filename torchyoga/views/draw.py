@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..process.seeding import seeds_within, splitmix
+from ..rows.types import Ints
 
 __all__ = ["Draw"]
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Size: TypeAlias = int | Sequence[int] | None
 _STEP = np.uint64(0x9E3779B97F4A7C15)

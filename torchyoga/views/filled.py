@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import SchemaError
-from ..order.contract import Arrangement
-from ..process.lazy import cached_property
-from ..reading.dataref import DataRef
-from ..reading.readahead import ReadAhead
+from ..process.digests import hexdigest
+from ..reading.dataref import ChangedRows, DataRef, known_schema
 from ..rows.block import Block, Rows
 from ..rows.collate import fill_value
 from ..rows.collector import block_of
 from ..rows.column import Column
-from ..rows.data import Data
-from ..rows.node import Node, Path, leaf_paths, path_name
+from ..rows.data import Data, bounds_of
+from ..rows.node import Node, Path, leaf_names, leaf_paths, path_name
 from ..rows.projection import unknown_column
 from ..rows.schema import Schema
-from ..rows.types import Array, Json, Row
+from ..rows.types import Array, Ints, Row, Seeds
 
 __all__ = ["FilledRef", "filled", "masked"]
 
-Ints = npt.NDArray[np.int64]
-Seeds = npt.NDArray[np.uint64]
 _LEAF = Node("leaf")
 
 
@@ -64,11 +58,9 @@ def masked(ref: DataRef, names: Sequence[str] | None) -> DataRef:
 
 
 def _changed(ref: DataRef, values: dict[str, object], masks: Collection[str] | None) -> DataRef:
-    schema = ref.schema
+    schema = known_schema(ref)
     if schema is None:
-        if not len(ref):
-            return ref  # of a version without rows nothing is known
-        raise TypeError(f"{ref!r} does not say what its rows look like: its schema is None")
+        return ref  # of a version without rows nothing is known
     plan = _Plan(schema, values, masks)
     return FilledRef(ref, plan.schema, plan.parts, [values, None if masks is None else sorted(masks)])
 
@@ -153,11 +145,17 @@ class _Plan:
         column = self._whole.columns[first]
         if child.kind == "texts" or (child.kind == "leaf" and column.ndim != 1 and self._in_list(first)):
             raise ValueError(f"{name!r} holds lists of text or arrays, whose items are not filled; use map")
-        if child.kind != "leaf":
-            raise ValueError(f"{name!r} is a {child.kind}, not a single value; use masked([{name!r}])")
-        self.parts.append(
-            _Part(first, first + 1, _stored(column, name, self._values[name], self._whole.columns[first + 1]))
-        )
+        valid = first + child.num_leaves
+        found: tuple[Data, ...]
+        if child.kind == "leaf":
+            found = (_stored(column, name, self._values[name], self._whole.columns[valid]),)
+        elif self._whole.columns[valid].is_ragged:
+            raise ValueError(
+                f"{name!r} holds lists, dicts or tuples within lists, which are not filled; use map"
+            )
+        else:
+            found = _row(child, self._whole.columns[first:valid], name, self._values[name])
+        self.parts += [_Part(first + nth, valid, fill) for nth, fill in enumerate(found)]
         return child
 
 
@@ -168,27 +166,45 @@ def _stored(column: Column, name: str, value: object, valid: Column) -> Data:
         if value not in words:
             raise ValueError(f"{value!r} is not one of the words of {name!r}: {', '.join(words)[:200]}")
         value = words.index(value)
-    alone = replace(column, name="value")
     if column.shape is not None and column.kind in ("ndarray", "scalar", "tensor"):
         if column.storage.kind in "mM":
             kept: Array = np.array(value, column.storage)
         else:
-            kept = np.asarray(fill_value(replace(column, name=name), value))  # type: ignore[arg-type]
+            kept = np.asarray(fill_value(replace(column, name=name), value, ""))  # type: ignore[arg-type]
         return Data(np.broadcast_to(kept, (1, *column.shape)))
-    tree = _LEAF
-    if valid.is_ragged:  # the items of lists
-        if column.kind == "scalar" and column.storage.kind not in "mM":
-            value = fill_value(replace(column, name=name), value)  # type: ignore[arg-type]
-        tree, value = Node("varying", (), (_LEAF,)), [value]
-    try:
-        (found,) = block_of([value], Schema(tree, (alone,))).data
-    except SchemaError as error:
-        what = str(error).partition("column 'value': ")[2] or str(error)
-        raise ValueError(f"filled({{{name!r}: {value!r:.80}}}): {what}") from None
+    if not valid.is_ragged:
+        if column.kind == "ndarray" and isinstance(value, (list, tuple)):
+            value = _array(value, name, column)
+        return _row(_LEAF, [column], name, value)[0]
+    # the items of lists
+    if column.kind == "scalar" and column.storage.kind not in "mM":
+        value = fill_value(replace(column, name=name), value, "")  # type: ignore[arg-type]
+    return _row(Node("varying", (), (_LEAF,)), [column], name, [value])[0]
+
+
+def _array(values: Sequence[object], name: str, column: Column) -> Array:
+    """A list of numbers as an array of a column's dtype."""
+    given = np.asarray(values)
+    if not given.size and given.ndim == column.ndim:
+        return np.empty(given.shape, column.storage)
+    found = given.astype(column.storage) if given.dtype.kind in "bif" else None
+    if found is None or not np.array_equal(found, given):
+        raise ValueError(f"filled({{{name!r}: {values!r:.80}}}): expected numbers of {column.dtype}")
     return found
 
 
-class FilledRef(DataRef):
+def _row(tree: Node, columns: Sequence[Column], name: str, value: object) -> tuple[Data, ...]:
+    """A value as a row of some columns; ValueError if it cannot be one."""
+    named = zip(columns, leaf_names(tree), strict=True)
+    schema = Schema(tree, tuple(replace(column, name=own) for column, own in named))
+    try:
+        return block_of([value], schema).data
+    except SchemaError as error:
+        what = str(error).partition("column 'value': ")[2] or str(error)
+        raise ValueError(f"filled({{{name!r}: {value!r:.80}}}): {what}") from None
+
+
+class FilledRef(ChangedRows):
     """The rows of another DataRef, in which something is no longer None.
 
     Args:
@@ -199,14 +215,14 @@ class FilledRef(DataRef):
     """
 
     def __init__(self, whole: DataRef, schema: Schema, parts: Sequence[_Part], name: object) -> None:
-        self.whole = whole
-        self.is_thread_safe = whole.is_thread_safe
+        super().__init__(whole)
         self._schema = schema
         self._parts = parts
         self._name = name
 
-    def __len__(self) -> int:
-        return len(self.whole)
+    def over(self, whole: DataRef) -> DataRef:
+        """The same of another DataRef."""
+        return FilledRef(whole, self._schema, self._parts, self._name)
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows`."""
@@ -221,61 +237,13 @@ class FilledRef(DataRef):
         data = tuple(_part(block, part) for part in self._parts)
         return Rows(Block(self._schema, block.num_rows, data))
 
-    @property
-    def is_random(self) -> bool:
-        """What the whole says."""
-        return self.whole.is_random
-
-    def in_epoch(self, epoch: int) -> DataRef:
-        """The same of the whole as it is in an epoch."""
-        whole = self.whole.in_epoch(epoch)
-        return self if whole is self.whole else FilledRef(whole, self._schema, self._parts, self._name)
-
-    @property
-    def arrangement(self) -> Arrangement | None:
-        """The whole's: the rows are the same."""
-        return self.whole.arrangement
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of an average row of the whole."""
-        return self.whole.row_bytes
-
-    @cached_property
-    def readahead(self) -> ReadAhead | None:
-        """What makes rows of the whole ready; None if the whole has none."""
-        whole = self.whole.readahead
-        return None if whole is None else ReadAhead(self.row_bytes, whole.prefetch)
-
-    @property
-    def file_starts(self) -> Ints:
-        """The whole's."""
-        return self.whole.file_starts
-
-    @cached_property
-    def fingerprint(self) -> str | None:
-        """A name for the content, made of the whole's and of what is done."""
-        whole = self.whole.fingerprint
-        return None if whole is None else self._pinned(whole)
-
-    @property
-    def prefixes(self) -> Sequence[tuple[str, int]]:
-        """The whole's: each row is made of one of its rows."""
-        return [(self._pinned(name), rows) for name, rows in self.whole.prefixes]
-
     def _pinned(self, whole: str) -> str:
-        text = json.dumps([whole, "filled", self._name, self._schema.to_json()], default=repr)
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return hexdigest(json.dumps([whole, "filled", self._name, self._schema.to_json()], default=repr))
 
     @property
     def schema(self) -> Schema:
         """What a row looks like."""
         return self._schema
-
-    @property
-    def info(self) -> Json:
-        """The whole's info."""
-        return self.whole.info
 
     def __repr__(self) -> str:
         return f"{self.whole!r} without None in {', '.join(self._schema_names())}"
@@ -302,7 +270,7 @@ def _part(block: Block, part: _Part) -> Data:
         values[~valid] = part.fill.values[0]
         return Data(values, data.offsets, data.shapes)
     lengths = np.where(valid, np.diff(data.offsets), len(part.fill.values))
-    offsets = np.append(0, np.cumsum(lengths)).astype("<i8")
+    offsets = bounds_of(lengths).astype("<i8", copy=False)
     values = np.empty(int(offsets[-1]), data.dtype)
     of_filled = np.repeat(~valid, lengths)
     values[of_filled] = np.tile(part.fill.values, int((~valid).sum()))

@@ -11,17 +11,15 @@ import weakref
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch.utils.data import ConcatDataset, Subset
 
 from ..reading.dataref import DataRef, SlicedRef
+from ..rows.types import Ints
 from .joined import JoinedRef
 from .row_map import RowMap
 
 __all__ = ["flattened"]
-
-Ints = npt.NDArray[np.int64]
 
 
 def flattened(dataset: object) -> DataRef | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias, TypeGuard
 
 from torch.utils.data import ConcatDataset, Subset
 
@@ -11,8 +12,11 @@ from ..reading.dataref import DataRef
 from ..rows.types import Json
 from ..versions.info import plain
 
-__all__ = ["agreed", "info_of"]
+__all__ = ["Info", "agreed", "info_of", "said_and_asked"]
 
+Function: TypeAlias = Callable[[Any], object]  # of a dataset
+# JSON data, in which values may be functions of the dataset; names of its attributes; a function of it.
+Info: TypeAlias = Mapping[str, object] | Collection[str] | Callable[[Any], Mapping[str, object]]
 _ASKED = ("classes", "class_to_idx", "features")  # attributes that scripts read from a dataset
 
 
@@ -34,14 +38,81 @@ def info_of(dataset: object, left_out: dict[str, str] | None = None) -> Json:
     found: Json = {}
     for name in _ASKED:
         try:
-            value: Any = getattr(dataset, name, None)
-            value = value.to_dict() if name == "features" and hasattr(value, "to_dict") else value
+            value = _attribute(dataset, name, None)
         except Exception as error:  # whatever a user's property raises
             reasons[name] = f"{type(error).__name__}: {error}"[:200]
             continue
         if value is not None and (name != "features" or isinstance(value, Mapping)):
             found |= _plain_or_nothing(name, {name: value}, reasons)
     return _plain_or_nothing("info", found, reasons)
+
+
+def said_and_asked(info: Info | None) -> tuple[Json, Callable[[object], Json] | None]:
+    """What `info=` says itself, and what gives the rest, asked of the dataset of a version; None for nothing.
+
+    Raises:
+        TypeError, ValueError: it is something else, or not JSON data; also when the dataset is asked.
+        AttributeError: when the dataset is asked: it has no such attribute.
+
+    Example:
+        >>> said, asked = said_and_asked({"license": "CC0", "rows": len})
+        >>> said, asked([3, 4])
+        ({'license': 'CC0'}, {'rows': 2})
+    """
+    if isinstance(info, Mapping):
+        functions: dict[str, Function] = {key: one for key, one in info.items() if _is_function(one)}
+        said = plain({key: value for key, value in info.items() if key not in functions})
+    elif _is_function(info):
+        return {}, partial(_answer, info)
+    else:
+        names: object = () if info is None else info
+        if isinstance(names, str) or not isinstance(names, Collection):
+            raise TypeError(
+                f"info is {names!r:.80}; pass a dict of JSON data, or a list of names of attributes"
+            )
+        said, functions = {}, {name: partial(_named, name=name) for name in names}
+    plain(dict.fromkeys(functions))  # keys are text
+    return said, partial(_answers, functions) if functions else None
+
+
+def _is_function(value: object) -> TypeGuard[Function]:
+    return callable(value) and not isinstance(value, type)
+
+
+def _answer(function: Function, dataset: object) -> Json:
+    return plain(function(dataset))
+
+
+def _answers(functions: Mapping[str, Function], dataset: object) -> Json:
+    found: Json = {}
+    for name, function in functions.items():
+        value = function(dataset)
+        try:
+            found |= plain({name: value})
+        except (TypeError, ValueError) as error:
+            raise type(error)(
+                f"{error}. A function can say it otherwise: info={{{name!r}: lambda dataset: ...}}"
+            ) from error
+    return found
+
+
+def _named(dataset: object, name: str) -> object:
+    """An attribute of a dataset; for torch's Subset, of the dataset inside."""
+    while type(dataset) is Subset and not hasattr(dataset, name):
+        dataset = dataset.dataset
+    try:
+        return _attribute(dataset, name)
+    except AttributeError as error:
+        fault = "fails to give it" if hasattr(type(dataset), name) else "has no such attribute"
+        raise AttributeError(
+            f"info names {name!r}, but {type(dataset).__name__} {fault} ({error}); pass a "
+            f"function of the dataset, info={{{name!r}: lambda dataset: ...}}, or the value itself"
+        ) from error
+
+
+def _attribute(dataset: object, name: str, *default: None) -> object:
+    value: Any = getattr(dataset, name, *default)
+    return value.to_dict() if name == "features" and hasattr(value, "to_dict") else value
 
 
 def _plain_or_nothing(name: str, info: object, reasons: dict[str, str]) -> Json:

@@ -11,29 +11,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from ..order.saved import described, digest
 from ..process.buffers import BufferPool
 from ..process.distinct import distinct
 from ..process.lazy import cached_property
-from ..reading.dataref import DataRef, RowView, SlicedRef
+from ..reading.dataref import DataRef, RowView, identity
 from ..reading.readahead import Prefetch, ReadAhead
 from ..reading.together import Located, Together
 from ..reading.version_ref import located
 from ..rows.block import Rows, interleaved
+from ..rows.data import bounds_of
 from ..rows.pieces import put_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Array, Json, Row
+from ..rows.types import Array, Ints, Json, Row, Seeds
 from ..versions.location import Progress
 from .info import agreed, info_of
-from .repeated import RepeatedRef
-from .selected import SelectedRef
 
-__all__ = ["JoinedRef", "taken_together"]
-
-Ints = npt.NDArray[np.int64]
-Seeds = npt.NDArray[np.uint64]
+__all__ = ["JoinedRef", "Prefetches", "taken_together"]
 
 
 class Chosen(Protocol):
@@ -70,7 +66,7 @@ class JoinedRef(DataRef):
         self.is_thread_safe = all(source.is_thread_safe for source in sources)
         self.sources = tuple(sources)
         self.rows = rows
-        self._starts = np.cumsum([0, *map(len, sources)], dtype=np.int64)
+        self._starts = bounds_of(map(len, sources))
         self._pool = BufferPool()
         self._copies = Together(self._pool.empty)
 
@@ -80,6 +76,11 @@ class JoinedRef(DataRef):
     def __getstate__(self) -> Json:
         pool = BufferPool()
         return {**super().__getstate__(), "_pool": pool, "_copies": Together(pool.empty)}
+
+    @property
+    def keeps_rows(self) -> bool:
+        """True if one of the sources says so."""
+        return any(source.keeps_rows for source in self.sources)
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers: `Rows` over one block, if all sources have the same schema."""
@@ -179,7 +180,7 @@ class JoinedRef(DataRef):
         prefetches = [None if one is None else one.prefetch for one in ahead]
         if all(prefetch is None for prefetch in prefetches):
             return super().readahead
-        prefetch = _Prefetches(self.rows, self._starts, prefetches)
+        prefetch = _Dealt(self.rows, self._starts, prefetches)
         return ReadAhead(self.row_bytes, prefetch)
 
     @property
@@ -204,6 +205,12 @@ class JoinedRef(DataRef):
             found.update(f"{fingerprint} {len(source)}\n".encode())
         found.update(self.rows.pin.encode())
         return found.hexdigest()
+
+    @cached_property
+    def view_pin(self) -> str | None:
+        """How it is made of the sources; None if the fingerprint says that."""
+        below = [identity(source) for source in self.sources]
+        return described("view", of=None if self.fingerprint else digest(*below, self.rows.pin))
 
     @property
     def schema(self) -> Schema | None:
@@ -233,7 +240,7 @@ def taken_together(
     grounds: dict[int, tuple[DataRef, list[Ints], list[Ints]]] = {}
     for source, places, numbers_there in parts:
         ref, rows = source, numbers_there
-        while isinstance(ref, RowView) and type(ref) in _PLAIN:
+        while isinstance(ref, RowView) and type(ref).take is RowView.take and ref.arrangement is None:
             view: RowView = ref
             ref, rows = view.whole, view.rows_at(rows)
         _, some, numbers = grounds.setdefault(id(ref), (ref, [], []))
@@ -264,7 +271,6 @@ def _located(wanted: Sequence[tuple[DataRef, Ints, Ints]]) -> list[tuple[Ints, L
 
 
 # Not their subclasses, which may make rows in another way.
-_PLAIN = (SlicedRef, SelectedRef, RepeatedRef)
 
 
 def _dealt(numbers: Ints, starts: Ints) -> Iterator[tuple[int, Ints, Ints]]:
@@ -284,17 +290,15 @@ def _dealt(numbers: Ints, starts: Ints) -> Iterator[tuple[int, Ints, Ints]]:
         yield index, places, numbers[places] - starts[index]
 
 
-class _Prefetches:
-    """The prefetches of several sources, as one; None for sources whose rows are in memory."""
+class Prefetches:
+    """The prefetches of several sources whose rows have the same numbers, as one."""
 
-    def __init__(self, rows: Chosen, starts: Ints, prefetches: Sequence[Prefetch | None]) -> None:
-        self._rows = rows
-        self._starts = starts
-        self._prefetches = prefetches
-        self._some = [prefetch for prefetch in prefetches if prefetch is not None]
+    def __init__(self, some: Sequence[Prefetch]) -> None:
+        self._some = some
 
     @property
     def is_cold(self) -> bool:
+        """True if one of them is."""
         for prefetch in self._some:  # noqa: SIM110 (any() takes five times as long, and this is asked often)
             if prefetch.is_cold:
                 return True
@@ -302,7 +306,37 @@ class _Prefetches:
 
     @property
     def ahead_bytes(self) -> int | None:
+        """The least of theirs; None if none has any."""
         return min((n for prefetch in self._some if (n := prefetch.ahead_bytes) is not None), default=None)
+
+    def announce(self, rows: Ints, values: bool) -> None:
+        """Tells each which rows are read next."""
+        for prefetch in self._some:
+            prefetch.announce(rows, values)
+
+    def probe(self) -> None:
+        """Lets each look whether its rows are in memory."""
+        for prefetch in self._some:
+            prefetch.probe()
+
+    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
+        """Lets each follow the order of an epoch."""
+        for prefetch, copy in zip(self._some, self._copies(order), strict=True):
+            prefetch.follow(copy, progress)
+
+    def _copies(self, order: Iterable[Ints]) -> Iterator[_InTurn]:
+        lock = threading.Lock()  # each source may follow on a thread of its own
+        return (_InTurn(copy, lock) for copy in itertools.tee(order, len(self._some)))
+
+
+class _Dealt(Prefetches):
+    """The prefetches of sources that each have some of the rows; None for those whose rows are in memory."""
+
+    def __init__(self, rows: Chosen, starts: Ints, prefetches: Sequence[Prefetch | None]) -> None:
+        super().__init__([prefetch for prefetch in prefetches if prefetch is not None])
+        self._rows = rows
+        self._starts = starts
+        self._prefetches = prefetches
 
     def announce(self, rows: Ints, values: bool) -> None:
         for index, _, wanted in _dealt(self._rows.rows(rows), self._starts):
@@ -310,21 +344,15 @@ class _Prefetches:
             if prefetch is not None:
                 prefetch.announce(wanted, values)
 
-    def probe(self) -> None:
-        for prefetch in self._some:
-            prefetch.probe()
-
     def follow(self, order: Iterable[Ints], progress: Progress) -> None:
         numbers = (self._rows.rows(rows) for rows in order)
         if len(self._prefetches) == 1:
             self._some[0].follow(numbers, progress)
             return
-        lock = threading.Lock()  # each source may follow on a thread of its own
-        copies = itertools.tee(numbers, len(self._some))
         indices = [index for index, prefetch in enumerate(self._prefetches) if prefetch is not None]
-        for index, prefetch, copy in zip(indices, self._some, copies, strict=True):
+        for index, prefetch, copy in zip(indices, self._some, self._copies(numbers), strict=True):
             start, stop = self._starts[index : index + 2].tolist()
-            part = _Part(_InTurn(copy, lock), start, stop, progress)
+            part = _Part(copy, start, stop, progress)
             prefetch.follow(part, part.progress)
 
 

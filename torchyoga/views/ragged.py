@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..process.lazy import cached_property
-from ..rows.types import Array
+from ..rows.data import bounds_of
+from ..rows.types import Array, Ints
 
 __all__ = ["RaggedColumn"]
 
-Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
@@ -50,7 +50,7 @@ class RaggedColumn:
     @cached_property
     def offsets(self) -> Ints:
         """(B + 1,) where each row begins in `values`, and where the last one ends."""
-        return np.append(0, np.cumsum(self.lengths))
+        return bounds_of(self.lengths)
 
     @property
     def values(self) -> Array:
@@ -82,6 +82,6 @@ class RaggedColumn:
                 f"any() and all() take a bool for each of the {self.offsets[-1]} values, found {found.dtype} "
                 f"of shape {found.shape}"
             )
-        counts = np.append(0, np.cumsum(found))
+        counts = bounds_of(found)
         ends: Ints = counts[self.offsets]
         return np.diff(ends)

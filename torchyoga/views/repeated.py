@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
-import numpy.typing as npt
 
 from ..order.full import as_int
+from ..process.digests import hexdigest
 from ..reading.dataref import DataRef, RowView
+from ..rows.types import Ints
 
 __all__ = ["RepeatedRef"]
 
-Ints = npt.NDArray[np.int64]
 _MOST_ROWS = 2**62
 _MOST_RUNS = 2**20  # about; each takes 8 bytes wherever the order is known
 
@@ -57,14 +55,9 @@ class RepeatedRef(RowView):
         found = np.arange(0, times, step)[:, None] * len(self.whole) + begins
         return np.append(found.reshape(-1), len(self))
 
-    @property
-    def fingerprint(self) -> str | None:
-        """A name for the content, made of the whole's and how often."""
-        whole = self.whole.fingerprint
-        if whole is None:
-            return None
-        text = f"{whole} times {self.times}"
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    def _pinned(self, whole: str) -> str:
+        """A name for the content, made of one for the whole's and how often."""
+        return hexdigest(f"{whole} times {self.times}")
 
     def __repr__(self) -> str:
         return f"{self.times} times {self.whole!r}"

@@ -6,15 +6,15 @@ import hashlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from ..order.by_file import equal_runs
 from ..process.distinct import distinct
 from ..process.lazy import cached_property
+from ..rows.data import bounds_of
+from ..rows.types import Ints
 
 __all__ = ["RowMap"]
 
-Ints = npt.NDArray[np.int64]
 Piece = range | Ints  # or unsigned integers of 32 bits
 
 _CHUNK = 65536  # rows handled at once, so that a pass over all of them takes no memory
@@ -50,11 +50,11 @@ class RowMap:
                     continue
             kept.append(piece)
         # The start of each piece, and the length.
-        self._starts = np.cumsum([0, *map(len, kept)], dtype=np.int64)
+        self._starts = bounds_of(map(len, kept))
         # A row of a range is `first + step * place`; of a list, the same is its place in all lists together.
         lists = [piece for piece in kept if not isinstance(piece, range)]
         self._listed = lists[0] if len(lists) == 1 else np.concatenate([np.empty(0, np.int64), *lists])
-        places = np.cumsum([0, *map(len, lists)]).tolist()
+        places = bounds_of(map(len, lists)).tolist()
         self._is_listed = np.array([not isinstance(piece, range) for piece in kept], np.bool_)
         self._steps = np.array([piece.step if isinstance(piece, range) else 1 for piece in kept], np.int64)
         self._firsts = np.zeros(len(kept), np.int64)

@@ -7,11 +7,10 @@ from itertools import islice
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from ..process.lazy import cached_property
-from ..reading.dataref import DataRef
+from ..reading.dataref import DataRef, known_schema
 from ..reading.in_epoch import in_epoch
 from ..rows.collector import block_of
 from ..rows.column import Column
@@ -19,13 +18,12 @@ from ..rows.data import Data
 from ..rows.node import WRAPPERS, Node, outermost
 from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Array
+from ..rows.types import Array, Ints
 from ..rows.values import leaf_values, node_values
 from .ragged import RaggedColumn
 
 __all__ = ["Scanned", "array_of", "as_given", "is_of_lengths", "is_text", "plain", "scan"]
 
-Ints = npt.NDArray[np.int64]
 _ROWS, _BYTES = 2**16, 2**25  # at once, at most
 _RAGGED_BYTES = 2**15  # of a ragged value, where they are not known
 _TEXTS = {"str", "bytes", "numpy.str", "numpy.bytes", "none"}
@@ -63,11 +61,9 @@ def scan(ref: DataRef, names: Sequence[str]) -> Iterator[tuple[int, int, Mapping
     """
     if not names:
         raise ValueError("name at least one column")
-    schema = ref.schema
+    schema = known_schema(ref)
     if schema is None:
-        if not len(ref):
-            return  # a version without rows, which has no schema
-        raise TypeError(f"{ref!r} does not say what its rows look like: its schema is None")
+        return  # a version without rows
     # Not by `ref[name]` or `columns`, which subclasses may have made something else of.
     places = {name: Projection.at(schema, name) for name in names}
     alone = {name: ref.projected(place) for name, place in places.items()}

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
-import numpy.typing as npt
 
 from ..order.by_file import equal_runs
+from ..process.digests import hexdigest
 from ..process.distinct import distinct
-from ..process.lazy import cached_property
 from ..reading.dataref import DataRef, RowView
+from ..rows.types import Ints
 from .selection import Selection
 
 __all__ = ["SelectedRef"]
 
-Ints = npt.NDArray[np.int64]
 _FEW_ROWS = 256  # of a file; more would take the files of a whole window out of a small cache
 
 
@@ -64,13 +61,9 @@ class SelectedRef(RowView):
         is_first = np.diff(starts[:-1] // stretch, prepend=-1) > 0
         return np.append(starts[:-1][is_first], len(self))
 
-    @cached_property
-    def fingerprint(self) -> str | None:
-        """A name for the content, made of the whole's and of which rows are selected."""
-        if self.whole.fingerprint is None:
-            return None
-        text = f"{self.whole.fingerprint} selected {self.selection.pin}"
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    def _pinned(self, whole: str) -> str:
+        """A name for the content, made of one for the whole's and of which rows are selected."""
+        return hexdigest(f"{whole} selected {self.selection.pin}")
 
     def __repr__(self) -> str:
         return f"<{len(self)} rows selected of {self.whole!r}>"

@@ -10,7 +10,6 @@ half a million rows selected by bits, a list of 4 MB is kept besides once they a
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
@@ -18,11 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import CorruptError
+from ..process.digests import hexdigest
 from ..process.lazy import cached_property
+from ..rows.data import bounds_of
+from ..rows.types import Ints
 
 __all__ = ["Selection"]
 
-Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
 Part = npt.NDArray[np.integer[Any]]  # (M,) one array of those that a form is made from
@@ -159,10 +160,8 @@ class Selection:
     @cached_property
     def pin(self) -> str:
         """A name for the rows: the same for the same rows of as many, in every process."""
-        found = hashlib.blake2b(f"{type(self._form).__name__} {self.total};".encode(), digest_size=16)
-        for array in self._form.arrays():
-            found.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)
-        return found.hexdigest()
+        arrays = (np.ascontiguousarray(a, a.dtype.newbyteorder("<")).data for a in self._form.arrays())
+        return hexdigest(f"{type(self._form).__name__} {self.total};", *arrays)
 
 
 class _Packed:
@@ -195,7 +194,7 @@ class _Runs:
 
     def __init__(self, starts: Ints, stops: Ints) -> None:
         self._starts, self._stops = starts, stops
-        self._firsts = np.append(0, np.cumsum(stops - starts))  # the place of each run's first row
+        self._firsts = bounds_of(stops - starts)  # the place of each run's first row
         self.count = int(self._firsts[-1])
 
     def rows(self, places: Ints) -> Ints:
@@ -264,7 +263,7 @@ class _Bits:
 
     def __init__(self, words: Words) -> None:
         self._runs = words.reshape(-1, _WORDS)
-        self._before = np.append(0, np.cumsum(_ones(self._runs).sum(1, dtype=np.int64)))  # of each run
+        self._before = bounds_of(_ones(self._runs).sum(1, dtype=np.int64))  # of each run
         self.count = int(self._before[-1])
 
     def __getstate__(self) -> dict[str, object]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, SupportsFloat
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from ..order.full import Order, as_int, keyed_bytes
 from ..process.seeding import splitmix
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef, RowView
-from ..rows.types import Array
+from ..rows.types import Array, Ints
 from .ragged import RaggedColumn
 from .scan import scan
 from .selected import SelectedRef
@@ -22,10 +23,10 @@ from .windows.windowed import WindowsRef
 
 __all__ = ["labels_of", "split"]
 
-Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 _ROWS = 2**16  # at once
-_NEAR = 1e-9  # of 1, which shares sum to
+_NEAR = 1e-9  # of a row
+_SUM_NEAR = 1e-6  # of 1, which shares sum to; they may be float32
 
 
 def split(
@@ -37,7 +38,7 @@ def split(
 ) -> list[DataRef]:
     """Parts of a DataRef, each row in exactly one: see `DataRef.split`."""
     seed = as_int("seed", seed)
-    shares = shares.tolist() if isinstance(shares, (np.ndarray, torch.Tensor)) else list(shares)
+    shares = _listed(shares)
     if by is not None and stratify is not None:
         raise ValueError("split by a key or stratify by a label, not both; split twice for that")
     counts = _counts_of(shares, len(ref))
@@ -58,8 +59,22 @@ def split(
     ]
     empty = [number for number, part in enumerate(found) if not len(part)]
     if empty and len(ref):
-        warn_user(f"split({shares}) of {len(ref)} rows: no row is in part {empty[0]}")
+        more = f"{by!r} has too few values, or another seed does it" if by else "give it a larger share"
+        warn_user(f"split({shares}) of {len(ref)} rows: no row is in part {empty[0]}; {more}")
     return found
+
+
+def _listed(shares: object) -> list[Any]:
+    """The shares, or numbers of rows, as a list of numbers."""
+    found = shares.tolist() if isinstance(shares, (np.ndarray, torch.Tensor)) else shares
+    if isinstance(found, Iterable) and not isinstance(found, (Mapping, Set)):
+        found = list(found)
+        if all(isinstance(share, SupportsFloat) and type(share) is not bool for share in found):
+            return found
+    raise TypeError(
+        f"split takes a list of the share of each part, or of its number of rows, such as [0.8, 0.2]; found "
+        f"{shares!r:.80}"
+    )
 
 
 def _splits_above(ref: DataRef) -> tuple[str, ...]:
@@ -86,8 +101,10 @@ def _counts_of(shares: Sequence[float], length: int) -> list[int] | None:
         return counts
     for share in shares:
         if not 0 <= float(share) <= 1:
-            raise ValueError(f"shares must be from 0 to 1, found {list(shares)}")
-    if abs(float(sum(shares)) - 1) > _NEAR:
+            raise ValueError(
+                f"shares must be from 0 to 1, or numbers of rows and all of them int, found {list(shares)}"
+            )
+    if abs(float(sum(shares)) - 1) > _SUM_NEAR:
         raise ValueError(f"shares must sum to 1, but {list(shares)} sum to {float(sum(shares))}")
     return None
 
@@ -135,13 +152,15 @@ def _stratified(ref: DataRef, name: str, shares: list[float], seed: int) -> Iter
         for label, count in zip(found.tolist(), counts.tolist(), strict=True):
             sizes[label] = sizes.get(label, 0) + count
     part_of: dict[object, Callable[[Ints], Ints]] = {}
+    counts_of: dict[object, list[int]] = {}
     behind = [0.0] * len(shares)  # how many rows each part should have, and has not
     for label in sorted(sizes, key=lambda label: keyed_bytes(8, "class", seed, repr(label))):
         size = sizes[label]
         behind = [rows + share * size for rows, share in zip(behind, shares, strict=True)]
         dealt = _exact(shares, size, behind)
         behind = [rows - count for rows, count in zip(behind, dealt, strict=True)]
-        part_of[label] = _dealt(size, dealt, seed, repr(label))
+        part_of[label], counts_of[label] = _dealt(size, dealt, seed, repr(label)), dealt
+    _warn_of_few(name, counts_of)
     seen = dict.fromkeys(sizes, 0)
     for labels in labels_of(ref, name):
         found, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
@@ -151,6 +170,22 @@ def _stratified(ref: DataRef, name: str, shares: list[float], seed: int) -> Iter
             parts[rows] = part_of[label](np.arange(seen[label], seen[label] + len(rows)))
             seen[label] += len(rows)
         yield parts
+
+
+def _warn_of_few(name: str, counts_of: dict[object, list[int]]) -> None:
+    """Warns of classes of which a part has no row, though it has some; takes the rows of each by part."""
+    has_rows = [any(counts) for counts in zip(*counts_of.values(), strict=True)]
+    few = [
+        label
+        for label, counts in counts_of.items()
+        if any(some and not count for some, count in zip(has_rows, counts, strict=True))
+    ]
+    if few:
+        warn_user(
+            f"stratify={name!r}: {len(few)} of {len(counts_of)} values have too few rows for each part to "
+            f"get one, such as {few[0]!r:.50} with {sum(counts_of[few[0]])}; take fewer parts, or "
+            "leave such values out"
+        )
 
 
 def labels_of(ref: DataRef, name: str) -> Iterator[Array]:

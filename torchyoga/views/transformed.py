@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 
-import numpy as np
-import numpy.typing as npt
-
-from ..order.contract import Arrangement
-from ..process.lazy import cached_property
+from ..process.digests import hexdigest
 from ..process.seeding import seeder, seeds_within
 from ..process.stages import Stage, timed
-from ..reading.dataref import DataRef
-from ..reading.readahead import ReadAhead
-from ..rows.block import Rows
+from ..reading.dataref import ChangedRows, DataRef
+from ..rows.block import exact_rows
 from ..rows.schema import Schema
-from ..rows.types import Json, Row
+from ..rows.types import Ints, Json, Row, Seeds
 from .functions import check_can_be_sent, name_of
 
-__all__ = ["TransformedRef"]
-
-Ints = npt.NDArray[np.int64]
-Seeds = npt.NDArray[np.uint64]
+__all__ = ["TransformedRef", "mapped"]
 
 
-class TransformedRef(DataRef):
+def mapped(ref: DataRef, function: Callable[[Row], Row], schema: Schema | None) -> DataRef:
+    """The rows of a DataRef after a function: see `DataRef.map`."""
+    if not callable(function):
+        raise TypeError(f"map takes a function of a row, found {function!r:.80}")
+    if type(ref) is TransformedRef:  # so that a row is seeded once
+        return TransformedRef(ref.whole, (*ref.functions, function), schema)
+    return TransformedRef(ref, (function,), schema)
+
+
+class TransformedRef(ChangedRows):
     """The rows of another DataRef after some functions, one row at a time: what `ref.map(function)` is.
 
     Args:
@@ -37,7 +37,8 @@ class TransformedRef(DataRef):
     def __init__(
         self, whole: DataRef, functions: Sequence[Callable[[Row], Row]], schema: Schema | None = None
     ) -> None:
-        self.whole = whole
+        super().__init__(whole)
+        self.is_thread_safe = False  # the functions may not be
         self.functions = tuple(functions)
         self._schema = schema
 
@@ -46,13 +47,16 @@ class TransformedRef(DataRef):
             check_can_be_sent(function)
         return super().__getstate__()
 
-    def __len__(self) -> int:
-        return len(self.whole)
-
     @property
     def is_random(self) -> bool:
         """True: the functions may draw random numbers."""
         return True
+
+    most_read_at_once = 1
+
+    def over(self, whole: DataRef) -> DataRef:
+        """The rows of another DataRef, changed."""
+        return TransformedRef(whole, self.functions, self._schema)
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, with random numbers as the generators give them."""
@@ -60,7 +64,7 @@ class TransformedRef(DataRef):
             return []
         given = self.whole.take(rows)
         with timed(Stage.TRANSFORM):
-            return list(map(self._changed, _exact(given)))
+            return list(map(self._changed, exact_rows(given)))
 
     def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
         """The rows of these numbers; `random`, NumPy and torch are seeded before each."""
@@ -70,7 +74,7 @@ class TransformedRef(DataRef):
         given = whole.take_seeded(rows, seeds_within(seeds, 0)) if whole.is_random else whole.take(rows)
         seed_all, found = seeder(), []
         with timed(Stage.TRANSFORM):
-            for row, seed in zip(_exact(given), seeds.tolist(), strict=True):
+            for row, seed in zip(exact_rows(given), seeds.tolist(), strict=True):
                 seed_all(seed)
                 found.append(self._changed(row))
         return found
@@ -80,60 +84,13 @@ class TransformedRef(DataRef):
             row = function(row)
         return row
 
-    def in_epoch(self, epoch: int) -> DataRef:
-        """The rows of the whole as it is in an epoch, changed."""
-        whole = self.whole.in_epoch(epoch)
-        return self if whole is self.whole else TransformedRef(whole, self.functions, self._schema)
-
-    @property
-    def arrangement(self) -> Arrangement | None:
-        """The whole's: the rows are the same."""
-        return self.whole.arrangement
-
     @property
     def schema(self) -> Schema | None:
         """What a changed row looks like, if that was said."""
         return self._schema
 
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of an average row of the whole, which is read."""
-        return self.whole.row_bytes
-
-    @cached_property
-    def readahead(self) -> ReadAhead | None:
-        """What makes rows of the whole ready; None if the whole has none."""
-        whole = self.whole.readahead
-        return None if whole is None else ReadAhead(self.row_bytes, whole.prefetch, most_batches=1)
-
-    @property
-    def file_starts(self) -> Ints:
-        """The whole's."""
-        return self.whole.file_starts
-
-    @cached_property
-    def fingerprint(self) -> str | None:
-        """A name for the content, made of the whole's and the names of the functions."""
-        whole = self.whole.fingerprint
-        return None if whole is None else self._pinned(whole)
-
-    @property
-    def prefixes(self) -> Sequence[tuple[str, int]]:
-        """The whole's: each row is made of one of its rows."""
-        return [(self._pinned(name), rows) for name, rows in self.whole.prefixes]
-
     def _pinned(self, whole: str) -> str:
-        text = f"{whole} map {' '.join(map(name_of, self.functions))}"
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-    @property
-    def info(self) -> Json:
-        """The whole's info."""
-        return self.whole.info
+        return hexdigest(f"{whole} map {' '.join(map(name_of, self.functions))}")
 
     def __repr__(self) -> str:
         return f"{self.whole!r} after {', '.join(map(name_of, self.functions))}"
-
-
-def _exact(rows: Sequence[Row]) -> list[Row]:
-    return rows.exact() if isinstance(rows, Rows) else list(rows)

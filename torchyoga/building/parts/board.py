@@ -4,6 +4,7 @@
 <store>/.builds/<id>/<version>/<plan>/done/00007.json     part 7 is done; the first such note counts
 <store>/.builds/<id>/<version>/<plan>/claims/00007.json   somebody is at it; written again as a sign of life
 <store>/.builds/<id>/<version>/<plan>/failed/00007-<attempt>.json
+<store>/.builds/<id>/<version>/here/<caller>-<seconds>.json   written again within the seconds by who builds
 
 Note 106. Claims save work, and nothing depends on them.
 Two that build one part lose time and nothing else: each has files of its own, and the first note wins. So a
@@ -18,25 +19,30 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from ...errors import BusyError, CorruptError, YogaError
+from ...errors import BusyError, CorruptError, SchemaError, YogaError
+from ...process.lazy import cached_property
+from ...rows.types import Json
 from ...stores.contract import Versions
+from ...stores.notes import at_work
 from ...stores.remote_notes import RemoteNotes
 from ...versions.lineage import sendable
+from ...versions.manifest import FileEntry
 from ...versions.names import encoded
-from ...versions.seal import sealed, unsealed
-from .note import Failure, PartNote
-from .plan import Plan
+from ...versions.staging import sealed, unsealed
+from .plan import Plan, typed
 
-__all__ = ["Board", "Look", "here"]
+__all__ = ["Board", "Failure", "Look", "PartNote", "here"]
 
 _log = logging.getLogger("torchyoga")
 _PLAN = "plan.json"
 _LARGEST = 256 * 2**20  # bytes of a plan or a note
+_LONGEST = 4000  # characters of a message
 _NAME = re.compile(r"([0-9a-f]{16})/(done|claims|failed)/([0-9]{5})(-[0-9a-f]{16})?\.json")
 _READERS = 16  # of notes, at once
 _TRIES = 5
@@ -45,6 +51,81 @@ _TRIES = 5
 def here() -> str:
     """This process, for messages."""
     return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+@dataclass(frozen=True)
+class PartNote:
+    """A part that is done.
+
+    Attributes:
+        files: its files.
+        ends: digests of its first and its last row; empty if it has none.
+        seconds: how long it took; `host`: the machine and the process.
+        is_random: its first row was another one when it was read again.
+        found: what the info of the version is to say besides.
+        stats: statistics of its columns, to be merged with those of others; empty if they are not wanted.
+    """
+
+    files: tuple[FileEntry, ...]
+    ends: tuple[str, ...] = ()
+    seconds: float = 0.0
+    host: str = ""
+    is_random: bool = False
+    found: Json = field(default_factory=dict)
+    stats: Json = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return sum(file.rows for file in self.files)
+
+    def to_json(self) -> Json:
+        """Plain data."""
+        return {**vars(self), "files": [file.to_json() for file in self.files]}
+
+    @staticmethod
+    def from_json(data: Json) -> PartNote:
+        """The note that `to_json` described; ValueError, TypeError or KeyError if it is none."""
+        kept = typed(data, seconds=float, host=str, is_random=bool, found=dict, stats=dict)
+        ends = tuple(data["ends"])
+        if not all(isinstance(end, str) for end in ends) or not 0 <= kept["seconds"] < 1e9:
+            raise ValueError("its ends must be text, and its seconds a time")
+        return PartNote(tuple(map(FileEntry.from_json, data["files"])), ends, **kept)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An attempt at a part that ended with an error.
+
+    Attributes:
+        part: which part; `row`: the row at which the source failed, None if that is unknown.
+        kind: the class of the error; `text`: its message; `trace`: where it came from.
+        is_final: another attempt would end alike, as with a row that does not fit.
+        host: the machine and the process.
+    """
+
+    part: int
+    kind: str
+    text: str
+    host: str
+    row: int | None = None
+    is_final: bool = False
+    trace: str = ""
+
+    @staticmethod
+    def of(part: int, error: BaseException, row: int | None = None) -> Failure:
+        """The failure of an attempt in this process."""
+        trace = "".join(traceback.format_exception(error))[-_LONGEST:]
+        text, is_final = str(error)[:_LONGEST], isinstance(error, SchemaError)
+        return Failure(part, type(error).__name__, text, here(), row, is_final, trace)
+
+    @staticmethod
+    def from_json(data: Json) -> Failure:
+        """The failure whose entries these are; TypeError or KeyError if they are not."""
+        kept = typed(data, part=int, kind=str, text=str, host=str, is_final=bool, trace=str)
+        if data["row"] is not None:
+            typed(data, row=int)
+        return Failure(row=data["row"], **kept)
 
 
 @dataclass(frozen=True)
@@ -76,12 +157,9 @@ class Board:
 
     def __init__(self, store: Versions, id: str, version: str, lease_seconds: float) -> None:
         self._notes = store.notes(f".builds/{encoded('id', id)}/{encoded('version', version)}")
-        self._is_remote = isinstance(self._notes, RemoteNotes)
         self._what = f"{id!r} {version!r} in {store.name}"
         self._seconds = lease_seconds
         self._seen: dict[int, tuple[float | None, float]] = {}  # by part, when its claim was written and seen
-        self._ahead: float | None = None  # of the store's clock, before this machine's steady one
-        self._is_known = False
 
     @property
     def place(self) -> str:
@@ -102,20 +180,20 @@ class Board:
 
     def agreed(self, plan: Plan) -> Plan:
         """This plan, or the one that another builder has made meanwhile."""
-        if self._is_remote:
+        if isinstance(self._notes, RemoteNotes):
             plan = replace(plan, lineage=sendable(plan.lineage))
         for _ in range(_TRIES):
             if self._notes.create(_PLAN, sealed(plan.to_json())):
                 return plan
-            found = self.plan()
-            if found is not None:
-                return found
+            other = self.plan()
+            if other is not None:
+                return other
         raise BusyError(f"the plan of {self._what} is removed again and again; is another process cleaning?")
 
     def is_current(self, plan: Plan) -> bool:
         """True unless the plan has been removed, as when its version is published, or replaced."""
-        found = self.plan()
-        return found is not None and found.token == plan.token
+        now = self.plan()
+        return now is not None and now.token == plan.token
 
     def clear(self) -> None:
         """Removes the plan, and all notes."""
@@ -126,93 +204,120 @@ class Board:
 
     def look(self, plan: Plan) -> Look:
         """What is done, and who is at work; costs one listing."""
-        found = Look()
+        look = Look()
         claims: dict[int, float | None] = {}
         for name, written in self._notes.names().items():
             match = _NAME.fullmatch(name)
             if match is None or match[1] != plan.token or int(match[3]) >= plan.num_parts:
                 continue
             if match[2] == "done":
-                found.done.add(int(match[3]))
+                look.done.add(int(match[3]))
             elif match[2] == "claims":
                 claims[int(match[3])] = written
             else:
-                found.failed.add(name)
-        now = self._now() if claims else None
-        for part, written in claims.items():
-            if part not in found.done:
-                (found.alive if self._lives(part, written, now) else found.silent).add(part)
-        return found
+                look.failed.add(name)
+        for part in claims.keys() - look.done:
+            (look.alive if self._lives(part, claims[part]) else look.silent).add(part)
+        return look
 
-    def _now(self) -> float | None:
-        """The time of the store's clock, which is asked once; None if it has none."""
-        if not self._is_known:
-            asked = self._notes.now()
-            self._ahead = None if asked is None else asked - time.monotonic()
-            self._is_known = True
-        return None if self._ahead is None else self._ahead + time.monotonic()
+    @cached_property
+    def _ahead(self) -> float | None:
+        """Seconds of the store's clock before this machine's steady one; None if it has no clock."""
+        now = self._notes.now()
+        return None if now is None else now - time.monotonic()
 
-    def _lives(self, part: int, written: float | None, now: float | None) -> bool:
+    def _lives(self, part: int, written: float | None) -> bool:
         """True for a claim that was written, or has changed, within the seconds."""
         steady = time.monotonic()
-        if part not in self._seen or self._seen[part][0] != written:
+        if written is not None and self._ahead is not None:
+            return self._ahead + steady - written <= self._seconds + 1  # stores count whole seconds
+        if self._seen.setdefault(part, (written, steady))[0] != written:
             self._seen[part] = written, steady
-        if written is not None and now is not None:
-            return now - written <= self._seconds + 1  # stores count whole seconds
         return steady - self._seen[part][1] <= self._seconds
 
     def begin(self, plan: Plan, part: int, attempt: str, is_taken: bool) -> bool:
         """Claims a part, in place of another claim if it `is_taken`; False if another builder was faster."""
-        name, text = self._claim(plan, part), self._text(attempt)
+        name, text = _note_name(plan, "claims", part), sealed({"holder": here(), "attempt": attempt})
         if is_taken:
             self._notes.write(name, text)
             return True
         return self._notes.create(name, text)
 
     @contextmanager
-    def working(self, plan: Plan, part: int, attempt: str) -> Iterator[None]:
-        """Shows life while a part is built; gives the claim up at the end."""
+    def working(
+        self, plan: Plan, part: int, attempt: str, row: Callable[[], int | None] = lambda: None
+    ) -> Iterator[None]:
+        """Shows life while a part is built. An error is noted, with the row that it came at, and the claim is
+        given up, so that others need not wait."""
+        with self._living(lambda: self.begin(plan, part, attempt, is_taken=True)) as end:
+            try:
+                yield
+            except BaseException as error:
+                end()
+                if isinstance(error, Exception):  # not for Ctrl-C
+                    with suppress(OSError, YogaError):  # the error itself says more
+                        self.fail(plan, attempt, Failure.of(part, error, row()))
+                self._give_up(_note_name(plan, "claims", part))
+                raise
+
+    @contextmanager
+    def present(self) -> Iterator[None]:
+        """Shows that somebody is at work on the version, so that `clean` spares plans of it."""
+        name = at_work(self._seconds)
+        self._notes.write(name, sealed({"holder": here()}))
+        with self._living(lambda: self._notes.write(name, sealed({"holder": here()}))) as end:
+            try:
+                yield
+            finally:
+                end()
+                self._give_up(name)
+
+    @contextmanager
+    def _living(self, show: Callable[[], object]) -> Iterator[Callable[[], None]]:
+        """Shows life from time to time; gives what ends that."""
         stop = threading.Event()
-        name = self._claim(plan, part)
 
         def live() -> None:
             while not stop.wait(self._seconds / 4):
                 try:
-                    self._notes.write(name, self._text(attempt))
+                    show()
                 except Exception as error:
                     _log.warning("%s: no sign of life could be written: %s", self._what, error)
+
+        def end() -> None:
+            stop.set()
+            thread.join(self._seconds)
 
         thread = threading.Thread(target=live, name="torchyoga part", daemon=True)
         thread.start()
         try:
-            yield
+            yield end
         finally:
-            stop.set()
-            thread.join(self._seconds)
+            end()
 
-    def give_up(self, plan: Plan, part: int) -> None:
-        """Removes the claim on a part, so that others need not wait."""
+    def _give_up(self, name: str) -> None:
         try:
-            self._notes.delete([self._claim(plan, part)])
-        except (OSError, YogaError) as error:
-            _log.warning("%s: the claim on part %d stays: %s", self._what, part, error)
+            self._notes.delete([name])
+        except (OSError, YogaError) as problem:
+            _log.warning("%s: the note %s stays: %s", self._what, name, problem)
 
     def note(self, plan: Plan, part: int, note: PartNote) -> bool:
         """Notes that a part is done; False if another builder has done so before."""
-        return self._notes.create(self._done(plan, part), sealed(note.to_json()))
+        return self._notes.create(_note_name(plan, "done", part), sealed(note.to_json()))
 
-    def read(self, plan: Plan, part: int) -> PartNote | None:
-        """The note of a part; None if it is not done, or the note is damaged, which then is removed."""
-        text = self._notes.read(self._done(plan, part), _LARGEST)
-        if text is None:
-            return None
+    def read_all(self, plan: Plan, parts: Iterable[int]) -> list[PartNote | None]:
+        """The notes of parts, several read at once: None for one that is not done, or whose note is damaged,
+        which then is removed."""
+        with ThreadPoolExecutor(_READERS, "torchyoga notes") as pool:
+            return list(pool.map(lambda part: self._read(plan, part), parts))
+
+    def _read(self, plan: Plan, part: int) -> PartNote | None:
+        text = self._notes.read(_note_name(plan, "done", part), _LARGEST)
         try:
-            found = PartNote.from_json(unsealed(text))
-            if found.plan != plan.token:
-                raise ValueError("it is of another plan")
-            if plan.of_rows and found.rows != plan.bounds[part + 1] - plan.bounds[part]:
-                raise ValueError(f"it has {found.rows} rows, which is not what the plan says")
-            return found
+            note = None if text is None else PartNote.from_json(unsealed(text))
+            if note and plan.of_rows and note.rows != plan.bounds[part + 1] - plan.bounds[part]:
+                raise ValueError(f"it has {note.rows} rows, which is not what the plan says")
+            return note
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             _log.warning(
                 "%s: the note of part %d is damaged (%s); it is built again", self._what, part, error
@@ -220,40 +325,25 @@ class Board:
             self.forget(plan, [part])
             return None
 
-    def read_all(self, plan: Plan, parts: Iterable[int]) -> list[PartNote | None]:
-        """The notes of parts, several read at once."""
-        with ThreadPoolExecutor(_READERS, "torchyoga notes") as pool:
-            return list(pool.map(lambda part: self.read(plan, part), parts))
-
     def forget(self, plan: Plan, parts: Iterable[int]) -> None:
         """Removes the notes of parts, which are then built again."""
         for part in parts:
-            self._notes.delete([self._done(plan, part), self._claim(plan, part)])
+            self._notes.delete([_note_name(plan, kind, part) for kind in ("done", "claims")])
 
     # -- failures
 
     def fail(self, plan: Plan, attempt: str, failure: Failure) -> None:
         """Notes an attempt that ended with an error."""
-        self._notes.write(f"{plan.token}/failed/{failure.part:05d}-{attempt}.json", sealed(failure.to_json()))
+        self._notes.write(_note_name(plan, "failed", failure.part, f"-{attempt}"), sealed(vars(failure)))
 
     def failures(self, names: Sequence[str]) -> list[Failure]:
         """The failures of these names, as far as they can be read."""
-        found = []
+        failures = []
         for name in names:
-            text = self._notes.read(name, _LARGEST)
-            try:
-                found.append(Failure.from_json(unsealed(text or b"")))
-            except (ValueError, TypeError, KeyError):
-                continue
-        return found
+            with suppress(ValueError, TypeError, KeyError):
+                failures.append(Failure.from_json(unsealed(self._notes.read(name, _LARGEST) or b"")))
+        return failures
 
-    # -- names
 
-    def _done(self, plan: Plan, part: int) -> str:
-        return f"{plan.token}/done/{part:05d}.json"
-
-    def _claim(self, plan: Plan, part: int) -> str:
-        return f"{plan.token}/claims/{part:05d}.json"
-
-    def _text(self, attempt: str) -> bytes:
-        return sealed({"holder": here(), "attempt": attempt})
+def _note_name(plan: Plan, kind: str, part: int, attempt: str = "") -> str:
+    return f"{plan.token}/{kind}/{part:05d}{attempt}.json"

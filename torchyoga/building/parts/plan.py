@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...errors import CorruptError
-from ...process.lazy import cached_property
 from ...rows.schema import Schema
 from ...rows.types import Json
 from ...stores.contract import Seen
 from ...versions.info import plain
 from ...versions.manifest import FunctionEntry, is_token
 
-__all__ = ["MOST_PARTS", "Plan"]
+__all__ = ["MOST_PARTS", "Plan", "typed"]
 
 MOST_PARTS = 10_000
 _LARGEST_BOUND = 2**62
@@ -57,11 +56,6 @@ class Plan:
         """How many parts there are."""
         return len(self.bounds) - 1
 
-    @cached_property
-    def num_rows(self) -> int | None:
-        """Rows of all parts; None if only building shows it."""
-        return self.bounds[-1] if self.of_rows else None
-
     def named(self, part: int) -> str:
         """A part, for messages."""
         start, stop = self.bounds[part], self.bounds[part + 1]
@@ -71,58 +65,49 @@ class Plan:
 
     def to_json(self) -> Json:
         """Plain data."""
+        schema, function = self.schema, self.function
         return {
-            **{name: getattr(self, name) for name in ("token", "id", "version", "of_rows", "host")},
-            "signature": list(self.signature),
-            "schema": self.schema.to_json() if self.schema else None,
-            "bounds": list(self.bounds),
-            "looks": [list(look) for look in self.looks],
-            "info": self.info,
-            "function": self.function.to_json() if self.function else None,
-            "lineage": self.lineage,
-            "replaces": list(self.replaces) if self.replaces else None,
+            **vars(self),
+            "schema": schema.to_json() if schema else None,
+            "function": function.to_json() if function else None,
         }
 
     @staticmethod
     def from_json(data: Json) -> Plan:
         """The plan that `to_json` described; CorruptError if it is none."""
         try:
-            bounds = tuple(data["bounds"])
+            kept = typed(
+                data, token=str, id=str, version=str, host=str, signature=list, of_rows=bool, lineage=dict
+            )
+            bounds, looks = tuple(data["bounds"]), tuple((number, digest) for number, digest in data["looks"])
             rising = all(type(bound) is int and 0 <= bound < _LARGEST_BOUND for bound in bounds) and all(
                 one < other for one, other in itertools.pairwise(bounds)
             )
-            if not rising or not bounds or bounds[0] != 0 or len(bounds) - 1 > MOST_PARTS:
+            if not rising or bounds[:1] != (0,) or len(bounds) - 1 > MOST_PARTS:
                 raise ValueError(f"its parts do not follow each other: {bounds!r:.80}")
-            texts = [data["id"], data["version"], data["host"]]
-            if not all(isinstance(text, str) for text in texts) or not is_token(data["token"]):
-                raise TypeError("its id, version, host and token must be text")
-            looks = tuple((number, digest) for number, digest in data["looks"])
+            if not is_token(data["token"]):
+                raise ValueError("it has no token")
             if not all(type(number) is int and isinstance(digest, str) for number, digest in looks):
                 raise TypeError("it must compare numbered rows")
-            if not isinstance(data["signature"], list) or type(data["of_rows"]) is not bool:
-                raise TypeError("it does not say what is read")
-            if not isinstance(data["lineage"], dict):
-                raise TypeError("its lineage must be an object")
+            replaces = None if data["replaces"] is None else Seen(*data["replaces"])
+            if not all(value is None or isinstance(value, str) for value in replaces or ()):
+                raise TypeError("what it replaces must be text")
             return Plan(
-                token=data["token"],
-                id=data["id"],
-                version=data["version"],
-                signature=data["signature"],
+                **kept,
                 schema=None if data["schema"] is None else Schema.from_json(data["schema"]),
                 bounds=bounds,
-                of_rows=data["of_rows"],
                 looks=looks,
-                host=data["host"],
                 info=plain(data["info"]),
                 function=None if data["function"] is None else FunctionEntry.from_json(data["function"]),
-                lineage=data["lineage"],
-                replaces=None if data["replaces"] is None else _seen(*data["replaces"]),
+                replaces=replaces,
             )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptError(f"the plan is damaged: {error}") from error
 
 
-def _seen(build: object, tag: object) -> Seen:
-    if not all(value is None or isinstance(value, str) for value in (build, tag)):
-        raise TypeError("what it replaces must be text")
-    return Seen(build, tag)  # type: ignore[arg-type]
+def typed(data: Json, **kinds: type) -> Json:
+    """The entries of these names; TypeError or KeyError unless each is of exactly this type."""
+    for name, kind in kinds.items():
+        if type(data[name]) is not kind:
+            raise TypeError(f"{name} must be a {kind.__name__}, found {data[name]!r:.40}")
+    return {name: data[name] for name in kinds}

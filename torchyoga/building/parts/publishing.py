@@ -1,27 +1,33 @@
-"""The notes of all parts -> one manifest."""
+"""A part of a plan -> its files and a note that it is done; the notes of all parts -> one manifest."""
 
 from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
+from dataclasses import replace
 
-from ...errors import ExistsError
+from ...errors import ExistsError, SchemaError, YogaError
+from ...reading.reader import Reader
 from ...rows.types import Json
 from ...stores.contract import Versions
-from ...versions.info import plain
 from ...versions.lineage import MOST_BUILDERS
 from ...versions.manifest import Manifest, fingerprint_of
+from ..build import BuildOptions, info_with, written
+from ..sources import RowSource
 from ..statistics import merged
-from .board import Board
-from .note import PartNote
+from .board import Board, PartNote, here
 from .plan import Plan
+from .slices import Slice, Splits
 
-__all__ = ["publish"]
+__all__ = ["build_part", "check_same", "publish"]
 
 _log = logging.getLogger("torchyoga")
 
 
-def publish(store: Versions, board: Board, plan: Plan, timeout: float) -> tuple[Manifest, bool] | None:
+def publish(
+    store: Versions, board: Board, plan: Plan, timeout: float, max_rows: int | None
+) -> tuple[Manifest, bool] | None:
     """Publishes a version whose parts are all done. Any number of builders may do so: they write the same.
 
     Args:
@@ -29,6 +35,7 @@ def publish(store: Versions, board: Board, plan: Plan, timeout: float) -> tuple[
         board: the notes of the plan.
         plan: says which parts there are.
         timeout: seconds to wait for others that publish it.
+        max_rows: more rows than this are an error.
 
     Returns:
         The manifest, and True if rows were others when they were read again; None if a part is not done, or
@@ -36,16 +43,62 @@ def publish(store: Versions, board: Board, plan: Plan, timeout: float) -> tuple[
 
     Raises:
         ExistsError: another version has been published there since the plan was made.
+        ValueError: there are more than `max_rows` rows.
     """
-    found = store.find(plan.id, plan.version)
-    if found is not None and found.build == plan.token:
-        return found, False
-    notes = board.read_all(plan, range(plan.num_parts))
-    whole = [note for note in notes if note is not None]
-    if len(whole) < plan.num_parts:
+    published = _published(store, plan)
+    if published is not None:
+        return published, False
+    notes = [note for note in board.read_all(plan, range(plan.num_parts)) if note is not None]
+    if len(notes) < plan.num_parts:
         return None
-    files = tuple(file for note in whole for file in note.files)
-    manifest = Manifest(
+    manifest = _manifest(plan, notes)
+    if max_rows is not None and manifest.num_rows > max_rows:
+        raise ValueError(
+            f"{plan.signature[0]} has {manifest.num_rows} rows, more than max_rows={max_rows}; raise max_rows"
+        )
+    try:
+        with store.lock(plan.id, plan.version, timeout):
+            there = store.find(plan.id, plan.version)
+            if there is not None and there.build == plan.token:
+                return there, False
+            if not board.is_current(plan):
+                raise ExistsError(
+                    f"the plan of {plan.id!r} {plan.version!r} in {store.name} is gone: another builder has "
+                    "published it, or `clean` has removed it; fetch it, or call again"
+                )
+            if there is not None and plan.replaces is None:
+                board.clear()  # it can never be published
+                raise ExistsError(
+                    f"{plan.id!r} {plan.version!r} was published in {store.name} by another builder "
+                    "meanwhile; fetch that"
+                )
+            gone = store.missing(manifest)
+            if gone:
+                where = store.where(plan.id, plan.version)
+                _log.warning("%s: files of parts are gone; building them again", where)
+                names = [{file.name for file in note.files} for note in notes]
+                board.forget(plan, [part for part, own in enumerate(names) if gone & own])
+                return None
+            store.commit(manifest, plan.replaces)
+            board.clear()
+    except ExistsError:
+        published = _published(store, plan)  # as when the reply to our own commit was lost
+        if published is None:
+            raise
+        return published, False
+    return manifest, any(note.is_random for note in notes)
+
+
+def _published(store: Versions, plan: Plan) -> Manifest | None:
+    """The version that has come of the plan; None if there is none."""
+    there = store.find(plan.id, plan.version)
+    return there if there is not None and there.build == plan.token else None
+
+
+def _manifest(plan: Plan, notes: list[PartNote]) -> Manifest:
+    files = tuple(file for note in notes for file in note.files)
+    extra = {name: value for note in notes for name, value in note.found.items()}
+    return Manifest(
         id=plan.id,
         version=plan.version,
         build=plan.token,
@@ -53,38 +106,11 @@ def publish(store: Versions, board: Board, plan: Plan, timeout: float) -> tuple[
         schema=plan.schema,
         fingerprint=fingerprint_of(plan.schema, files),
         files=files,
-        info=_info(plan, whole),
+        info=info_with(plan.info, extra, f"{plan.id!r} {plan.version!r}"),
         function=plan.function,
-        lineage=_lineage(plan, whole),
-        stats=_stats(plan, whole),
+        lineage=_lineage(plan, notes),
+        stats=_stats(plan, notes),
     )
-    with store.lock(plan.id, plan.version, timeout):
-        found = store.find(plan.id, plan.version)
-        if found is not None and found.build == plan.token:
-            return found, False
-        if not board.is_current(plan):
-            raise ExistsError(
-                f"the plan of {plan.id!r} {plan.version!r} in {store.name} is gone: another builder has "
-                "published it, or `clean` has removed it; fetch it, or call again"
-            )
-        if found is not None and plan.replaces is None:
-            board.clear()  # it can never be published
-            raise ExistsError(
-                f"{plan.id!r} {plan.version!r} was published in {store.name} by another builder meanwhile; "
-                "fetch that"
-            )
-        gone = store.missing(manifest)
-        if gone:
-            _log.warning(
-                "%s: files of parts are gone; building them again", store.where(plan.id, plan.version)
-            )
-            board.forget(
-                plan, [k for k, note in enumerate(whole) if gone & {file.name for file in note.files}]
-            )
-            return None
-        store.commit(manifest, plan.replaces)
-        board.clear()
-    return manifest, any(note.is_random for note in whole)
 
 
 def _lineage(plan: Plan, notes: list[PartNote]) -> Json:
@@ -95,11 +121,10 @@ def _lineage(plan: Plan, notes: list[PartNote]) -> Json:
     for note in notes:
         sums = builders.setdefault(note.host, [0, 0, 0.0])
         sums[:] = sums[0] + 1, sums[1] + note.rows, round(sums[2] + note.seconds, 3)
-    found = [[host, *sums] for host, sums in sorted(builders.items())[:MOST_BUILDERS]]
     return {
         **plan.lineage,
         "seconds": round(sum(note.seconds for note in notes), 3),
-        "builders": found,
+        "builders": [[host, *sums] for host, sums in sorted(builders.items())[:MOST_BUILDERS]],
     }
 
 
@@ -114,15 +139,78 @@ def _stats(plan: Plan, notes: list[PartNote]) -> Json:
         return {}
 
 
-def _info(plan: Plan, notes: list[PartNote]) -> dict[str, object]:
-    """The info of the plan, and what the sources of the parts have found besides."""
-    found: dict[str, object] = {}
-    for note in notes:
-        found |= note.found
-    if not found:
-        return plan.info
+def check_same(plan: Plan, splits: Splits) -> None:
+    """Raises ValueError if the rows here are not those that the plan was made of."""
+    row = None if plan.schema is None else splits.differing(plan.looks, plan.schema)
+    if row is not None:
+        raise ValueError(
+            f"row {row} of {splits.source.name} is another one for {here()} than for {plan.host}, "
+            f"which made the plan of {plan.id!r} {plan.version!r}; give all builders the same data"
+        )
+
+
+def build_part(
+    store: Versions, board: Board, plan: Plan, part: int, splits: Splits, options: BuildOptions, attempt: str
+) -> PartNote | None:
+    """Builds a part, puts its files where the version will be, and notes that it is done.
+
+    Args:
+        store: where the version is to be published.
+        board: the notes of the plan.
+        plan: says where the part begins and ends.
+        part: its number.
+        splits: the source that all parts are read from.
+        options: how to build.
+        attempt: a token for this attempt.
+
+    Returns:
+        The note; None if another builder had noted the part before, whose files then count.
+
+    Raises:
+        Exception: whatever reading or writing raised, which is noted, too.
+    """
+    assert plan.schema is not None, "a plan with parts has a schema"
+    start, stop = plan.bounds[part], plan.bounds[part + 1]
+    slice = splits.slice(start, stop, plan.schema)
+    began = time.monotonic()
+    staging = store.scratch(attempt)
     try:
-        return plain({**found, **plan.info})
-    except ValueError as error:  # together they are too long
-        _log.warning("%r %r: its info does not keep %s: %s", plan.id, plan.version, [*found], error)
-        return plan.info
+        with board.working(plan, part, attempt, lambda: start + slice.number if plan.of_rows else None):
+            plain = replace(
+                options, schema=plan.schema, progress=False, max_rows=None, differing=None, encode=None
+            )
+            made = written(slice, staging, plain, start if plan.of_rows else 0)
+            if made.files and made.schema != plan.schema:
+                raise SchemaError(
+                    f"the plan of {plan.id!r} {plan.version!r} says\n{plan.schema}\n"
+                    f"but the part holds\n{made.schema}\nPass schema= to say what all rows look like"
+                )
+            Reader(str(staging.path), plan.schema, made.files).open_all()
+            is_random = _is_random(plan, splits, start, slice)
+            entries = store.place(staging, plan.id, plan.version, made.files)
+            note = PartNote(
+                files=tuple(entries),
+                ends=tuple(slice.ends),
+                seconds=round(time.monotonic() - began, 3),
+                host=here(),
+                is_random=is_random,
+                found=slice.found if isinstance(slice, RowSource) else {},
+                stats=made.stats,
+            )
+            if not board.is_current(plan) or not board.note(plan, part, note):
+                store.displace(plan.id, plan.version, entries)
+                return None
+            return note
+    finally:
+        with suppress(OSError, YogaError):
+            staging.clear()
+
+
+def _is_random(plan: Plan, splits: Splits, start: int, slice: Slice) -> bool:
+    """True if the first row of a part is another one when it is read again."""
+    if not plan.of_rows or not slice.ends or plan.schema is None:
+        return False
+    try:
+        return splits.digests([start], plan.schema)[0] not in ("", slice.ends[0])
+    except Exception:  # of a source that gives each row once
+        return False

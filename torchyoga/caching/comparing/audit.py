@@ -15,27 +15,24 @@ from functools import partial
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ...adapters.sources import dataset_and_source
 from ...building.sources import BlockSource, RowSource, SeekableBlocks, Source
 from ...errors import AuditError, SchemaError
-from ...process.seeding import generators_put_back
+from ...process.seeding import GeneratorsPutBack
 from ...reading.version_ref import VersionRef
 from ...rows.block import Block, Rows
 from ...rows.collector import Collector
-from ...rows.compared import differing, is_float
+from ...rows.compared import differing, is_float, schema_diff
 from ...rows.hashing import alike, values_of
 from ...rows.projection import unknown_column
 from ...rows.schema import Schema
-from ...rows.types import Row
+from ...rows.types import Ints, Row
 from ...rows.values import array_of
 from .blocks import RowBlocks
-from .schemas import schema_diff
 
 __all__ = ["Audit", "Encode", "audited"]
 
-Ints = npt.NDArray[np.int64]
 Encode: TypeAlias = Callable[[object], tuple[object, Callable[[Source], Source]]]
 _BLOCK_BYTES = 2**22
 _AT_ONCE = 64  # rows that are compared at once
@@ -91,7 +88,7 @@ def audited(
         AuditError: a row differs.
     """
     given = _tolerances(ref.schema, tolerance)
-    with generators_put_back():  # a source may draw random numbers
+    with GeneratorsPutBack():  # a source may draw random numbers
         source = _source(ref, data, encode)
         task = _Task(ref, source, given, encode is not None)
         if source.length is not None and source.length != len(ref):
@@ -153,10 +150,6 @@ def _is_itself(dataset: object, ref: VersionRef) -> bool:
     )
 
 
-def _has_codecs(schema: Schema | None) -> bool:
-    return schema is not None and any(column.meaning.codec for column in schema.columns)
-
-
 def _is_seekable(source: Source) -> bool:
     if isinstance(source, SeekableBlocks):
         return True
@@ -175,7 +168,8 @@ class _Task:
         self._tolerances = tolerances
         # Whether values are compared as they are kept, or decoded; what is encoded anew is as it is kept.
         self._is_decided = is_encoded
-        self._may_be_encoded = not is_encoded and _has_codecs(ref.schema)
+        columns = () if ref.schema is None else ref.schema.columns
+        self._may_be_encoded = not is_encoded and any(column.meaning.codec for column in columns)
 
     @property
     def what(self) -> str:

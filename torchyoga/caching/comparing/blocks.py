@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ...errors import SchemaError
 from ...reading.dataref import DataRef
@@ -15,10 +14,10 @@ from ...rows.block import Block
 from ...rows.collector import Collector, block_of
 from ...rows.projection import Projection
 from ...rows.schema import Schema
+from ...rows.types import Ints
 
 __all__ = ["Ranges", "RowBlocks", "known_schema"]
 
-Ints = npt.NDArray[np.int64]
 Ranges = Sequence[tuple[int, int]]
 _BYTES, _ROWS = 2**24, 2**16  # of a block, at most; of one row, if it is larger
 _RAGGED_BYTES = 2**10  # of a value, where they are not known

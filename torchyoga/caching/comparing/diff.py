@@ -7,32 +7,35 @@ columns of the key are read of them, since a row of another file could have a ke
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import SchemaError
 from ...reading.dataref import DataRef
-from ...rows.compared import differing
-from ...rows.hashing import Hashes, alike, exact_hashes, values_of
+from ...reading.version_ref import VersionColumns, VersionRef
+from ...rows.compared import SchemaDiff, differing, schema_diff
+from ...rows.hashing import Hashes, alike, exact_hashes, key_words, values_of
 from ...rows.projection import Projection
 from ...rows.schema import Schema
-from .blocks import known_schema
-from .in_common import apart, are_same_rows
-from .keys import NAMED, refuse_shared_keys, repeated
-from .matching import Groups, grouped, matched
-from .schemas import SchemaDiff, schema_diff
-from .spool import Parts
-from .words import Side
+from ...rows.types import Ints
+from ...versions.manifest import FileEntry, Manifest
+from .blocks import Ranges, known_schema
+from .matching import Groups, Side, dealt, grouped, matched
+from .spool import PART_ROWS, Parts
 
-__all__ = ["Diff", "diff"]
+__all__ = ["apart", "Diff", "diff"]
 
-Ints = npt.NDArray[np.int64]
 _CONFIRMED = 2**13  # pairs of rows whose bytes are compared at once
 _NONE = np.zeros(0, np.int64)
+_Name: TypeAlias = tuple[object, ...]
+_NAMED = 3  # keys in a message
+_SEEN_BITS = 26  # of a key, by which most that are not there are told
+_SEEN_SHIFT = np.uint64(64 - _SEEN_BITS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,15 +146,14 @@ def diff(
     names = _compared(first, second, keys)
     lengths = len(old), len(new)
     same = tuple(names)
-    if not confirm and are_same_rows(old, new):
+    if not confirm and _are_same_rows(old, new):
         return Diff(_NONE, _NONE, _pairs(_NONE, _NONE), len(new), schema, keys, same, lengths)
     if not schema.is_comparable and not keys:
         return Diff(_NONE, _NONE, _pairs(_NONE, _NONE), 0, schema, keys, (), lengths, False)
     rest_of_old, rest_of_new, common = apart(old, new)
-    is_whole = schema.is_comparable
     task = _Task(
-        Side(old, first, None if is_whole else _projected(first, names), keys, rest_of_old, confirm),
-        Side(new, second, None if is_whole else _projected(second, names), keys, rest_of_new, confirm),
+        Side(old, first, names, keys, rest_of_old, confirm),
+        Side(new, second, names, keys, rest_of_new, confirm),
         confirm,
     )
     found = task.by_key(common) if keys else task.by_content()
@@ -182,14 +184,65 @@ def _compared(old: Schema | None, new: Schema | None, keys: Sequence[str]) -> li
     return alike(old, new)
 
 
-def _projected(schema: Schema | None, names: Sequence[str]) -> Projection | None:
-    return None if schema is None or not names else Projection.of(schema, names)
-
-
 def _pairs(old: Ints, new: Ints) -> Ints:
     """(K, 2) pairs of rows, in order of the old ones."""
     found = np.stack([old, new], axis=1).astype(np.int64).reshape(-1, 2)
     return found[np.argsort(found[:, 0], kind="stable")]
+
+
+def _are_same_rows(old: DataRef, new: DataRef) -> bool:
+    """True if two versions, or the same columns of them, have one fingerprint.
+
+    The fingerprints of other DataRefs are made of some rows only, or of code.
+    """
+    versions = (VersionRef, VersionColumns)
+    if not isinstance(old, versions) or not isinstance(new, versions):
+        return False
+    return old.fingerprint is not None and old.fingerprint == new.fingerprint and old.schema == new.schema
+
+
+def apart(old: DataRef, new: DataRef) -> tuple[Ranges, Ranges, Ranges]:
+    """The rows in files that only one version has: of the old and of the new one; and those of the new one
+    that are in both.
+
+    A file is in both if its name, which no other build gives, its size and all its checksums agree. Of
+    anything but whole versions, all rows are apart.
+    """
+    if not isinstance(old, VersionRef) or not isinstance(new, VersionRef):
+        return _whole(old), _whole(new), []
+    mine, theirs = _names(old.manifest), _names(new.manifest)
+    common = set(mine) & set(theirs)
+    return (
+        _ranges(old.manifest, mine, common, False),
+        _ranges(new.manifest, theirs, common, False),
+        _ranges(new.manifest, theirs, common, True),
+    )
+
+
+def _whole(ref: DataRef) -> Ranges:
+    return [(0, len(ref))] if len(ref) else []
+
+
+def _names(manifest: Manifest) -> list[_Name]:
+    return [_name(entry) for entry in manifest.files]
+
+
+def _name(entry: FileEntry) -> _Name:
+    index = json.dumps(entry.index, sort_keys=True)
+    return entry.name, entry.format, entry.rows, entry.nbytes, index, entry.checks, entry.crc
+
+
+def _ranges(manifest: Manifest, names: list[_Name], common: set[_Name], are_common: bool) -> Ranges:
+    """The rows of the files that are in both, or of the others; neighbours as one range."""
+    found: list[tuple[int, int]] = []
+    bounds = manifest.file_starts.tolist()
+    for name, start, stop in zip(names, bounds[:-1], bounds[1:], strict=True):
+        if (name in common) is not are_common or start == stop:
+            continue
+        if found and found[-1][1] == start:
+            start = found.pop()[0]
+        found.append((start, stop))
+    return found
 
 
 class _Found(NamedTuple):
@@ -219,20 +272,10 @@ class _Task:
         self._new = new
         self._confirm = confirm
 
-    def _parts(self) -> Iterator[tuple[Hashes, Hashes]]:
-        width = 5 if self._old.keys else 3
-        both = []
-        for side in (self._old, self._new):
-            parts = Parts(width, self._old.num_rows + self._new.num_rows)
-            for words in side.words():
-                parts.append(words)
-            both.append(parts)
-        return zip(*both, strict=True)
-
     def by_content(self) -> _Found:
         """Rows compared as wholes."""
         added, removed, equal = [_NONE], [_NONE], 0
-        for old, new in self._parts():
+        for old, new in dealt(self._old, self._new):
             found = matched(grouped(old[:, :2], new[:, :2]), len(old))
             if self._confirm and self._unequal(_rows(old)[found.old], _rows(new)[found.new]).any():
                 # Some rows of one hash differ, so it does not say which are equal.
@@ -245,8 +288,8 @@ class _Task:
     def by_key(self, common: Sequence[tuple[int, int]]) -> _Found:
         """Rows compared with those of the same key; `common`: rows of the new one in files that both have."""
         added, removed, changed, equal = [_NONE], [_NONE], [_pairs(_NONE, _NONE)], 0
-        refuse_shared_keys(self._old, self._new, common)
-        for old, new in self._parts():
+        _refuse_shared_keys(self._old, self._new, common)
+        for old, new in dealt(self._old, self._new):
             groups = grouped(old[:, :2], new[:, :2])
             self._refuse_twice(groups, old, new)
             found = matched(groups, len(old))
@@ -270,8 +313,8 @@ class _Task:
         ):
             several = np.flatnonzero(counts > 1)
             if len(several):
-                places = groups.order[first[several[:NAMED]]] - (0 if words is old else len(old))
-                raise repeated(side, _rows(words[places]), len(several))
+                places = groups.order[first[several[:_NAMED]]] - (0 if words is old else len(old))
+                raise _repeated(side, _rows(words[places]), len(several))
 
     def _unequal(self, old: Ints, new: Ints) -> npt.NDArray[np.bool_]:
         """(K,) whether the bytes of pairs of rows differ, although their hashes agree."""
@@ -279,7 +322,9 @@ class _Task:
         order = np.argsort(old)
         for start in range(0, len(old), _CONFIRMED):
             some = order[start : start + _CONFIRMED]
-            found[some] = differing(self._old.block(old[some]), self._new.block(new[some])).any(axis=1)
+            found[some] = differing(self._old.blocks.take(old[some]), self._new.blocks.take(new[some])).any(
+                axis=1
+            )
         return found
 
 
@@ -287,7 +332,7 @@ def _exact(side: Side, words: Hashes) -> Hashes:
     """(N, 2) hashes of some rows that nobody can make agree."""
     rows = _rows(words)
     starts = range(0, len(rows), _CONFIRMED)
-    found = [exact_hashes(side.block(rows[start : start + _CONFIRMED])) for start in starts]
+    found = [exact_hashes(side.blocks.take(rows[start : start + _CONFIRMED])) for start in starts]
     return np.concatenate(found) if found else words[:, :2]
 
 
@@ -299,3 +344,81 @@ def _rows(words: Hashes) -> Ints:
 
 def _ascending(rows: Sequence[Ints]) -> Ints:
     return np.sort(np.concatenate(rows))
+
+
+def _repeated(side: Side, rows: Ints, count: int) -> ValueError:
+    """An error that names some of the keys that occur twice in a dataset.
+
+    Args:
+        side: the dataset.
+        rows: a row of each of some of these keys.
+        count: how many such keys were found.
+    """
+    texts = side.key_texts(np.sort(rows[:_NAMED]))
+    more = f" and {count - len(texts):,} more" if count > len(texts) else ""
+    named = ", ".join(map(repr, side.keys))
+    return ValueError(
+        f"the key {named} must be another one in each row, but {', '.join(texts)}{more} occur several times "
+        f"in {side.ref!r:.200}; name more columns in key=, or leave it out to compare whole rows"
+    )
+
+
+def _refuse_shared_keys(old: Side, new: Side, common: Ranges) -> None:
+    """Raises ValueError if a row of either dataset has the key of a row in files that both have.
+
+    Args:
+        old: a dataset; its rows are those in files that it has alone.
+        new: the other one.
+        common: rows of the new dataset in files that both have.
+    """
+    if not common or not old.num_rows + new.num_rows:
+        return
+    sides = [old, new]
+    if old.num_rows + new.num_rows <= PART_ROWS:
+        held = [list(_tokens(side, side.ranges)) for side in sides]
+        few = np.concatenate([tokens for found in held for _, tokens in found])
+        seen = np.zeros(2**_SEEN_BITS, np.bool_)
+        seen[few[:, 0] >> _SEEN_SHIFT] = True
+        near: list[Hashes] = []
+        for _, tokens in _tokens(new, common):
+            near.append(tokens[seen[tokens[:, 0] >> _SEEN_SHIFT]])
+            if sum(map(len, near)) >= PART_ROWS:
+                _refuse(sides, held, np.concatenate(near))
+                near = []
+        if near:
+            _refuse(sides, held, np.concatenate(near))
+        return
+    num_rows = sum(side.num_rows for side in sides) + sum(stop - start for start, stop in common)
+    dealt = [Parts(3, num_rows) for _ in range(3)]
+    for parts, side, ranges in zip(dealt, [*sides, new], [old.ranges, new.ranges, common], strict=True):
+        for rows, tokens in _tokens(side, ranges):
+            parts.append(np.concatenate([tokens, rows[:, None].astype(np.uint64)], axis=1))
+    for first, second, shared in zip(*dealt, strict=True):
+        found = [[(words[:, 2].astype(np.int64), words[:, :2])] for words in (first, second)]
+        _refuse(sides, found, shared[:, :2])
+
+
+def _refuse(sides: Sequence[Side], held: Sequence[Sequence[tuple[Ints, Hashes]]], tokens: Hashes) -> None:
+    """Raises ValueError if a row of a dataset has one of some keys.
+
+    Args:
+        sides: the datasets.
+        held: of each, the numbers of rows, and the tokens of their keys.
+        tokens: (N, 2) of keys.
+    """
+    for side, found in zip(sides, held, strict=True):
+        if not found:
+            continue
+        rows = np.concatenate([numbers for numbers, _ in found])
+        mine = np.concatenate([words for _, words in found])
+        groups = grouped(mine, tokens)
+        both = np.flatnonzero((groups.olds > 0) & (groups.olds < np.diff(groups.starts)))
+        if len(both):
+            places = groups.order[groups.starts[:-1][both[:_NAMED]]]
+            raise _repeated(side, rows[places], len(both))
+
+
+def _tokens(side: Side, ranges: Ranges) -> Iterator[tuple[Ints, Hashes]]:
+    """Numbers of rows (N,), and for each two words (N, 2) that are the same for the same key only."""
+    for first, block in side.key_blocks(ranges):
+        yield np.arange(first, first + block.num_rows), key_words(block)

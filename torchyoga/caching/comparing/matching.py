@@ -1,4 +1,4 @@
-"""Hashes of the rows of two datasets -> which rows of one are rows of the other: arithmetic over arrays.
+"""Hashes of the rows of two datasets, as words of 64 bits -> which rows of one are rows of the other.
 
 Note 119. Hashes are sorted with their place in the low bits.
 NumPy sorts numbers of 64 bits several times faster than it finds the order that sorts them. So the low bits
@@ -7,17 +7,29 @@ of a word of each hash make room for its place; those few that agree in the othe
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ...process.distinct import distinct
-from ...rows.hashing import Hashes
+from ...process.lazy import cached_property
+from ...reading.dataref import DataRef
+from ...reading.version_ref import VersionRef
+from ...rows.block import Block, Rows
+from ...rows.hashing import Hashes, key_words, row_hashes
+from ...rows.projection import Projection
+from ...rows.schema import Schema
+from ...rows.types import Ints
+from .blocks import Ranges, RowBlocks
+from .kept_hashes import HashReader, hashes_of, kept_hashes
+from .spool import Parts
 
-__all__ = ["Groups", "Matched", "grouped", "matched"]
+__all__ = ["dealt", "grouped", "Groups", "Matched", "matched", "Side"]
 
-Ints = npt.NDArray[np.int64]
+_STEP = 2**18  # rows, of hashes that are kept
 
 
 class Groups(NamedTuple):
@@ -120,3 +132,99 @@ def matched(groups: Groups, num_old: int) -> Matched:
     old, new = order[is_old & has_partner], order[~is_old & has_partner] - num_old
     removed, added = order[is_old & ~has_partner], order[~is_old & ~has_partner] - num_old
     return Matched(old, new, np.sort(removed), np.sort(added))
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two datasets that are compared.
+
+    Attributes:
+        ref: its rows.
+        schema: what they look like; None without rows.
+        names: of the values that are compared.
+        keys: names of the columns that say which rows belong together; empty for whole rows.
+        ranges: the rows that are compared, ascending.
+        anew: hashes are computed, whatever is kept.
+    """
+
+    ref: DataRef
+    schema: Schema | None
+    names: Sequence[str]
+    keys: Sequence[str]
+    ranges: Ranges
+    anew: bool = False
+
+    @cached_property
+    def blocks(self) -> RowBlocks:
+        """What is compared, many rows at once."""
+        of = Projection.of(self.schema, self.names) if self.schema is not None and self.names else None
+        is_whole = of is None or self.schema is None or len(of.columns) == len(self.schema.columns)
+        return RowBlocks(self.ref, self.schema, None if is_whole else of)
+
+    @cached_property
+    def _keys(self) -> RowBlocks:
+        """The columns of the key."""
+        assert self.schema is not None
+        return RowBlocks(self.ref, self.schema, Projection.of(self.schema, self.keys))
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that are compared."""
+        return sum(stop - start for start, stop in self.ranges)
+
+    def words(self) -> Iterator[Hashes]:
+        """(N, 3) two words of the hash of each row, and its number.
+
+        With keys (N, 5): two words of the key, as `key_words` gives them, the number, and two of the hash of
+        the row.
+        """
+        kept = self._kept()
+        if kept is None:
+            for first, block in self.blocks.within(self.ranges):
+                yield self._of_block(np.arange(first, first + block.num_rows), block)
+        elif self.keys:
+            for first, keys in self.key_blocks(self.ranges):
+                stop = first + keys.num_rows
+                yield _words(key_words(keys), np.arange(first, stop), kept.read(first, stop))
+        else:
+            for start, stop in self.ranges:
+                for first in range(start, stop, _STEP):
+                    last = min(first + _STEP, stop)
+                    yield _words(kept.read(first, last), np.arange(first, last))
+
+    def _kept(self) -> HashReader | None:
+        if self.blocks.of is not None or self.anew or not isinstance(self.ref, VersionRef) or not self.ranges:
+            return None
+        # All are made only if all are wanted.
+        return (hashes_of if self.num_rows == len(self.ref) else kept_hashes)(self.ref)
+
+    def _of_block(self, rows: Ints, block: Block) -> Hashes:
+        if not self.keys:
+            return _words(row_hashes(block), rows)
+        keys = Projection.of(block.schema, self.keys).block(block)
+        # Where contents are confirmed, keys are certain, too.
+        return _words(key_words(keys, self.anew), rows, row_hashes(block))
+
+    def key_blocks(self, ranges: Ranges) -> Iterator[tuple[int, Block]]:
+        """The columns of the key of some rows: the first row of each block, and the block."""
+        return iter(()) if self.schema is None else self._keys.within(ranges)
+
+    def key_texts(self, rows: Ints) -> list[str]:
+        """The keys of some rows, for a message."""
+        return [f"{row!r:.80}" for row in Rows(self._keys.take(rows)).exact()]
+
+
+def _words(hashes: Hashes, rows: Ints, contents: Hashes | None = None) -> Hashes:
+    parts = [hashes, rows[:, None].astype(np.uint64)]
+    return np.concatenate(parts if contents is None else [*parts, contents], axis=1)
+
+
+def dealt(old: Side, new: Side) -> Iterator[tuple[Hashes, Hashes]]:
+    """The words of two datasets, part by part: equal rows are in the same part."""
+    both = []
+    for side in (old, new):
+        parts = Parts(5 if side.keys else 3, old.num_rows + new.num_rows)
+        for words in side.words():
+            parts.append(words)
+        both.append(parts)
+    return zip(*both, strict=True)

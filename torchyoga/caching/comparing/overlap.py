@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ...errors import SchemaError
 from ...reading.dataref import DataRef
 from ...rows.hashing import Hashes, alike, values_of
 from ...rows.projection import Projection
 from ...rows.schema import Schema
+from ...rows.types import Ints
 from .blocks import known_schema
-from .matching import grouped
-from .spool import Parts
-from .words import Side
+from .matching import Side, dealt, grouped
 
 __all__ = ["Overlap", "overlap"]
 
-Ints = npt.NDArray[np.int64]
 _EXAMPLES = 5  # rows in the text
 _NONE = np.zeros((0, 2), np.int64)
 
@@ -111,11 +108,11 @@ def overlap(train: DataRef, test: DataRef, columns: Sequence[str] | None = None)
         return Overlap(_NONE, tuple(columns or ()), (), lengths)
     names, left_out = _compared(first, second, columns)
     sides = [
-        Side(ref, schema, _of(schema, names), (), [(0, len(ref))] if len(ref) else [])
+        Side(ref, schema, names, (), [(0, len(ref))] if len(ref) else [])
         for ref, schema in ((train, first), (test, second))
     ]
-    found = np.concatenate([_NONE, *_shared(*sides)])
-    return Overlap(found[np.argsort(found[:, 1])], tuple(names), tuple(left_out), lengths)
+    rows = np.concatenate([_NONE, *(_pairs(mine, theirs) for mine, theirs in dealt(*sides))])
+    return Overlap(rows[np.argsort(rows[:, 1])], tuple(names), tuple(left_out), lengths)
 
 
 def _compared(
@@ -140,25 +137,8 @@ def _compared(
     return names, sorted(both - set(names))
 
 
-def _of(schema: Schema, names: Sequence[str]) -> Projection | None:
-    """The columns that are compared; None if they are all."""
-    found = Projection.of(schema, names) if names else None
-    return None if found is None or len(found.columns) == len(schema.columns) else found
-
-
-def _shared(train: Side, test: Side) -> Iterator[Ints]:
-    """Pairs of equal rows (K, 2), part by part."""
-    dealt = []
-    for side in (train, test):
-        parts = Parts(3, train.num_rows + test.num_rows)
-        for words in side.words():
-            parts.append(words)
-        dealt.append(parts)
-    for mine, theirs in zip(*dealt, strict=True):
-        yield _pairs(mine, theirs)
-
-
 def _pairs(train: Hashes, test: Hashes) -> Ints:
+    """Pairs of equal rows (K, 2) of a part."""
     order, starts, olds = grouped(train[:, :2], test[:, :2])
     news = np.where(olds > 0, np.diff(starts) - olds, 0)
     first = np.repeat(order[starts[:-1]], news)

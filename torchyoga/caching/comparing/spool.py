@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from ...rows.data import bounds_of
 from ...rows.hashing import Hashes
 from ...rows.types import Array
 
@@ -92,4 +93,4 @@ class Parts:
         part = (words[:, 0] >> np.uint64(64 - self._bits)).astype(np.uint16)
         self._spool.append(words[np.argsort(part, kind="stable")])
         counts = np.bincount(part, minlength=len(self))
-        self._runs.append(first + np.append(0, np.cumsum(counts)))
+        self._runs.append(first + bounds_of(counts))

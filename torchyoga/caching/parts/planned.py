@@ -1,24 +1,153 @@
-"""A build in parts for engines without futures: they run `part.build()`, wherever they like."""
+"""The contract of builds by many: a plan that all agree on, parts that anyone builds, one who publishes.
+
+Of engines without futures, each runs `part.build()`, wherever it likes.
+"""
 
 from __future__ import annotations
 
+import pickle
+import secrets
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 from ...building.build import BuildOptions
-from ...building.parts.board import Board
+from ...building.parts.board import Board, here
 from ...building.parts.plan import Plan
-from ...building.parts.slices import splits_of
+from ...building.parts.publishing import build_part, check_same, publish
+from ...building.parts.slices import Splits, splits_of
 from ...errors import BusyError, SchemaError
-from ...process.cpus import num_cpus
+from ...process.lazy import cached_property
 from ...reading.version_ref import VersionRef
 from ...stores.contract import Seen, Versions
-from ..submission import prepared
-from .many import Many, published
-from .planning import Wanted, agreed_plan
-from .task import Job, payload_of, run_part
+from ...stores.objects import sent_with_options
+from ...stores.refs import ref_of
+from ..submission import prepared, warn_of_random_rows
+from .planning import Many, agreed_plan
 
-__all__ = ["Part", "PlannedBuild", "planned_build"]
+__all__ = ["Job", "Part", "PlannedBuild", "planned_build", "run_part"]
+
+_HERE = threading.local()  # the last job of each thread, since datasets are not for several at once
+
+
+@dataclass(frozen=True)
+class Job:
+    """A build by many: all that anybody needs to take part in it.
+
+    Attributes:
+        store: where the version is to be published.
+        plan: the plan; `data`: what the rows are read from; `options`: how to build.
+        many: who builds.
+        splits: the source; None while the job is sent to a worker.
+    """
+
+    store: Versions
+    plan: Plan
+    data: object
+    options: BuildOptions
+    many: Many
+    splits: Splits | None
+
+    @cached_property
+    def board(self) -> Board:
+        """The notes of the plan."""
+        return Board(self.store, self.plan.id, self.plan.version, self.many.lease_seconds)
+
+    @cached_property
+    def payload(self) -> bytes:
+        """The job, to be sent to workers of the user's; the options of its store go with it.
+
+        Raises:
+            TypeError: something in the data cannot be sent; says what.
+        """
+        plain = replace(
+            self.options, differing=None, before_publishing=None, lineage=None, progress=False, info={}
+        )
+        sent = replace(self, options=plain, many=replace(self.many, executor=None), splits=None)
+        with sent_with_options():
+            try:
+                return _dumped(sent)
+            except Exception as error:
+                raise TypeError(
+                    f"{_culprit(self.data)} cannot be sent to workers: {error}. Make it in the worker: pass "
+                    "a function of a module that returns the dataset, in place of the dataset"
+                ) from error
+
+    def opened(self) -> Job:
+        """The job with its source, which must give the rows that the plan was made of."""
+        source, _ = prepared(self.data, self.plan.id, self.plan.version, self.options)
+        splits = splits_of(source)
+        check_same(self.plan, splits)
+        return replace(self, splits=splits)
+
+    def build(self, part: int, is_taken: bool = True) -> float:
+        """Builds a part, in place of another builder if it `is_taken`.
+
+        Returns:
+            Seconds that it took; 0.0 if another builder was faster.
+
+        Raises:
+            Exception: whatever reading or writing raised.
+        """
+        assert self.splits is not None, "opened"
+        attempt = secrets.token_hex(8)
+        if not self.board.begin(self.plan, part, attempt, is_taken):
+            return 0.0
+        note = build_part(self.store, self.board, self.plan, part, self.splits, self.options, attempt)
+        return 0.0 if note is None else note.seconds
+
+    def publish(self) -> VersionRef | None:
+        """Publishes the version when all parts are done, and opens it; None if some must be built again.
+
+        Raises:
+            ExistsError: another version is published there.
+            ValueError: there are more than `max_rows` rows.
+        """
+        done = publish(self.store, self.board, self.plan, self.many.timeout, self.options.max_rows)
+        if done is None:
+            return None
+        manifest, is_random = done
+        if is_random:
+            warn_of_random_rows(str(self.plan.signature[0]), self.plan.id, self.plan.version)
+        return ref_of(self.store, manifest)
+
+
+def _dumped(value: object) -> bytes:
+    try:
+        from cloudpickle import dumps
+    except ImportError:  # engines bring it along; without one, functions must have a name in a module
+        from pickle import dumps
+    pickled: bytes = dumps(value)
+    return pickled
+
+
+def _culprit(data: object) -> str:
+    """The attribute of a dataset that cannot be sent, for messages."""
+    name = type(data).__name__
+    for key, value in getattr(data, "__dict__", {}).items():
+        try:
+            _dumped(value)
+        except Exception:
+            return f"{name}.{key}, a {type(value).__name__},"
+    return f"a {name}"
+
+
+def run_part(payload: bytes, part: int) -> tuple[float, str]:
+    """Builds a part, in whatever process, thread or machine calls this; what engines call.
+
+    Returns:
+        How many seconds that took, 0.0 if others were faster; and the process.
+    """
+    key = blake2b(payload, digest_size=16).digest()
+    last = getattr(_HERE, "last", None)
+    if last is None or last[0] != key:
+        # Sent by the user's own program to the user's own workers; no file holds it.
+        job, attempt = pickle.loads(payload), secrets.token_hex(8)
+        job.board.begin(job.plan, part, attempt, is_taken=True)
+        with job.board.working(job.plan, part, attempt):  # to open a dataset may take long
+            _HERE.last = last = key, job.opened()
+    return last[1].build(part), here()
 
 
 @dataclass(frozen=True)
@@ -60,21 +189,19 @@ class PlannedBuild:
         parts: all parts.
     """
 
-    def __init__(
-        self, store: Versions, plan: Plan, board: Board, job: Job, options: BuildOptions, many: Many
-    ) -> None:
-        self._store, self._plan, self._board = store, plan, board
-        self._options, self._many = options, many
-        payload = payload_of(job)
-        bounds = plan.bounds
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._name = f"{job.plan.id!r} {job.plan.version!r}"
+        bounds = job.plan.bounds
         self.parts: Sequence[Part] = tuple(
-            Part(number, (bounds[number], bounds[number + 1]), payload) for number in range(plan.num_parts)
+            Part(number, (bounds[number], bounds[number + 1]), job.payload)
+            for number in range(job.plan.num_parts)
         )
 
     @property
     def missing(self) -> list[Part]:
         """The parts that are not done yet."""
-        done = self._board.look(self._plan).done
+        done = self._job.board.look(self._job.plan).done
         return [part for part in self.parts if part.number not in done]
 
     def publish(self) -> VersionRef:
@@ -84,26 +211,19 @@ class PlannedBuild:
             BusyError: parts are not done; names them.
             ExistsError: another version is published there.
         """
-        found = self._store.find(self._plan.id, self._plan.version)
-        if found is None or found.build != self._plan.token:
-            left = [part.number for part in self.missing]
-            if left:
-                more = "" if len(left) <= 10 else f" and {len(left) - 10} more"
-                raise BusyError(
-                    f"parts {left[:10]}{more} of {self._plan.id!r} {self._plan.version!r} are not done; "
-                    "build them, and publish then"
-                )
-        name = str(self._plan.signature[0])
-        ref = published(self._store, self._board, self._plan, self._options, self._many.timeout, name)
-        if ref is None:
+        left = [part.number for part in self.missing]
+        ref = self._job.publish()
+        if ref is not None:
+            return ref
+        if left:
+            more = "" if len(left) <= 10 else f" and {len(left) - 10} more"
             raise BusyError(
-                f"files of parts of {self._plan.id!r} {self._plan.version!r} are gone; build what "
-                "`missing` names"
+                f"parts {left[:10]}{more} of {self._name} are not done; build them, and publish then"
             )
-        return ref
+        raise BusyError(f"files of parts of {self._name} are gone; build what `missing` names")
 
     def __repr__(self) -> str:
-        return f"<PlannedBuild {self._plan.id!r} {self._plan.version!r}: {len(self.parts)} parts>"
+        return f"<PlannedBuild {self._name}: {len(self.parts)} parts>"
 
 
 def planned_build(
@@ -121,13 +241,5 @@ def planned_build(
     splits = splits_of(source)
     if not splits.count:
         raise SchemaError(f"{source.name} has no rows, so there is nothing to plan; submit it")
-    if options.max_rows is not None and splits.of_rows and splits.count > options.max_rows:
-        raise ValueError(
-            f"{source.name} has {splits.count} rows, more than max_rows={options.max_rows}; raise max_rows"
-        )
-    store.check_place(id, version)
-    board = Board(store, id, version, many.lease_seconds)
-    plan = agreed_plan(board, Wanted(id, version, splits, options, num_cpus(), parts, replaces))
-    return PlannedBuild(
-        store, plan, board, Job(store, plan, data, options, many.lease_seconds), options, many
-    )
+    plan = agreed_plan(store, id, version, splits, options, many, parts, replaces)
+    return PlannedBuild(Job(store, plan, data, options, many, splits))

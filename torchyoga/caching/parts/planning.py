@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
+import os
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from dataclasses import dataclass, replace
 
 from ...building.build import BuildOptions
 from ...building.parts.board import Board, here
@@ -16,9 +15,11 @@ from ...building.parts.plan import MOST_PARTS, Plan
 from ...building.parts.slices import Splits
 from ...building.sources import RowSource, SeekableBlocks
 from ...errors import BusyError, SchemaError
-from ...stores.contract import Seen
+from ...process.cpus import num_cpus
+from ...stores.contract import Seen, Versions
+from .pools import Pools
 
-__all__ = ["Wanted", "agreed_plan"]
+__all__ = ["Many", "agreed_plan"]
 
 _log = logging.getLogger("torchyoga")
 _PART_BYTES, _PART_SECONDS = 256 * 2**20, 30.0
@@ -29,131 +30,158 @@ _TRIES = 5
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a caller wants to be built.
+class Many:
+    """Who builds.
 
     Attributes:
-        id: which dataset; `version`: which version of it.
-        splits: the source.
-        options: how to build.
-        workers: how many will work at once, as far as that is known.
-        parts: how many parts there are to be; None to choose.
-        replaces: the version that may be replaced.
+        executor: an executor, or a function that makes one; None for all who call.
+        lease_seconds: a builder that gives no sign of life for this long counts as dead.
+        timeout: seconds to wait for others.
+
+    Raises:
+        TypeError: `executor` is neither.
     """
 
-    id: str
-    version: str
-    splits: Splits
-    options: BuildOptions
-    workers: int
-    parts: int | None = None
-    replaces: Seen | None = None
+    executor: object | None
+    lease_seconds: float
+    timeout: float
+
+    def __post_init__(self) -> None:
+        if self.executor is not None:
+            Pools(self.executor)  # says what is wrong
 
     @property
-    def signature(self) -> list[object]:
-        """What all builders must have in common."""
-        source, options = self.splits.source, self.options
-        schema = options.schema.to_json() if options.schema else None
-        found: list[object] = [source.name, self.splits.count, self.splits.of_rows]
-        found += [options.format, options.compression, schema, options.function and options.function.code]
-        found += [source.pin if isinstance(source, RowSource) else None]
-        found += [source.fingerprint if isinstance(source, (RowSource, SeekableBlocks)) else None]
-        return found
+    def workers(self) -> int:
+        """How many work at once, as far as that is known."""
+        if self.executor is not None:
+            known = getattr(self.executor, "_max_workers", None)
+            return known if isinstance(known, int) and known > 0 else num_cpus()
+        names = ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_ARRAY_TASK_COUNT")
+        texts = [os.environ.get(name, "") for name in names]
+        return max([num_cpus(), *(int(text) for text in texts if text.isdecimal())])
 
 
-def agreed_plan(board: Board, wanted: Wanted) -> Plan:
+def agreed_plan(
+    store: Versions,
+    id: str,
+    version: str,
+    splits: Splits,
+    options: BuildOptions,
+    many: Many,
+    parts: int | None = None,
+    replaces: Seen | None = None,
+) -> Plan:
     """The plan of a build: one that others have made, or that an interrupted build has left, or a new one.
+
+    Args:
+        store: where the version is to be published.
+        id: which dataset.
+        version: which version of it.
+        splits: the source.
+        options: how to build.
+        many: who builds.
+        parts: how many parts there are to be; None to choose.
+        replaces: the version that may be replaced.
 
     Raises:
         BusyError: others build the version from other data, or with other options.
+        ValueError: there are more than `max_rows` rows.
         SchemaError: rows do not fit each other, or there are none to show a schema.
         CorruptError: the plan that is there is damaged.
     """
+    most = options.max_rows
+    if most is not None and splits.of_rows and splits.count > most:
+        raise ValueError(
+            f"{splits.source.name} has {splits.count} rows, more than max_rows={most}; raise max_rows"
+        )
+    store.check_place(id, version)
+    board = Board(store, id, version, many.lease_seconds)
+    wanted = Plan(
+        token=secrets.token_hex(8),
+        id=id,
+        version=version,
+        signature=_signature(splits, options),
+        schema=None,
+        bounds=(0, splits.count),
+        of_rows=splits.of_rows,
+        host=here(),
+        info=options.info,
+        function=options.function,
+        replaces=replaces,
+    )
     for _ in range(_TRIES):
-        found = board.plan()
-        if found is None:
-            found = board.agreed(_new(wanted))
-        reason = _differs(board, found, wanted)
+        plan = board.plan() or board.agreed(_whole(wanted, splits, options, many.workers, parts))
+        reason = _differs(board, plan, wanted, splits, options)
         if reason is None:
-            return found
-        if board.look(found).alive:
+            return plan
+        if board.look(plan).alive:
             raise BusyError(
-                f"{found.host} and others build {wanted.id!r} {wanted.version!r} otherwise: {reason}. Give "
+                f"{plan.host} and others build {id!r} {version!r} otherwise: {reason}. Give "
                 "all builders the same data and options, or wait until those have ended"
             )
         _log.warning(
-            "%r %r: starting over, the interrupted build cannot be continued: %s",
-            wanted.id,
-            wanted.version,
-            reason,
+            "%r %r: starting over, the interrupted build cannot be continued: %s", id, version, reason
         )
         board.clear()
     raise BusyError(
-        f"others build {wanted.id!r} {wanted.version!r} otherwise, again and again; give all builders the "
+        f"others build {id!r} {version!r} otherwise, again and again; give all builders the "
         "same data and options"
     )
 
 
-def _new(wanted: Wanted) -> Plan:
-    splits, options = wanted.splits, wanted.options
+def _signature(splits: Splits, options: BuildOptions) -> list[object]:
+    """What all builders must have in common, as it comes back from JSON."""
+    source, schema, function = splits.source, options.schema, options.function
+    signature = [
+        *(source.name, splits.count, splits.of_rows, options.format, options.compression),
+        schema.to_json() if schema else None,
+        function.code if function else None,
+        source.pin if isinstance(source, RowSource) else None,
+        source.fingerprint if isinstance(source, (RowSource, SeekableBlocks)) else None,
+    ]
+    return list(json.loads(json.dumps(signature)))
+
+
+def _whole(wanted: Plan, splits: Splits, options: BuildOptions, workers: int, parts: int | None) -> Plan:
+    """The plan that is wanted, with what some rows show, and parts."""
     schema, nbytes, seconds = splits.learned(options.schema)
-    if schema is None:
+    if schema is None and splits.count:
         raise SchemaError(
             f"the first inputs of {splits.source.name} have no rows, so it is unknown what rows look like; "
             "pass schema="
         )
-    most = _LOOKS if _LOOKS * seconds < _LOOKING else _FEW_LOOKS
-    numbers = sorted({splits.count * i // (most - 1) for i in range(most)})
-    numbers = sorted({min(number, splits.count - 1) for number in numbers})
-    looks: Sequence[tuple[int, str]] = ()
-    if splits.of_rows:
-        first, again = splits.digests(numbers, schema), splits.digests(numbers, schema, others=True)
-        looks = tuple(zip(numbers, first, strict=True)) if first == again else ()
-    return Plan(
-        token=secrets.token_hex(8),
-        id=wanted.id,
-        version=wanted.version,
-        signature=wanted.signature,
+    looks: list[tuple[int, str]] = []
+    if schema is not None and splits.of_rows and splits.count:
+        most = _LOOKS if _LOOKS * seconds < _LOOKING else _FEW_LOOKS
+        numbers = sorted({(splits.count - 1) * i // (most - 1) for i in range(most)})
+        first, again = (splits.digests(numbers, schema, others) for others in (False, True))
+        looks = list(zip(numbers, first, strict=True)) if first == again else []
+    count = splits.count
+    if parts is None and splits.of_rows:
+        by_size = max(nbytes * count / _PART_BYTES, seconds * count / _PART_SECONDS)
+        parts = max(_PARTS_EACH * workers, math.ceil(by_size))
+    parts = max(1, min(parts or count, count, MOST_PARTS))
+    return replace(
+        wanted,
         schema=schema,
-        bounds=_bounds(wanted, nbytes, seconds),
-        of_rows=splits.of_rows,
+        bounds=tuple(sorted({count * part // parts for part in range(parts + 1)})),
         looks=tuple(looks),
-        host=here(),
-        info=options.info,
-        function=options.function,
         lineage=options.lineage(0.0) if options.lineage is not None else {},
-        replaces=wanted.replaces,
     )
 
 
-def _bounds(wanted: Wanted, nbytes: float, seconds: float) -> tuple[int, ...]:
-    """Where parts begin, and the last one ends."""
-    count = wanted.splits.count
-    if wanted.parts is not None:
-        parts = wanted.parts
-    elif wanted.splits.of_rows:
-        by_size = max(nbytes * count / _PART_BYTES, seconds * count / _PART_SECONDS)
-        parts = max(_PARTS_EACH * wanted.workers, math.ceil(by_size))
-    else:
-        parts = count
-    parts = max(1, min(parts, count, MOST_PARTS))
-    return tuple(np.unique(np.arange(parts + 1, dtype=object) * count // parts).astype(np.int64).tolist())
-
-
-def _differs(board: Board, plan: Plan, wanted: Wanted) -> str | None:
+def _differs(board: Board, plan: Plan, wanted: Plan, splits: Splits, options: BuildOptions) -> str | None:
     """Why a plan is not for what is wanted; None if it is."""
-    if [*plan.signature] != _plain(wanted.signature) or plan.bounds[-1] != wanted.splits.count:
+    if plan.signature != wanted.signature or plan.bounds[-1] != splits.count:
         return "its source, code or options are others"
-    function = wanted.options.function
-    if (plan.function is None) != (function is None):
+    if (plan.function is None) != (wanted.function is None):
         return "only one of them is made by a function whose arguments are known"
-    if plan.function is not None and wanted.options.differing is not None:
-        names = wanted.options.differing(plan.function)
+    if plan.function is not None and options.differing is not None:
+        names = options.differing(plan.function)
         if names:
             return f"it is made with another {' and another '.join(names)}"
     if plan.replaces != wanted.replaces:
         return "another version is to be replaced"
-    assert plan.schema is not None
     looks = [*plan.looks]
     if looks:
         parts = sorted(board.look(plan).done)
@@ -161,17 +189,5 @@ def _differs(board: Board, plan: Plan, wanted: Wanted) -> str | None:
         for part, note in zip(parts, board.read_all(plan, parts), strict=True):
             if note is not None and not note.is_random and len(note.ends) == 2:
                 looks += [(plan.bounds[part], note.ends[0]), (plan.bounds[part + 1] - 1, note.ends[1])]
-    found = wanted.splits.digests([number for number, _ in looks], plan.schema)
-    for (number, digest), now in zip(looks, found, strict=True):
-        if digest and now and now != digest:
-            return f"row {number} of the source is another one here ({here()}) than there"
-    return None
-
-
-def _plain(data: object) -> object:
-    """Plain data as it comes back from JSON."""
-    if isinstance(data, (list, tuple)):
-        return [_plain(item) for item in data]
-    if isinstance(data, dict):
-        return {str(key): _plain(item) for key, item in data.items()}
-    return data
+    row = None if plan.schema is None else splits.differing(looks, plan.schema)
+    return None if row is None else f"row {row} of the source is another one here ({here()}) than there"

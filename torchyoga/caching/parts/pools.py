@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import YogaError
 
-__all__ = ["Broken", "Pools"]
+__all__ = ["Broken", "Pools", "ray_executor"]
 
 Broken = BrokenExecutor
 
@@ -18,40 +18,38 @@ class Pools:
     """Whatever runs parts.
 
     Args:
-        given: an executor, which its owner shuts down; or a function without arguments that makes one, which
-            is shut down here.
+        given: an executor, which its owner shuts down; or a function without arguments that makes one, when
+            it is needed, which is shut down here.
 
     Raises:
         TypeError: it is neither.
     """
 
     def __init__(self, given: object) -> None:
-        self._make: Callable[[], Any] | None = None
-        self._is_ours = False
-        if hasattr(given, "submit") and not isinstance(given, type):
-            self._pool: Any = given
-        elif callable(given):
-            self._make = given
-            self._pool = self._made()
-        else:
+        is_pool = hasattr(given, "submit") and not isinstance(given, type)
+        if not is_pool and not callable(given):
             raise TypeError(
                 f"executor must have a method submit, as those of concurrent.futures have, or be a function "
                 f"that makes one; found a {type(given).__name__}"
             )
+        self._make: Any = None if is_pool else given
+        self._made: Any = given if is_pool else None
+        self._is_ours = not is_pool
 
-    def _made(self) -> Any:
-        assert self._make is not None
-        pool = self._make()
-        if not hasattr(pool, "submit"):
-            raise TypeError(f"executor must return an executor, found a {type(pool).__name__}")
-        self._is_ours = True
-        return pool
+    @property
+    def _pool(self) -> Any:
+        if self._made is None:
+            pool = self._make()
+            if not hasattr(pool, "submit"):
+                raise TypeError(f"executor must return an executor, found a {type(pool).__name__}")
+            self._made = pool
+        return self._made
 
     @property
     def workers(self) -> int | None:
         """How many workers there are; None if the executor does not say."""
-        found = getattr(self._pool, "_max_workers", None)
-        return found if isinstance(found, int) and found > 0 else None
+        count = getattr(self._pool, "_max_workers", None)
+        return count if isinstance(count, int) and count > 0 else None
 
     @property
     def can_renew(self) -> bool:
@@ -81,34 +79,73 @@ class Pools:
             YogaError: it is one that cannot be.
         """
         old = self._pool
-        new = self._again(old)
-        if new is None:
+        if not self.can_renew:
             raise YogaError(
                 f"workers of the {type(old).__name__} have died ({why}); parts that are done stay. Call "
                 "again, or pass a function that makes the executor, so that it can be made anew"
             )
-        self._close(old)
-        self._pool = new
-
-    def _again(self, old: Any) -> Any:
-        if self._make is not None:
-            self._close(old)
-            return self._made()
-        if type(old) is ProcessPoolExecutor:
+        workers, self._made = self.workers, None
+        _close(old)
+        if self._make is None and type(old) is ProcessPoolExecutor:
             self._is_ours = True
             names = ("_max_workers", "_mp_context", "_initializer", "_initargs")  # nothing public tells them
-            return ProcessPoolExecutor(*(getattr(old, name) for name in names))
-        if type(old).__module__.startswith("loky."):
-            return sys.modules["loky"].get_reusable_executor(max_workers=self.workers)
-        return None
-
-    def _close(self, pool: Executor) -> None:
-        try:
-            pool.shutdown(wait=False, cancel_futures=True)
-        except TypeError:  # loky's and others' take no such argument
-            pool.shutdown(wait=False)
+            self._made = ProcessPoolExecutor(*(getattr(old, name) for name in names))
+        elif self._make is None:
+            self._made = sys.modules["loky"].get_reusable_executor(max_workers=workers)
 
     def close(self) -> None:
         """Ends the workers, if they were begun here."""
-        if self._is_ours:
-            self._close(self._pool)
+        if self._is_ours and self._made is not None:
+            _close(self._made)
+
+
+def _close(pool: Executor) -> None:
+    try:
+        pool.shutdown(wait=False, cancel_futures=True)
+    except TypeError:  # loky's and others' take no such argument
+        pool.shutdown(wait=False)
+
+
+def ray_executor(**options: object) -> Executor:
+    """Ray's workers as an executor, for `submit(..., executor=yoga.ray_executor())`.
+
+    Ray is initialised if it is not yet; it tries tasks again by itself when a worker dies.
+
+    Args:
+        options: as for `ray.remote`: `num_cpus`, `memory`, `resources`, `max_retries`, `runtime_env`.
+
+    Raises:
+        ImportError: Ray is not installed.
+
+    Example:
+        >>> with yoga.ray_executor(num_cpus=1) as executor:  # doctest: +SKIP
+        ...     ref = storage.submit(dataset, "images", "1.0", executor=executor)
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError("ray_executor needs Ray: pip install ray") from error
+    if not ray.is_initialized():
+        ray.init(log_to_driver=False)
+    return _RayExecutor(ray, options)
+
+
+class _RayExecutor(Executor):
+    def __init__(self, ray: Any, options: dict[str, object]) -> None:
+        def call(function: Callable[..., Any], *args: object) -> Any:
+            return function(*args)
+
+        self._put = ray.put
+        self._call = ray.remote(**options)(call) if options else ray.remote(call)
+        self._sent: dict[int, tuple[object, Any]] = {}  # what has been put into Ray's store once, by identity
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Runs a function in a worker; large arguments are sent once."""
+        sent = [self._once(value) if isinstance(value, bytes) else value for value in args]
+        return self._call.remote(function, *sent).future()  # type: ignore[no-any-return]
+
+    def _once(self, value: bytes) -> Any:
+        found = self._sent.get(id(value))
+        if found is None or found[0] is not value:
+            self._sent = {id(value): (value, self._put(value))}
+        return self._sent[id(value)][1]

@@ -7,12 +7,12 @@ import numpy.typing as npt
 
 from ...files.checksum import crc32
 from ...process.distinct import distinct, first_places
+from ...rows.types import Ints
 from .items import appended, with_columns
 from .marks import Marks
 
 __all__ = ["UNIT_BYTES", "Checks", "num_units", "unit_bytes_of", "unit_checksums"]
 
-Ints = npt.NDArray[np.int64]
 UNIT_BYTES = 4096  # at least; cold rows would otherwise wait for whole blocks
 
 

@@ -26,12 +26,11 @@ from ...errors import CorruptError
 from ...files.checksum import crc32
 from ...files.regular import open_regular
 from ...process.buffers import address_of, is_placing
-from ...rows.types import Array
+from ...rows.types import Array, Ints
 from .pages import Residency, mapped_bytes
 
 __all__ = ["Bytes", "MappedFile", "Memory", "address_of", "bytes_from"]
 
-Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 _LARGE_READ = 2 * 2**20  # bytes; for smaller reads, threads are not worth waiting for
 _LARGE_ROW = 32 * 1024  # bytes; from here on copying row by row beats NumPy's fancy indexing

@@ -17,16 +17,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...process.distinct import distinct
 from ...process.forks import renew_in_children
-from ...rows.types import Array
+from ...rows.types import Array, Ints
 from .gather import Bytes, Memory, address_of
 
 __all__ = ["Cut", "Decoded", "Items", "Mapped", "Numbering", "Runs", "appended", "with_columns"]
 
-Ints = npt.NDArray[np.int64]
 Empty = Callable[[int], Bytes]
 _CUT_BYTES = 16
 

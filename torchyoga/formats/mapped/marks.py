@@ -16,11 +16,9 @@ from multiprocessing import context, reduction
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 __all__ = ["CELL", "Marks"]
 
-Ints = npt.NDArray[np.int64]
 CELL = 2**16  # bytes of a file to a mark: blocks of that size or more do not begin in the same cell
 _MOST_BYTES = 2**44  # of files that are marked, in 256 MiB
 _NAME_BYTES = 8  # before the marks of each file: which file they are about

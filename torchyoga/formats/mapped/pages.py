@@ -43,6 +43,7 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 from ...errors import CorruptError
+from ...rows.types import Ints
 
 __all__ = [
     "Residency",
@@ -57,7 +58,6 @@ __all__ = [
     "will_need",
 ]
 
-Ints = npt.NDArray[np.int64]
 
 PAGE = 4096
 _RANDOM, _WILLNEED = 1, 3

@@ -1,18 +1,20 @@
-"""A loop whose meter is shown while it runs."""
+"""A loop whose meter is shown while it runs: in a log, a progress bar, TensorBoard or OpenTelemetry."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import TypeVar
+from typing import Protocol, TextIO, TypeVar
 
 from ...order.full import as_int
+from ...process.bar import TqdmBar
 from ...rows.types import Batch
 from ..device import DeviceLoader
 from ..loader import DataLoader
 from .meter import Meter, Target, Told
 
-__all__ = ["metered"]
+__all__ = ["Log", "metered", "OpenTelemetry", "ProgressBar", "Tensorboard"]
 
 LoaderT = TypeVar("LoaderT", DataLoader[Batch], DeviceLoader)
 
@@ -56,3 +58,138 @@ def metered(loader: LoaderT, every: int = 100, to: Sequence[Target] = ()) -> Ite
             yield loader
         finally:
             meter.stop_telling(told)
+
+
+class Log:
+    """Shows a meter as a line of Python's logging.
+
+    Args:
+        logger: by default the one named `torchyoga.meter`.
+        level: of the lines.
+
+    Example:
+        >>> with yoga.metered(DataLoader(list(range(9))), every=3, to=[Log()]) as loader:
+        ...     rows = list(loader)
+    """
+
+    def __init__(self, logger: logging.Logger | None = None, level: int = logging.INFO) -> None:
+        self._logger = logger or logging.getLogger("torchyoga.meter")
+        self._level = level
+
+    def __call__(self, meter: Meter) -> None:
+        """Writes a line."""
+        self._logger.log(self._level, "%s", meter)
+
+
+class ProgressBar:
+    """Shows a meter behind a progress bar, by tqdm.
+
+    Args:
+        total: batches of the epoch; None if they are not known, or `len(loader)`.
+        file: where it is shown; by default on stderr.
+
+    Example:
+        >>> import io
+        >>> bar = ProgressBar(total=9, file=io.StringIO())
+        >>> with yoga.metered(DataLoader(list(range(9))), every=3, to=[bar]) as loader:
+        ...     rows = list(loader)
+    """
+
+    def __init__(self, total: int | None = None, file: TextIO | None = None) -> None:
+        self._total, self._file = total, file
+        self._bar: TqdmBar | None = None
+
+    def __enter__(self) -> ProgressBar:
+        self._bar = TqdmBar(total=self._total, unit="batch", file=self._file)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def __call__(self, meter: Meter) -> None:
+        """Moves the bar."""
+        bar = self._bar
+        if bar is None:
+            return
+        count = meter.epoch.batches
+        if count < bar.n:  # the next epoch
+            bar.reset(self._total)
+        last = meter.last
+        stage = max(last.stages, key=lambda name: last.stages[name])
+        bar.set_postfix_str(f"waited {last.share:.0%}, {stage}", refresh=False)
+        bar.update(count - bar.n)
+
+
+class _Writer(Protocol):
+    """What `torch.utils.tensorboard.SummaryWriter` can do."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
+        """Writes one number."""
+
+
+class Tensorboard:
+    """Shows a meter as scalars under `data/`, over the batches since this was made.
+
+    Args:
+        writer: a `torch.utils.tensorboard.SummaryWriter`, or one of tensorboardX.
+
+    Example:
+        >>> class Printer:
+        ...     def add_scalar(self, tag, value, step):
+        ...         print(tag, step) if tag == "data/share" else None
+        >>> with yoga.metered(DataLoader(list(range(9))), every=3, to=[Tensorboard(Printer())]) as loader:
+        ...     rows = list(loader)
+        data/share 3
+        data/share 6
+        data/share 9
+    """
+
+    def __init__(self, writer: _Writer) -> None:
+        self._writer = writer
+        self._before = self._step = 0
+
+    def __call__(self, meter: Meter) -> None:
+        """Writes the numbers of the last batches."""
+        count, last = meter.epoch.batches, meter.last
+        self._step += count - self._before if count > self._before else count  # else an epoch has begun
+        self._before = count
+        self._writer.add_scalar("data/share", last.share, self._step)
+        for name, seconds in last.stages.items():
+            self._writer.add_scalar(f"data/{name}", seconds / last.batches, self._step)
+
+
+class OpenTelemetry:
+    """Shows a meter as gauges `torchyoga.data.share` and `torchyoga.data.seconds`, by stage, of a batch.
+
+    Args:
+        attributes: to add to each number, such as the rank.
+
+    Raises:
+        ImportError: opentelemetry-api is not installed.
+
+    Example:
+        >>> with yoga.metered(DataLoader(list(range(9))), every=3, to=[OpenTelemetry({"rank": 0})]) as loader:
+        ...     rows = list(loader)
+    """
+
+    def __init__(self, attributes: Mapping[str, str | int] | None = None) -> None:
+        try:
+            from opentelemetry import metrics
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                "yoga.OpenTelemetry needs opentelemetry-api, which is not installed; pip install "
+                "'torchyoga[telemetry]'"
+            ) from error
+        meter = metrics.get_meter("torchyoga")
+        self._share = meter.create_gauge("torchyoga.data.share", "1", "share of the time waited for data")
+        self._seconds = meter.create_gauge("torchyoga.data.seconds", "s", "work on a batch, by stage")
+        self._attributes = dict(attributes or {})
+
+    def __call__(self, meter: Meter) -> None:
+        """Sets the gauges."""
+        last = meter.last
+        self._share.set(last.share, self._attributes)
+        for name, seconds in last.stages.items():
+            self._seconds.set(seconds / last.batches, {**self._attributes, "stage": name})

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeAlias
 
+from ...process.texts import in_columns
 from .histogram import Histogram
 
 __all__ = ["Bars", "ColumnStats", "LengthStats", "TableStats", "clock"]
 
 Shown: TypeAlias = "int | float | str | Decimal | None"
 _MOST_SHOWN = 40  # characters of a value in a table
+_TITLES = ("column", "nulls", "values", "NaN", "zeros", "min", "max", "mean", "std", "lengths", "most often")
 
 
 @dataclass(frozen=True)
@@ -178,32 +180,10 @@ class TableStats(Mapping[str, ColumnStats]):
         return len(self._columns)
 
     def __str__(self) -> str:
-        titles = (
-            "column",
-            "nulls",
-            "values",
-            "NaN",
-            "zeros",
-            "min",
-            "max",
-            "mean",
-            "std",
-            "lengths",
-            "most often",
-        )
-        lines = [titles, *map(_line, self.values())]
-        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        last = len(titles) - 1
-        shown = [
-            "  ".join(
-                cell.ljust(width) if place in (0, last) else cell.rjust(width)
-                for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in lines
-        ]
-        if self.rows_read < self.rows:
-            return "\n".join([f"{self.rows_read} rows, drawn from {self.rows}", *shown])
-        return "\n".join([f"{self.rows} rows", *shown])
+        lines = [_TITLES, *map(_line, self.values())]
+        drawn = f"{self.rows_read} rows, drawn from {self.rows}"
+        first = drawn if self.rows_read < self.rows else f"{self.rows} rows"
+        return "\n".join([first, *in_columns(lines, range(1, len(_TITLES) - 1))])
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {', '.join(self)[:400]}: {self.rows_read} of {self.rows} rows>"

@@ -12,11 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
+from ...process.later import later
 from ..types import Array, Json
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+else:
+    np = later("numpy")
 
 __all__ = ["MOST_BINS", "Histogram", "checked_counts", "exponent_of"]
 

@@ -8,24 +8,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from math import prod
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-import torch
-
-from ..block import Block
+from ...process.later import later
 from ..column import Column
-from ..data import Data
 from ..leaf import is_ragged_kind
 from ..node import Node
-from ..pieces import taken_runs
 from ..schema import Schema
-from ..types import Array, Json
+from ..types import Array, Ints, Json
 from .column_stats import Bars, ColumnStats, LengthStats, TableStats, clock
 from .histogram import Histogram, checked_counts
 from .moments import Moments
 from .tally import MOST_TEXT, MOST_TOP, Kind, Tally
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from .. import pieces
+    from ..block import Block
+    from ..data import Data
+else:
+    np, torch, pieces = later("numpy"), later("torch"), later("torchyoga.rows.pieces")
 
 __all__ = ["MOST_BYTES", "Statistics", "TableStatistics"]
 
@@ -33,13 +37,11 @@ MOST_BYTES = 4096  # of a column's statistics in a manifest
 _WIDE = 64  # numbers of a row, beyond which some are sampled; see `moments`
 _ALL_NUMBERS, _ALL_ROWS = 2**16, 1024  # from where on wide rows are sampled; rows of different lengths
 _EVERY = 64  # row
-_PRIMES = {
-    1: 17,
-    2: 11,
-}  # of which multiples numbers are sampled, by their bytes; they lie in other cache lines
+# Of which multiples numbers are sampled, by their bytes; they lie in other cache lines.
+_PRIMES = {1: 17, 2: 11}
+_COUNTS = ("rows", "nulls", "others")
 _NOT_A_TIME = -(2**63)
 Family: TypeAlias = Literal["none", "text", "bool", "int", "float", "complex", "time", "other"]
-Ints = npt.NDArray[np.int64]
 
 
 def _family(column: Column) -> Family:
@@ -47,12 +49,10 @@ def _family(column: Column) -> Family:
         return "none"
     if is_ragged_kind(column.kind):
         return "text"
-    if column.kind == "tensor" and not hasattr(np, column.dtype):
-        return "float"  # such as bfloat16, whose bits are stored
     kinds: dict[str, Family] = {
         **{"b": "bool", "i": "int", "u": "int", "f": "float", "c": "complex", "m": "time", "M": "time"}
     }
-    return kinds.get(column.storage.kind, "other")
+    return kinds.get(column.letter, "other")
 
 
 class Statistics:
@@ -189,7 +189,7 @@ class Statistics:
             rows = np.arange(start, start + len(sizes))
             some = np.flatnonzero((rows < _ALL_ROWS) | (rows % _EVERY == 0))
             firsts = (offsets - offsets[0])[some]
-            sample = taken_runs(numbers, firsts, firsts + sizes[some]) if len(some) else numbers[:0]
+            sample = pieces.taken_runs(numbers, firsts, firsts + sizes[some]) if len(some) else numbers[:0]
         self._add_numbers(numbers, sample)
 
     def _numbers(self, values: Array) -> Array:
@@ -228,7 +228,7 @@ class Statistics:
         """
         if self.family != other.family or self.column.is_ragged != other.column.is_ragged:
             raise ValueError(f"statistics of {other.column} are not those of {self.column}")
-        for name in ("rows", "nulls", "others"):
+        for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("moments", "lengths", "tally"):
             own, given = getattr(self, name), getattr(other, name)
@@ -237,10 +237,7 @@ class Statistics:
 
     def to_json(self, most: int | None = None) -> Json:
         """Plain data, all that `merge` needs; with only the `most` frequent values, if that is given."""
-        found: Json = {"rows": self.rows}
-        for name in ("nulls", "others"):
-            if getattr(self, name):
-                found[name] = getattr(self, name)
+        found: Json = {name: getattr(self, name) for name in _COUNTS if name == "rows" or getattr(self, name)}
         if self.moments is not None:
             found["numbers"] = self.moments.to_json()
         if self.lengths is not None:
@@ -267,8 +264,7 @@ class Statistics:
             ValueError, TypeError, KeyError: it is not that of such a column, or contradicts itself.
         """
         found = Statistics(column, in_list)
-        names = ("rows", "nulls", "others")
-        found.rows, found.nulls, found.others = checked_counts([data.get(name, 0) for name in names])
+        found.rows, found.nulls, found.others = checked_counts([data.get(name, 0) for name in _COUNTS])
         if found.moments is not None:
             found.moments = Moments.from_json(data["numbers"], found.moments.is_int)
         if found.lengths is not None:
@@ -353,10 +349,9 @@ class Statistics:
             return str(np.datetime_as_string(time)) if self.column.storage.kind == "M" else str(time)
         if self.column.kind == "time":
             return clock(int(value))
-        scale = self.column.meaning.scale
-        if scale is not None:  # not by division, which rounds as the thread's context says
-            return Decimal((int(value < 0), tuple(map(int, str(abs(int(value))))), -scale))
-        return int(value)
+        scale, whole = self.column.meaning.scale, int(value)
+        # Not by division, which rounds as the thread's context says.
+        return whole if scale is None else Decimal((int(value < 0), tuple(map(int, str(abs(whole)))), -scale))
 
 
 def _bars(histogram: Histogram, scale: float) -> Bars:

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-import numpy as np
-
+from ...process.later import later
 from ..types import Array, Json
 from .histogram import checked_counts
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = later("numpy")
 
 __all__ = ["MOST_DISTINCT", "MOST_TEXT", "MOST_TOP", "Tally", "Value"]
 
@@ -59,17 +63,18 @@ class Tally:
         """Adds texts."""
         if self.counts is None:
             return
-        if (
-            max(map(len, texts), default=0) > MOST_TEXT
-            or len(set(texts[: 2 * MOST_DISTINCT])) > MOST_DISTINCT
-        ):
+        longest, some = max(map(len, texts), default=0), set(texts[: 2 * MOST_DISTINCT])
+        if longest > MOST_TEXT or len(some) > MOST_DISTINCT:
             self.give_up()
             return
-        found = Counter(texts)
-        if self.kind == "bytes" or all(map(_is_text, found)):
-            self._add(found.keys(), found.values())
-        else:
+        counts = Counter(texts)
+        try:
+            for text in counts if self.kind == "str" else ():
+                text.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
             self.give_up()
+            return
+        self._add(counts.keys(), counts.values())
 
     def merge(self, other: Tally) -> None:
         """Adds what another has counted."""
@@ -109,8 +114,7 @@ class Tally:
         """Plain data, with the most frequent values only if `most` says how many."""
         pairs = self.top(most)
         values = [self._plain(value) for value, _ in pairs]
-        found: Json = {"distinct": self.distinct, "values": values, "counts": [count for _, count in pairs]}
-        return found
+        return {"distinct": self.distinct, "values": values, "counts": [count for _, count in pairs]}
 
     def _plain(self, value: Value) -> object:
         if isinstance(value, bytes):
@@ -168,14 +172,6 @@ def _counted(values: Array) -> tuple[Sequence[Value], Sequence[int]]:
             values = distinct
     distinct, counts = np.unique(values, return_counts=True)
     return distinct.tolist(), counts.tolist()
-
-
-def _is_text(value: bytes) -> bool:
-    try:
-        value.decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _value_in(value: object, kind: Kind) -> Value:

@@ -9,70 +9,37 @@ head.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ...errors import CorruptError, NotFoundError
 from ...versions.lineage import escaped
-from ...versions.manifest import Manifest
+from ...versions.outline import Outline
 from ...versions.parent import Parent
 from ..contract import MOST_NAMED, Versions
-from .manifests import of_all
+from ..sharing import Sharing
 
-__all__ = ["Node", "heads", "in_time", "newest", "parent_of"]
+__all__ = ["heads", "in_time", "newest", "parent_of"]
 
 _LOOKS = 4  # at versions that are removed or overwritten meanwhile
 
 
-@dataclass(frozen=True)
-class Node:
-    """What counts of a version here.
-
-    Attributes:
-        version: its name.
-        fingerprint: of its rows; `build`: of its files.
-        created: when, in UTC.
-        parents: versions that it was made from, the direct one last.
-        nbytes: of its files.
-    """
-
-    version: str
-    fingerprint: str
-    build: str
-    created: str
-    parents: tuple[Parent, ...]
-    nbytes: int
-
-    @staticmethod
-    def of(manifest: Manifest) -> Node:
-        """The node of a manifest."""
-        return Node(
-            manifest.version,
-            manifest.fingerprint,
-            manifest.build,
-            manifest.created,
-            manifest.parents,
-            manifest.nbytes,
-        )
-
-
-def _is_parent(parent: Parent, of: Node, nodes: Mapping[str, Node]) -> bool:
+def _is_parent(parent: Parent, of: Outline, nodes: Mapping[str, Outline]) -> bool:
     """True for a parent that is published, with the rows that it had."""
     found = nodes.get(parent.version)
     return found is not None and found.fingerprint == parent.fingerprint and found.version != of.version
 
 
-def parent_of(node: Node, nodes: Mapping[str, Node]) -> str | None:
+def parent_of(node: Outline, nodes: Mapping[str, Outline]) -> str | None:
     """The nearest version that a version was made from and that is still published; None if there is none."""
     return next((p.version for p in reversed(node.parents) if _is_parent(p, node, nodes)), None)
 
 
-def heads(nodes: Mapping[str, Node]) -> list[str]:
+def heads(nodes: Mapping[str, Outline]) -> list[str]:
     """The versions that no other one was made from, sorted."""
     below = {p.version for node in nodes.values() for p in node.parents if _is_parent(p, node, nodes)}
     return sorted(nodes.keys() - below)
 
 
-def in_time(nodes: Mapping[str, Node]) -> list[str]:
+def in_time(nodes: Mapping[str, Outline]) -> list[str]:
     """All versions, the oldest first: by when they were made, but each after what it was made from."""
     placed: dict[str, tuple[str, int]] = {}
     for start in sorted(nodes):
@@ -89,14 +56,14 @@ def in_time(nodes: Mapping[str, Node]) -> list[str]:
     return sorted(nodes, key=lambda version: (placed[version], version))
 
 
-def newest(store: Versions, id: str) -> Node:
+def newest(store: Versions, id: str) -> Outline:
     """The only version that no other one was made from.
 
     Raises:
         NotFoundError: there is none, or there are several; names them, and when they were made.
         CorruptError: a manifest is damaged, so that it is not known.
     """
-    nodes, damaged = of_all(store, id, Node.of)
+    nodes, damaged = Sharing(store, id).outlines()
     if damaged:
         version, error = next(iter(damaged.items()))
         raise CorruptError(
@@ -118,7 +85,7 @@ def newest(store: Versions, id: str) -> Node:
     )
 
 
-def _dated(nodes: Mapping[str, Node], versions: Sequence[str]) -> str:
+def _dated(nodes: Mapping[str, Outline], versions: Sequence[str]) -> str:
     latest = sorted(versions, key=lambda version: nodes[version].created, reverse=True)
     shown = [f"{version!r} of {escaped(nodes[version].created)[:40]}" for version in latest[:MOST_NAMED]]
     more = f" and {len(latest) - MOST_NAMED} more" if len(latest) > MOST_NAMED else ""

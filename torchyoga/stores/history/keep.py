@@ -10,15 +10,15 @@ being built, overwritten or removed is locked, and stays. `grace` only keeps mor
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from ...errors import CorruptError, RemoteError, YogaError
+from ...errors import CorruptError
 from ...order.full import as_int
 from ...versions.names import encoded
-from ..contract import Versions
-from .graph import Node, in_time, parent_of
-from .manifests import of_all
+from ...versions.outline import Outline
+from ..sharing import Sharing
+from .graph import in_time, parent_of
 from .tags import moves_of
 
 __all__ = ["Keep", "removed_versions", "spare_versions"]
@@ -67,13 +67,20 @@ class Keep:
             raise ValueError("this keeps no version at all; use Storage.remove for that, or set last=1")
 
 
-def spare_versions(store: Versions, id: str, keep: Keep, grace: float) -> dict[str, Node]:
-    """The versions of an id that may be removed, the oldest first; none if something cannot be read."""
+def spare_versions(sharing: Sharing, keep: Keep, grace: float) -> dict[str, Outline]:
+    """The versions of an id that may be removed, the oldest first; none if something cannot be read.
+
+    Args:
+        sharing: of the id.
+        keep: which ones to keep.
+        grace: seconds; younger versions stay.
+    """
+    store, id = sharing.store, sharing.id
     # The tags first: of a version that is published and tagged meanwhile, neither is known.
     damaged_tags: list[str] = []
     moves = moves_of(store, id, damaged_tags)
     ages = store.ages(id)
-    nodes, damaged = of_all(store, id, Node.of)
+    nodes, damaged = sharing.outlines()
     if damaged or damaged_tags:
         what = [f"the manifest of {name!r}" for name in damaged] + [
             f"the tag {tag!r}" for tag in damaged_tags
@@ -90,43 +97,15 @@ def spare_versions(store: Versions, id: str, keep: Keep, grace: float) -> dict[s
     return {v: nodes[v] for v in order if v not in kept and ages.get(v, -1.0) >= grace}
 
 
-def removed_versions(
-    store: Versions, id: str, keep: Keep, grace: float, remove: Callable[[str, Callable[[], bool]], None]
-) -> list[str]:
-    """Removes the versions of an id that are not to be kept; returns their names.
+def removed_versions(sharing: Sharing, keep: Keep, grace: float) -> list[str]:
+    """Removes the versions of an id that are not to be kept, as `spare_versions`; returns their names."""
 
-    Args:
-        store: the versions.
-        id: which dataset.
-        keep: which ones to keep.
-        grace: seconds; younger versions stay.
-        remove: removes a version, unless what it asks while its lock is held returns True.
-    """
-    removed = []
-    for version, node in spare_versions(store, id, keep, grace).items():
-        asked: list[bool] = []
-
-        def is_needed(version: str = version, node: Node = node, asked: list[bool] = asked) -> bool:
-            asked.append(_is_needed(store, id, version, node, keep))
-            return asked[-1]
-
+    def needed() -> Collection[str] | None:
+        if not keep.tagged:
+            return ()
         try:
-            remove(version, is_needed)
-            if asked == [False]:
-                removed.append(version)
-        except RemoteError:
-            raise
-        except YogaError as error:  # others build it, or removed it; or files of the user's lie there
-            _log.info("%s: %r %r is kept: %s", store.name, id, version, error)
-    return removed
+            return {str(entry.version) for entry in moves_of(sharing.store, sharing.id).values()}
+        except CorruptError:  # any of them may be tagged
+            return None
 
-
-def _is_needed(store: Versions, id: str, version: str, node: Node, keep: Keep) -> bool:
-    """True if a version was overwritten since it was looked at, or if a tag names it by now."""
-    try:
-        found = store.find(id, version)
-        if found is None or found.build != node.build:
-            return True
-        return keep.tagged and version in {entry.version for entry in moves_of(store, id).values()}
-    except CorruptError:
-        return True
+    return sharing.remove(spare_versions(sharing, keep, grace), needed)

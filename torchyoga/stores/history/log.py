@@ -8,10 +8,9 @@ from typing import overload
 
 from ...order.full import as_int
 from ...versions.lineage import Lineage, escaped
-from ...versions.manifest import Manifest
 from ..contract import Versions
-from .graph import Node, in_time
-from .manifests import of_all
+from ..sharing import Sharing
+from .graph import in_time
 from .tags import moves_of
 
 __all__ = ["VersionLog", "LogEntry", "log_of"]
@@ -159,29 +158,29 @@ def log_of(store: Versions, id: str, limit: int | None = None) -> VersionLog:
     """The log of an id, as `Storage.log` describes it."""
     most = None if limit is None else as_int("limit", limit, low=0)
 
-    def summary(manifest: Manifest) -> tuple[Node, LogEntry]:
-        parents, rows = manifest.parents, manifest.num_rows
-        return Node.of(manifest), LogEntry(
-            version=manifest.version,
-            parents=tuple(parent.version for parent in parents),
-            rows=rows,
-            added=rows - parents[-1].rows if parents else None,
-            nbytes=manifest.nbytes,
-            created=manifest.created,
-            fingerprint=manifest.fingerprint,
-            build=manifest.build,
-            tags=tuple(tags.get((manifest.version, manifest.fingerprint), ())),
-            lineage=Lineage.of(manifest.lineage),
-        )
-
     tags: dict[tuple[str | None, str | None], list[str]] = {}
     for tag, entry in moves_of(store, id, []).items():
         tags.setdefault((entry.version, entry.fingerprint), []).append(tag)
-    found, damaged = of_all(store, id, summary)
+    found, damaged = Sharing(store, id).outlines()
     if not found and not damaged:
         store.manifest(id, "latest")  # its error lists what is published
-    order = in_time({version: node for version, (node, _) in found.items()})
-    entries = [found[version][1] for version in reversed(order)]
-    entries += [LogEntry(version, problem=str(error)) for version, error in sorted(damaged.items())]
-    kept = entries if most is None else entries[:most]
-    return VersionLog(id, kept, len(entries) - len(kept))
+    kept = [*reversed(in_time(found)), *sorted(damaged)][:most]
+
+    def entry_of(version: str) -> LogEntry:
+        if version in damaged:
+            return LogEntry(version, problem=str(damaged[version]))
+        one = found[version]
+        return LogEntry(
+            version=version,
+            parents=tuple(parent.version for parent in one.parents),
+            rows=one.num_rows,
+            added=one.num_rows - one.parents[-1].rows if one.parents else None,
+            nbytes=one.nbytes,
+            created=one.created,
+            fingerprint=one.fingerprint,
+            build=one.build,
+            tags=tuple(tags.get((version, one.fingerprint), ())),
+            lineage=Lineage.of(one.lineage),
+        )
+
+    return VersionLog(id, [*map(entry_of, kept)], len(found) + len(damaged) - len(kept))

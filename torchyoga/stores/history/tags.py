@@ -23,13 +23,12 @@ import time
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timezone
 
-from ...errors import CorruptError, NotFoundError
+from ...errors import CorruptError, NotFoundError, YogaError
 from ...rows.types import Json
 from ...versions.manifest import Manifest, digest, is_token
 from ...versions.names import decoded, encoded
 from ..contract import Versions, nearest, some
 from ..notes import Notes
-from .manifests import each
 
 __all__ = [
     "MOST_MESSAGE",
@@ -39,6 +38,7 @@ __all__ = [
     "moment",
     "moves_of",
     "named_by",
+    "refuse_tagged",
     "tag_history",
     "tagged",
     "tags_of",
@@ -137,7 +137,11 @@ def _entry(content: Json) -> TagEntry:
     when = datetime.fromisoformat(texts.pop("when"))
     if when.tzinfo is None:
         raise ValueError("its time has no time zone")
-    return TagEntry(number=number, when=when.astimezone(timezone.utc), **texts, **optional)
+    try:
+        when = when.astimezone(timezone.utc)
+    except OverflowError:
+        raise ValueError(f"its time is out of range in UTC: {when}") from None
+    return TagEntry(number=number, when=when, **texts, **optional)
 
 
 def check_message(message: object) -> str | None:
@@ -238,7 +242,7 @@ class _Chain:
                 self.read(number, None)
                 numbers[number] = None
         wanted = sorted(numbers)
-        return [*each(self.store, wanted, lambda number: self.read(number, numbers[number]))]
+        return [*self.store.each(wanted, lambda number: self.read(number, numbers[number]))]
 
     def add(self, manifest: Manifest | None, message: str | None) -> TagEntry:
         """Writes the next move."""
@@ -326,7 +330,7 @@ def moves_of(store: Versions, id: str, damaged: list[str] | None = None) -> dict
             return None
 
     names = sorted(chains)
-    entries = zip(names, each(store, names, last), strict=True)
+    entries = zip(names, store.each(names, last), strict=True)
     return {tag: entry for tag, entry in entries if entry is not None and entry.version is not None}
 
 
@@ -337,6 +341,16 @@ def tags_of(store: Versions, id: str) -> dict[str, str]:
         CorruptError: the last note of a tag is damaged.
     """
     return {tag: str(entry.version) for tag, entry in moves_of(store, id).items()}
+
+
+def refuse_tagged(store: Versions, id: str, version: str) -> None:
+    """Raises YogaError if tags name a published version; names them. Hold its lock, so that none is made."""
+    tags = sorted(tag for tag, named in tags_of(store, id).items() if named == version)
+    if tags and version in store.versions(id):
+        raise YogaError(
+            f"{id!r} {version!r} in {store.name} has the tags {some(tags)}, so it was not removed; tag "
+            "another version, take them away, or pass force=True"
+        )
 
 
 def tag_history(store: Versions, id: str, tag: str) -> list[TagEntry]:

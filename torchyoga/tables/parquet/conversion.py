@@ -41,12 +41,14 @@ class Options:
         words: what the codes of dictionaries stand for.
         decimals: what becomes of decimals of more than 18 digits.
         are_codes: True if dictionaries of words become codes, False if they become text.
+        int96_unit: of times of 96 bits: "s", "ms", "us" or "ns".
     """
 
     nulls: Mapping[str, int] = field(default_factory=dict)
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     decimals: Decimals = "error"
     are_codes: bool = True
+    int96_unit: str = "ns"
 
     def conversion(self, fields: pa.Schema) -> Conversion:
         """The conversion of these fields."""

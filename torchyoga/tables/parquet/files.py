@@ -8,7 +8,7 @@ import json
 import multiprocessing
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,21 +18,24 @@ import pyarrow.parquet as pq
 
 from ...errors import CorruptError, SchemaError
 from ...process.lazy import cached_property
+from ...process.warned import warn_user
 from ...rows.block import Block
+from ...rows.data import bounds_of
 from ...rows.node import leaf_paths, path_name
 from ...rows.projection import Projection
 from ...rows.schema import Schema
+from ...rows.types import Ints
 from ..arrow import found_in
-from ..buffers import type_without_views
+from ..buffers import retyped, type_without_views
 from .conversion import Conversion, Options
 from .footers import Footer, footers_of
 from .gathered import contiguous
-from .levels import is_nested, leaf_owners, nulls_below, some_groups
+from .levels import is_nested, leaf_owners, nulls_below, num_leaves, some_groups
 from .places import LocalFile, Located, Ranges
+from .unified import as_type, can_become, common_type
 
 __all__ = ["ParquetFiles", "opened"]
 
-Ints = npt.NDArray[np.int64]
 _UNSET = "__HIVE_DEFAULT_PARTITION__"
 _INDEX = re.compile(r"__index_level_\d+__")
 _WORTH_THREADS = 4 * 2**20  # bytes of a group
@@ -54,6 +57,8 @@ class ParquetFiles:
         keys: for each file, the values of the latter.
         kept: for each group, a bit for each row, packed; None if all are kept.
         options: for the conversion of Arrow's columns.
+        int96: for each file, its fields with times of 96 bits, and the types that they have to fit into.
+        fitting: file, group and field of those of them that have been seen to fit their types.
     """
 
     footers: tuple[Footer, ...]
@@ -65,6 +70,8 @@ class ParquetFiles:
     keys: tuple[Mapping[str, object], ...]
     kept: tuple[bytes | None, ...]
     options: Options
+    int96: tuple[Mapping[str, pa.DataType], ...]
+    fitting: set[tuple[int, int, str]] = field(default_factory=set)
 
     @cached_property
     def conversion(self) -> Conversion:
@@ -79,7 +86,7 @@ class ParquetFiles:
     @cached_property
     def starts(self) -> Ints:
         """(groups + 1,) the row at which each group begins, and the number of rows."""
-        return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
+        return bounds_of(self.sizes)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -129,9 +136,10 @@ class ParquetFiles:
         """The rows of a group from `start` on, so many at a time; only some are in memory at once."""
         kept = self._mask(group)
         done = 0
-        with self._opened(group) as (file, names):
-            for batch in file.iter_batches(
-                num_rows, [int(self.number[group])], names, use_threads=self._threads(group)
+        with self._opened(group) as opened:
+            self._check_times(group, opened)
+            for batch in opened.file().iter_batches(
+                num_rows, [int(self.number[group])], opened.names, use_threads=self._threads(group)
             ):
                 table = _without_views(pa.Table.from_batches([batch]))
                 if kept is not None:
@@ -143,27 +151,63 @@ class ParquetFiles:
 
     def table(self, group: int) -> pa.Table:
         """The rows of a group, as Arrow's table of `fields`."""
-        with self._opened(group) as (file, names):
-            table = file.read_row_group(int(self.number[group]), names, use_threads=self._threads(group))
+        number = int(self.number[group])
+        with self._opened(group) as opened:
+            self._check_times(group, opened)
+            file = opened.file()
+            table = file.read_row_group(number, opened.names, use_threads=self._threads(group))
             table = _without_views(table)
-            if table.num_rows != file.metadata.row_group(int(self.number[group])).num_rows:
+            if table.num_rows != file.metadata.row_group(number).num_rows:
                 raise pa.ArrowInvalid(f"it has {table.num_rows} rows")
         kept = self._mask(group)
         return self._completed(group, table if kept is None else table.filter(pa.array(kept)))
 
+    def check_times(self, group: int, names: Sequence[str]) -> None:
+        """Refuses times of 96 bits that do not fit their type: pyarrow would make other times of them.
+
+        Raises:
+            SchemaError: there is one in one of these fields.
+        """
+        if self.int96[self.file[group]]:
+            with self._opened(group, names) as opened:
+                self._check_times(group, opened)
+
+    def _check_times(self, group: int, opened: _Opened) -> None:
+        file, number = int(self.file[group]), int(self.number[group])
+        kinds = self.int96[file]
+        left = [name for name in opened.names if name in kinds and (file, number, name) not in self.fitting]
+        if not left:
+            return
+        table = opened.file("s").read_row_group(number, left)  # in seconds all of them fit
+        for name in left:
+            try:
+                table.column(name).cast(kinds[name])
+            except pa.ArrowInvalid as error:
+                us = "pass coerce_int96_timestamp_unit='us' to from_parquet, or "
+                raise SchemaError(
+                    f"{self._where(group)}: column {name!r} has a time that does not fit: {error}; "
+                    f"{us if self.options.int96_unit == 'ns' else ''}leave the column out with columns="
+                ) from error
+            self.fitting.add((file, number, name))
+
     def _completed(self, group: int, table: pa.Table) -> pa.Table:
-        """A table as `fields` say: with columns from the names of folders."""
+        """A table as `fields` say: of their types, and with columns that the file does not have."""
         keys = self.keys[self.file[group]]
+        known = set(table.column_names)
         columns = []
         for wanted in self.fields:
-            if wanted.name in keys:
-                column = pa.repeat(pa.scalar(keys[wanted.name], wanted.type), len(table))
-            else:
-                column = table.column(wanted.name)
-                if column.type != wanted.type:  # a column of nulls
-                    column = column.cast(wanted.type)
-            columns.append(column)
-        return pa.Table.from_arrays(columns, schema=self.fields)
+            if wanted.name not in known:
+                value = pa.scalar(keys.get(wanted.name)).cast(wanted.type)
+                columns.append(pa.chunked_array([pa.repeat(value, len(table))], wanted.type))
+                continue
+            try:
+                columns.append(as_type(table.column(wanted.name), wanted.type))
+            except pa.ArrowInvalid as error:
+                raise SchemaError(
+                    f"{self._where(group)}: column {wanted.name!r} does not become {wanted.type}, as the "
+                    f"schema says: {error}"
+                ) from error
+        return pa.table(columns, self.fields.names)
 
     def _mask(self, group: int) -> npt.NDArray[np.bool_] | None:
         packed = self.kept[group]
@@ -172,11 +216,11 @@ class ParquetFiles:
         count = self.footers[self.file[group]].metadata.row_group(int(self.number[group])).num_rows
         return np.unpackbits(np.frombuffer(packed, np.uint8), count=count).astype(bool)
 
-    def _opened(self, group: int) -> _Opened:
+    def _opened(self, group: int, names: Sequence[str] | None = None) -> _Opened:
         footer = self.footers[self.file[group]]
         keys = self.keys[self.file[group]]
-        names = [name for name in self.fields.names if name not in keys]
-        return _Opened(footer, int(self.number[group]), names, self._where(group))
+        names = [name for name in names or self.fields.names if name not in keys]
+        return _Opened(footer, int(self.number[group]), names, self._where(group), self.options.int96_unit)
 
     def _threads(self, group: int) -> bool:
         """True if a group is worth several threads; never in child processes, of which there are several."""
@@ -189,29 +233,40 @@ class ParquetFiles:
 class _Opened:
     """A file, opened to read some columns of one group; turns errors into ours."""
 
-    def __init__(self, footer: Footer, number: int, names: list[str], where: str) -> None:
-        self._footer, self._number, self._names, self._where = footer, number, names, where
-        self._file: pq.ParquetFile | None = None
+    def __init__(self, footer: Footer, number: int, names: list[str], where: str, unit: str) -> None:
+        self.names = names
+        self._footer, self._number, self._where, self._unit = footer, number, where, unit
+        self._files: list[pq.ParquetFile] = []
 
-    def __enter__(self) -> tuple[pq.ParquetFile, list[str]]:
+    def __enter__(self) -> _Opened:
         footer = self._footer
         footer.check()
-        metadata, place = footer.metadata, footer.place
+        self._metadata, place = footer.metadata, footer.place
         if isinstance(place, LocalFile):
-            source: object = place.path
+            self._source: object = place.path
         else:
-            runs = _runs_of(footer, self._number, set(self._names))
-            source = Ranges(place, footer.identity.nbytes, runs)
+            runs = _runs_of(footer, self._number, set(self.names))
+            self._source = Ranges(place, footer.identity.nbytes, runs)
+        return self
+
+    def file(self, unit: str | None = None) -> pq.ParquetFile:
+        """The file, with times of 96 bits in a unit."""
         try:
             # Pages of writers that note no checksums are read as before.
-            self._file = pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True)
+            found = pq.ParquetFile(
+                self._source,
+                metadata=self._metadata,
+                page_checksum_verification=True,
+                coerce_int96_timestamp_unit=unit or self._unit,
+            )
         except (pa.ArrowException, OSError) as error:
             raise self._told(error) from error
-        return self._file, self._names
+        self._files.append(found)
+        return found
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if self._file is not None:
-            self._file.close()
+        for file in self._files:
+            file.close()
         if error is None:
             self._footer.check()  # it may have been written over while it was read
         elif isinstance(error, (pa.ArrowException, OSError)) and not isinstance(error, _OURS):
@@ -226,7 +281,7 @@ class _Opened:
             )
         if isinstance(error, (pa.ArrowNotImplementedError, pa.ArrowCapacityError)):
             return SchemaError(
-                f"{self._where}: pyarrow cannot read its columns {self._names!r:.200}: {text}; leave the "
+                f"{self._where}: pyarrow cannot read its columns {self.names!r:.200}: {text}; leave the "
                 "column out with columns=, or write smaller groups"
             )
         return CorruptError(f"{self._where} is damaged: {text}; write the file again")
@@ -250,7 +305,10 @@ def _runs_of(footer: Footer, number: int, names: set[str]) -> list[tuple[int, in
 
 
 def opened(
-    located: Sequence[Located], columns: Sequence[str] | None, options: Options
+    located: Sequence[Located],
+    columns: Sequence[str] | None,
+    options: Options,
+    schema: pa.Schema | None = None,
 ) -> tuple[ParquetFiles, pa.Schema]:
     """Files as one table, and all of their fields, with those that are not wanted.
 
@@ -258,15 +316,22 @@ def opened(
         located: the files.
         columns: the names of columns that are wanted, which may lie in others; None for all.
         options: for the conversion.
+        schema: the columns that there are, and their types; None for those of the files.
 
     Raises:
-        SchemaError: the files differ in a field.
+        SchemaError: the files differ in a field, or cannot be as the schema says.
         KeyError: there is no such column.
     """
     footers = footers_of([one.place for one in located])
-    keys, made = _keys_of(located)
-    schemas = [_arrow_schema(footer) for footer in footers]
-    found = _common(schemas, footers, None if columns is None else {name.split("/")[0] for name in columns})
+    keys, made = _keys_of(located, schema)
+    schemas = [_arrow_schema(footer, options.int96_unit) for footer in footers]
+    if schema is None:
+        found = _common(
+            schemas, footers, None if columns is None else {name.split("/")[0] for name in columns}
+        )
+    else:
+        found = _promoted([one for one in schema if one.name not in made.names], schemas, footers)
+        made = pa.schema([one for one in made if one.name in schema.names])
     for name in made.names:
         if name in schemas[0].names:
             raise SchemaError(
@@ -274,7 +339,12 @@ def opened(
                 "rename one of them"
             )
     fields = pa.schema(_wanted([*found, *made], columns))
-    groups = [group for index, footer in enumerate(footers) for group in _groups_of(index, footer, fields)]
+    _refuse_odd(footers, fields)
+    groups = [
+        group
+        for index, (footer, one) in enumerate(zip(footers, schemas, strict=True))
+        for group in _groups_of(index, footer, one, fields)
+    ]
     nulls = [_total([group.nulls[number] for group in groups]) for number in range(len(fields))]
     for number, name in enumerate(fields.names):
         if name in made.names:
@@ -289,9 +359,17 @@ def opened(
         keys=tuple(keys),
         kept=(None,) * len(groups),
         options=options,
+        int96=tuple(map(_int96_fields, footers, schemas)),
     )
     nested = [np.array([group.counts[number] for group in groups], np.int64) for number in range(len(fields))]
     exact = [nulls_below(name, footers, schemas) for name in fields.names]
+    rows = np.bincount(files.file, files.sizes, len(footers))
+    absent = {}
+    for name in (one.name for one in fields if one.name not in made.names):
+        lacking = [index for index, one in enumerate(schemas) if _own(one, name) is None]
+        if rows[lacking].any():
+            absent[path_name((name,))] = int(rows[lacking].sum())
+    files = replace(files, options=replace(options, nulls={**absent, **options.nulls}))
     return _looked_at(files, nulls, nested, exact), pa.schema([*found, *made])
 
 
@@ -332,9 +410,30 @@ def _has_words(of: pa.DataType) -> bool:
     return any(_has_words(of.field(i).type) for i in range(of.num_fields))
 
 
-def _arrow_schema(footer: Footer) -> pa.Schema:
+def _int96_fields(footer: Footer, schema: pa.Schema) -> dict[str, pa.DataType]:
+    owners = leaf_owners(footer.metadata) if footer.int96_columns else []
+    return {
+        name: retyped(schema.field(name).type, _at_least_us)
+        for name in (owners[index] for index in footer.int96_columns)
+    }
+
+
+def _at_least_us(kind: pa.DataType) -> pa.DataType:
+    """The type that times fit into, if they are plausible: from those beyond its years, days overflow."""
+    is_coarse = pa.types.is_timestamp(kind) and kind.unit in ("s", "ms")
+    return pa.timestamp("us", kind.tz) if is_coarse else kind
+
+
+def _arrow_schema(footer: Footer, int96_unit: str) -> pa.Schema:
+    metadata = footer.metadata
     try:
-        found = footer.metadata.schema.to_arrow_schema()
+        if footer.int96_columns:
+            file = pq.ParquetFile(
+                pa.BufferReader(b""), metadata=metadata, coerce_int96_timestamp_unit=int96_unit
+            )
+            found = file.schema_arrow
+        else:
+            found = metadata.schema.to_arrow_schema()
     except (pa.ArrowException, NotImplementedError) as error:
         raise SchemaError(f"{footer.place.name}: pyarrow cannot read its schema: {error}") from error
     twice = sorted({name for name in found.names if found.names.count(name) > 1})
@@ -363,17 +462,53 @@ def _common(schemas: Sequence[pa.Schema], footers: Sequence[Footer], tops: set[s
                 has, lacks = (at, name) if one in first.names else (name, at)
                 raise SchemaError(
                     f"the files differ: {has} has a column {one!r}, {lacks} has none; name the columns that "
-                    "all have with columns=, or read the files apart"
+                    "all have with columns=, or pass schema=, for None where one is missing"
                 )
             old, new = found[one].type, schema.field(one).type
-            if pa.types.is_null(old) and not pa.types.is_null(new):
-                found[one] = schema.field(one)
-            elif not pa.types.is_null(new) and old != new:
+            both = common_type(old, new)
+            if both is None:
                 raise SchemaError(
-                    f"the files differ: column {one!r} is {old} in {at} and {new} in {name}; write one of "
-                    "them again, leave the column out with columns=, or read the files apart"
+                    f"the files differ: column {one!r} is {old} in {at} and {new} in {name}; pass schema= "
+                    "with a type for both, leave the column out with columns=, or read the files apart"
                 )
+            found[one] = found[one].with_type(both)
     return [found[name] for name in first.names]
+
+
+def _promoted(
+    fields: Sequence[pa.Field], schemas: Sequence[pa.Schema], footers: Sequence[Footer]
+) -> list[pa.Field]:
+    """The fields that a caller wants; SchemaError if what is in a file cannot become them."""
+    wanted = [one.with_type(type_without_views(one.type)) for one in fields]
+    known = set()
+    for schema, footer in zip(schemas, footers, strict=True):
+        for one in wanted:
+            own = _own(schema, one.name)
+            pair = (one.type if own is None else own.type, one.type)
+            if pair not in known and not can_become(*pair):
+                raise SchemaError(
+                    f"column {one.name!r} is {pair[0]} in {footer.place.name}, which cannot become "
+                    f"{one.type}, as schema= says"
+                )
+            known.add(pair)
+    names = {name for schema in schemas for name in schema.names}
+    if nowhere := [one.name for one in wanted if one.name not in names]:
+        warn_user(
+            f"schema= names {', '.join(map(repr, nowhere))}, which no file has: None in every row. The files "
+            f"have {sorted(names)}"
+        )
+    return wanted
+
+
+def _refuse_odd(footers: Sequence[Footer], fields: pa.Schema) -> None:
+    for footer in footers:
+        odd = footer.odd_columns
+        for name in [leaf_owners(footer.metadata)[index] for index in odd]:
+            if name in fields.names:
+                raise SchemaError(
+                    f"column {name!r} of {footer.place.name} holds integers of 128 bits, which pyarrow "
+                    "cannot read; leave it out with columns=, or cast it and write the file again"
+                )
 
 
 def _wanted(fields: Sequence[pa.Field], columns: Sequence[str] | None) -> list[pa.Field]:
@@ -405,30 +540,38 @@ class _Group(NamedTuple):
     counts: list[Ints]  # of nulls and of empty lists, in each column of each field
 
 
-def _groups_of(file: int, footer: Footer, fields: pa.Schema) -> Iterator[_Group]:
-    """The groups of a file that have rows."""
+def _groups_of(file: int, footer: Footer, schema: pa.Schema, fields: pa.Schema) -> Iterator[_Group]:
+    """The groups of a file that have rows, and what is known of each of `fields` there."""
     metadata, chunks = footer.metadata, footer.chunks
     owners = np.array(leaf_owners(metadata))
     leaves = [np.flatnonzero(owners == name) for name in fields.names]
-    counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-    if min(counts, default=0) < 0 or sum(counts) != metadata.num_rows:
+    own = [_own(schema, name) for name in fields.names]
+    sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    # Some writers leave the number of all rows at 0.
+    if min(sizes, default=0) < 0 or sum(sizes) != (metadata.num_rows or sum(sizes)):
         raise CorruptError(
-            f"{footer.place.name}: its row groups have {sum(counts)} rows, but the footer says "
+            f"{footer.place.name}: its row groups have {sum(sizes)} rows, but the footer says "
             f"{metadata.num_rows}; it is damaged"
         )
-    for number in range(metadata.num_row_groups):
-        num_rows = metadata.row_group(number).num_rows
+    for number, num_rows in enumerate(sizes):
         if num_rows:
             nbytes = [int(chunks.unpacked[number, some].sum()) for some in leaves]
-            pairs = zip(fields, leaves, strict=True)
-            yield _Group(
-                file,
-                number,
-                num_rows,
-                nbytes,
-                [_nulls_in(of, chunks.nulls[number, some]) for of, some in pairs],
-                [chunks.nulls[number, some] for some in leaves],
-            )
+            nulls: list[int | None] = []
+            counts = []
+            for field, one, some in zip(fields, own, leaves, strict=True):
+                if one is None:
+                    nulls.append(num_rows)
+                    counts.append(np.full(num_leaves(field.type), num_rows))
+                else:
+                    nulls.append(_nulls_in(one, chunks.nulls[number, some]))
+                    counts.append(chunks.nulls[number, some])
+            yield _Group(file, number, num_rows, nbytes, nulls, counts)
+
+
+def _own(schema: pa.Schema, name: str) -> pa.Field | None:
+    """A field of a file; None if it has none of that name, or nothing but nulls in it."""
+    index = schema.get_field_index(name)
+    return None if index < 0 or pa.types.is_null(schema.field(index).type) else schema.field(index)
 
 
 def _nulls_in(of: pa.Field, counts: Ints) -> int | None:
@@ -445,7 +588,9 @@ def _total(counts: Sequence[int | None]) -> int | None:
     return None if None in counts else sum(count for count in counts if count is not None)
 
 
-def _keys_of(located: Sequence[Located]) -> tuple[list[dict[str, object]], pa.Schema]:
+def _keys_of(
+    located: Sequence[Located], schema: pa.Schema | None
+) -> tuple[list[dict[str, object]], pa.Schema]:
     """The values from the names of folders for each file, and their fields."""
     texts = [one.keys for one in located]
     for one, keys in zip(located, texts, strict=True):
@@ -460,7 +605,11 @@ def _keys_of(located: Sequence[Located]) -> tuple[list[dict[str, object]], pa.Sc
         values = [None if keys[name] == _UNSET else keys[name] for keys in texts]
         known = [value for value in values if value is not None]
         are_ints = bool(known) and all(re.fullmatch(r"-?(0|[1-9]\d{0,17})", value) for value in known)
-        fields.append(pa.field(name, pa.int64() if are_ints else pa.string()))
+        if schema is not None and name in schema.names:
+            fields.append(schema.field(name))
+            are_ints = are_ints and not pa.types.is_string(schema.field(name).type)
+        else:
+            fields.append(pa.field(name, pa.int64() if are_ints else pa.string()))
         for found, value in zip(keys_of, values, strict=True):
             found[name] = int(value) if are_ints and value is not None else value
     return keys_of, pa.schema(fields)

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from ...formats.mapped.gather import Memory, address_of
 from ...formats.mapped.items import Runs
 from ...process.buffers import BufferPool
 from ...rows.block import Block
 from ...rows.column import Column
-from ...rows.data import Data
+from ...rows.data import Data, bounds_of
+from ...rows.types import Ints
 
 __all__ = ["contiguous", "gathered"]
-
-Ints = npt.NDArray[np.int64]
 
 
 def contiguous(block: Block) -> Block:
@@ -70,8 +68,7 @@ def _ragged(column: Column, held: Sequence[Data], which: Ints, rows: Ints, pool:
         low[places], high[places] = offsets[own], offsets[own + 1]
         if shapes is not None:
             shapes[places] = data.part("shapes")[own]
-    offsets = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(high - low, out=offsets[1:])
+    offsets = bounds_of(high - low)
     memory, origins = _memory_of(held)
     size = column.storage.itemsize
     runs = Runs(memory, origins[which] + low * size, (high - low) * size)

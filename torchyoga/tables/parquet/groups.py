@@ -7,28 +7,35 @@ taken in this process: where workers read, it would decode for nobody.
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
+import torch.distributed as dist
+from torch.utils.data import get_worker_info
 
+from ...process.control_group import free_memory
 from ...process.forks import renew_in_children
 from ...process.warned import warn_user
 from ...rows.block import Block
+from ...rows.types import Ints
 from ...versions.location import Progress
 
 __all__ = ["Groups"]
 
-Ints = npt.NDArray[np.int64]
 _WINDOW = 8  # groups that a block shuffle mixes, by default
 _SPARE = 1  # a group that has ended in the middle of a batch; the one decoded ahead comes on top
-_LEAST_BYTES, _MOST_BYTES = 64 * 2**20, 2 * 2**30  # to keep, where the caller does not say
+_LEAST_BYTES, _MOST_BYTES = 64 * 2**20, 2 * 2**30  # for a window, where the caller does not say
+_SHARE = 4  # of the memory that there would be without groups, one in so many bytes is for them
+_MEASURED = 64 * 2**20  # bytes decoded until it is measured again
 _STEP = 256  # rows taken at once, to find out what an order costs
 _MOST_WASTED = 32  # rows decoded for each row that is used; with more, converting pays within an epoch
+_MOST_DECODED = 4  # the same, where it is seen and not foreseen
 
 
 class Groups:
@@ -41,7 +48,8 @@ class Groups:
         starts: (groups + 1,) the first row of each, and the number of rows.
         nbytes: (groups,) about how large each is when it is decoded.
         decode: makes one of them.
-        limit: bytes to keep; None for as many as a block shuffle needs.
+        limit: bytes to keep; None for a share of the memory, which all tables of a process and all workers of
+            a loader have together, or as many as a block shuffle needs, if that is more.
     """
 
     def __init__(
@@ -60,11 +68,21 @@ class Groups:
         self._seen = 0  # rows of the order that were
         self._num_taken = 0  # rows taken since the order began
         self._has_warned = False
+        self._inherited: dict[int, Block] = {}
+        _alive[:] = [*(one for one in _alive if one() is not None), weakref.ref(self)]
         self.renew()
         renew_in_children(self)
 
     def renew(self) -> None:
-        """Makes locks and threads anew, in a forked child; what another thread was decoding is gone."""
+        """Makes locks and threads anew, in a forked child; what another thread was decoding is gone.
+
+        What the parent has decoded is in memory once for all its children, and takes nothing of their share.
+        """
+        self._inherited |= self._kept
+        self._kept, self._kept_bytes = OrderedDict(), 0
+        self._share = 0  # bytes that all groups of this process may have
+        self._measured_at = -_MEASURED
+        self._decoded_bytes = self._decoded_rows = self._taken_rows = 0
         self._lock = threading.Lock()
         self._following = threading.Lock()  # held while the order is looked at
         self._under_way: dict[int, Future[Block]] = {}  # and those decoded ahead that nobody has used yet
@@ -77,8 +95,14 @@ class Groups:
         """Bytes to keep now."""
         if self._given is not None:
             return self._given
-        wanted = (_WINDOW + _SPARE) * max(self._largest, int(self._nbytes.max(initial=0)))
-        return min(max(wanted, _LEAST_BYTES), _MOST_BYTES)
+        window = (_WINDOW + _SPARE) * max(self._largest, int(self._nbytes.max(initial=0)))
+        kept = sum(one.nbytes for one in (ref() for ref in list(_alive)) if one is not None)
+        if self._decoded_bytes - self._measured_at >= _MEASURED:
+            self._measured_at = self._decoded_bytes
+            readers = _num_readers()
+            # Those that are kept would be free without them; other readers keep as many.
+            self._share = ((free_memory() or 0) + readers * kept) // _SHARE // readers
+        return max(min(max(window, _LEAST_BYTES), _MOST_BYTES), self._share - (kept - self.nbytes))
 
     @property
     def nbytes(self) -> int:
@@ -87,17 +111,33 @@ class Groups:
 
     def turns(self, groups: Ints) -> Iterator[Ints]:
         """These groups, some at a time: as many as may be in memory at once."""
+        start, limit = 0, self.limit
+        if int(self._nbytes[groups].sum()) > limit:
+            groups = self._here_first(groups)
         ends = np.cumsum(self._nbytes[groups])
-        start = 0
         while start < len(groups):
             before = ends[start - 1] if start else 0
-            stop = max(start + 1, int(np.searchsorted(ends, before + self.limit, side="right")))
-            yield groups[start:stop]
+            stop = max(start + 1, int(np.searchsorted(ends, before + limit, side="right")))
+            yield np.sort(groups[start:stop])
             start = stop
+
+    def _here_first(self, groups: Ints) -> Ints:
+        """These groups; those that are here come before others take their places."""
+        are_here = np.array([self._here(group) is not None for group in groups.tolist()], bool)
+        return np.concatenate([groups[are_here], groups[~are_here]])
+
+    def _here(self, group: int) -> Block | None:
+        return self._kept.get(group) or self._inherited.get(group)
 
     def taking(self, num_rows: int) -> None:
         """Notes that so many rows are about to be taken, in the order that is followed if there is one."""
         self._num_taken += num_rows
+        self._taken_rows += num_rows
+
+    def several(self, groups: Ints) -> list[Block]:
+        """Decoded groups; raises as `get` does."""
+        found = {group: self.get(group) for group in self._here_first(groups).tolist()}
+        return [found[group] for group in groups.tolist()]
 
     def get(self, group: int) -> Block:
         """A decoded group.
@@ -108,9 +148,10 @@ class Groups:
         """
         self._check_size(group)
         with self._lock:
-            found = self._kept.get(group)
+            found = self._here(group)
             if found is not None:
-                self._kept.move_to_end(group)
+                if group in self._kept:
+                    self._kept.move_to_end(group)
                 return found
             under_way = self._under_way.get(group)
             if under_way is None:
@@ -125,6 +166,7 @@ class Groups:
                 return self._again(group, under_way)
         self._keep(group, found)
         self._look_ahead()
+        self._check_work()
         return found
 
     def _again(self, group: int, failed: Future[Block]) -> Block:
@@ -151,6 +193,8 @@ class Groups:
             nbytes = block.nbytes
             self._kept[group] = block
             self._kept_bytes += nbytes
+            self._decoded_bytes += nbytes
+            self._decoded_rows += block.num_rows
             self._largest = max(self._largest, nbytes)
             limit = self.limit
             while self._kept_bytes > limit and len(self._kept) > 1:
@@ -158,9 +202,9 @@ class Groups:
                 self._kept_bytes -= dropped.nbytes
 
     def _check_size(self, group: int) -> None:
-        limit = _MOST_BYTES if self._given is None else self._given
         nbytes = int(self._nbytes[group])
-        if nbytes > limit:
+        limit = _MOST_BYTES if self._given is None else self._given
+        if nbytes > limit and (self._given is not None or nbytes > self.limit):
             raise ValueError(
                 f"{self._name}: row group {group} has about {_as_text(nbytes)} decoded, and cache_bytes is "
                 f"{_as_text(limit)}; raise cache_bytes, name fewer columns, write the file with smaller "
@@ -200,7 +244,8 @@ class Groups:
         limit, held, wasted = self.limit, 0, 0
         for start in range(0, len(groups), _STEP):
             some, counts = np.unique(groups[start : start + _STEP], return_counts=True)
-            for group, count in zip(some.tolist(), counts.tolist(), strict=True):
+            pairs = zip(some.tolist(), counts.tolist(), strict=True)
+            for group, count in sorted(pairs, key=lambda pair: pair[0] not in used):
                 if group not in used:
                     held += int(self._nbytes[group])
                 used[group] = used.pop(group, 0) + count
@@ -209,15 +254,28 @@ class Groups:
                     held -= int(self._nbytes[dropped])
                     wasted += max(0, int(self._sizes[dropped]) - count)
         if wasted > _MOST_WASTED * len(rows):
-            self._has_warned = True
-            size = int(self._nbytes.mean())
-            warn_user(
-                f"{self._name}: in this order about {wasted // len(rows)} rows are decoded for each one that "
-                f"is used, because its {len(self._sizes)} row groups have about {_as_text(size)} each, and "
-                f"cache_bytes={limit} keeps {limit // max(1, size)}. Convert once and shuffle that: "
-                "storage.submit(yoga.from_parquet(...), id, version); or use shuffle='block', with a "
-                "shuffle_window that fits"
-            )
+            self._warn(wasted // len(rows))
+
+    def _check_work(self) -> None:
+        """Warns if groups are decoded again and again, as in workers, whose order nobody tells."""
+        if self._has_warned or self._decoded_rows <= 2 * int(self._starts[-1]):
+            return
+        worker = get_worker_info()
+        workers, number = (1, 0) if worker is None else (worker.num_workers, worker.id)
+        # Each worker decodes what all of them use.
+        if self._decoded_rows > _MOST_DECODED * workers * self._taken_rows and not number:
+            self._warn(self._decoded_rows // max(1, self._taken_rows))
+
+    def _warn(self, rows: int) -> None:
+        self._has_warned = True
+        size, limit = int(self._nbytes.mean()), self.limit
+        warn_user(
+            f"{self._name}: in this order about {rows} rows are decoded for each one that is used, because "
+            f"its {len(self._sizes)} row groups have about {_as_text(size)} each, and cache_bytes={limit} "
+            f"keeps {limit // max(1, size)}. Convert once and shuffle that: "
+            "storage.submit(yoga.from_parquet(...), id, version); or use shuffle='block', with a "
+            "shuffle_window that fits; or raise cache_bytes"
+        )
 
     def _groups_of(self, rows: Ints) -> Ints:
         found: Ints = np.searchsorted(self._starts, rows, side="right") - 1
@@ -240,7 +298,7 @@ class Groups:
         if group is None or int(self._nbytes[group]) > self.limit:
             return
         with self._lock:
-            if group in self._kept or group in self._under_way:
+            if self._here(group) is not None or group in self._under_way:
                 return
             mine = self._under_way[group] = Future()
         try:
@@ -262,7 +320,7 @@ class Groups:
                 changes = np.flatnonzero(np.diff(self._coming, prepend=-1))
                 for place in changes.tolist():
                     group = int(self._coming[place])
-                    if group not in self._kept and group not in self._under_way:
+                    if self._here(group) is None and group not in self._under_way:
                         self._coming = self._coming[place:]
                         return group
                 self._coming = np.zeros(0, np.int64)
@@ -273,6 +331,18 @@ class Groups:
                     return None
                 self._coming = self._groups_of(rows)
                 self._seen += len(rows)
+
+
+_alive: list[weakref.ref[Groups]] = []  # of this process
+
+
+def _num_readers() -> int:
+    """How many processes share this machine's memory: the workers of a loader, for each rank on it."""
+    worker = get_worker_info()
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+    if not ranks.isdigit():
+        ranks = str(dist.get_world_size()) if dist.is_available() and dist.is_initialized() else "1"
+    return max(1, int(ranks)) * (1 if worker is None else worker.num_workers)
 
 
 def _over() -> int | None:

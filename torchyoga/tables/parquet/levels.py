@@ -10,24 +10,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...rows.node import ITEMS, Path, path_name
+from ...rows.types import Ints
 from .footers import Footer
 
-__all__ = ["is_nested", "leaf_owners", "nulls_at", "nulls_below", "some_groups"]
+__all__ = ["is_nested", "leaf_owners", "nulls_at", "nulls_below", "num_leaves", "some_groups"]
 
-Ints = npt.NDArray[np.int64]
 _MOST_LOOKED_AT = 8  # groups
 
 
 def nulls_below(name: str, footers: Sequence[Footer], schemas: Sequence[pa.Schema]) -> dict[str, int] | None:
-    """Nulls at each place of a nested field that has some, if all files count levels; else None."""
+    """Nulls at each place of a nested field that has some, if all files with it count levels; else None."""
     total: dict[str, int] = {}
     for footer, schema in zip(footers, schemas, strict=True):
-        if name not in schema.names or not is_nested(schema.field(name).type):
+        if name not in schema.names or pa.types.is_null(schema.field(name).type):
+            continue
+        if not is_nested(schema.field(name).type):
             return None
         leaves = np.flatnonzero(np.array(leaf_owners(footer.metadata)) == name).tolist()
         columns = []
@@ -74,15 +75,16 @@ def is_nested(of: pa.DataType) -> bool:
 
 def leaf_owners(metadata: pq.FileMetaData) -> list[str]:
     """For each of Parquet's columns, the field that it belongs to."""
-    return [found.name for found in metadata.schema.to_arrow_schema() for _ in range(_num_leaves(found.type))]
+    return [found.name for found in metadata.schema.to_arrow_schema() for _ in range(num_leaves(found.type))]
 
 
-def _num_leaves(of: pa.DataType) -> int:
+def num_leaves(of: pa.DataType) -> int:
+    """How many of Parquet's columns hold values of a type."""
     if isinstance(of, pa.BaseExtensionType):
         of = of.storage_type
     if pa.types.is_dictionary(of):
         return 1
-    return sum(_num_leaves(of.field(i).type) for i in range(of.num_fields)) if of.num_fields else 1
+    return sum(num_leaves(of.field(i).type) for i in range(of.num_fields)) if of.num_fields else 1
 
 
 def nulls_at(field: pa.Field, columns: Sequence[Ints]) -> dict[str, int] | None:

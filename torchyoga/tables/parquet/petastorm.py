@@ -1,34 +1,63 @@
-"""Data sets that Petastorm wrote -> rows: Parquet files, with arrays and images in columns of bytes."""
+"""Data sets that Petastorm wrote -> rows: Parquet files, with arrays and images in columns of bytes.
+
+Their schema is a pickle, which is read without Petastorm and without running its code: the classes that it
+names are replaced by stand-ins that hold what they are given and do nothing.
+"""
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Mapping, Sequence
+import pickle
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ...errors import CorruptError, NotFoundError, SchemaError
 from ...rows.block import Block
 from ...rows.column import Column
-from ...rows.data import Data
+from ...rows.data import Data, bounds_of
 from ...rows.meaning import Codec, Meaning
 from ...rows.node import VALID, Node, leaf_paths, path_name
 from ...rows.schema import Schema
+from ...rows.types import Array
+from .condition import Filters
 from .conversion import Conversion, Options
 from .footers import footers_of
 from .places import within
 from .ref import ParquetRef, ref_of
-from .row_filter import Filters
-from .stored_arrays import arrays_of
-from .unischema import Field, fields_of
 
 __all__ = ["from_petastorm"]
 
 _METADATA = "_common_metadata"
 _UNISCHEMA = b"dataset-toolkit.unischema.v1"
 _ARRAYS = ("ndarray", "npz")
+_MAGIC = b"\x93NUMPY"
+_LONGEST_HEADER = 10_000  # bytes
+_MOST_BYTES = 2**31  # of an unpacked array whose shape the schema does not say
+_SLACK = 2**16
+Header = tuple[np.dtype[np.generic], bool, tuple[int, ...]]
+_PACKAGES = ("petastorm", "av.experimental.deepdrive.dataset_toolkit", "av.ml.dataset_toolkit")
+_CODECS = {
+    "NdarrayCodec": "ndarray",
+    "CompressedNdarrayCodec": "npz",
+    "CompressedImageCodec": "image",
+    "ScalarCodec": "scalar",
+}
+# The types of NumPy that a field may have, by their names then and now.
+_NUMBERS = (
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    *("float16", "float32", "float64", "bool_", "datetime64"),
+)
+_TEXTS = {"str_": "text", "unicode_": "text", "string_": "bytes", "bytes_": "bytes"}
+_MOST_SCHEMA_BYTES = 64 * 2**20  # of a pickle
 
 
 def from_petastorm(
@@ -44,7 +73,7 @@ def from_petastorm(
 
     Arrays (`NdarrayCodec`, `CompressedNdarrayCodec`) come as arrays, scalars in the types that its schema
     says. Images (`CompressedImageCodec`) stay encoded: rows have their bytes, and the schema says with which
-    codec.
+    codec, and for `DataRef.decoded` how many channels and bits they have.
 
     Args:
         path: the folder with its `_common_metadata`, local or a URL.
@@ -78,7 +107,7 @@ def from_petastorm(
             "wrote it. It is read without Petastorm, and can make nothing but descriptions of columns. "
             "yoga.from_parquet reads the files without it: arrays are bytes then"
         )
-    fields = fields_of(found, place.name)
+    fields = _fields_of(found, place.name)
     return ref_of(path, columns, filters, cache_bytes, storage_options, PetastormOptions(fields=fields))
 
 
@@ -90,7 +119,7 @@ class PetastormOptions(Options):
         fields: what Petastorm's schema says of each column.
     """
 
-    fields: Mapping[str, Field] | None = None
+    fields: Mapping[str, _Field] | None = None
 
     def conversion(self, fields: pa.Schema) -> Conversion:
         """The conversion of these fields."""
@@ -100,7 +129,7 @@ class PetastormOptions(Options):
 class _Conversion:
     """Turns tables with columns of Petastorm's into blocks."""
 
-    def __init__(self, fields: pa.Schema, options: Options, known: Mapping[str, Field]) -> None:
+    def __init__(self, fields: pa.Schema, options: Options, known: Mapping[str, _Field]) -> None:
         self._names = fields.names
         self._known = known
         self._nullable = {name: path_name((name,)) in options.nulls for name in fields.names}
@@ -127,7 +156,7 @@ class _Conversion:
         leaf = Node("leaf")
         return Node("nullable", (), (leaf, leaf)) if self._nullable[name] else leaf
 
-    def _columns_of(self, field: Field) -> list[Column]:
+    def _columns_of(self, field: _Field) -> list[Column]:
         if field.dtype in ("text", "bytes", "decimal"):
             raise SchemaError(
                 f"column {field.name!r} holds arrays of text, which are not supported; leave it out with "
@@ -148,7 +177,7 @@ class _Conversion:
         field = self._known.get(name)
         if field is None or field.codec != "image":
             return columns
-        codec = Meaning(codec=Codec(field.image))
+        codec = Meaning(codec=_codec_of(field))
         return [replace(one, meaning=codec) if one.kind == "bytes" else one for one in columns]
 
     def block(self, table: pa.Table, where: str) -> Block:
@@ -166,13 +195,26 @@ class _Conversion:
             is_valid = np.asarray(column.is_valid())
             if not self._nullable[name] and not is_valid.all():
                 raise CorruptError(f"{where}: column {name!r} has nulls, of which its footer says nothing")
-            data.append(arrays_of(column, self._known[name], where))
+            data.append(_arrays_of(column, self._known[name], where))
             if self._nullable[name]:
                 data.append(Data(is_valid))
         return Block(self.schema, len(table), tuple(data))
 
 
-def _stored(field: pa.Field, known: Field | None) -> pa.Field:
+def _codec_of(field: _Field) -> Codec:
+    """The codec of an image, with the form of its array where that is not (H, W, 3) of bytes."""
+    dtype = {"|u1": "uint8", "<u2": "uint16"}.get(field.dtype)
+    if dtype is None or len(field.shape) not in (2, 3):
+        return Codec(field.image)
+    channels = 1 if len(field.shape) == 2 else field.shape[2] or 3
+    if channels not in (1, 3, 4) or (dtype, channels) == ("uint8", 3):
+        return Codec(field.image)
+    axes = "hwc"[: len(field.shape)]
+    form = (("axes", axes), ("channels", channels), ("dtype", dtype), ("kind", "ndarray"))
+    return Codec(field.image, form)
+
+
+def _stored(field: pa.Field, known: _Field | None) -> pa.Field:
     """A field of the type that its values have for Petastorm; smaller ones are stored in larger ones."""
     if known is None or known.codec != "scalar" or known.shape or known.dtype == "decimal":
         return field
@@ -203,3 +245,276 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
     if isinstance(found, pa.ChunkedArray):
         return found.chunk(0) if found.num_chunks else pa.array([], found.type)
     return found
+
+
+def _arrays_of(column: pa.Array, field: _Field, where: str) -> Data:
+    """The arrays of a column of bytes; zeros, or none, where it is null.
+
+    Args:
+        column: of binary values.
+        field: which codec they have, and what shape.
+        where: the file and the group, for messages.
+
+    Raises:
+        CorruptError: a value is damaged, or not such as the schema says; names the row.
+    """
+    dtype, shape = np.dtype(field.dtype), field.shape
+    if None not in shape:
+        found = _equal(column, field, dtype)
+        return Data(_one_by_one(column, field, dtype, where) if found is None else found)
+    arrays = [np.empty((0,) * len(shape), dtype)] * len(column)
+    for row, value in enumerate(_values(column)):
+        if value is not None:
+            arrays[row] = _array(value, field, dtype, f"{where}, column {field.name!r}, row {row}")
+    offsets = bounds_of(array.size for array in arrays).astype("<i8", copy=False)
+    values = np.concatenate([array.reshape(-1) for array in arrays]) if arrays else np.empty(0, dtype)
+    if len(shape) == 1:
+        return Data(values, offsets)
+    return Data(values, offsets, np.array([array.shape for array in arrays], "<i8").reshape(-1, len(shape)))
+
+
+def _values(column: pa.Array) -> list[memoryview | None]:
+    return [None if value is None else memoryview(value) for value in column.to_pylist()]
+
+
+def _equal(column: pa.Array, field: _Field, dtype: np.dtype[np.generic]) -> Array | None:
+    """The arrays of a column whose values have equal headers, which takes one copy; None for any other."""
+    if field.codec != "ndarray" or column.null_count or not len(column):
+        return None
+    offsets = np.frombuffer(
+        column.buffers()[1], np.int64 if pa.types.is_large_binary(column.type) else np.int32
+    )
+    ends = offsets[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    sizes = np.diff(ends)
+    if not sizes[0] or (sizes != sizes[0]).any():
+        return None
+    table = np.frombuffer(column.buffers()[2], np.uint8)[ends[0] : ends[-1]].reshape(len(column), -1)
+    parsed = _header(table[0].data)
+    if parsed is None:
+        return None
+    start, (found, is_fortran, shape) = parsed
+    if (
+        found != dtype
+        or is_fortran
+        or shape != field.shape
+        or table.shape[1] != start + _nbytes(dtype, shape)
+    ):
+        return None
+    if (table[:, :start] != table[0, :start]).any():
+        return None
+    return np.ascontiguousarray(table[:, start:]).view(dtype).reshape(len(column), *shape)
+
+
+def _one_by_one(column: pa.Array, field: _Field, dtype: np.dtype[np.generic], where: str) -> Array:
+    found = np.zeros((len(column), *(extent or 0 for extent in field.shape)), dtype)
+    for row, value in enumerate(_values(column)):
+        if value is not None:
+            found[row] = _array(value, field, dtype, f"{where}, column {field.name!r}, row {row}")
+    return found
+
+
+def _array(value: memoryview, field: _Field, dtype: np.dtype[np.generic], where: str) -> Array:
+    if field.codec == "npz":
+        value = _unpacked(value, field, dtype, where)
+    parsed = _header(value)
+    if parsed is None:
+        raise CorruptError(f"{where}: not an array as numpy.save writes it")
+    start, (found, is_fortran, shape) = parsed
+    is_like = len(shape) == len(field.shape) and all(
+        want in (None, have) for want, have in zip(field.shape, shape, strict=True)
+    )
+    if found.newbyteorder("=") != dtype.newbyteorder("=") or not is_like:
+        raise CorruptError(
+            f"{where}: an array of {found} {shape}, where the schema says {dtype} {field.shape}"
+        )
+    if len(value) - start != _nbytes(found, shape):
+        raise CorruptError(f"{where}: an array of {shape} with {len(value) - start} bytes")
+    flat: npt.NDArray[np.generic] = np.frombuffer(value, found, offset=start)
+    return flat.reshape(shape, order="F" if is_fortran else "C").astype(dtype, copy=False)
+
+
+def _unpacked(value: memoryview, field: _Field, dtype: np.dtype[np.generic], where: str) -> memoryview:
+    """The only array of an `.npz` file; refused by the size in its header before it is unpacked."""
+    most = _MOST_BYTES
+    if None not in field.shape:
+        most = _nbytes(dtype, tuple(extent or 0 for extent in field.shape)) + _SLACK
+    try:
+        with zipfile.ZipFile(io.BytesIO(value)) as packed:
+            (info,) = packed.infolist()
+            if info.file_size > most:
+                raise CorruptError(f"{where}: {info.file_size} bytes unpacked, more than its shape needs")
+            with packed.open(info) as file:
+                return memoryview(file.read(most + 1))
+    except (zipfile.BadZipFile, ValueError, OSError, EOFError, NotImplementedError, RuntimeError) as error:
+        if isinstance(error, CorruptError):
+            raise
+        raise CorruptError(f"{where}: not an array as numpy.savez_compressed writes it: {error}") from error
+    except Exception as error:  # zlib.error
+        raise CorruptError(f"{where}: damaged: {error}") from error
+
+
+def _header(value: memoryview) -> tuple[int, Header] | None:
+    """Where the values of an array begin, and its header; None if it is not one of numbers."""
+    if bytes(value[:6]) != _MAGIC or len(value) < 12 or value[6] not in (1, 2, 3):
+        return None
+    width = 2 if value[6] == 1 else 4
+    start = 8 + width + int.from_bytes(value[8 : 8 + width], "little")
+    if start > min(len(value), _LONGEST_HEADER):
+        return None
+    text = bytes(value[:start])
+    found = _headers.get(text)
+    if found is None:
+        file = io.BytesIO(text)
+        try:
+            np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if width == 2 else np.lib.format.read_array_header_2_0
+            shape, is_fortran, dtype = read(file)
+        except (ValueError, EOFError, SyntaxError, RecursionError, MemoryError):
+            return None
+        if dtype.hasobject or dtype.fields is not None or any(extent < 0 for extent in shape):
+            return None
+        found = dtype, is_fortran, shape
+        if len(_headers) > 4096:
+            _headers.clear()
+        _headers[text] = found
+    return start, found
+
+
+def _nbytes(dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> int:
+    return dtype.itemsize * prod(shape)
+
+
+_headers: dict[bytes, Header] = {}
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A field of Petastorm's schema.
+
+    Attributes:
+        name: of the column.
+        codec: "ndarray", "npz", "image", or "scalar" for values that are stored as they are.
+        image: "png" or "jpeg", of an image.
+        dtype: of its values, as NumPy names it; or "text", "bytes", "decimal".
+        shape: of a value; None for extents that vary.
+        may_be_none: True if it may be None.
+    """
+
+    name: str
+    codec: str
+    image: str
+    dtype: str
+    shape: tuple[int | None, ...]
+    may_be_none: bool
+
+
+class _Held:
+    """Stands in for an object: what its class was, and what was put into it."""
+
+    kind = ""
+
+    def __init__(self, *arguments: object) -> None:
+        self.arguments = arguments
+
+    def __setstate__(self, state: object) -> None:
+        self.state = state
+
+
+def _fields_of(pickled: bytes, where: str) -> dict[str, _Field]:
+    """The fields of a pickled Unischema, by name.
+
+    Args:
+        pickled: as it lies in the file.
+        where: the file, for messages.
+
+    Raises:
+        CorruptError: it is damaged, or names something else than Petastorm's schemas do.
+        SchemaError: a field has a codec or a type that is not known.
+    """
+    if len(pickled) > _MOST_SCHEMA_BYTES:
+        raise CorruptError(f"{where}: its schema is a pickle of {len(pickled)} bytes, which no schema needs")
+    try:
+        found = _Restricted(io.BytesIO(pickled), encoding="latin1").load()
+        listed = found.state["_fields"].values()
+    except CorruptError as error:
+        raise CorruptError(f"{where}: {error}") from None
+    except Exception as error:  # a damaged pickle may raise anything
+        raise CorruptError(f"{where}: the pickled schema is damaged: {error!r:.200}") from error
+    return {field.name: field for field in (_field(item, where) for item in listed)}
+
+
+def _field(item: object, where: str) -> _Field:
+    values: tuple[Any, ...] = item.arguments if isinstance(item, _Held) else ()
+    if len(values) not in (4, 5) or not isinstance(values[0], str) or not isinstance(values[2], tuple):
+        raise CorruptError(f"{where}: a field of the pickled schema is {values!r:.200}")
+    name, dtype, shape, codec = values[:4]
+    kind = "scalar" if codec is None else _CODECS.get(getattr(codec, "kind", ""), "")
+    if not kind:
+        raise SchemaError(
+            f"{where}: column {name!r} has the codec {getattr(codec, 'kind', codec)!r:.100}; known are "
+            f"{', '.join(_CODECS)}. Read its bytes with from_parquet"
+        )
+    if not isinstance(dtype, str) or not all(type(extent) in (int, type(None)) for extent in shape):
+        raise SchemaError(
+            f"{where}: column {name!r} has values of a type or a shape that is not known: {dtype!r:.100} "
+            f"{shape!r:.100}"
+        )
+    state = getattr(codec, "state", {})
+    image = state.get("_image_codec", ".png") if isinstance(state, dict) else ".png"
+    image = str(image).lstrip(".").replace("jpg", "jpeg")
+    return _Field(name, kind, image, dtype, shape, len(values) > 4 and bool(values[4]))
+
+
+class _Restricted(pickle.Unpickler):
+    """Loads what a Unischema consists of, and refuses everything else before it is made."""
+
+    def find_class(self, module: str, name: str) -> object:
+        """A stand-in for a class; CorruptError for one that no Unischema needs."""
+        package, _, part = module.rpartition(".")
+        if package in _PACKAGES and part in ("unischema", "codecs"):
+            return _stand_in(name)
+        if module == "pyspark.sql.types" and name.endswith("Type"):
+            return _stand_in(name)
+        if module == "pyspark.serializers" and name == "_restore":
+            return _restored
+        if module in ("numpy", "numpy.core.multiarray", "numpy._core.multiarray"):
+            if name in _NUMBERS:
+                return np.dtype(getattr(np, name)).str
+            if name in _TEXTS:
+                return _TEXTS[name]
+        module = {"copy_reg": "copyreg", "__builtin__": "builtins"}.get(module, module)
+        known: dict[tuple[str, str], object] = {
+            ("collections", "OrderedDict"): OrderedDict,
+            ("decimal", "Decimal"): "decimal",
+            ("copyreg", "_reconstructor"): _reconstructed,
+            ("builtins", "object"): object,
+            ("builtins", "tuple"): tuple,
+        }
+        if (module, name) in known:
+            return known[module, name]
+        raise CorruptError(
+            f"the pickled schema wants {module}.{name}, which no schema of Petastorm needs; nothing was run"
+        )
+
+
+def _stand_in(name: str) -> type[_Held]:
+    """A new class: whatever a pickle does to it is forgotten with it."""
+    return type(name, (_Held,), {"kind": name, "__new__": _new})
+
+
+def _new(cls: type[_Held], *arguments: object) -> _Held:
+    made = object.__new__(cls)
+    made.arguments = arguments
+    return made
+
+
+def _reconstructed(cls: Callable[..., object], base: type, state: object) -> object:
+    """What pickles of Python 2 make objects with."""
+    if not (isinstance(cls, type) and issubclass(cls, _Held)):
+        raise CorruptError(f"the pickled schema makes a {cls!r:.100}; nothing was run")
+    return _new(cls, *state) if base is tuple and isinstance(state, tuple) else _new(cls)
+
+
+def _restored(name: str, fields: object, values: tuple[object, ...]) -> _Held:
+    """What pyspark makes namedtuples with."""
+    return _new(_stand_in(str(name)), *values)

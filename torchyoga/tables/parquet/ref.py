@@ -1,17 +1,26 @@
 """Parquet files of any other program -> rows, where they lie.
 
 A row group is decoded as a whole, and counts as a file: a block shuffle needs a few of them at a time. A row
-alone costs as much as its group, so a full shuffle is for the cache: `storage.submit(from_parquet(...))`
-reads group by group.
+alone costs as much as its group, so a full shuffle of more than memory can keep is for the cache:
+`storage.submit(from_parquet(...))` reads group by group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+import multiprocessing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.fs
 
+from ...errors import CorruptError
 from ...process.buffers import BufferPool
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
@@ -22,20 +31,22 @@ from ...rows.data import Data
 from ...rows.node import VALID
 from ...rows.projection import Projection
 from ...rows.schema import Schema
-from ...rows.types import Row
+from ...rows.types import Ints, Row
 from ..arrow import Decimals
 from ..arrow_ref import Nulls, without_nulls
+from .condition import Condition, Filters, unknown_name
 from .conversion import Options
 from .files import ParquetFiles, opened
 from .gathered import gathered
 from .groups import Groups
-from .places import Paths, found_at
-from .row_filter import Filters, filtered
+from .places import LocalFile, Paths, Ranges, found_at
+from .unified import keeps_order
 
-__all__ = ["ParquetRef", "from_parquet", "ref_of"]
+__all__ = ["from_parquet", "ParquetRef", "ref_of"]
 
-Ints = npt.NDArray[np.int64]
+_Unit = Literal["s", "ms", "us", "ns"]
 _LARGE_GROUP = 128 * 2**20  # bytes; a build reads groups from this size on in pieces
+_THREADS = 4
 
 
 class ParquetRef(DataRef):
@@ -44,7 +55,7 @@ class ParquetRef(DataRef):
     Args:
         files: the files, and what is read of them.
         of: the columns of what is read that a row has.
-        cache_bytes: of decoded row groups to keep; None for as many as a block shuffle needs.
+        cache_bytes: of decoded row groups to keep; None for a share of the memory.
     """
 
     is_thread_safe = True
@@ -88,7 +99,7 @@ class ParquetRef(DataRef):
         return Rows(interleaved(pieces, self._pool.empty))
 
     def _taken(self, wanted: Ints, group: Ints, rows: Ints) -> Block:
-        blocks = [self._groups.get(number) for number in wanted.tolist()]
+        blocks = self._groups.several(wanted)
         return gathered(blocks, np.searchsorted(wanted, group), rows, self._pool)
 
     def blocks(self, start: int, nbytes: int) -> Iterator[Block]:
@@ -185,13 +196,16 @@ def from_parquet(
     decimals: Decimals = "error",
     cache_bytes: int | None = None,
     storage_options: Mapping[str, object] | None = None,
+    schema: pa.Schema | None = None,
+    coerce_int96_timestamp_unit: _Unit = "ns",
 ) -> DataRef:
     """The rows of Parquet files as a DataRef: nothing is copied, and only footers are read now.
 
     A row group is decoded as a whole when a row of it is wanted; the next one in the order is decoded ahead.
-    So `shuffle="block"` and reading in order are quick; `shuffle=True` decodes a group for nearly every row,
-    and warns: for it, convert once by `storage.submit(yoga.from_parquet(...), id, version)`, which goes group
-    by group, and continues if it was interrupted.
+    So `shuffle="block"` and reading in order are quick, and so is `shuffle=True` of what fits into
+    `cache_bytes`. Of more it decodes a group for nearly every row, and warns: for it, convert once by
+    `storage.submit(yoga.from_parquet(...), id, version)`, which goes group by group, and continues if it was
+    interrupted.
 
     Args:
         paths: a file, a folder of files, a pattern such as `"logs/*.parquet"` (with `**` across folders), or
@@ -202,16 +216,25 @@ def from_parquet(
             pandas keeps an index that has no name.
         filters: only rows for which it holds: an expression of `pyarrow.dataset`, or terms such as
             `[("year", ">=", 2020), ("lang", "in", ["de", "fr"])]`, of which all hold, or a list of such
-            lists, of which one holds. Groups in which it cannot hold are skipped; of the others, the columns
-            that it names are read now.
+            lists, of which one holds. What terms compare with becomes a value of the column's type; a time
+            without a zone is in UTC where the column has one. Groups in which it cannot hold are skipped; of
+            the others, the columns that it names are read now. An expression that names a column of floats
+            skips none, for statistics leave out NaN, nor does one of uint64; terms with `!=`, `in` and
+            `not in` on floats skip none either.
         nulls: by default columns with nulls give None. Values for some, as in `{"label": -1}`, are those of
             `DataRef.filled`; "mask" adds the masks of `DataRef.masked`; "error" refuses nulls.
         words: dictionaries of words, such as pandas' categories, are codes, and the schema has their words,
             for which these columns are read now; True makes them text.
         decimals: decimals of more than 18 digits are an "error", "float" or "text".
-        cache_bytes: of decoded groups that are kept in each process; by default what ten of them need, at
-            least 64 MiB and at most 2 GiB.
+        cache_bytes: of decoded groups that are kept in each process; by default a quarter of the memory that
+            its control group has left, which the workers of a loader and the ranks of a machine share, and at
+            least what ten groups need.
         storage_options: for fsspec; never written anywhere.
+        schema: of pyarrow's: the columns to read, and what their values become, such as int64 where some
+            files have int32; None where a file has no such column. By default the columns of all files are
+            the same, and of the same types, however text, bytes and lists are written.
+        coerce_int96_timestamp_unit: of times of 96 bits, which Spark and Impala write. In ns they range from
+            1677 to 2262, and others are an error when they are read; "us" has room for all years.
 
     Lists of numbers are arrays of varying length, or of one shape where the file says so. The DataRef pickles
     by its paths. Older writers do not say which are nulls within lists, and which are empty lists: then these
@@ -219,7 +242,8 @@ def from_parquet(
 
     Raises:
         NotFoundError: a path names no file.
-        SchemaError: files differ in a column, one is encrypted, or a column holds what cannot be rows.
+        SchemaError: files differ in a column, one is encrypted, or a column holds what cannot be rows, or
+            what `schema` says.
         CorruptError: a file is not a Parquet file, or is empty, cut or damaged; when rows are read also if it
             has changed since, or is gone.
         KeyError: there is no such column.
@@ -240,8 +264,12 @@ def from_parquet(
         10
     """
     named = dict.fromkeys(nulls, 0) if isinstance(nulls, Mapping) else {}
-    options = Options(named, decimals=decimals, are_codes=not words)
-    ref = ref_of(paths, columns, filters, cache_bytes, storage_options, options)
+    if coerce_int96_timestamp_unit not in get_args(_Unit):
+        raise ValueError(
+            f"the unit of times is one of s, ms, us, ns; found {coerce_int96_timestamp_unit!r:.80}"
+        )
+    options = Options(named, decimals=decimals, are_codes=not words, int96_unit=coerce_int96_timestamp_unit)
+    ref = ref_of(paths, columns, filters, cache_bytes, storage_options, options, schema)
     return without_nulls(ref, nulls, ref.nulls)
 
 
@@ -252,15 +280,153 @@ def ref_of(
     cache_bytes: int | None,
     storage_options: Mapping[str, object] | None,
     options: Options,
+    schema: pa.Schema | None = None,
 ) -> ParquetRef:
     """A DataRef over Parquet files; see `from_parquet`."""
     if isinstance(columns, str):
         raise TypeError(f"columns are named by a list, as in columns=[{columns!r}]")
-    files, all_fields = opened(found_at(paths, storage_options), columns, options)
+    if schema is not None and not isinstance(schema, pa.Schema):
+        raise TypeError(f"schema= takes a pyarrow.Schema, found {schema!r:.80}")
+    files, all_fields = opened(found_at(paths, storage_options), columns, options, schema)
     if filters is not None:
-        files = filtered(files, filters, all_fields)
+        files = _filtered(files, filters, all_fields)
     if columns is None:
         of = Projection(files.schema, tuple(range(len(files.schema.columns))))
     else:
-        of = Projection.of(files.schema, columns)
+        of = Projection.of(files.schema, columns).ordered(columns)
     return ParquetRef(files, of, cache_bytes)
+
+
+def _filtered(files: ParquetFiles, filters: Filters, all_fields: pa.Schema) -> ParquetFiles:
+    """Files without the rows for which a condition does not hold, or is null.
+
+    Groups in which it cannot hold, as their smallest and largest values say, are not read at all.
+
+    Args:
+        files: with all of their rows.
+        filters: an expression of pyarrow's, or terms such as `[("x", ">", 3), ("y", "in", [1, 2])]`, of which
+            all hold; or a list of such lists, of which one holds.
+        all_fields: what the condition may name.
+
+    Raises:
+        KeyError: there is no such column.
+        ValueError, TypeError: it is not a condition, or not on values of these types.
+    """
+    # Arrow makes dictionaries of not all texts, and compares their values only.
+    all_fields = pa.schema(
+        one.with_type(one.type.value_type) if pa.types.is_dictionary(one.type) else one for one in all_fields
+    )
+    condition = Condition.of(filters, all_fields)
+    by_file = [np.flatnonzero(files.file == index) for index in range(len(files.footers))]
+    tasks = [(files, index, groups, condition, all_fields) for index, groups in enumerate(by_file)]
+    if multiprocessing.parent_process() is None and len(tasks) > 1:
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="torchyoga-filter") as pool:
+            masks = list(pool.map(lambda task: _masks(*task), tasks))
+    else:
+        masks = [_masks(*task) for task in tasks]
+    found = {group: mask for some in masks for group, mask in some.items() if mask.any()}
+    left = np.array(sorted(found), np.int64)
+    sizes = np.array([int(found[group].sum()) for group in left.tolist()], np.int64)
+    share = sizes / files.sizes[left] if len(left) else np.zeros(0)
+    return replace(
+        files,
+        file=files.file[left],
+        number=files.number[left],
+        sizes=sizes,
+        nbytes=np.ceil(files.nbytes[left] * share[:, None]).astype(np.int64),
+        kept=tuple(
+            None if found[group].all() else np.packbits(found[group]).tobytes() for group in left.tolist()
+        ),
+    )
+
+
+def _masks(
+    files: ParquetFiles,
+    index: int,
+    groups: npt.NDArray[np.int64],
+    condition: Condition,
+    fields: pa.Schema,
+) -> dict[int, npt.NDArray[np.bool_]]:
+    """For each group of a file that may hold such rows, which of its rows they are."""
+    footer, keys = files.footers[index], files.keys[index]
+    made = [
+        ds.field(name) == pa.scalar(value).cast(fields.field(name).type)
+        if value is not None
+        else ds.field(name).is_null()
+        for name, value in keys.items()
+        if name in fields.names
+    ]
+    partition = ds.scalar(True)
+    for one in made:
+        partition = partition & one
+    by_number = {int(files.number[group]): int(group) for group in groups}
+    place = footer.place
+    format = ds.ParquetFileFormat(coerce_int96_timestamp_unit=files.options.int96_unit)
+    try:
+        if isinstance(place, LocalFile):
+            fragment = format.make_fragment(place.path, pyarrow.fs.LocalFileSystem(), partition)
+        else:
+            fragment = format.make_fragment(Ranges(place, footer.identity.nbytes, ()), None, partition)
+        wanted = [number for number in _possible(fragment, condition, fields) if number in by_number]
+        if not wanted:
+            return {}
+        about = [name for name in files.int96[index] if _is_about(fragment, condition, fields, name)]
+        for number in wanted if about else ():
+            files.check_times(by_number[number], about)
+        some = fragment.subset(row_group_ids=wanted)
+        use_threads = multiprocessing.parent_process() is None
+        table = some.to_table(schema=fields, columns={"is_wanted": condition.holds}, use_threads=use_threads)
+        keep = table.column(0).fill_null(False).to_numpy()
+    except pa.ArrowInvalid as error:
+        if "No match for FieldRef" in str(error):
+            name = str(error).partition("FieldRef.Name(")[2].partition(")")[0]
+            raise unknown_name(name, fields) from None
+        raise _refused(place.name, error) from error
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise _refused(place.name, error) from error
+    except OSError as error:
+        raise CorruptError(f"{place.name} is damaged, or has changed: {error}") from error
+    footer.check()
+    found, done = {}, 0
+    for number in wanted:
+        stop = done + int(files.sizes[by_number[number]])
+        found[by_number[number]] = keep[done:stop]
+        done = stop
+    if done != len(keep):
+        raise CorruptError(f"{place.name} has other rows than its footer says; write it again")
+    return found
+
+
+def _possible(fragment: ds.ParquetFileFragment, condition: Condition, fields: pa.Schema) -> list[int]:
+    """The groups of a file in which a condition may hold, as their statistics say.
+
+    Statistics are of the file's own values: of columns whose order another type changes they say nothing.
+    """
+    own = fragment.physical_schema
+    places = ((one, own.get_field_index(one.name)) for one in fields)
+    changed = {one.name for one, at in places if at >= 0 and not keeps_order(own.field(at).type, one.type)}
+    known = _only(one for one in condition.fields if one.name not in changed)
+    # Where statistics cannot be compared with it, rows perhaps can.
+    with contextlib.suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        fragment = fragment.subset(condition.may_hold(changed), schema=known)
+    return [group.id for group in fragment.row_groups]
+
+
+def _is_about(fragment: ds.ParquetFileFragment, condition: Condition, fields: pa.Schema, name: str) -> bool:
+    """True if a condition names a column: then it fits no fields without it."""
+    try:
+        fragment.subset(condition.holds, schema=_only(one for one in fields if one.name != name))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        return True
+    return False
+
+
+def _only(fields: Iterable[pa.Field]) -> pa.Schema:
+    """A schema of these fields; of no fields, one that fits no condition."""
+    # pyarrow takes an empty one for the file's own.
+    return pa.schema(list(fields) or [pa.field("\0", pa.null())])
+
+
+def _refused(name: str, error: Exception) -> ValueError:
+    cure = "; write terms, such as [('x', '>', 3)], which fit it" if "not in range" in str(error) else ""
+    return ValueError(f"filters= does not fit the columns of {name}: {error}{cure}")

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ...coding.pictures import format_of, opened
+from ...coding.pictures import opened
+from ...rows.image_formats import HEAD, format_of
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -55,9 +56,9 @@ def thumbnail(value: object, column_name: str = "", side: int = SIDE) -> bytes |
         ('image/png', None)
     """
     if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == np.uint8:
-        value = value.tobytes() if format_of(value[:16].tobytes()) else None
+        value = value.tobytes() if format_of(value[:HEAD].tobytes()) else None
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return _of_file(bytes(value), side) if format_of(bytes(value[:16])) else None
+        return _of_file(bytes(value), side) if format_of(bytes(value[:HEAD])) else None
     pillow = sys.modules.get("PIL.Image")
     if pillow is not None and isinstance(value, pillow.Image):
         return _of_image(value, side)

@@ -8,21 +8,17 @@ import click
 
 from ...errors import SchemaError
 from .inputs import rows_of
-from .output import json_option
-from .places import fetched, id_argument, message_option, opened, storage_option
-from .published import write_published
+from .output import write_published
+from .places import fetched, id_argument, message_option, opened, storage_command
 
 __all__ = ["command"]
 
 
-@click.command("append")
-@id_argument()
+@storage_command("append", id_argument())
 @click.argument("new")
 @click.argument("source", nargs=-1, required=True)
 @click.option("--after", help="The version that the new one begins with; by default the newest.")
 @message_option
-@storage_option
-@json_option
 def command(
     id: str,
     new: str,

@@ -5,21 +5,17 @@ from __future__ import annotations
 import click
 
 from .inputs import imported
-from .output import json_option, write
-from .places import id_argument, opened, placed, storage_option, version_argument
+from .output import write
+from .places import id_argument, opened, placed, storage_command, version_argument
 
 __all__ = ["command"]
 
 
-@click.command("audit")
-@id_argument()
-@version_argument(required=True)
+@storage_command("audit", id_argument(), version_argument(required=True))
 @click.argument("source", metavar="MODULE:FUNCTION")
 @click.option("--rows", default=300, show_default=True, type=click.IntRange(0), help="How many are drawn.")
 @click.option("--tolerance", type=click.FloatRange(0), help="By how much floats may differ; by default not.")
 @click.option("--seed", type=int, help="Draw the same rows each time.")
-@storage_option
-@json_option
 def command(
     id: str,
     version: str,

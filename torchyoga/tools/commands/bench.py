@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import click
 
-from .output import Table, bytes_text, json_option, write
-from .places import fetched, id_argument, opened, storage_option, version_argument
+from .output import Table, bytes_text, picked, write
+from .places import fetched, id_argument, opened, storage_command, version_argument
 
 if TYPE_CHECKING:
     from ...loading.loader import DataLoader
@@ -64,9 +64,7 @@ class _Workers(click.ParamType[list[int]]):
         return list(dict.fromkeys(int(part) for part in parts))
 
 
-@click.command("bench")
-@id_argument()
-@version_argument()
+@storage_command("bench", id_argument(), version_argument())
 @click.option(
     "--batch", "-b", type=click.IntRange(1), default=256, show_default=True, help="Rows of a batch."
 )
@@ -84,8 +82,6 @@ class _Workers(click.ParamType[list[int]]):
     show_default=True,
     help="At most, of each epoch.",
 )
-@storage_option
-@json_option
 def command(
     id: str,
     version: str | None,
@@ -131,8 +127,7 @@ def command(
     ]
     titles = ("workers", "first batch", "rows/s at first", "rows/s", "read", "most work")
     plain = {
-        "id": ref.manifest.id,
-        "version": ref.manifest.version,
+        **picked(ref.manifest, "id version"),
         "rows": len(chosen),
         "row_bytes": row_bytes,
         "batch": batch,

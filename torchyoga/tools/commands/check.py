@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from ...errors import CorruptError
-from .output import Table, cell, json_option, write
+from .output import Table, cell, write
 from .places import (
     Place,
     id_argument,
     known_versions,
     opened,
     placed,
-    storage_option,
+    storage_command,
     version_argument,
     versions_in,
 )
@@ -31,13 +31,9 @@ class _Found(NamedTuple):
     problem: str | None
 
 
-@click.command("check")
-@id_argument(required=False)
-@version_argument()
+@storage_command("check", id_argument(required=False), version_argument())
 @click.option("--all", "every", is_flag=True, help="All versions of ID; without ID everything is checked.")
 @click.option("--manifests", is_flag=True, help="Only read the manifests, not the rows.")
-@storage_option
-@json_option
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -1,25 +1,20 @@
-"""`yoga convert`: a version in another file format."""
+"""`yoga convert` and `yoga compact`: a version in other files."""
 
 from __future__ import annotations
 
 import click
 
-from .output import json_option
-from .places import id_argument, message_option, opened, placed, storage_option, version_argument
-from .published import write_published
+from .output import bytes_text, write, write_published
+from .places import fetched, id_argument, message_option, opened, placed, storage_command, version_argument
 
-__all__ = ["command"]
+__all__ = ["command", "compact"]
 
 
-@click.command("convert")
-@id_argument()
-@version_argument()
+@storage_command("convert", id_argument(), version_argument())
 @click.option("--format", type=click.Choice(("lmdb", "hdf5")), required=True, help="The file format.")
 @click.option("--compression", help="For hdf5: gzip or lzf, or with hdf5plugin blosc or zstd.")
 @click.option("--to", help="Publish under this version and keep the old one; by default it is replaced.")
 @message_option
-@storage_option
-@json_option
 def command(
     id: str,
     version: str | None,
@@ -41,3 +36,42 @@ def command(
     found = placed(place, id, version)
     ref = place.convert(*found, format=format, compression=compression, to=to, message=message)
     write_published(place, ref, as_json)
+
+
+@storage_command("compact", id_argument(), version_argument())
+@click.option("--to", help="Publish under this version and keep the old one; by default it is replaced.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be written and deleted.")
+def compact(id: str, version: str | None, to: str | None, dry_run: bool, storage: str, as_json: bool) -> None:
+    """Write a version into files of its own, of ordinary size: the same rows, the same fingerprint.
+
+    The bytes of deleted rows are gone once no other version names the old files.
+
+    \b
+    Examples:
+      yoga compact images 1.1 --dry-run
+      yoga compact images 1.1 --to 1.1-compact
+      yoga compact images
+    """
+    place = opened(storage)
+    old = fetched(place, id, version).manifest
+    if not dry_run:
+        write_published(place, place.compact(old.id, old.version, to=to), as_json)
+        return
+    from ...caching.spare import freed
+    from ...storage import store_of
+
+    store = store_of(place)
+    if to is not None:
+        store.refuse_existing(old.id, to)
+    nbytes = 0 if to is not None else freed(store, old.id, old.version)
+    plain = {
+        "storage": place.url,
+        "id": old.id,
+        "version": old.version if to is None else to,
+        "rows": old.num_rows,
+        "files": len(old.files),
+        "bytes": old.nbytes,
+        "freed": nbytes,
+    }
+    what = f"{old.id} {old.version} in {place.url}: {old.num_rows:,} rows of {len(old.files):,} files"
+    write(plain, as_json, f"{what} would be written anew, and {bytes_text(nbytes)} of old files deleted")

@@ -6,20 +6,15 @@ import os
 
 import click
 
-from .output import json_option
-from .places import id_argument, opened, placed, storage_option, version_argument
-from .published import write_published
+from .output import write_published
+from .places import id_argument, opened, placed, storage_command, version_argument
 
 __all__ = ["command"]
 
 
-@click.command("copy", options_metavar="[OPTIONS]")
-@id_argument()
-@version_argument()
+@storage_command("copy", id_argument(), version_argument(), options_metavar="[OPTIONS]")
 @click.argument("target", required=False, metavar="TARGET")
 @click.option("--overwrite", is_flag=True, help="Replace another version of that name in TARGET.")
-@storage_option
-@json_option
 def command(
     id: str, version: str | None, target: str | None, overwrite: bool, storage: str, as_json: bool
 ) -> None:

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
-from .output import json_option, write
-from .places import fetched, id_argument, opened, storage_option, version_argument
-
-if TYPE_CHECKING:
-    pass
+from .output import picked, write
+from .places import fetched, id_argument, opened, storage_command, version_argument
 
 __all__ = ["command"]
 
 
-@click.command("diff")
-@id_argument()
-@version_argument("old", required=True)
-@version_argument("new")
+@storage_command("diff", id_argument(), version_argument("old", required=True), version_argument("new"))
 @click.option("--key", "-k", help="Columns that say which rows belong together, as in id or camera,time.")
 @click.option("--most", default=10, show_default=True, type=click.IntRange(0, 10**6), help="Numbers to list.")
-@storage_option
-@json_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -68,11 +59,7 @@ def command(
         "rows_compared": found.are_rows_compared,
         "unchanged": found.unchanged,
         **{name: {"count": count, "rows": numbers} for name, numbers, count in kinds},
-        "columns": {
-            "added": found.schema.added,
-            "removed": found.schema.removed,
-            "changed": found.schema.changed,
-        },
+        "columns": picked(found.schema, "added removed changed"),
     }
     write(plain, as_json, lines)
     ctx.exit(0 if found.same else 1)

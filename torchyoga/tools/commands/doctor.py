@@ -9,13 +9,13 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from .output import json_option, jsonable, terminal_width, write
-from .places import opened, storage_option
+from .output import jsonable, terminal_width, write
+from .places import opened, storage_command
 
 __all__ = ["command"]
 
 
-@click.command("doctor")
+@storage_command("doctor")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--seconds",
@@ -27,8 +27,6 @@ __all__ = ["command"]
 @click.option(
     "--output", "-o", type=click.Path(dir_okay=False, writable=True), help="Write the JSON there, too."
 )
-@storage_option
-@json_option
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -1,17 +1,16 @@
-"""`yoga gc`: what nobody needs, and its deletion."""
+"""`yoga gc` and `yoga rm`: what nobody needs, and a version, deleted."""
 
 from __future__ import annotations
 
 import click
 
-from .output import Table, bytes_text, cell, json_option, write
-from .places import id_argument, known_versions, storage_option, versions_in
+from .output import Table, bytes_text, cell, write
+from .places import id_argument, known_versions, placed, storage_command, version_argument, versions_in
 
-__all__ = ["command"]
+__all__ = ["command", "rm"]
 
 
-@click.command("gc")
-@id_argument(required=False)
+@storage_command("gc", id_argument(required=False))
 @click.option(
     "--keep", type=click.IntRange(0), help="Keep so many of the newest versions of each id; by default all."
 )
@@ -24,16 +23,8 @@ __all__ = ["command"]
     help="Seconds; what is younger stays.",
 )
 @click.option("--yes", "-y", is_flag=True, help="Delete it.")
-@storage_option
-@json_option
 def command(
-    id: str | None,
-    keep: int | None,
-    untagged: bool,
-    grace: float,
-    yes: bool,
-    storage: str,
-    as_json: bool,
+    id: str | None, keep: int | None, untagged: bool, grace: float, yes: bool, storage: str, as_json: bool
 ) -> None:
     """Say what could be deleted; with --yes, delete it.
 
@@ -70,3 +61,32 @@ def command(
     shown: list[str | Table] = [table, what]
     found_json = {"storage": store.name, "deleted": yes, "bytes": total, "things": plain}
     write(found_json, as_json, shown if found else "there is nothing to delete")
+
+
+@storage_command("rm", id_argument(), version_argument(required=True))
+@click.option("--force", is_flag=True, help="Also a version that a tag names.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
+def rm(id: str, version: str, force: bool, dry_run: bool, storage: str, as_json: bool) -> None:
+    """Delete a version, but not the files that other versions share with it.
+
+    A version that a tag names stays, unless --force is given. Many old versions go with yoga gc --keep.
+
+    \b
+    Examples:
+      yoga rm images 1.1 --dry-run
+      yoga rm images 1.1
+      yoga rm images @prod --force
+    """
+    from ...caching.spare import freed, removed
+    from ...stores.history.tags import refuse_tagged
+
+    store = versions_in(storage)
+    id, version = placed(store, id, version)
+    nbytes = freed(store, id, version)
+    if not dry_run:
+        removed(store, id, version, -1, force)
+    elif not force:
+        refuse_tagged(store, id, version)
+    plain = {"storage": store.name, "id": id, "version": version, "deleted": not dry_run, "bytes": nbytes}
+    done = "would be deleted" if dry_run else "deleted"
+    write(plain, as_json, f"{id} {version} in {store.name}: {done}, {bytes_text(nbytes)}")

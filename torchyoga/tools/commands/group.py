@@ -11,6 +11,7 @@ import difflib
 import importlib
 import importlib.util
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -30,8 +31,10 @@ COMMANDS = {  # by name: what it does
     "audit": "make random rows anew and compare them with those kept",
     "bench": "measure how fast a loader reads a version",
     "check": "read versions and say what is damaged",
+    "compact": "write a version into files of its own",
     "convert": "write a version in another file format",
     "copy": "copy a version to another directory or store",
+    "delete-rows": "publish a version without some rows",
     "diff": "show which rows and columns differ between two versions",
     "doctor": "find what slows down or spoils training",
     "gc": "say what could be deleted, and delete it with --yes",
@@ -41,12 +44,25 @@ COMMANDS = {  # by name: what it does
     "ls": "list datasets and their versions",
     "plan": "requests, bytes, money and seconds of an epoch",
     "report": "write a page that shows a dataset",
+    "rm": "delete a version",
     "stats": "show statistics of each column",
     "tag": "show, set or take away names of versions",
     "view": "page through rows in a browser",
 }
+_BESIDE = {"compact": "convert", "rm": "gc"}  # in the file of another command
 _DAMAGED, _WRONG, _INTERRUPTED, _UNREAD = 1, 2, 130, 141
 _MOST_LINES, _MOST_TEXT = 2, 2000  # of an error
+_FLAG = re.compile(r"(,? or pass| with) ([a-z_]+)=True")
+_ADVICE = {
+    "fetch one by version=": "name one",
+    "call compact first": "run yoga compact first",
+    "longer (timeout=)": "longer",
+    "with storage.tag": "with yoga tag",
+    "pass either rows=, numbers of rows, or where=(columns, condition)": "pass either --rows or --where",
+    "tag another version, take them away, or pass force=True": (
+        "move them with yoga tag, or pass force=True"
+    ),
+}
 
 
 class _Group(click.Group):
@@ -59,7 +75,9 @@ class _Group(click.Group):
         if cmd_name not in COMMANDS:
             return None
         try:
-            found = importlib.import_module(_module(cmd_name)).command
+            found = getattr(
+                importlib.import_module(_module(cmd_name)), cmd_name if cmd_name in _BESIDE else "command"
+            )
         except ModuleNotFoundError as error:
             if error.name != _module(cmd_name):
                 raise
@@ -104,7 +122,7 @@ class _Group(click.Group):
         except Exception as error:
             if ctx.meta.get(_DEBUG) or ctx.params.get("debug"):
                 raise
-            _say(f"error: {_text(error)}")
+            _say(f"error: {_in_options(ctx, _text(error))}")
             _flush()
             is_damage = isinstance(error, (CorruptError, AuditError))
             raise click.exceptions.Exit(_DAMAGED if is_damage else _WRONG) from None
@@ -146,7 +164,7 @@ def _debug_option() -> click.Option:
 
 
 def _module(name: str) -> str:
-    return f"{__package__}.{name}"
+    return f"{__package__}.{_BESIDE.get(name, name).replace('-', '_')}"
 
 
 def _text(error: Exception) -> str:
@@ -161,6 +179,21 @@ def _text(error: Exception) -> str:
         lines = [*lines[: _MOST_LINES - 1], f"{len(lines) - _MOST_LINES + 1} more lines with --debug"]
     shown = "\n".join(lines)
     return shown if len(shown) <= _MOST_TEXT else f"{shown[: _MOST_TEXT - 3]}..."
+
+
+def _in_options(ctx: click.Context, text: str) -> str:
+    """Advice for callers in Python as advice for those of a command, whose options it names."""
+    group, name = ctx.command, ctx.invoked_subcommand or ""
+    asked = group.get_command(ctx, name) if isinstance(group, click.Group) else None
+    options = {option for parameter in asked.params for option in parameter.opts} if asked else set()
+
+    def option(match: re.Match[str]) -> str:
+        name = f"--{match[2].replace('_', '-')}"
+        return f"{match[1]} {name}" if name in options else ""
+
+    for advice, here in _ADVICE.items():
+        text = text.replace(advice, here)
+    return _FLAG.sub(option, text)
 
 
 def _say(text: str) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from .output import Table, cell, json_option, value_text, write
-from .places import fetched, id_argument, opened, storage_option
+from .output import Table, cell, picked, value_text, write
+from .places import fetched, id_argument, opened, storage_command
 
 __all__ = ["command"]
 
@@ -15,15 +15,12 @@ _MOST_ROWS = 10_000
 _MOST_COLUMNS = 12  # that are shown unless they are named
 
 
-@click.command("head")
-@id_argument()
+@storage_command("head", id_argument())
 @click.argument("count", default=10, type=click.IntRange(1, _MOST_ROWS))
 @click.option("--version", "version", help="Which version; by default the newest.")
 @click.option("--columns", "-c", help="Only these columns, as in image,label.")
 @click.option("--start", default=0, type=click.IntRange(0), help="The first row to show.")
 @click.option("--decoded", is_flag=True, help="Decode images and other encoded values.")
-@storage_option
-@json_option
 def command(
     id: str,
     count: int,
@@ -62,8 +59,7 @@ def command(
     what = f"{where} has {total:,} rows" if not rows else f"rows {start:,} to {numbers[-1]:,} of {total:,}"
     more = [f"and {left_out:,} more columns; name them with --columns"] if left_out > 0 else []
     plain = {
-        "id": manifest.id,
-        "version": manifest.version,
+        **picked(manifest, "id version"),
         "total": total,
         "rows": [{"row": number, "values": row} for number, row in rows],
     }

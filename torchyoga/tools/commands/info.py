@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import click
-
-from .output import Table, bytes_text, cell, first, json_option, write
-from .places import id_argument, placed, storage_option, version_argument, versions_in
+from .output import Table, bytes_text, cell, first, picked, write
+from .places import id_argument, placed, storage_command, version_argument, versions_in
 
 if TYPE_CHECKING:
     from ...rows.column import Column
@@ -18,11 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command("info")
-@id_argument()
-@version_argument()
-@storage_option
-@json_option
+@storage_command("info", id_argument(), version_argument())
 def command(id: str, version: str | None, storage: str, as_json: bool) -> None:
     """Show what a version is: rows, columns, files, how it was made.
 
@@ -46,13 +40,11 @@ def command(id: str, version: str | None, storage: str, as_json: bool) -> None:
     columns = manifest.schema.columns if manifest.schema is not None else ()
     plain = {
         "storage": store.name,
-        "id": manifest.id,
-        "version": manifest.version,
+        **picked(manifest, "id version"),
         "tags": tags,
         "rows": manifest.num_rows,
         "bytes": manifest.nbytes,
-        "created": manifest.created,
-        "fingerprint": manifest.fingerprint,
+        **picked(manifest, "created fingerprint"),
         "columns": [
             {
                 "name": column.name,
@@ -68,15 +60,7 @@ def command(id: str, version: str | None, storage: str, as_json: bool) -> None:
         ],
         "parents": [parent.version for parent in manifest.parents],
         "message": lineage.message,
-        "lineage": {
-            "function": lineage.function,
-            "commit": lineage.commit,
-            "dirty": lineage.dirty,
-            "packages": lineage.packages,
-            "user": lineage.user,
-            "host": lineage.host,
-            "seconds": lineage.seconds,
-        },
+        "lineage": picked(lineage, "function commit dirty packages user host seconds"),
         "info": manifest.info,
     }
     lines = [f"{title:9}{cell(text, 160)}" for title, text in _facts(manifest, lineage, tags) if text]

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import click
 
-from .output import Table, json_option, write
-from .places import id_argument, known_versions, storage_option, versions_in
+from .output import Table, picked, write
+from .places import id_argument, known_versions, storage_command, versions_in
 
 __all__ = ["command"]
 
 _TITLES = ("version", "parents", "rows", "+rows", "bytes", "when", "who", "tags", "code", "message")
 
 
-@click.command("log")
-@id_argument()
+@storage_command("log", id_argument())
 @click.option("--limit", "-n", type=click.IntRange(1), help="Only so many of the newest ones.")
-@storage_option
-@json_option
 def command(id: str, limit: int | None, storage: str, as_json: bool) -> None:
     """Show the versions of a dataset, the newest first.
 
@@ -39,18 +36,10 @@ def command(id: str, limit: int | None, storage: str, as_json: bool) -> None:
     )
     plain = [
         {
-            "version": entry.version,
-            "parents": entry.parents,
-            "rows": entry.rows,
-            "added": entry.added,
+            **picked(entry, "version parents rows added"),
             "bytes": entry.nbytes,
             "created": entry.created or None,
-            "fingerprint": entry.fingerprint,
-            "tags": entry.tags,
-            "who": entry.who,
-            "code": entry.code,
-            "message": entry.message,
-            "problem": entry.problem,
+            **picked(entry, "fingerprint tags who code message problem"),
         }
         for entry in log
     ]

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import click
 
-from .output import Table, bytes_text, json_option, write
-from .places import storage_option, versions_in
+from .output import Table, bytes_text, picked, write
+from .places import storage_command, versions_in
 
 __all__ = ["command"]
 
 
-@click.command("ls")
+@storage_command("ls")
 @click.argument("place", required=False)
-@storage_option
 @click.option("--long", "-l", is_flag=True, help="Read each manifest: rows, bytes, tags, damage.")
-@json_option
 def command(place: str | None, storage: str, long: bool, as_json: bool) -> None:
     """List datasets and their versions.
 
@@ -41,12 +39,10 @@ def command(place: str | None, storage: str, long: bool, as_json: bool) -> None:
     plain = [
         {
             "id": id,
-            "version": entry.version,
-            "rows": entry.rows,
+            **picked(entry, "version rows"),
             "bytes": entry.nbytes,
             "created": entry.created or None,
-            "tags": list(entry.tags),
-            "problem": entry.problem,
+            **picked(entry, "tags problem"),
         }
         for id, entry in entries
     ]

@@ -15,11 +15,16 @@ import os
 import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import click
 
+from ...process.texts import bytes_text, in_columns
 from ...versions.lineage import escaped
+
+if TYPE_CHECKING:
+    from ...reading.dataref import DataRef
+    from ...storage import Storage
 
 __all__ = [
     "MOST_LINES",
@@ -30,9 +35,11 @@ __all__ = [
     "first",
     "json_option",
     "jsonable",
+    "picked",
     "terminal_width",
     "value_text",
     "write",
+    "write_published",
 ]
 
 F = TypeVar("F")
@@ -42,7 +49,6 @@ _MOST_VALUES = 1000  # of an array, in JSON
 _MOST_BYTES = 1000
 _MOST_ITEMS = 8  # of a list, in a cell
 _LEAST_WIDTH, _GAP = 6, 2  # of a column on a terminal, and between two
-_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
@@ -70,14 +76,6 @@ def cell(value: object, most: int = MOST_SHOWN) -> str:
     """
     text = escaped(str(value)[: most + 1])
     return text if len(text) <= most else text[: max(0, most - 3)] + "..."
-
-
-def bytes_text(nbytes: int) -> str:
-    """A number of bytes, such as 1.5 MB."""
-    size, unit = float(nbytes), 0
-    while size >= 999.5 and unit < len(_UNITS) - 1:
-        size, unit = size / 1000, unit + 1
-    return f"{size:.0f} {_UNITS[unit]}" if unit == 0 or size >= 9.95 else f"{size:.1f} {_UNITS[unit]}"
 
 
 def first(rows: Sequence[F], what: str, most: int = MOST_LINES) -> tuple[Sequence[F], list[str]]:
@@ -150,6 +148,11 @@ def jsonable(value: object) -> object:
     return str(value)
 
 
+def picked(value: object, names: str) -> dict[str, Any]:
+    """Attributes of a value by name, for JSON."""
+    return {name: getattr(value, name) for name in names.split()}
+
+
 Shown: TypeAlias = "str | Table | Sequence[str | Table]"
 
 
@@ -178,6 +181,19 @@ def write(plain: object, as_json: bool, shown: Shown) -> None:
             _print(_plain(one))
 
 
+def write_published(storage: Storage, ref: DataRef, as_json: bool) -> None:
+    """Prints id, version, rows and bytes of a version of a storage."""
+    from ...reading.version_ref import VersionRef
+
+    assert isinstance(ref, VersionRef), "a storage gives its versions"
+    manifest = ref.manifest
+    counts = {"rows": manifest.num_rows, "bytes": manifest.nbytes}
+    plain = {"storage": storage.url, **picked(manifest, "id version"), **counts}
+    plain |= picked(manifest, "fingerprint")
+    where = f"{manifest.id} {manifest.version} in {storage.url}"
+    write(plain, as_json, f"{where}: {manifest.num_rows:,} rows, {bytes_text(manifest.nbytes)}")
+
+
 def _print(text: str) -> None:
     if sys.stdout is None:
         return
@@ -187,13 +203,8 @@ def _print(text: str) -> None:
 def _plain(table: Table) -> str:
     """A table in columns, each as wide as it must be."""
     rows = [[escaped(text) for text in row] for row in [table.columns, *table.rows]]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    is_right = [title in table.right for title in table.columns]
-    lines = []
-    for row in rows:
-        cells = zip(row, widths, is_right, strict=True)
-        lines.append("  ".join(c.rjust(w) if right else c.ljust(w) for c, w, right in cells).rstrip())
-    return "\n".join(lines)
+    right = [number for number, title in enumerate(table.columns) if title in table.right]
+    return "\n".join(in_columns(rows, right))
 
 
 def _draw(table: Table) -> None:

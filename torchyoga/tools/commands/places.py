@@ -13,6 +13,7 @@ import click
 
 from ...errors import NotFoundError
 from ...versions.lineage import escaped
+from .output import json_option
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -30,7 +31,7 @@ __all__ = [
     "message_option",
     "opened",
     "placed",
-    "storage_option",
+    "storage_command",
     "tag_argument",
     "version_argument",
     "versions_in",
@@ -50,6 +51,28 @@ storage_option = click.option(
     show_envvar=True,
     help="The directory or URL that holds the datasets.",
 )
+
+
+def storage_command(
+    name: str, *arguments: Callable[[click.Command], click.Command], options_metavar: str = "[OPTIONS]"
+) -> Callable[[Callable[..., object]], click.Command]:
+    """Makes a function a command that looks into a storage.
+
+    Args:
+        name: of the command.
+        arguments: come first; the function's own parameters follow, then `--storage` and `--json`.
+        options_metavar: what the usage line says of options.
+    """
+
+    def made(function: Callable[..., object]) -> click.Command:
+        command = click.command(name, options_metavar=options_metavar)(function)
+        own, command.params = command.params, []
+        for add in arguments:
+            add(command)
+        command.params += own
+        return json_option(storage_option(command))
+
+    return made
 
 
 class Place(NamedTuple):

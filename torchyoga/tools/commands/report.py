@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import click
 
-from .output import bytes_text, json_option, write
-from .places import fetched, id_argument, opened, storage_option, version_argument
+from .output import bytes_text, write
+from .places import fetched, id_argument, opened, storage_command, version_argument
 
 __all__ = ["command"]
 
 
-@click.command("report")
-@id_argument()
-@version_argument()
+@storage_command("report", id_argument(), version_argument())
 @click.option("--output", "-o", default="report.html", show_default=True, help="The file to write.")
 @click.option("--title", help="Of the page; by default id and version.")
 @click.option("--seed", default=0, type=click.IntRange(0), help="Of the rows that are drawn.")
@@ -21,8 +19,6 @@ __all__ = ["command"]
     type=click.Choice(["full", "block"]),
     help="Draw the order of an epoch of such a shuffle, too.",
 )
-@storage_option
-@json_option
 def command(
     id: str,
     version: str | None,
@@ -44,7 +40,7 @@ def command(
       yoga report images@prod --json
     """
     from ...sampling.sampler import ResumableSampler
-    from ..report.report import report
+    from ..report.page import report
 
     ref = fetched(opened(storage), id, version)
     order = (

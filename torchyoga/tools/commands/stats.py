@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .output import Table, cell, first, json_option, write
-from .places import fetched, id_argument, opened, storage_option, version_argument
+from ...rows.projection import Projection
+from .output import Table, cell, first, picked, write
+from .places import fetched, id_argument, opened, placed, storage_command, version_argument, versions_in
 
 if TYPE_CHECKING:
     from ...rows.stats.column_stats import ColumnStats
@@ -18,13 +19,9 @@ _TITLES = ("column", "nulls", "values", "NaN", "zeros", "min", "max", "mean", "s
 _MOST_OFTEN = 10  # of the values of a column, in JSON
 
 
-@click.command("stats")
-@id_argument()
-@version_argument()
+@storage_command("stats", id_argument(), version_argument())
 @click.option("--columns", "-c", help="Only these columns, as in image,label.")
 @click.option("--rows", type=click.IntRange(1), help="Read only so many rows, if they must be read at all.")
-@storage_option
-@json_option
 def command(
     id: str, version: str | None, columns: str | None, rows: int | None, storage: str, as_json: bool
 ) -> None:
@@ -37,19 +34,23 @@ def command(
       yoga stats images
       yoga stats images 1.0 --columns label --json
     """
-    ref = fetched(opened(storage), id, version)
-    chosen = ref if columns is None else ref.columns(columns.split(","))
-    stats = chosen.stats(rows)
+    store, names = versions_in(storage), None if columns is None else columns.split(",")
+    manifest = store.manifest(*placed(store, id, version))
+    if manifest.stats and manifest.schema is not None:
+        stats = manifest.known_stats(
+            None if names is None else Projection.of(manifest.schema, names).ordered(names)
+        )
+    else:
+        ref = fetched(opened(storage), manifest.id, manifest.version)
+        stats = (ref if names is None else ref.columns(names)).stats(rows)
     some, more = first(list(stats.values()), "columns")
     table = Table(_TITLES, [_cells(one) for one in some], right=_TITLES[1:-1])
     read = f"{stats.rows:,} rows"
     if stats.rows_read < stats.rows:
         read = f"{stats.rows_read:,} rows, drawn from {stats.rows:,}"
     plain = {
-        "id": ref.manifest.id,
-        "version": ref.manifest.version,
-        "rows": stats.rows,
-        "rows_read": stats.rows_read,
+        **picked(manifest, "id version"),
+        **picked(stats, "rows rows_read"),
         "columns": [_plain(one) for one in stats.values()],
     }
     write(plain, as_json, [read, *([table] if some else []), *more])
@@ -58,20 +59,9 @@ def command(
 def _plain(stats: ColumnStats) -> dict[str, object]:
     lengths, bars = stats.lengths, stats.histogram
     return {
-        "name": stats.name,
-        "nulls": stats.nulls,
-        "count": stats.count,
-        "nan": stats.nan,
-        "inf": stats.inf,
-        "zeros": stats.zeros,
-        "min": stats.min,
-        "max": stats.max,
-        "mean": stats.mean,
-        "std": stats.std,
-        "lengths": None
-        if lengths is None
-        else {"min": lengths.min, "max": lengths.max, "mean": lengths.mean, "empty": lengths.empty},
-        "histogram": None if bars is None else {"counts": bars.counts, "edges": bars.edges},
+        **picked(stats, "name nulls count nan inf zeros min max mean std"),
+        "lengths": None if lengths is None else picked(lengths, "min max mean empty"),
+        "histogram": None if bars is None else picked(bars, "counts edges"),
         "distinct": stats.distinct,
         "top": None if stats.top is None else stats.top[:_MOST_OFTEN],
     }

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .output import Table, cell, json_option, write
+from .output import Table, cell, picked, write
 from .places import (
     id_argument,
     known_versions,
     message_option,
     placed,
-    storage_option,
+    storage_command,
     tag_argument,
     version_argument,
     versions_in,
@@ -26,14 +26,9 @@ __all__ = ["command"]
 _PATIENCE = 60.0  # seconds to wait for whoever builds the version
 
 
-@click.command("tag")
-@id_argument()
-@tag_argument()
-@version_argument()
+@storage_command("tag", id_argument(), tag_argument(), version_argument())
 @click.option("--remove", is_flag=True, help="Take the tag away; its history stays.")
 @message_option
-@storage_option
-@json_option
 def command(
     id: str,
     tag: str | None,
@@ -88,12 +83,9 @@ def _write_entries(entries: list[TagEntry], as_json: bool) -> None:
     ]
     plain = [
         {
-            "number": entry.number,
-            "version": entry.version,
-            "fingerprint": entry.fingerprint,
+            **picked(entry, "number version fingerprint"),
             "when": entry.when.isoformat(),
-            "who": entry.who,
-            "message": entry.message,
+            **picked(entry, "who message"),
         }
         for entry in entries
     ]

@@ -6,20 +6,18 @@ import webbrowser
 
 import click
 
-from .output import json_option, write
-from .places import id_argument, opened, placed, storage_option, version_argument
+from .output import write
+from .places import id_argument, opened, placed, storage_command, version_argument
 
 __all__ = ["command"]
 
 
-@click.command("view")
+@storage_command("view")
 @click.argument("place", required=False)
 @id_argument(required=False)
 @version_argument()
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="To listen on; by default any.")
 @click.option("--open", "is_opened", is_flag=True, help="Open the page in a browser.")
-@storage_option
-@json_option
 def command(
     place: str | None,
     id: str | None,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from ...process.control_group import folders
 from .finding import Finding
 
 __all__ = ["Cpus", "few_cpus", "throttled"]
@@ -47,7 +47,7 @@ class Cpus(NamedTuple):
         affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else machine
         quotas: list[float] = []
         stat: dict[str, int] = {}
-        for folder, is_second in _groups(root):
+        for folder, is_second in folders("cpu", root):
             quota = _quota(folder, is_second)
             if quota is not None:
                 quotas.append(quota)
@@ -103,31 +103,6 @@ def throttled(before: Cpus | None, now: Cpus) -> list[Finding]:
             "slow",
         )
     ]
-
-
-def _groups(root: Path) -> Iterator[tuple[Path, bool]]:
-    """The folders of the control group of this process and of those above it; True for version 2."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return
-    mount = root / "sys/fs/cgroup"
-    for line in lines:
-        _, controllers, name = [*line.split(":", 2), "", ""][:3]
-        if not controllers:
-            bases = [mount, mount / "unified"]
-        elif "cpu" in controllers.split(","):
-            bases = [mount / controllers, mount / "cpu"]
-        else:
-            continue
-        for base in bases:
-            if base.is_dir():
-                # In a container, the path may be that outside of it.
-                inner = base / name.strip("/")
-                for folder in (inner, *inner.parents):
-                    if folder.is_relative_to(base) and folder.is_dir():
-                        yield folder, not controllers
-                break
 
 
 def _quota(folder: Path, is_second: bool) -> float | None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...process.control_group import free_memory
 from ...reading.version_ref import VersionColumns, VersionRef
 from ...stores.contract import Versions
 from ...versions.location import Files
@@ -45,7 +46,7 @@ class Disk(NamedTuple):
         in_memory: share of their pages in memory, before anything was read; None if it is not known.
         direct: bytes a second past the page cache; None where that is not possible.
         cached: bytes a second through it.
-        memory: bytes that the machine could use for them.
+        memory: bytes that this process could use for them.
     """
 
     kind: str
@@ -88,7 +89,7 @@ def read(paths: Sequence[str], seconds: float, root: Path = Path("/")) -> dict[s
     direct = _speed(paths, seconds / 2, getattr(os, "O_DIRECT", None))
     cached = _speed(paths, seconds / 2, 0)
     kind = file_system(paths[0], root) if paths else ""
-    return Disk(kind, nbytes, in_memory, direct, cached, _memory(root))._asdict()
+    return Disk(kind, nbytes, in_memory, direct, cached, free_memory(root))._asdict()
 
 
 def disk_findings(disk: Disk, where: str, wanted: float | None = None, slow: float = _SLOW) -> list[Finding]:
@@ -122,7 +123,7 @@ def disk_findings(disk: Disk, where: str, wanted: float | None = None, slow: flo
                 f"{text}{need}",
                 "The loop waits for the disk in the first epoch, and in all of them if the data are larger "
                 "than memory.",
-                "keep the storage on a local SSD, or encode large columns (yoga.jpeg, yoga.zstd)",
+                "keep the storage on a local SSD, or encode large columns (yoga.codecs.jpeg, zstd)",
                 "slow",
             )
         )
@@ -219,10 +220,3 @@ def _in_memory(paths: Sequence[str]) -> float | None:
                 pages, there = pages + len(found), there + int((found & 1).sum())
             del data
     return there / pages if pages else None
-
-
-def _memory(root: Path) -> int | None:
-    with contextlib.suppress(OSError, AttributeError):
-        found = re.search(r"^MemAvailable: +(\d+) kB", (root / "proc/meminfo").read_text(), re.MULTILINE)
-        return None if found is None else int(found[1]) * 1024
-    return None

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ...process.texts import bytes_text
 from ...storage import Storage, store_of
 from ...stores.contract import Versions
 from ...stores.opened import opened
@@ -19,9 +20,8 @@ from .handles import handle_findings, handles
 from .leftovers import leftover_findings, leftovers
 from .patient import Patient
 from .randomness import drawn, may_draw, same_numbers
-from .segments import orphaned, orphans
 from .sharding import Job, dealt, disagreeing
-from .shared_memory import first_batch, first_row, sent_batch, size_text, small_shared_memory
+from .shared_memory import first_batch, first_row, orphaned, orphans, sent_batch, small_shared_memory
 from .threads import oversubscribed, used_threads
 from .trial import Step, Trial, tried
 from .workers import counts, few_workers, measured_rate, rates_text, recommended
@@ -201,7 +201,7 @@ def _of_rows(
         findings += handle_findings(found[_HANDLES], patient.start_method, workers)
     if _BATCH in found:
         batch = found[_BATCH]
-        measured["batch"] = f"{batch['rows'] or 1} rows, {size_text(batch['bytes'])}"
+        measured["batch"] = f"{batch['rows'] or 1} rows, {bytes_text(batch['bytes'], 0)}"
         if workers:
             # Batches that torchyoga's workers send in slots of their own take no room there.
             is_sent_so = _SENT not in found or found[_SENT]["bytes"] > 0

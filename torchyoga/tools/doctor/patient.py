@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, IterableDataset, Sampler
 from ...loading.loader import DataLoader
 from ...rows.types import Collate
 
-__all__ = ["Endless", "Patient"]
+__all__ = ["Endless", "Patient", "made"]
 
 _BATCH = 64  # rows, of a dataset that comes without a loader
 _PREFETCH = 2  # batches of a worker, as torch has it
@@ -132,6 +132,11 @@ class Patient:
     def collate(self) -> Collate | None:
         """The function that makes batches of rows."""
         return None if self.loader is None else self.loader.collate_fn
+
+
+def made(dataset: Any, row: int) -> object:
+    """A row of a dataset with row numbers, made as a loader does."""
+    return dataset.__getitems__([row]) if hasattr(dataset, "__getitems__") else dataset[row]
 
 
 class Endless(Sampler[int]):

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
+from ...process.seeding import GeneratorsPutBack
 from ...sampling.seeding import draws_random_numbers
 from .finding import Finding
-from .patient import Patient
+from .patient import Patient, made
 from .walk import walk
 
 __all__ = ["drawn", "may_draw", "same_numbers"]
@@ -109,30 +110,19 @@ class _DrawnRows(Dataset[Record]):
 
     def __getitem__(self, row: int) -> Record:
         before = _states(self.dataset)
-        self._make(row)
+        made(self.dataset, row)
         after = _states(self.dataset)
         return {**_record(row, before, after), "own": self._own(row, after)}
 
-    def _make(self, row: int) -> None:
-        if hasattr(self.dataset, "__getitems__"):
-            self.dataset.__getitems__([row])
-        else:
-            self.dataset[row]
-
     def _own(self, row: int, after: dict[str, str]) -> list[str]:
         """The generators that a row seeds by itself: they stand as before, wherever they stood."""
-        kept = random.getstate(), np.random.get_state(), torch.get_rng_state()
-        random.seed(row + 1)
-        np.random.seed(row + 1)
-        torch.manual_seed(row + 1)
-        moved = _states(self.dataset)
-        try:
-            self._make(row)
+        with GeneratorsPutBack():
+            random.seed(row + 1)
+            np.random.seed(row + 1)
+            torch.manual_seed(row + 1)
+            moved = _states(self.dataset)
+            made(self.dataset, row)
             again = _states(self.dataset)
-        finally:
-            random.setstate(kept[0])
-            np.random.set_state(kept[1])
-            torch.set_rng_state(kept[2])
         return [name for name in _SHARED if again[name] == after[name] != moved[name]]
 
 

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from .finding import Finding
-from .patient import Patient
+from .patient import Patient, made
 
 __all__ = ["oversubscribed", "used_threads"]
 
@@ -100,11 +100,7 @@ class _BusyRows(Dataset[dict[str, Any]]):
     def _rows(self) -> Iterator[object]:
         while True:
             for row in range(len(self.dataset)):
-                yield (
-                    self.dataset.__getitems__([row])
-                    if hasattr(self.dataset, "__getitems__")
-                    else self.dataset[row]
-                )
+                yield made(self.dataset, row)
 
 
 class _BusyStream(IterableDataset[dict[str, Any]]):

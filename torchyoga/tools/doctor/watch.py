@@ -2,7 +2,7 @@
 
 Note 134. A watched program is changed as little as can be.
 The command sets a variable, and `import torchyoga` then loads this file; without it, nothing is done.
-Loaders of torchyoga's say themselves when an iteration begins. torch's say nothing: from Python 3.12 on
+Loaders of torchyoga's raise an audit event when an iteration begins. torch's say nothing: from Python 3.12 on
 `sys.monitoring` reports calls of their `__iter__`, which changes no class; before that, those are found that
 are still alive at the end. No function of torch's is replaced.
 """
@@ -20,8 +20,6 @@ from contextlib import suppress
 from pathlib import Path
 from types import CodeType
 from typing import Any
-
-from ...process.begun import watchers
 
 __all__ = ["FOLDER", "SECONDS", "begin"]
 
@@ -45,6 +43,11 @@ class _Watch:
         if os.getpid() != self._process or any(loader is one for one in self._loaders):
             return
         self._loaders = [*self._loaders, loader][-_MOST_LOADERS:]
+
+    def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Keeps the loader of an audit event."""
+        if event == "torchyoga.DataLoader.__iter__":
+            self.see(*arguments)
 
     def report(self) -> None:
         """Examines them, and writes what was found into the folder."""
@@ -86,7 +89,7 @@ def begin() -> None:
 
     assert examination
     watch = _Watch(folder, seconds)
-    watchers.append(watch.see)
+    sys.addaudithook(watch.hear)
     _monitor(torch.utils.data.DataLoader.__iter__.__code__, watch)
     atexit.register(watch.report)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from ...errors import SchemaError
+from ...process.texts import number, share
 from ...reading.dataref import DataRef
 from ...reading.version_ref import VersionColumns, VersionRef
 from ...rows.schema import Schema
@@ -15,7 +16,6 @@ from ...rows.types import Json
 from ..cells.text import shown, visible
 from .charts import bars
 from .sample import is_remote
-from .words import number, share
 
 __all__ = ["Balance", "ColumnCard", "Columns", "Histogram", "Share", "columns_of", "first_columns"]
 

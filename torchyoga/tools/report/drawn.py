@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,14 +15,15 @@ from torch.utils.data import DistributedSampler
 
 from ...order.contract import AnyOrder
 from ...order.quality import shuffle_quality
+from ...process.seeding import GeneratorsPutBack
+from ...process.texts import number
+from ...rows.types import Ints
 from ...sampling.sampler import ResumableSampler
 from ..cells.text import visible
 from .charts import points
-from .words import number
 
 __all__ = ["Drawn", "Panel", "drawn_of"]
 
-Ints = npt.NDArray[np.int64]
 _MOST_POINTS, _MOST_LOOKED = 4096, 2**16
 _BEGINNING = 256  # positions of the second picture
 _MOST_RANKS, _OF_A_RANK = 16, 512
@@ -189,13 +189,10 @@ def _generators_kept(order: object) -> Iterator[None]:
     own = [getattr(one, name, None) for one in holders for name in ("generator", "draws_from")]
     of_torch = [one for one in own if isinstance(one, torch.Generator)]
     kept = [one.get_state() for one in of_torch]
-    python, numpy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
+    with GeneratorsPutBack():
         try:
             yield
         finally:
-            random.setstate(python)
-            np.random.set_state(numpy)
             for one, state in zip(of_torch, kept, strict=True):
                 one.set_state(state)
 

@@ -12,27 +12,41 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import jinja2
 from markupsafe import Markup
 
+from ...errors import YogaError
+from ...order.full import as_int
+from ...process.texts import bytes_text, number
 from ...reading.dataref import DataRef
 from ...reading.version_ref import VersionColumns, VersionRef
+from ...stores.history.log import VersionLog, log_of
+from ...stores.refs import store_of
+from ...versions.lineage import Lineage
+from ...versions.manifest import FileEntry, Manifest
 from ..cells.text import shown, visible
+from .charts import segments
 from .columns import Columns, columns_of, first_columns
 from .drawn import Drawn, drawn_of
-from .history import History, day, history_of
 from .sample import Sample, sample_of
-from .words import number, size
 
-__all__ = ["LARGEST_PAGE", "page_of", "policy_of", "rendered", "style"]
+__all__ = ["LARGEST_PAGE", "page_of", "policy_of", "rendered", "report", "style", "templates"]
 
+_HERE = "torchyoga.tools.report"
 LARGEST_PAGE = 2 * 10**6  # bytes
 _MOST_COLUMNS, _MOST_ROWS, _ROW_COLUMNS, _CELL = 200, 64, 40, 80
 _MOST_INFO = 2000
 _HALVINGS = 6
+_MOST_FILES, _MOST_VERSIONS, _MOST_BUILDERS = 50, 50, 50
+_MOST_SEGMENTS = 200
+_TITLES = ("version", "made from", "rows", "new rows", "size", "made", "by", "tags", "code", "message")
+_MOST_SOURCE, _MOST_CELL = 16_000, 120
 
 
 @dataclass(frozen=True)
@@ -45,13 +59,67 @@ class _Facts:
     info: str
 
 
+def report(
+    ref: DataRef,
+    path: str | os.PathLike[str] = "report.html",
+    *,
+    order: object = None,
+    meter: object = None,
+    title: str | None = None,
+    seed: int = 0,
+) -> Path:
+    """Writes a page that shows what is in a dataset: one file under 2 MB, which works offline.
+
+    It shows columns with their histograms, lengths, how even classes are, 64 rows drawn at random with
+    thumbnails of images, files, how the version was made, and its log. The statistics are those that a
+    version keeps; of others up to 10,000 rows are read. Nothing in the data can run or load anything, and the
+    same version gives the same bytes. Thumbnails need Pillow. See docs/report.md.
+
+    Args:
+        ref: a version or any other DataRef.
+        path: the file to write; it is replaced.
+        order: a loader or sampler, whose order of one epoch is drawn; its state does not change.
+        meter: of a loader, to be shown, too.
+        title: of the page; by default id and version.
+        seed: of the rows that are drawn.
+
+    Returns:
+        The path.
+
+    Raises:
+        TypeError: `ref` is not a DataRef, or `order` is not a loader or sampler.
+        CorruptError: the version is damaged.
+
+    Example:
+        >>> ref = storage.submit([{"x": n, "label": n % 3} for n in range(99)], "shown", "1.0")
+        >>> path = yoga.report(ref, tmp_path / "report.html", order=DataLoader(ref, shuffle=True, seed=7))
+        >>> "Histogram of x" in path.read_text(encoding="utf-8")
+        True
+    """
+    if not isinstance(ref, DataRef):
+        raise TypeError(
+            f"report takes a DataRef, found {type(ref).__name__}; fetch a version, or wrap data of your own "
+            "with from_arrays or storage.submit"
+        )
+    text = page_of(ref, order, meter, title, as_int("seed", seed, low=0))
+    target = Path(path)
+    part = target.with_name(f".{target.name[:80]}-{os.getpid()}.part")  # renamed, so that nobody reads half
+    try:
+        part.write_text(text, encoding="utf-8", newline="\n")
+        os.replace(part, target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    return target
+
+
 def page_of(
     ref: DataRef, order: object = None, meter: object = None, title: str | None = None, seed: int = 0
 ) -> str:
     """The page of a dataset."""
     some, total = first_columns(ref, _MOST_COLUMNS)
     columns = columns_of(some, total, seed)
-    history = history_of(ref) if isinstance(ref, (VersionRef, VersionColumns)) else None
+    history = _history_of(ref) if isinstance(ref, (VersionRef, VersionColumns)) else None
     drawn = None if order is None else drawn_of(order, len(ref), seed)
     facts = _facts(ref, columns, title)
     measured = None if meter is None else [visible(line) for line in str(meter).splitlines()[:200]]
@@ -71,7 +139,7 @@ def _page(
     most_columns: int,
     sample: Sample,
     drawn: Drawn | None,
-    history: History | None,
+    history: _History | None,
     meter: list[str] | None,
 ) -> str:
     return rendered(
@@ -94,14 +162,14 @@ def _facts(ref: DataRef, columns: Columns, title: str | None) -> _Facts:
         manifest = ref.manifest
         name = f"{visible(manifest.id)} {visible(manifest.version)}"
         found |= {
-            "size": size(manifest.nbytes),
+            "size": bytes_text(manifest.nbytes),
             "files": number(len(manifest.files)),
-            "made": day(manifest.created),
+            "made": _day(manifest.created),
         }
-        lead += [size(manifest.nbytes)]
+        lead += [bytes_text(manifest.nbytes)]
         found["where"] = ref.location.name if isinstance(ref, VersionColumns) else ""
     elif ref.row_bytes:
-        found["size of a row"] = f"about {size(ref.row_bytes)}"
+        found["size of a row"] = f"about {bytes_text(ref.row_bytes)}"
     if columns.total:
         lead.append(f"{columns.total:,} {'column' if columns.total == 1 else 'columns'}")
     if ref.fingerprint is not None:
@@ -118,9 +186,10 @@ def _facts(ref: DataRef, columns: Columns, title: str | None) -> _Facts:
 
 
 @lru_cache(None)
-def _templates() -> jinja2.Environment:
+def templates(package: str = _HERE) -> jinja2.Environment:
+    """The templates of a package, which escape all values."""
     return jinja2.Environment(
-        loader=jinja2.PackageLoader("torchyoga.tools.report"),
+        loader=jinja2.PackageLoader(package),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -129,9 +198,9 @@ def _templates() -> jinja2.Environment:
 
 
 @lru_cache(None)
-def style(name: str = "report.css") -> Markup:
+def style(name: str = "report.css", package: str = _HERE) -> Markup:
     """A sheet of styles, which is of the package and no data."""
-    source, _, _ = _templates().loader.get_source(_templates(), name)  # type: ignore[union-attr]
+    source, _, _ = templates(package).loader.get_source(templates(package), name)  # type: ignore[union-attr]
     return Markup(source.strip())
 
 
@@ -147,6 +216,185 @@ def policy_of(css: str) -> str:
 def rendered(template: str, **values: object) -> str:
     """A template with values, all of which are escaped."""
     css = style()
-    text = _templates().get_template(template).render(css=css, policy=policy_of(css), **values)
+    text = templates().get_template(template).render(css=css, policy=policy_of(css), **values)
     # Halves of characters, which JSON may hold, cannot be written.
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+@dataclass(frozen=True)
+class _FileRow:
+    """A file: its name, rows, bytes, the version that it is of, and when that was made."""
+
+    name: str
+    rows: str
+    size: str
+    of: str
+    made: str
+
+
+@dataclass(frozen=True)
+class _Files:
+    """The files of a version.
+
+    Attributes:
+        rows: the first files; `others`: how many more there are.
+        map: of SVG, in a box of 640 x 24: the files by their rows.
+        said: in words.
+    """
+
+    rows: tuple[_FileRow, ...]
+    others: int
+    map: str
+    said: str
+
+
+@dataclass(frozen=True)
+class _History:
+    """What is known of how a version came about.
+
+    Attributes:
+        files: its files.
+        lineage: by title, how it was made; `source`: the code, if it was kept; `packages`: by name.
+        builder_titles: with whether each is of a number; `builders`: what each that wrote files has done.
+        builds_note: who they are.
+        titles: of the log; `log`: its cells, of the newest version first; `here`: the place of this version
+            in it.
+        log_note: what the log lacks.
+    """
+
+    files: _Files
+    lineage: dict[str, str]
+    source: str
+    packages: dict[str, str]
+    builder_titles: tuple[tuple[str, bool], ...]
+    builders: tuple[tuple[str, ...], ...]
+    builds_note: str
+    titles: tuple[str, ...]
+    log: tuple[tuple[str, ...], ...]
+    here: int | None
+    log_note: str
+
+
+def _history_of(ref: VersionRef | VersionColumns) -> _History:
+    """What the manifest of a version says, and its neighbours in the store."""
+    manifest = ref.manifest
+    log, note = _log(ref)
+    made = {} if log is None else {entry.version: entry.created for entry in log}
+    lineage = Lineage.of(manifest.lineage)
+    entries = () if log is None else tuple(log)[:_MOST_VERSIONS]
+    here = [n for n, one in enumerate(entries) if one.version == manifest.version]
+    if log is not None and log.left_out:
+        note = f"And {log.left_out:,} older versions."
+    source = lineage.source or ""
+    cut = f"\n… {len(source) - _MOST_SOURCE:,} more characters" if len(source) > _MOST_SOURCE else ""
+    cells = [one.cells() for one in entries]
+    used = [n for n in range(len(_TITLES)) if any(row[n] for row in cells)]
+    return _History(
+        _files(manifest, made),
+        _lineage(manifest, lineage),
+        "\n".join(visible(line) for line in source[:_MOST_SOURCE].splitlines()) + cut,
+        {visible(name): visible(text) for name, text in sorted(lineage.packages.items())},
+        *_builders(manifest.files, lineage),
+        tuple(_TITLES[n] for n in used),
+        tuple(tuple(row[n] for n in used) for row in cells),
+        here[0] if here else None,
+        note,
+    )
+
+
+def _log(ref: VersionRef | VersionColumns) -> tuple[VersionLog | None, str]:
+    try:
+        store = store_of(ref.location, ref.manifest)
+        if store is None:
+            return None, "The files do not lie in a storage, so there is no log."
+        return log_of(store, ref.manifest.id, _MOST_VERSIONS), ""
+    except (YogaError, OSError) as error:
+        return None, f"The log cannot be read: {shown(str(error), 300)}"
+
+
+def _files(manifest: Manifest, made: dict[str, str]) -> _Files:
+    rows = tuple(
+        _FileRow(
+            visible(file.name),
+            number(file.rows),
+            bytes_text(file.nbytes),
+            visible(file.of or manifest.version),
+            _day(made.get(file.of, "") if file.of else manifest.created),
+        )
+        for file in manifest.files[:_MOST_FILES]
+    )
+    found = manifest.files
+    formats = ", ".join(sorted({file.format for file in found}))
+    shared = sum(file.of is not None for file in found)
+    deleted = sum(file.deleted.count for file in found if file.deleted is not None)
+    said = [
+        f"{len(found):,} {'file' if len(found) == 1 else 'files'} ({visible(formats)})"
+        if found
+        else "No files"
+    ]
+    said += [f"{bytes_text(manifest.nbytes)} in all"] if found else []
+    if shared:
+        said.append(f"{shared:,} of them shared with other versions")
+    if deleted:
+        said.append(f"{deleted:,} rows in them left out")
+    sizes = [file.rows for file in found]
+    if len(sizes) > _MOST_SEGMENTS:  # neighbours together
+        step = -(-len(sizes) // _MOST_SEGMENTS)
+        sizes = [sum(sizes[at : at + step]) for at in range(0, len(sizes), step)]
+    return _Files(rows, len(found) - len(rows), segments(sizes, 640, 24), ", ".join(said) + ".")
+
+
+def _day(created: str) -> str:
+    """The time of a manifest as people read it."""
+    return visible(created.replace("T", " ").removesuffix("Z"))[:40]
+
+
+def _lineage(manifest: Manifest, lineage: Lineage) -> dict[str, str]:
+    changed = {True: ", with changes", False: "", None: ""}[lineage.dirty]
+    kept = {True: ", which come first here", False: ""}
+    parents = [
+        f"{shown(parent.version, 60)} ({parent.rows:,} rows{kept[parent.is_prefix]})"
+        for parent in manifest.parents[-8:]
+    ]
+    found = {
+        "message": lineage.message,
+        "made": _day(manifest.created),
+        "function": lineage.function,
+        "commit": None if lineage.commit is None else lineage.commit + changed,
+        "user": lineage.user,
+        "host": lineage.host,
+        "seconds": None if lineage.seconds is None else number(lineage.seconds),
+        "made from": ", ".join(parents),
+        "build": manifest.build,
+    }
+    return {title: shown(text, 4 * _MOST_CELL) for title, text in found.items() if text}
+
+
+def _builders(
+    files: Sequence[FileEntry], lineage: Lineage
+) -> tuple[tuple[tuple[str, bool], ...], tuple[tuple[str, ...], ...], str]:
+    """Who built it: as the lineage says, else by the tokens that begin the names of files."""
+    if lineage.builders:
+        titles = (("builder", False), ("parts", True), ("rows", True), ("seconds", True))
+        rows = tuple(
+            (shown(one.name, _MOST_CELL), number(one.parts), number(one.rows), number(one.seconds))
+            for one in lineage.builders[:_MOST_BUILDERS]
+        )
+        count, parts = len(lineage.builders), sum(one.parts for one in lineage.builders)
+        others = f" The first {len(rows)} are shown." if count > len(rows) else ""
+        return titles, rows, f"Built in {parts:,} parts by {_counted(count, 'process')}.{others}"
+    found: dict[str, list[FileEntry]] = {}
+    for file in files:
+        found.setdefault(file.name.partition("-")[0], []).append(file)
+    titles = (("build", False), ("files", True), ("rows", True), ("size", True))
+    builds = tuple(
+        (token, number(len(own)), number(sum(f.rows for f in own)), bytes_text(sum(f.nbytes for f in own)))
+        for token, own in list(found.items())[:_MOST_BUILDERS]
+    )
+    others = f" The first {len(builds)} are shown." if len(found) > len(builds) else ""
+    return titles, builds, f"{_counted(len(found), 'build')} wrote its files.{others}"
+
+
+def _counted(count: int, noun: str) -> str:
+    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{ending}"

@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ...reading.dataref import DataRef
 from ...reading.in_epoch import in_epoch
 from ...reading.version_ref import VersionColumns, VersionRef
+from ...rows.types import Ints
 from ..cells.flat import bytes_of, flat
 from ..cells.picture import thumbnail, url_of
 from ..cells.text import shown, visible
 
 __all__ = ["Cell", "Sample", "SampleRow", "is_remote", "sample_of"]
 
-Ints = npt.NDArray[np.int64]
 _MOST_BYTES = 2**28  # read for all rows
 _AT_ONCE = 8  # rows
 _MOST_FILES = 4  # of a store, from which rows are read

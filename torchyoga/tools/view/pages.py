@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
-import jinja2
 import numpy as np
 from markupsafe import Markup
 
 from ...errors import CorruptError, NotFoundError, RemoteError
+from ...process.texts import bytes_text, number
 from ...reading.version_ref import VersionColumns, VersionRef
 from ..cells.picture import thumbnail, url_of
 from ..cells.text import shown, visible
-from ..report.page import style
-from ..report.words import number, size
-from .address import Refused, link, number_in
+from ..report.page import style, templates
 from .filter import Filter
-from .media import Media, media_of
-from .rows import MOST_LOOKED, Found, Values, found_from, names_of, row_of
+from .rows import MOST_LOOKED, Found, Media, Part, Values, found_from, media_of, names_of, part_of, row_of
 from .shelf import Kept, Shelf
-from .whole import Part, part_of
 
-__all__ = ["Answer", "HTML", "MOST_COLUMNS", "Pages", "STYLE"]
+__all__ = ["Answer", "HTML", "link", "MOST_COLUMNS", "Pages", "parameters", "Refused", "STYLE"]
 
+_HERE = "torchyoga.tools.view"
 MOST_COLUMNS = 200  # in the table of rows
 _MOST_IDS, _MOST_VERSIONS, _MOST_LOG = 50, 20, 200
 _MOST_ROWS, _MOST_CELLS = 50, 2000
@@ -36,6 +34,8 @@ _MOST_OF_VALUE = 4000
 _SECONDS_OF_PICTURES = 4.0
 _MOST_NAMED = 200
 HTML = "text/html; charset=utf-8"
+_MOST_FIELDS = 16
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
@@ -119,18 +119,15 @@ class Pages:
         )
 
     def _page(self, template: str, /, status: int = 200, **values: Any) -> Answer:
-        text = (
-            _templates()
-            .get_template(template)
-            .render(css=STYLE, place=shown(self._shelf.name, 200), **values)
-        )
+        page = templates(_HERE).get_template(template)
+        text = page.render(css=STYLE, place=shown(self._shelf.name, 200), **values)
         # Halves of characters, which JSON may hold, cannot be written.
         return Answer(status, HTML, text.encode("utf-8", "backslashreplace"))
 
     def _start(self, values: Mapping[str, str]) -> Answer:
         if self._shelf.storage is None:
             return self._rows(values)
-        start = number_in(values, "start", 0)
+        start = _number_in(values, "start", 0)
         ids = list(self._shelf.ids().items())
         some = self._shelf.datasets(ids[start : start + _MOST_IDS])
         return self._page(
@@ -173,7 +170,7 @@ class Pages:
                     "link": link("rows", id=id, version=one.version),
                     "tags": [visible(tag) for tag in one.tags],
                     "rows": number(one.rows),
-                    "size": "" if one.nbytes is None else size(one.nbytes),
+                    "size": "" if one.nbytes is None else bytes_text(one.nbytes),
                     "made": shown(one.created.replace("T", " ").removesuffix("Z"), 40),
                     "who": shown(one.who or "", 60),
                     "message": shown(one.message or "", 200),
@@ -187,7 +184,7 @@ class Pages:
 
     def _rows(self, values: Mapping[str, str]) -> Answer:
         kept, place = self._opened(values)
-        start, text = number_in(values, "start", 0), values.get("where", "").strip()
+        start, text = _number_in(values, "start", 0), values.get("where", "").strip()
         total = len(kept.ref)
         if start and start >= total:
             raise Refused(404, f"there is no row {start:,}: there are {total:,}")
@@ -289,8 +286,8 @@ class Pages:
 
     def _value(self, values: Mapping[str, str]) -> Answer:
         kept, place = self._opened(values)
-        at, column, start = self._row_number(kept, values), number_in(values, "column"), 0
-        start = number_in(values, "start", 0)
+        at, column, start = self._row_number(kept, values), _number_in(values, "column"), 0
+        start = _number_in(values, "start", 0)
         name, value = _chosen(row_of(kept.ref, at, kept.held), at, column)
         part = part_of(value, start)
         if start and start >= part.total:
@@ -317,7 +314,7 @@ class Pages:
 
     def _file(self, values: Mapping[str, str]) -> Answer:
         kept, _ = self._opened(values)
-        at, column = self._row_number(kept, values), number_in(values, "column")
+        at, column = self._row_number(kept, values), _number_in(values, "column")
         name, value = _chosen(row_of(kept.ref, at, kept.held), at, column)
         media = media_of(value, name)
         if media is None:
@@ -331,7 +328,7 @@ class Pages:
         return self._shelf.opened(id, version), {"id": id, "version": version}
 
     def _row_number(self, kept: Kept, values: Mapping[str, str]) -> int:
-        at = number_in(values, "row")
+        at = _number_in(values, "row")
         if at >= len(kept.ref):
             raise Refused(404, f"there is no row {at:,}: there are {len(kept.ref):,}")
         return at
@@ -345,7 +342,7 @@ class Pages:
         if columns:
             facts.append(f"{columns:,} {'column' if columns == 1 else 'columns'}")
         if isinstance(ref, (VersionRef, VersionColumns)):
-            facts.append(size(ref.manifest.nbytes))
+            facts.append(bytes_text(ref.manifest.nbytes))
         if self._shelf.storage is None or id is None or version is None:
             return {"title": shown(self._shelf.name, 200), "facts": facts, "trail": [], "home": link("rows")}
         home = link("rows", id=id, version=version)
@@ -376,21 +373,56 @@ def _media(value: object, name: str) -> Media | None:
         return None
 
 
-@lru_cache(None)
-def _templates() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.PackageLoader("torchyoga.tools.view"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+# The sheet of the report, and what these pages need besides.
+STYLE = Markup(f"{style()}\n{style('view.css', _HERE)}")
 
 
-def _style() -> Markup:
-    """The sheet of the report, and what these pages need besides."""
-    source, _, _ = _templates().loader.get_source(_templates(), "view.css")  # type: ignore[union-attr]
-    return Markup(f"{style()}\n{source.strip()}")
+class Refused(Exception):
+    """A request that is not answered as asked: the status, and what to say."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
 
 
-STYLE = _style()
+def link(page: str, **values: object) -> str:
+    """The address of a page, seen from any other page.
+
+    What it is about stands behind the question mark, where browsers change nothing: in a path they would
+    resolve an id such as `..`, also if it is escaped.
+
+    Example:
+        >>> link("rows", id="a/b", version="..", start=None)
+        'rows?id=a%2Fb&version=..'
+    """
+    fields = {name: str(value) for name, value in values.items() if value is not None}
+    return f"{page or './'}?{urlencode(fields)}" if fields else page or "./"
+
+
+def parameters(query: str) -> dict[str, str]:
+    """What stands behind the question mark, by name.
+
+    Raises:
+        Refused: it is not what `link` writes.
+    """
+    try:
+        fields = parse_qsl(
+            query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS, strict_parsing=False
+        )
+    except ValueError:
+        raise Refused(400, "the address is not one of this server; go back to the start") from None
+    return dict(fields)
+
+
+def _number_in(values: Mapping[str, str], name: str, default: int | None = None) -> int:
+    """A number of at least 0.
+
+    Raises:
+        Refused: there is none, or something else.
+    """
+    text = values.get(name, "")
+    if not text and default is not None:
+        return default
+    if not _NUMBER.fullmatch(text):
+        raise Refused(400, f"{name} must be a number from 0 on, of at most 18 digits; found {text[:40]!r}")
+    return int(text)

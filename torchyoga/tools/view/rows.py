@@ -1,26 +1,38 @@
-"""A dataset, a first row and a condition -> the rows of a page."""
+"""A dataset, a first row and a condition -> the rows of a page; and one value as text, an image or sound."""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 
+from ...coding.pictures import opened
 from ...reading.dataref import DataRef
 from ...reading.in_epoch import in_epoch
+from ...rows.image_formats import format_of
 from ..cells.flat import bytes_of, flat
+from ..cells.picture import thumbnail
+from ..cells.text import shown, visible
 from .filter import Filter
 
-__all__ = ["MOST_LOOKED", "Found", "found_from", "names_of", "row_of"]
+__all__ = ["Found", "found_from", "Media", "media_of", "MOST_LOOKED", "names_of", "Part", "part_of", "row_of"]
 
 MOST_LOOKED = 20_000  # rows, for one page
 _MOST_SECONDS = 3.0
 _MOST_BYTES = 2**26  # read for one page; a row that is larger is read nevertheless
 _AT_ONCE = 1024  # rows
 Values = list[tuple[str, object]]
+_OF_BROWSERS = ("jpeg", "png", "gif", "webp", "bmp")
+_MOST_MEDIA_BYTES, _MOST_PIXELS = 2**26, 2**27
+_SIDE = 4096  # pixels of images that are not of those formats, at most
+_SMALL = 448  # pixels to which tiny images are enlarged
+_CHARACTERS, _NUMBERS, _BYTES, _ITEMS = 20_000, 4_096, 4_096, 1_000
+_A_LINE, _BYTES_A_LINE = 8, 16
+_LONGEST_NUMBER, _LONGEST_ITEM = 60, 400
 
 
 @dataclass(frozen=True)
@@ -122,3 +134,179 @@ def _taken(ref: DataRef, numbers: Sequence[int], held: AbstractContextManager[ob
     with held or nullcontext():
         rows = in_epoch(ref, 0, 0).take(np.array(numbers, np.int64))
         return [flat(row) for row in rows]
+
+
+@dataclass(frozen=True)
+class Media:
+    """A file for browsers.
+
+    Attributes:
+        type: the media type; `data`: the file.
+        width, height: of an image, in pixels; 0 of sound.
+    """
+
+    type: str
+    data: bytes
+    width: int = 0
+    height: int = 0
+
+    @property
+    def is_image(self) -> bool:
+        """True if it is an image, and not sound."""
+        return self.type.startswith("image/")
+
+    @property
+    def shown_size(self) -> tuple[int, int]:
+        """Width and height on a page, where tiny images are enlarged by a whole number."""
+        times = max(1, _SMALL // max(1, self.width, self.height))
+        return self.width * times, self.height * times
+
+
+def media_of(value: object, column_name: str = "") -> Media | None:
+    """The file of a value: of what is a file already, that file.
+
+    Returns:
+        None if it is neither image nor sound, or damaged, or too large.
+
+    Raises:
+        ImportError: it is an image, and Pillow is not installed.
+    """
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == np.uint8:
+        data = value.tobytes() if value.nbytes <= _MOST_MEDIA_BYTES else b""
+    elif isinstance(value, (bytes, bytearray, memoryview)):
+        data = bytes(value) if len(value) <= _MOST_MEDIA_BYTES else b""
+    else:
+        data = b""
+    sound = _type_of_sound(data[:16])
+    if sound is not None:
+        return Media(sound, data)
+    format = format_of(data)
+    if format in _OF_BROWSERS:
+        size = _size_of(data)
+        return None if size is None else Media(f"image/{format}", data, *size)
+    png = thumbnail(value, column_name, _SIDE)
+    if png is None:
+        return None
+    # Where every PNG file has them.
+    return Media("image/png", png, int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big"))
+
+
+def _size_of(data: bytes) -> tuple[int, int] | None:
+    """Width and height of an image that can be decoded to its end."""
+    try:
+        with opened(data) as image:
+            width, height = image.size
+            if not 0 < width * height <= _MOST_PIXELS:
+                return None
+            image.load()
+    except ImportError:
+        raise ImportError("images need Pillow; pip install 'torchyoga[report]'") from None
+    except Exception:  # of any kind: what is forged is read by many small readers
+        return None
+    return width, height
+
+
+def _type_of_sound(begin: bytes) -> str | None:
+    if begin.startswith(b"fLaC"):
+        return "audio/flac"
+    if begin.startswith(b"OggS"):
+        return "audio/ogg"
+    if begin.startswith(b"RIFF") and begin[8:12] == b"WAVE":
+        return "audio/wav"
+    return "audio/mpeg" if begin.startswith(b"ID3") else None
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of a value.
+
+    Attributes:
+        kind: what the value is, such as `text` or `float32 (3, 4)`.
+        lines: the text.
+        start: what it begins with; `stop`: what comes next; `total`: how much there is.
+        unit: of these three, such as "characters"; empty if the value has no parts.
+    """
+
+    kind: str
+    lines: tuple[str, ...]
+    start: int = 0
+    stop: int = 0
+    total: int = 0
+    unit: str = ""
+
+
+def part_of(value: object, start: int = 0, most: int = _CHARACTERS) -> Part:
+    """A part of a value.
+
+    Args:
+        value: anything.
+        start: the character, number, byte or item to begin with.
+        most: characters, of a text.
+
+    Example:
+        >>> found = part_of(np.arange(10).reshape(2, 5), 5)
+        >>> found.kind, found.lines, found.total, found.unit
+        ('int64 (2, 5)', ('5 6 7 8 9',), 10, 'numbers')
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        name, shape = str(value.dtype).removeprefix("torch."), tuple(value.shape)
+        if value.layout != torch.strided or value.is_meta or value.is_quantized:
+            return Part(f"{name} {shape}", (shown(value, most),))
+        flat = value.detach().reshape(-1)
+        numbers = flat[start : start + _count(most)].tolist()
+        return _of_numbers(f"{name} {_extents(shape)}", numbers, shape, start, len(flat))
+    if isinstance(value, np.ndarray) and value.ndim:
+        numbers = list(value.reshape(-1)[start : start + _count(most)])
+        return _of_numbers(f"{value.dtype} {_extents(value.shape)}", numbers, value.shape, start, value.size)
+    if isinstance(value, str):
+        part = value[start : start + most]
+        lines = tuple(visible(line) for line in part.split("\n"))
+        return Part("text", lines, start, start + len(part), len(value), "characters")
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _of_bytes(bytes(value[start : start + min(_BYTES, most)]), start, len(value))
+    if isinstance(value, (list, Mapping)):
+        return _of_items(value, start, min(_ITEMS, max(1, most // 20)))
+    return Part(type(value).__name__, (shown(value, most),))
+
+
+def _count(most: int) -> int:
+    return max(_A_LINE, min(_NUMBERS, most // 5))
+
+
+def _extents(shape: tuple[int, ...]) -> str:
+    return f"({shape[0]},)" if len(shape) == 1 else str(tuple(map(int, shape)))
+
+
+def _of_numbers(kind: str, numbers: list[object], shape: tuple[int, ...], start: int, total: int) -> Part:
+    """Lines that end where those of the array do, if these are short."""
+    width = shape[-1] if len(shape) > 1 and 0 < shape[-1] <= 32 else _A_LINE
+    lines, line = [], []
+    for number, value in enumerate(numbers, start):
+        line.append(shown(value, _LONGEST_NUMBER))
+        if (number + 1) % width == 0:
+            lines.append(" ".join(line))
+            line = []
+    lines += [" ".join(line)] if line else []
+    return Part(kind, tuple(lines), start, start + len(numbers), total, "numbers")
+
+
+def _of_bytes(part: bytes, start: int, total: int) -> Part:
+    lines = []
+    for at in range(0, len(part), _BYTES_A_LINE):
+        some = part[at : at + _BYTES_A_LINE]
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in some)
+        lines.append(f"{start + at:08x}  {some.hex(' '):<{3 * _BYTES_A_LINE}} {text}")
+    return Part("bytes", tuple(lines), start, start + len(part), total, "bytes")
+
+
+def _of_items(value: list[object] | Mapping[object, object], start: int, most: int) -> Part:
+    if isinstance(value, list):
+        lines = [
+            f"{at}: {shown(one, _LONGEST_ITEM)}" for at, one in enumerate(value[start : start + most], start)
+        ]
+    else:
+        items = list(value.items())[start : start + most]
+        lines = [f"{shown(name, _LONGEST_ITEM)}: {shown(one, _LONGEST_ITEM)}" for name, one in items]
+    kind = f"{type(value).__name__} of {len(value):,}"
+    return Part(kind, tuple(lines), start, start + len(lines), len(value), "items")

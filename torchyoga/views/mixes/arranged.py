@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
 from ...order.by_file import equal_runs
 from ...order.contract import ARRANGED, AnyOrder, Arrangement, Shuffle
@@ -14,10 +13,9 @@ from ...process.distinct import first_places
 from ...process.lazy import cached_property
 from ...process.warned import warn_user
 from ...reading.dataref import DataRef, RowView
+from ...rows.types import Ints
 
 __all__ = ["Arranged", "ArrangedRef", "warn_if_arranged"]
-
-Ints = npt.NDArray[np.int64]
 
 
 def warn_if_arranged(ref: DataRef, what: str) -> None:

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ...order.contract import Shuffle
 from ...order.full import as_int
 from ...order.mixed import MixOrder, Mixture, Stage, unpacked
 from ...order.proportions import whole_weights
+from ...order.saved import described
 from ...order.state import State
+from ...process.digests import hexdigest
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
-from ...reading.dataref import DataRef, ReweightedView
+from ...reading.dataref import DataRef, ReweightedView, identity, nameless_pin
+from ...rows.types import Ints
 from ..split import labels_of
 from .arranged import ArrangedRef, warn_if_arranged
-from .restaged import place_of, restaged
+from .restaged import restaged
 from .weighing import fraction
 
 __all__ = ["BalancedRef", "balanced"]
 
-Ints = npt.NDArray[np.int64]
 Shares: TypeAlias = Mapping[Hashable, float]
 _MOST_CLASSES, _MOST_ROWS, _MOST_CELL = 2**16, 2**60, 2**16
 
@@ -112,7 +112,13 @@ class BalancedRef(ArrangedRef, ReweightedView):
     def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> MixOrder:
         """The order of every epoch: each class by itself, in the shares."""
         files = tuple(self._files) if shuffle == "block" else ()
-        return MixOrder(self._mixture, seed, shuffle, reshuffle, window, files)
+        mixture = self._mixture.plain if shuffle and not reshuffle else self._mixture
+        return MixOrder(mixture, seed, shuffle, reshuffle, window, files)
+
+    @cached_property
+    def _plain(self) -> MixOrder:
+        """The order of its own rows."""
+        return MixOrder(self._mixture.plain, shuffle=False)
 
     def _orders(self, mixture: Mixture) -> Callable[[Shuffle, bool, int, int], MixOrder]:
         return BalancedRef(self.whole, self._members, mixture, self._labels).order
@@ -135,16 +141,21 @@ class BalancedRef(ArrangedRef, ReweightedView):
     def counts(self, rows: int) -> dict[Hashable, int]:
         """How many of the first rows, of all epochs together, are of each class; exact at ends of batches.
 
+        After `reweighted` it is known from the row on that its state had reached; ValueError for fewer rows.
+
         Example:
             >>> ref = yoga.from_arrays({"label": np.array([0, 0, 0, 1])})
             >>> ref.balanced("label", batch=2).counts(8)
             {0: 4, 1: 4}
         """
-        counts = self._mixture.counts(np.array([as_int("rows", rows, 0, _MOST_ROWS)]))[:, 0]
-        return dict(zip(self._labels, counts.tolist(), strict=True))
+        counts = self._mixture.of_first(as_int("rows", rows, 0, _MOST_ROWS))
+        return dict(zip(self._labels, counts, strict=True))
 
     def reweighted(self, shares: Shares | None, *, at: Mapping[str, object]) -> BalancedRef:
         """The same rows with other shares from a state on; what came before stays.
+
+        Load the same state into a loader of what this returns, which goes on from there, and from later
+        states; without it a loader raises ValueError when it reads, or peeks.
 
         Args:
             shares: of each class, as `DataRef.balanced` takes them.
@@ -154,22 +165,21 @@ class BalancedRef(ArrangedRef, ReweightedView):
             StateError: the state is of other data.
         """
         state = State.from_dict(at)
-        place = place_of(state, len(self))
-        stages = restaged(self._mixture, self._orders, _weights(self._labels, shares), state, place)
+        stages = restaged(self._mixture, self._orders, _weights(self._labels, shares), state)
         return BalancedRef(self.whole, self._members, stages, self._labels)
 
     @cached_property
-    def fingerprint(self) -> str | None:
-        """A name for the content, made of the whole's and the classes; shares are told by states."""
-        whole = self.whole.fingerprint
-        if whole is None:
-            return None
-        found = hashlib.blake2b(
-            f"{whole} balanced {self._mixture.rows} {self._mixture.cell} {self._mixture.lengths}\n".encode(),
-            digest_size=16,
-        )
-        found.update(self._members.astype("<i8").tobytes())
-        return found.hexdigest()
+    def view_pin(self) -> str | None:
+        """How classes are balanced; shares are told by states besides."""
+        mixture = self._mixture
+        column = nameless_pin(self, self._members.data, mixture.lengths)
+        of = nameless_pin(self, identity(self.whole))
+        return described("balanced", batch=mixture.cell, rows=mixture.rows, column=column, of=of)
+
+    def _pinned(self, whole: str) -> str:
+        """A name for the content, made of one for the whole's and the classes."""
+        text = f"{whole} balanced {self._mixture.rows} {self._mixture.cell} {self._mixture.lengths}\n"
+        return hexdigest(text, self._members.astype("<i8").tobytes())
 
     def __repr__(self) -> str:
         return f"<{len(self)} rows of {self.whole!r}, balanced over {len(self._labels)} classes>"

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from ...order.bucketed import BucketOrder
 from ...order.by_file import BlockOrder
 from ...order.contract import AnyOrder, Arrangement, Shuffle
 from ...order.full import Order, as_int
-from ...reading.dataref import DataRef, RowView
+from ...order.saved import described
+from ...process.digests import hexdigest
+from ...process.lazy import cached_property
+from ...reading.dataref import DataRef, Numbers, RowView, identity, nameless_pin
+from ...rows.types import Ints
 from .arranged import Arranged, warn_if_arranged
 
 __all__ = ["BucketedRef", "bucketed"]
 
-Ints = npt.NDArray[np.int64]
 _MOST_POOL, _STEP = 2**24, 2**16
 
 
 def bucketed(
-    ref: DataRef, lengths: str | Sequence[int] | Ints | torch.Tensor, pool: int = 8192, batch: int = 64
+    ref: DataRef, lengths: str | Sequence[int] | Ints | Numbers, pool: int = 8192, batch: int = 64
 ) -> BucketedRef:
     """Rows of like lengths together: see `DataRef.bucketed`."""
     warn_if_arranged(ref, "bucketed")
@@ -98,15 +99,16 @@ class BucketedRef(RowView):
             base = BlockOrder(self.file_starts, seed, shuffle, reshuffle, window)
         return BucketOrder(base, self._lengths, self._pool, self._run)
 
-    @property
-    def fingerprint(self) -> str | None:
-        """A name for the content and its buckets; None if the whole has none."""
-        whole = self.whole.fingerprint
-        if whole is None:
-            return None
-        found = hashlib.blake2b(f"{whole} bucketed {self._pool} {self._run}\n".encode(), digest_size=16)
-        found.update(self._lengths.astype("<i8").tobytes())
-        return found.hexdigest()
+    @cached_property
+    def view_pin(self) -> str | None:
+        """How the buckets are made."""
+        lengths, of = nameless_pin(self, self._lengths.data), nameless_pin(self, identity(self.whole))
+        return described("bucketed", batch=self._run, pool=self._pool, lengths=lengths, of=of)
+
+    def _pinned(self, whole: str) -> str:
+        """A name for the content and its buckets, made of one for the whole's."""
+        lengths = self._lengths.astype("<i8").tobytes()
+        return hexdigest(f"{whole} bucketed {self._pool} {self._run}\n", lengths)
 
     def __repr__(self) -> str:
         return f"<{self.whole!r} in buckets of {self._run} rows>"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import numbers
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +10,6 @@ from fractions import Fraction
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from ...errors import SchemaError
 from ...order.by_file import equal_runs
@@ -19,10 +17,12 @@ from ...order.contract import Arrangement, Shuffle
 from ...order.full import as_int
 from ...order.mixed import MixOrder, Mixture, Stage, numbered, unpacked
 from ...order.proportions import whole_weights
+from ...order.saved import described
 from ...order.state import State
+from ...process.digests import hexdigest
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
-from ...reading.dataref import DataRef, ProjectedRef
+from ...reading.dataref import DataRef, ProjectedRef, identity, nameless_pin
 from ...rows.block import Block, Rows
 from ...rows.collector import block_of
 from ...rows.column import Column
@@ -30,17 +30,15 @@ from ...rows.data import Data
 from ...rows.node import Node, path_name
 from ...rows.projection import Projection
 from ...rows.schema import Schema
-from ...rows.types import Row
-from ..chosen import check_alike
+from ...rows.types import Ints, Row, Seeds
+from ..chosen import check_alike, in_one_order
 from ..joined import JoinedRef, taken_together
 from .arranged import Arranged, warn_if_arranged
-from .restaged import place_of, restaged
+from .restaged import restaged
 from .weighing import fractions_of
 
 __all__ = ["MixRef", "mix"]
 
-Ints = npt.NDArray[np.int64]
-Seeds = npt.NDArray[np.uint64]
 Until = Literal["first", "all"]
 _MOST_SOURCES, _MOST_CELL, _MOST_ROWS = 4096, 2**16, 2**60
 
@@ -67,14 +65,14 @@ def mix(
         sources: a name for each. Their rows look alike; see `columns`.
         weights: a number of at least 0 for each source; 0 leaves it out. "size" is the number of its rows.
         rows: how many an epoch has.
-        until: in place of rows. "first": as many as there are before a source would be read twice. "all":
-            until each source was read at least once. By default "first" for weights="size", with which all
-            end together; otherwise `rows` is needed, or `until`.
+        until: in place of rows. "first", the default: as many as there are before a row would come twice, so
+            until the first source is exhausted. "all": until each source was read at least once.
         temperature: weights are raised to the power of 1 / temperature; above 1, small sources come more.
         source_column: adds an int64 column of this name to the rows, the number of their source.
         columns: takes these columns of each source only.
         epochs: the most times that a source is read in an epoch and all before it, for all sources or by
-            name. More is an error before training.
+            name. How many epochs that allows is `num_epochs` of the result: none is an error here, and an
+            epoch beyond them one when it begins.
         cell: rows whose places are permuted among themselves, so that each rank sees all sources. Proportions
             are exact at the ends of cells; with the batch size of all ranks they are so in each batch.
 
@@ -84,8 +82,8 @@ def mix(
 
     Raises:
         ValueError: weights that are negative, no numbers, all 0 or of other names, or so small, below 5e-8 of
-            all, that they cannot be kept to within 1 %; a source with a weight, but without rows; more rows
-            than `epochs` allows.
+            all, that they cannot be kept to within 1 %; a source with a weight, but without rows; an epoch
+            of more rows than `epochs` allows.
         SchemaError: the rows of two sources differ; names the first column that does.
 
     Example:
@@ -104,17 +102,13 @@ def mix(
     sizes = list(map(len, refs))
     found = fractions_of(weights, names, sizes, temperature)
     _check_filled(names, sizes, found)
+    refs = in_one_order(refs)
     check_alike(refs, [f"source {name!r}" for name in names])
     whole = whole_weights(found)
     first = Stage(0, whole, (0,) * len(names))
     if rows is not None and until is not None:
         raise ValueError(f"give rows or until, not both; found rows={rows} and until={until!r}")
     if rows is None:
-        if until is None and weights != "size":
-            raise ValueError(
-                "how many rows an epoch has does not follow from the weights; pass rows=, or "
-                'until="first" or "all"'
-            )
         length = _length_until(first, sizes, until or "first")
     else:
         length = as_int("rows", rows, 1, _MOST_ROWS)
@@ -143,7 +137,7 @@ def _checked_names(sources: object) -> list[str]:
         if not isinstance(ref, DataRef):
             raise TypeError(
                 f"the source {name!r} is a {type(ref).__name__}; mix takes DataRefs, such as "
-                "yoga.as_dataref(data) or storage.submit(data, ...) give"
+                "storage.submit(data, ...) or yoga.from_arrays(...) give"
             )
     return list(sources)
 
@@ -187,7 +181,7 @@ class MixRef(JoinedRef):
     def __init__(
         self, sources: Sequence[DataRef], mixture: Mixture, source_column: str | None = None
     ) -> None:
-        self._numbers = _Numbers(mixture)
+        self._numbers = _Numbers(mixture.plain)
         super().__init__(sources, self._numbers)
         self.mixture = mixture
         self._column = source_column
@@ -205,21 +199,36 @@ class MixRef(JoinedRef):
         """The names of the sources; the numbers in a source column count these."""
         return list(self.mixture.names)
 
+    @property
+    def num_epochs(self) -> int | None:
+        """How many epochs the argument `epochs` of `mix` allows; None if any number will do.
+
+        Example:
+            >>> data = yoga.from_arrays({"x": np.arange(10)})
+            >>> yoga.mix({"a": data, "b": data[:5]}, {"a": 1, "b": 1}, rows=4, epochs=2).num_epochs
+            5
+        """
+        return self.mixture.num_epochs
+
     def counts(self, rows: int) -> dict[str, int]:
         """How many of the first rows, of all epochs together, come from each source.
 
         At the ends of cells and epochs this is exact, elsewhere a row of the cell may come earlier or later.
+        After `reweighted` it is known from the row on that its state had reached, with all that came before.
+
+        Raises:
+            ValueError: the weights were changed later than that.
 
         Example:
             >>> data = yoga.from_arrays({"x": np.arange(9)})
             >>> yoga.mix({"a": data, "b": data}, {"a": 0.7, "b": 0.3}, rows=100).counts(10**12)
             {'a': 700000000000, 'b': 300000000000}
         """
-        places = np.array([as_int("rows", rows, 0, _MOST_ROWS)])
-        return dict(zip(self.names, self.mixture.counts(places)[:, 0].tolist(), strict=True))
+        counts = self.mixture.of_first(as_int("rows", rows, 0, _MOST_ROWS))
+        return dict(zip(self.names, counts, strict=True))
 
     def passes(self, rows: int) -> dict[str, float]:
-        """How often each source is read in the first rows, of all epochs together.
+        """How often each source is read in the first rows, of all epochs together; see `counts`.
 
         Example:
             >>> data = yoga.from_arrays({"x": np.arange(10)})
@@ -241,9 +250,11 @@ class MixRef(JoinedRef):
     ) -> MixRef:
         """This mixture with other weights from a state on; the past stays, nothing is lost or repeated.
 
-        Load the same state into a loader of what this returns. The state says which weights there have been
-        before, so a program may always write `mix = mix.reweighted(weights, at=state)` when it resumes: where
-        the weights are the same, nothing changes.
+        Load the same state into a loader of what this returns, which goes on from there, and from later
+        states. What came before it no longer knows: a loader without the state raises ValueError when it
+        reads, or peeks, and so does `counts` of fewer rows than had come. The state says which weights there
+        were at last, so a program may always write `mix = mix.reweighted(weights, at=state)` when it resumes:
+        where the weights are the same, nothing changes.
 
         Args:
             weights: as `mix` takes them.
@@ -252,6 +263,7 @@ class MixRef(JoinedRef):
 
         Raises:
             StateError: the state is of another dataset, or every epoch of it is the same.
+            ValueError: weights as `mix` refuses them, or more rows than its `epochs` allows.
 
         Example:
             >>> data = yoga.from_arrays({"x": np.arange(9)})
@@ -262,16 +274,18 @@ class MixRef(JoinedRef):
             >>> loader = yoga.DataLoader(mix, 10, shuffle=True, seed=7)
         """
         state = State.from_dict(at)
-        place = place_of(state, len(self))
         fractions = fractions_of(weights, self.names, self.mixture.lengths, temperature)
         _check_filled(self.names, self.mixture.lengths, fractions)
-        mixture = restaged(self.mixture, self._orders, whole_weights(fractions), state, place)
-        return MixRef(self.sources, mixture, self._column)
+        mixture = restaged(self.mixture, self._orders, whole_weights(fractions), state)
+        made = MixRef(self.sources, mixture, self._column)
+        made.order(True, True, 1, 0).rows(*divmod(state.place, len(self)))  # raises if `epochs` are too few
+        return made
 
     def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> MixOrder:
         """The order of every epoch: each source by itself, in the proportions."""
         files = tuple(source.file_starts for source in self.sources) if shuffle == "block" else ()
-        return MixOrder(self.mixture, seed, shuffle, reshuffle, window, files)
+        mixture = self.mixture.plain if shuffle and not reshuffle else self.mixture
+        return MixOrder(mixture, seed, shuffle, reshuffle, window, files)
 
     def _orders(self, mixture: Mixture) -> Callable[[Shuffle, bool, int, int], MixOrder]:
         return MixRef(self.sources, mixture).order
@@ -282,6 +296,8 @@ class MixRef(JoinedRef):
         return Arranged(self.order)
 
     # -- rows
+
+    keeps_rows = JoinedRef.keeps_rows
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, its own or those of its orders."""
@@ -356,13 +372,21 @@ class MixRef(JoinedRef):
         return found if found is None or self._column is None else _with_column(found, self._column)
 
     @cached_property
+    def view_pin(self) -> str | None:
+        """How sources are mixed; weights are told by states besides."""
+        mixture = self.mixture
+        below = [mixture.names, mixture.lengths, [identity(source) for source in self.sources]]
+        sources = nameless_pin(self, json.dumps(below))
+        return described("mix", cell=mixture.cell, rows=mixture.rows, sources=sources)
+
+    @cached_property
     def fingerprint(self) -> str | None:
         """A name for the content, made of the names of the sources; weights are told by states."""
         below = [source.fingerprint for source in self.sources]
         if None in below:
             return None
         told = [below, self.mixture.lengths, self.mixture.names, self.mixture.cell, self._column]
-        return hashlib.blake2b(json.dumps(["mix", *told]).encode(), digest_size=16).hexdigest()
+        return hexdigest(json.dumps(["mix", *told]))
 
     def __repr__(self) -> str:
         stage = self.mixture.stages[-1]

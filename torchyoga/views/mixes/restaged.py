@@ -8,13 +8,13 @@ from typing import TypeAlias
 
 from ...errors import StateError
 from ...order.contract import Shuffle, check_epoch
+from ...order.full import GOING_ON
 from ...order.mixed import MixOrder, Mixture, Stage
 from ...order.proportions import Proportions
-from ...order.saved import Pin
-from ...order.stages import MOST_STAGES, parsed
+from ...order.stages import parsed, short
 from ...order.state import State
 
-__all__ = ["begun_before", "check_room", "place_of", "restaged", "shuffle_of"]
+__all__ = ["place_of", "restaged", "shuffle_of"]
 
 # The orders of a mixture, made for (shuffle, reshuffle, window, seed).
 Orders: TypeAlias = Callable[[Mixture], Callable[[Shuffle, bool, int, int], MixOrder]]
@@ -44,19 +44,7 @@ def place_of(state: State, length: int) -> int:
             "place; reweight at a state saved with in_order=True, or at the end of an epoch"
         )
     # Rows that came early are behind the place; those left out there keep their weights.
-    return state.epoch * state.length + state.position + sum(map(len, state.left))
-
-
-def begun_before(place: int, stages: Pin) -> list[tuple[int, str]]:
-    """The stages of a state that began before a place.
-
-    Raises:
-        StateError: it tells none.
-    """
-    try:
-        return [stage for stage in parsed(stages) if stage[0] < place]
-    except ValueError as error:
-        raise _no_stages(error) from error
+    return state.place
 
 
 def _no_stages(error: ValueError) -> StateError:
@@ -67,72 +55,88 @@ def _no_stages(error: ValueError) -> StateError:
     )
 
 
-def check_room(num_stages: int) -> None:
-    """Raises ValueError if weights have changed as often as a state can tell."""
-    if num_stages >= MOST_STAGES:
-        raise ValueError(
-            f"the weights have changed {num_stages - 1} times, and a state tells no more; begin a new "
-            "mixture when the epoch is over"
-        )
-
-
-def shuffle_of(state: State) -> tuple[Shuffle, int]:
+def shuffle_of(state: State, *, goes_on: bool) -> tuple[Shuffle, int]:
     """How a state's rows were shuffled, and the window.
 
+    Args:
+        state: of a loader.
+        goes_on: without a shuffle, too, an epoch goes on where the one before it ended.
+
     Raises:
-        StateError: every epoch is the same, so that nothing can change within.
+        StateError: every epoch is the same, or this one was begun like all others, by an earlier version; so
+            nothing can change within.
     """
     kind, window = state.pins.get("shuffle"), state.pins.get("window")
-    if kind is not True and kind != "block":
+    if kind is not True and kind != "block" and not (goes_on and kind is False):
         raise StateError(
             f"the state has shuffle={kind!r}, with which every epoch is the same, so that nothing can change "
             "within; shuffle, or make another view when the epoch is over"
         )
-    return "block" if kind == "block" else True, window if isinstance(window, int) else 8
+    if kind is False and state.version < GOING_ON and 0 < state.position < state.length:
+        raise StateError(
+            f"the state is of an earlier version, which began epoch {state.epoch} with the first rows again, "
+            "so nothing can change within; finish the epoch without other weights, and reweight at its end"
+        )
+    return "block" if kind == "block" else bool(kind), window if isinstance(window, int) else 8
 
 
-def restaged(mixture: Mixture, orders: Orders, weights: tuple[int, ...], state: State, place: int) -> Mixture:
-    """A mixture with the stages that a state tells, and other weights from its place on.
+def restaged(mixture: Mixture, orders: Orders, weights: tuple[int, ...], state: State) -> Mixture:
+    """A mixture with the stages that a state needs to go on, and other weights from its place on.
 
     Args:
         mixture: what the state is of.
         orders: what makes the orders of a mixture.
         weights: whole numbers, of each source.
         state: of a loader.
-        place: the place behind all that was delivered.
 
     Raises:
         StateError: the state does not tell its weights, its stages do not follow from each other, or nothing
             can change within it.
     """
-    num_sources = len(mixture.lengths)
-    told = begun_before(place, state.pins.get("stages"))
+    place = place_of(state, mixture.rows)
     try:
-        stages = [Stage.of_told(start, text, num_sources) for start, text in told]
+        past, told = parsed(state.pins.get("stages"))
+        stages = [_told(mixture, weights, start, text) for start, text in told if start <= place]
         for stage in stages:
             Proportions(stage.weights)  # raises if they are no weights
+        if not stages or stages[0].start > state.first:
+            raise ValueError("damaged stages")
     except ValueError as error:
         raise _no_stages(error) from error
-    _check_counts(mixture, orders, stages, state)
-    before = replace(mixture, stages=tuple(stages))
-    if not stages:
-        return replace(mixture, stages=(Stage(0, weights, (0,) * num_sources),))
-    if stages[-1].weights == weights:
+    _check_counts(mixture, orders, past, stages, state)
+    before = replace(mixture, stages=tuple(stages), past=past).since(state.first)
+    last = stages[-1]
+    if last.weights == weights:
         return before
-    check_room(len(stages))
-    shuffle, window = shuffle_of(state)
+    shuffle, window = shuffle_of(state, goes_on=True) if place else (True, 8)
+    if last.start == place:  # nothing has come by these
+        return replace(before, stages=(*before.stages[:-1], last._replace(weights=weights)))
     counts = orders(before)(shuffle, True, window, state.seed).consumed(place)
-    return replace(mixture, stages=(*stages, Stage(place, weights, counts)))
+    return replace(before, stages=(*before.stages, Stage(place, weights, counts))).since(state.first)
 
 
-def _check_counts(mixture: Mixture, orders: Orders, stages: Sequence[Stage], state: State) -> None:
+def _told(mixture: Mixture, weights: tuple[int, ...], start: int, text: str) -> Stage:
+    """The stage that a state tells; the first may be told by a digest of weights that are given here."""
+    if start or not text.startswith("#"):
+        return Stage.of_told(start, text, len(mixture.lengths))
+    for given in (mixture.stages[0].weights, weights):
+        stage = Stage(0, given, (0,) * len(given))
+        if short(stage.told) == text:
+            return stage
+    raise StateError(
+        "the state is of other weights than this was made with, and does not list them, as they are many; "
+        "make it with those that it had at the beginning"
+    )
+
+
+def _check_counts(mixture: Mixture, orders: Orders, past: str, stages: Sequence[Stage], state: State) -> None:
     """Raises StateError if a stage begins with other counts of rows than those before it give."""
     for number, stage in enumerate(stages):
         # The mixture's own stages may have begun under another seed.
-        if not number or tuple(stages[: number + 1]) == mixture.stages[: number + 1]:
+        if not number or stage in mixture.stages:
             continue
-        shuffle, window = shuffle_of(state)
-        before = replace(mixture, stages=tuple(stages[:number]))
+        shuffle, window = shuffle_of(state, goes_on=True)
+        before = replace(mixture, stages=tuple(stages[:number]), past=past)
         expected = orders(before)(shuffle, True, window, state.seed).consumed(stage.start)
         if stage.counts != expected:
             raise StateError(

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 from ...order.contract import Shuffle
 from ...order.curriculum import OpenStage, StagedOrder
 from ...order.full import as_int
-from ...order.stages import MOST_STAGES
-from ...reading.dataref import DataRef
+from ...order.saved import described
+from ...process.digests import hexdigest
+from ...process.lazy import cached_property
+from ...reading.dataref import DataRef, identity, nameless_pin
 from .arranged import ArrangedRef, warn_if_arranged
 from .weighing import fraction
 
 __all__ = ["StagedRef", "staged"]
 
-_MOST = 2**60
+_MOST, _MOST_STAGES = 2**60, 4096
 
 
 def staged(ref: DataRef, stages: Sequence[tuple[int, float]], rows: int | None = None) -> StagedRef:
@@ -38,8 +39,8 @@ def staged(ref: DataRef, stages: Sequence[tuple[int, float]], rows: int | None =
         low = found[-1].start + 1 if found else 0
         begin = as_int(f"the position of stage {number}", start, low, _MOST if found else 0)
         found.append(OpenStage(begin, -(-len(ref) * opened.numerator // opened.denominator)))
-    if not found or len(found) > MOST_STAGES:
-        raise ValueError(f"give 1 to {MOST_STAGES} stages, found {len(found)}")
+    if not found or len(found) > _MOST_STAGES:
+        raise ValueError(f"give 1 to {_MOST_STAGES} stages, found {len(found)}")
     return StagedRef(ref, found, length)
 
 
@@ -71,14 +72,14 @@ class StagedRef(ArrangedRef):
             self._stages, len(self.whole), self._length, seed, shuffle, reshuffle, window, files
         )
 
-    @property
-    def fingerprint(self) -> str | None:
-        """A name for the content, made of the whole's; stages are told by states."""
-        whole = self.whole.fingerprint
-        if whole is None:
-            return None
-        text = f"{whole} staged {len(self.whole)} {self._length}"
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    @cached_property
+    def view_pin(self) -> str | None:
+        """How many rows an epoch has; stages are told by states besides."""
+        return described("staged", rows=self._length, of=nameless_pin(self, identity(self.whole)))
+
+    def _pinned(self, whole: str) -> str:
+        """A name for the content, made of one for the whole's."""
+        return hexdigest(f"{whole} staged {len(self.whole)} {self._length}")
 
     def __repr__(self) -> str:
         told = ", ".join(f"{stage.rows} from {stage.start} on" for stage in self._stages[:8])

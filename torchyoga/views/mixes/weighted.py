@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -13,16 +13,20 @@ import torch
 from ...errors import StateError
 from ...order.contract import Shuffle
 from ...order.full import as_int
+from ...order.saved import described
+from ...order.stages import folded, same_past, written_stages
 from ...order.state import State
 from ...order.weighted import MOST_PLACES, WeightedOrder, WeightedStage, whole_ends
-from ...reading.dataref import DataRef, ReweightedView
+from ...process.digests import hexdigest
+from ...process.lazy import cached_property
+from ...reading.dataref import DataRef, Numbers, ReweightedView, identity, nameless_pin
+from ...rows.types import Ints
 from .arranged import ArrangedRef, warn_if_arranged
-from .restaged import begun_before, check_room, place_of, shuffle_of
+from .restaged import place_of, shuffle_of
 
 __all__ = ["Weights", "WeightedRef", "weighted"]
 
-Ints = npt.NDArray[np.int64]
-Weights: TypeAlias = Sequence[float] | npt.NDArray[np.generic] | torch.Tensor
+Weights: TypeAlias = Sequence[float] | npt.NDArray[np.generic] | Numbers
 
 
 def weighted(ref: DataRef, weights: Weights, rows: int | None = None) -> WeightedRef:
@@ -57,29 +61,36 @@ class WeightedRef(ArrangedRef, ReweightedView):
         whole: the other DataRef.
         stages: the weights from each place on.
         length: rows of an epoch.
+        past: if the first stage begins later, a digest of those before.
     """
 
-    def __init__(self, whole: DataRef, stages: Sequence[WeightedStage], length: int) -> None:
+    def __init__(self, whole: DataRef, stages: Sequence[WeightedStage], length: int, past: str = "") -> None:
         super().__init__(whole)
         self._stages = tuple(stages)
         self._length = length
+        self._past = past
 
     def __len__(self) -> int:
         return self._length
 
     def over(self, whole: DataRef) -> DataRef:
         """The same weights of another DataRef."""
-        return WeightedRef(whole, self._stages, self._length)
+        return WeightedRef(whole, self._stages, self._length, self._past)
 
     def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> WeightedOrder:
         """The order of every epoch."""
         files = self.whole.file_starts if shuffle == "block" else None
-        return WeightedOrder(self._stages, self._length, seed, shuffle, reshuffle, window, files)
+        stages, past = self._stages, self._past
+        if not (shuffle and reshuffle):  # every epoch is the same
+            stages, past = (replace(stages[-1], start=0),), ""
+        return WeightedOrder(stages, self._length, seed, shuffle, reshuffle, window, files, past)
 
     def reweighted(self, weights: Weights, *, at: Mapping[str, object]) -> WeightedRef:
         """The same rows with other weights from a state on; what came before stays.
 
-        Load the same state into a loader of what this returns.
+        Load the same state into a loader of what this returns, which goes on from there, and from later
+        states. What came before it no longer knows: a loader that shuffles raises ValueError without it when
+        it reads, or peeks.
 
         Args:
             weights: (N,) numbers, as `DataRef.weighted` takes them.
@@ -96,30 +107,35 @@ class WeightedRef(ArrangedRef, ReweightedView):
         """
         state = State.from_dict(at)
         place = place_of(state, len(self))
-        told = begun_before(place, state.pins.get("stages"))
-        stages = [stage for stage in self._stages if stage.start < place]
-        if told != [(stage.start, stage.told) for stage in stages]:
+        mine = written_stages([(stage.start, stage.told) for stage in self._stages], self._past)
+        if place < self._stages[0].start or not same_past(state.pins.get("stages"), mine, place):
             raise StateError(
                 "the state was saved with other weights than this view has had up to there; make it with the "
                 "same weights, in the same order, as in the program that saved the state"
             )
+        stages = [stage for stage in self._stages if stage.start < place]
         found = WeightedStage(place, _ends(self.whole, weights))
-        if not stages:
-            return WeightedRef(self.whole, [WeightedStage(0, found.ends)], self._length)
-        if stages[-1].told == found.told:
-            return WeightedRef(self.whole, stages, self._length)
-        check_room(len(stages))
-        shuffle_of(state)
-        return WeightedRef(self.whole, [*stages, found], self._length)
+        if stages and stages[-1].told == found.told:
+            found = replace(stages.pop(), ends=found.ends)
+        elif place:
+            shuffle_of(state, goes_on=False)
+        ends = [later.start for later in [*stages, found][1:]]
+        # Of weights that are over, only sums are needed, and only as long as the epoch lasts.
+        stages = [
+            stage.spent if end <= state.first else stage for stage, end in zip(stages, ends, strict=True)
+        ]
+        over = sum(end <= state.first // len(self) * len(self) for end in ends)
+        past = folded(self._past, [(stage.start, stage.told) for stage in stages[:over]])
+        return WeightedRef(self.whole, [*stages[over:], found], self._length, past)
 
-    @property
-    def fingerprint(self) -> str | None:
-        """A name for the content, made of the whole's; weights are told by states."""
-        whole = self.whole.fingerprint
-        if whole is None:
-            return None
-        text = f"{whole} weighted {len(self.whole)} {self._length}"
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    @cached_property
+    def view_pin(self) -> str | None:
+        """How many rows an epoch has; weights are told by states besides."""
+        return described("weighted", rows=self._length, of=nameless_pin(self, identity(self.whole)))
+
+    def _pinned(self, whole: str) -> str:
+        """A name for the content, made of one for the whole's."""
+        return hexdigest(f"{whole} weighted {len(self.whole)} {self._length}")
 
     def __repr__(self) -> str:
         return f"<{len(self)} weighted rows of {self.whole!r}>"

@@ -10,11 +10,12 @@ import numpy.typing as npt
 from ...order.by_file import Permutations
 from ...order.full import ORDER_VERSION
 from ...process.lazy import cached_property
+from ...rows.data import bounds_of
+from ...rows.types import Ints
 from .plan import Plan
 
 __all__ = ["Documents", "Members"]
 
-Ints = npt.NDArray[np.int64]
 _MOST_LISTED = 2**22  # documents of which a list is made, 4 bytes each
 _PATIENCE = 32  # a list is made once this share of the documents was looked up
 _CHUNK = 32768  # slots turned at once, so that they stay in the processor's cache
@@ -68,7 +69,7 @@ class Members:
         group = np.searchsorted(slots.packs, packs, "right") - 1
         first = slots.bounds[group]
         counts = slots.bounds[group + 1] - first
-        bounds = np.append(0, np.cumsum(counts))
+        bounds = bounds_of(counts)
         which = np.arange(bounds[-1]) + np.repeat(first - bounds[:-1], counts)
         slot = slots.firsts[which] + slots.steps[which] * np.repeat(packs - slots.packs[group], counts)
         classes = slots.classes[which]

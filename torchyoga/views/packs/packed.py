@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import SupportsIndex
 
 import numpy as np
-import numpy.typing as npt
 
 from ...order.by_file import equal_runs
 from ...order.full import as_int
+from ...order.saved import described
 from ...process.buffers import BufferPool
+from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.seeding import seeds_within
 from ...process.warned import warn_user
-from ...reading.dataref import DataRef, PackView, row_numbers
+from ...reading.dataref import DataRef, LabelKind, Over, PackView, identity, nameless_pin, row_numbers
 from ...reading.pack_report import PackReport
-from ...reading.readahead import Prefetch, ReadAhead
+from ...reading.readahead import Prefetch, ReadAhead, Translated
 from ...rows.block import Rows
 from ...rows.collector import block_of
 from ...rows.node import outermost, path_name
 from ...rows.projection import Projection
 from ...rows.schema import Schema
-from ...rows.types import Json, Row
+from ...rows.types import Ints, Row, Seeds
 from ...versions.location import Progress
 from ..mixes.arranged import warn_if_arranged
 from ..ragged import RaggedColumn
@@ -36,8 +36,6 @@ from .request import Packing, Request, packing_of
 
 __all__ = ["PackedRef", "packed"]
 
-Ints = npt.NDArray[np.int64]
-Seeds = npt.NDArray[np.uint64]
 _LOOKED_AT = 64  # rows, to see which columns are as long as the measured one
 _BALANCED_RUNS = 64  # of packs that cost about the same
 
@@ -48,11 +46,11 @@ def packed(
     *,
     seed: SupportsIndex = 0,
     along: Sequence[str] | None = None,
-    labels: str | None = None,
+    labels: str | Mapping[str, LabelKind] | None = None,
     ignore_index: int = -100,
     first_position: int = 0,
     padded: float | Mapping[str, float] | None = None,
-    make: Callable[[DataRef, Request], Packing] = packing_of,
+    make: Callable[[DataRef, Request], Packing] | None = None,
 ) -> PackedRef:
     """Rows that are packs of rows: see `DataRef.packed`.
 
@@ -61,11 +59,11 @@ def packed(
         request: how they are packed.
         seed: of the order in which they fill the packs.
         along: columns with a value for each token.
-        labels: the column that labels are made of.
-        ignore_index: the label of a document's first token.
+        labels: how labels are made, and of which column.
+        ignore_index: the label that a document has too many.
         first_position: the position of a document's first token.
         padded: what packs are filled up with.
-        make: packs the rows, or finds packs that were kept.
+        make: finds packs that were kept, or makes and keeps them; None packs the rows.
     """
     number = as_int("seed", seed)
     warn_if_arranged(ref, "packed")
@@ -74,7 +72,7 @@ def packed(
     schema = ref.schema
     if padded is not None and schema is not None and (request.cost or request.column is None):
         raise ValueError("padded needs one budget, of the tokens of a column: they fill the packs up to it")
-    packing = make(ref, request)
+    packing = (make or packing_of)(ref, request)
     _warn_of_losses(packing.report, request)
     if schema is None:  # of a version without rows
         return PackedRef(ref, packing, None, number)
@@ -158,8 +156,7 @@ class PackedRef(PackView):
     def __init__(
         self, whole: DataRef, packing: Packing, layout: Layout | None, seed: int = 0, epoch: int = 0
     ) -> None:
-        self.is_thread_safe = whole.is_thread_safe
-        self.whole = whole
+        super().__init__(whole)
         self._packing, self._layout = packing, layout
         self._seed, self._epoch = seed, epoch
         self._members = Members(packing.plan, seed, epoch)
@@ -170,6 +167,12 @@ class PackedRef(PackView):
 
     def __reduce__(self) -> tuple[object, ...]:
         return PackedRef, (self.whole, self._packing, self._layout, self._seed, self._epoch)
+
+    keeps_rows = Over.keeps_rows
+
+    def over(self, whole: DataRef) -> PackedRef:
+        """The same packs of another DataRef."""
+        return PackedRef(whole, self._packing, self._layout, self._seed, self._epoch)
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The packs of these numbers, as `Rows` over one block."""
@@ -225,11 +228,6 @@ class PackedRef(PackView):
         """
         return self._members.packs(np.asarray(rows, np.int64))
 
-    @property
-    def is_random(self) -> bool:
-        """What the whole says."""
-        return self.whole.is_random
-
     def in_epoch(self, epoch: int) -> PackView:
         """The same packs with the members that they have in an epoch."""
         whole = self.whole.in_epoch(epoch)
@@ -269,32 +267,29 @@ class PackedRef(PackView):
         return np.arange(_BALANCED_RUNS + 1) * length // _BALANCED_RUNS
 
     @cached_property
-    def fingerprint(self) -> str | None:
-        """A name for the content, made of the whole's, of the budgets and packs, and of what packs hold."""
-        whole = self.whole.fingerprint
-        if whole is None:
-            return None
+    def view_pin(self) -> str | None:
+        """How packs are made, and which rows they hold."""
+        told, of = self._packing.told, nameless_pin(self, self._pinned(identity(self.whole)))
+        more = {name: told[name] or None for name in ("long", "max_rows", "balance")}
+        budget = "+".join(map(str, told["budgets"].values()))
+        return described("packed", budget=budget, **more, seed=self._seed, of=of)
+
+    def _pinned(self, whole: str) -> str:
         packing, layout = self._packing, self._layout
         made = None if layout is None else layout.pin
         told = {**packing.told, "budgets": list(packing.told["budgets"].items())}
-        text = json.dumps([whole, "packed", packing.plan.pin, told, self._seed, made])
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return hexdigest(json.dumps([whole, "packed", packing.plan.pin, told, self._seed, made]))
 
     @property
     def schema(self) -> Schema | None:
         """What a pack looks like; None if the whole has no rows."""
         return None if self._layout is None else self._layout.schema
 
-    @property
-    def info(self) -> Json:
-        """The whole's."""
-        return self.whole.info
-
     def __repr__(self) -> str:
         return f"<{len(self)} packs of {self.whole!r}>"
 
 
-class _Prefetch:
+class _Prefetch(Translated):
     """Makes the rows ready of which packs are made.
 
     Args:
@@ -303,22 +298,8 @@ class _Prefetch:
     """
 
     def __init__(self, members: Members, whole: Prefetch) -> None:
+        super().__init__(whole, lambda packs: members.documents(packs).rows)
         self._members = members
-        self._whole = whole
-
-    @property
-    def is_cold(self) -> bool:
-        return self._whole.is_cold
-
-    @property
-    def ahead_bytes(self) -> int | None:
-        return self._whole.ahead_bytes
-
-    def announce(self, rows: Ints, values: bool) -> None:
-        self._whole.announce(self._members.documents(rows).rows, values)
-
-    def probe(self) -> None:
-        self._whole.probe()
 
     def follow(self, order: Iterable[Ints], progress: Progress) -> None:
         followed = _Followed(order, self._members, progress)

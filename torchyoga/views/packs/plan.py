@@ -18,11 +18,12 @@ import numpy.typing as npt
 
 from ...errors import CorruptError
 from ...process.lazy import cached_property
+from ...rows.data import bounds_of
+from ...rows.types import Ints
 from .packing import Groups, fitted
 
 __all__ = ["Plan", "Slots", "planned"]
 
-Ints = npt.NDArray[np.int64]
 Table = npt.NDArray[np.unsignedinteger]
 _PARTS = ("rows", "sizes", "costs", "counts", "bounds", "classes", "each", "pieces", "begins")
 
@@ -160,12 +161,12 @@ class Slots(NamedTuple):
         part = np.repeat(np.arange(len(each)), each)
         within = np.arange(len(part)) - np.repeat(np.cumsum(each) - each, each)
         return Slots(
-            packs=_ends(counts),
-            bounds=_ends(each)[bounds],
+            packs=bounds_of(counts),
+            bounds=bounds_of(each)[bounds],
             firsts=firsts[part] + within,
             steps=each[part],
             classes=classes[part],
-            starts=_ends(plan.sizes),
+            starts=bounds_of(plan.sizes),
             part_firsts=firsts[by_class],
             part_groups=groups[by_class],
             part_each=each[by_class],
@@ -224,18 +225,13 @@ def _by_squares(groups: Groups, costs: Ints) -> Groups:
     squares = np.append(0.0, np.cumsum(each * costs[classes].astype(np.float64) ** 2))
     order = np.argsort(-np.diff(squares[bounds]), kind="stable")
     lengths = np.diff(bounds)[order]
-    ends = _ends(lengths)
+    ends = bounds_of(lengths)
     parts = np.repeat(bounds[order] - ends[:-1], lengths) + np.arange(len(classes))
     return Groups(counts[order], ends, classes[parts], each[parts])
 
 
 def _row_type(total: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype(np.uint32) if total <= 2**32 else np.dtype(np.uint64)
-
-
-def _ends(sizes: Ints) -> Ints:
-    """0, and the end of each of the runs laid end to end."""
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
 
 
 def _check(

@@ -10,15 +10,14 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from ...order.full import Order, keyed_words, random_words
 from ...process.distinct import distinct
 from ...rows.pieces import numbered_within
+from ...rows.types import Ints
 
 __all__ = ["Line", "Pieces", "Shuffled", "Stored", "cut"]
 
-Ints = npt.NDArray[np.int64]
 _BLOCK_BITS = 12
 _STEPS = 6
 _BLOCK = 1 << _BLOCK_BITS  # documents that are shuffled among each other

@@ -20,10 +20,10 @@ from ...order.by_file import Permutations
 from ...order.full import ORDER_VERSION, Order, keyed_words
 from ...process.lazy import cached_property
 from ...rows.pieces import numbered_within
+from ...rows.types import Ints
 
 __all__ = ["BatchReport", "Members", "Plan", "planned"]
 
-Ints = npt.NDArray[np.int64]
 _Numbers = npt.NDArray[np.integer]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from typing import Literal, SupportsIndex, TypeAlias
@@ -11,23 +10,22 @@ import numpy as np
 import numpy.typing as npt
 
 from ...order.full import as_int
+from ...order.saved import described
+from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.seeding import seeds_within
 from ...process.warned import warn_user
-from ...reading.dataref import DataRef, row_numbers
+from ...reading.dataref import DataRef, Over, identity, known_schema, nameless_pin, row_numbers
 from ...reading.readahead import ReadAhead
 from ...rows.collate import Padding, is_ours, jagged
 from ...rows.projection import Projection
-from ...rows.types import Batch, Collate, Json, Row
+from ...rows.types import Batch, Collate, Ints, Row, Seeds
 from ..mixes.arranged import warn_if_arranged
-from .ahead import Grouped
-from .documents import checked_lengths, lengths_of
+from .documents import Grouped, checked_lengths, lengths_of
 from .plan import BatchReport, Members, Plan, planned
 
 __all__ = ["TokenBatchesRef", "token_batches"]
 
-Ints = npt.NDArray[np.int64]
-Seeds = npt.NDArray[np.uint64]
 Long: TypeAlias = Literal["error", "drop"]
 _MOST = 2**31 - 1  # elements of a batch, whose offsets others count in 32 bits
 
@@ -69,15 +67,17 @@ def token_batches(
         if long == "error":
             raise ValueError(f'{what}; set a larger budget, cut them, or leave them out with long="drop"')
         warn_user(f'{what}: they are left out, as long="drop" asks')
-    return TokenBatchesRef(ref, plan, collate or Padding(padding, fewest), key, 0)
+    collate = Padding(padding, fewest) if collate is None else collate
+    return TokenBatchesRef(ref, plan, collate, key, 0)
 
 
 def _lengths(ref: DataRef, column_or_lengths: str | npt.ArrayLike) -> Ints:
     if not isinstance(column_or_lengths, str):
         return checked_lengths(column_or_lengths, len(ref))
-    if ref.schema is None:
+    schema = known_schema(ref)
+    if schema is None:
         return np.zeros(0, np.int64)
-    one = ref.projected(Projection.at(ref.schema, column_or_lengths))
+    one = ref.projected(Projection.at(schema, column_or_lengths))
     if one.schema is None or not one.schema.is_sequence or one.schema.columns[0].ndim != 1:
         raise TypeError(
             f"column {column_or_lengths!r} is not ragged, so its rows have no lengths; give an array of "
@@ -86,7 +86,7 @@ def _lengths(ref: DataRef, column_or_lengths: str | npt.ArrayLike) -> Ints:
     return lengths_of(one)
 
 
-class TokenBatchesRef(DataRef[Batch]):
+class TokenBatchesRef(Over[Batch]):
     """Batches of rows, padded or as a function makes them: what `ref.token_batches(...)` is.
 
     Args:
@@ -101,8 +101,8 @@ class TokenBatchesRef(DataRef[Batch]):
     """
 
     def __init__(self, whole: DataRef, plan: Plan, collate: Collate, seed: int, epoch: int) -> None:
+        super().__init__(whole)
         self.is_thread_safe = whole.is_thread_safe and is_ours(collate)
-        self.whole = whole
         self._plan = plan
         self._collate = collate
         self._seed = seed
@@ -119,15 +119,14 @@ class TokenBatchesRef(DataRef[Batch]):
         """How many batches there are, how much of them is padding, and how many rows were left out."""
         return self._plan.report
 
+    def over(self, whole: DataRef) -> DataRef[Batch]:
+        """The same batches of another DataRef."""
+        return TokenBatchesRef(whole, self._plan, self._collate, self._seed, self._epoch)
+
     def take(self, rows: Ints) -> Sequence[Batch]:
         """The batches of these numbers."""
         counts, wanted = self.members(rows)
         return self._collated(counts, self.whole.take(wanted)) if len(rows) else []
-
-    @property
-    def is_random(self) -> bool:
-        """What the whole says."""
-        return self.whole.is_random
 
     def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Batch]:
         """The batches of these numbers; each row of a batch is made with a seed of its own."""
@@ -163,8 +162,12 @@ class TokenBatchesRef(DataRef[Batch]):
 
     def columns(self, names: Sequence[str]) -> DataRef:
         """The same batches of rows with these columns; the others are not read."""
-        whole = self.whole.columns(names)
-        return TokenBatchesRef(whole, self._plan, self._collate, self._seed, self._epoch)
+        return self.over(self.whole.columns(names))
+
+    @property
+    def schema(self) -> None:
+        """None: a row is a batch, which may be anything."""
+        return None
 
     @property
     def row_bytes(self) -> int:
@@ -180,11 +183,11 @@ class TokenBatchesRef(DataRef[Batch]):
         return ReadAhead(self.row_bytes, Grouped(ahead.prefetch, self.members))
 
     @cached_property
-    def fingerprint(self) -> str | None:
-        """A name for the content, made of the whole's, of the batches and of how they are collated."""
-        whole = self.whole.fingerprint
-        if whole is None:
-            return None
+    def view_pin(self) -> str | None:
+        """How batches are made; None if the fingerprint says that."""
+        return described("token_batches", of=nameless_pin(self, self._pinned(identity(self.whole))))
+
+    def _pinned(self, whole: str) -> str:
         collate = self._collate
         how = (
             [np.asarray(collate.padding).item(), collate.multiple_of]
@@ -192,12 +195,7 @@ class TokenBatchesRef(DataRef[Batch]):
             else "own"
         )
         text = json.dumps([whole, "token batches", self._plan.pin, self._seed, how])
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-    @property
-    def info(self) -> Json:
-        """The whole's."""
-        return self.whole.info
+        return hexdigest(text)
 
     def __repr__(self) -> str:
         return f"<{len(self)} batches of {self.whole!r}>"

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import SupportsIndex
+from typing import Literal, SupportsIndex, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from ...order.full import as_int, keyed_words
+from ...order.saved import described
 from ...process.buffers import BufferPool
+from ...process.digests import hexdigest
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
 from ...process.warned import warn_user
-from ...reading.dataref import DataRef, row_numbers
+from ...reading.dataref import DataRef, LabelKind, identity, nameless_pin, row_numbers
 from ...reading.readahead import ReadAhead
 from ...rows.block import Block, Rows
 from ...rows.column import Column
@@ -25,15 +26,13 @@ from ...rows.node import Node, path_name
 from ...rows.pieces import numbered_within
 from ...rows.projection import Projection
 from ...rows.schema import Schema
-from ...rows.types import Array, Json, Row
+from ...rows.types import Array, Ints, Json, Row
 from ..mixes.arranged import warn_if_arranged
-from .ahead import Grouped
-from .documents import checked_lengths, lengths_of, parts_of
+from .documents import Grouped, checked_lengths, lengths_of, parts_of
 from .line import Line, Pieces, Shuffled, Stored, cut
 
 __all__ = ["TokenWindowsRef", "token_windows"]
 
-Ints = npt.NDArray[np.int64]
 _MOST_TOKENS = 2**30  # of a window
 _FURTHEST = 2**61  # from one window to the next
 _LONG = 8  # times as long as a window: documents of which announcing all would be waste
@@ -47,18 +46,30 @@ class Cutting:
 
     size: int
     stride: int
-    labels: bool
+    labels: LabelKind | None
     shuffle_documents: bool
     jitter: bool
     separator: int | float | None
     documents: bool
     positions: bool
     seed: int
+    ignore_index: int | None
+
+    @property
+    def shift(self) -> int:
+        """How far the labels lie behind the tokens."""
+        return int(self.labels == "shifted")
 
     @property
     def read(self) -> int:
         """Tokens that are read for a window."""
-        return self.size + self.labels
+        return self.size + self.shift
+
+    @property
+    def pin(self) -> Json:
+        """It as JSON data, in which states of earlier versions know it, too."""
+        found = {**asdict(self), "labels": {"same": "same", "shifted": True, None: False}[self.labels]}
+        return found if self.ignore_index is not None else {n: found[n] for n in found if n != "ignore_index"}
 
 
 def token_windows(
@@ -66,7 +77,7 @@ def token_windows(
     column: str,
     size: SupportsIndex,
     stride: SupportsIndex | None,
-    labels: bool,
+    labels: LabelKind | Literal[False] | None,
     shuffle_documents: bool,
     jitter: bool,
     separator: float | None,
@@ -75,32 +86,42 @@ def token_windows(
     dtype: npt.DTypeLike | None,
     lengths: npt.ArrayLike | None,
     seed: SupportsIndex,
+    ignore_index: SupportsIndex | None,
 ) -> TokenWindowsRef:
     """Windows of tokens: see `DataRef.token_windows`."""
     warn_if_arranged(ref, "token_windows")
     tokens = as_int("the tokens of a window", size, 1, _MOST_TOKENS)
     step = tokens if stride is None else as_int("stride", stride, 1, _FURTHEST)
-    if ref.schema is None:  # of a version without rows
-        cutting = Cutting(
-            tokens, step, labels, shuffle_documents, jitter, None, documents, positions, as_int("seed", seed)
+    if labels is not None and labels is not False and labels not in get_args(LabelKind):
+        raise ValueError(
+            'labels must be "same" as the tokens, which the model shifts, "shifted" by one here, or '
+            f"None for none; found {labels!r:.80}"
         )
+    ignored = None if ignore_index is None else as_int("ignore_index", ignore_index, -(2**63), 2**63 - 1)
+    if ignored is not None and not labels:
+        raise ValueError(
+            f"ignore_index={ignored} is a label, and there are none; give labels, or leave it out"
+        )
+    cutting = Cutting(
+        tokens,
+        step,
+        labels or None,
+        bool(shuffle_documents),
+        bool(jitter),
+        None,
+        bool(documents),
+        bool(positions),
+        as_int("seed", seed),
+        ignored,
+    )
+    if ref.schema is None:  # of a version without rows
         return TokenWindowsRef(ref, ref, None, np.zeros(1, np.int64), None, cutting, 0)
     one = ref.projected(Projection.at(ref.schema, column))
     assert one.schema is not None
     kept = _column(column, one.schema, dtype)
     if separator is not None:
         separator = _checked_separator(separator, kept, one.schema.columns[0])
-    cutting = Cutting(
-        tokens,
-        step,
-        bool(labels),
-        bool(shuffle_documents),
-        bool(jitter),
-        separator,
-        bool(documents),
-        bool(positions),
-        as_int("seed", seed),
-    )
+        cutting = replace(cutting, separator=separator)
     schema = _schema(column, kept, cutting)
     found = lengths_of(one) if lengths is None else checked_lengths(lengths, len(ref))
     if separator is not None:
@@ -161,7 +182,15 @@ def _schema(name: str, column: Column, cutting: Cutting) -> Schema:
     columns = [replace(column, shape=(cutting.size,))]
     if cutting.labels:
         keys.append(_LABELS)
-        columns.append(replace(columns[0], name=path_name((_LABELS,))))
+        labels = replace(columns[0], name=path_name((_LABELS,)))
+        if cutting.ignore_index is not None:
+            if not np.can_cast(labels.storage, np.int64):
+                raise ValueError(
+                    f"with ignore_index labels are int64, but column {name!r} holds {column.dtype}; take "
+                    "whole numbers"
+                )
+            labels = replace(labels, kind="ndarray", dtype="<i8")
+        columns.append(labels)
     for key, is_wanted in ((_DOCUMENTS, cutting.documents), (_POSITIONS, cutting.positions)):
         if is_wanted:
             keys.append(key)
@@ -260,6 +289,11 @@ class TokenWindowsRef(DataRef):
     def _rows_of(self, documents: Ints) -> Ints:
         return documents if self._rows is None else self._rows[documents]
 
+    @property
+    def keeps_rows(self) -> bool:
+        """What the whole says."""
+        return self.whole.keeps_rows
+
     def take(self, rows: Ints) -> Sequence[Row]:
         """The windows of these numbers, as `Rows` over one block."""
         if self._schema is None or not len(rows):
@@ -271,6 +305,7 @@ class TokenWindowsRef(DataRef):
         sizes = pieces.stops - pieces.starts
         for key, column in zip(keys, self._schema.columns, strict=True):
             values: Array
+            is_label = key == _LABELS and cutting.labels is not None
             if key == _DOCUMENTS and cutting.documents:
                 values = np.repeat(self._rows_of(pieces.documents), sizes).reshape(shape)[:, : cutting.size]
             elif key == _POSITIONS and cutting.positions:
@@ -278,13 +313,16 @@ class TokenWindowsRef(DataRef):
                 values = within.reshape(shape)[:, : cutting.size]
             else:
                 assert tokens is not None
-                is_label = key == _LABELS and cutting.labels
-                values = tokens[:, 1:] if is_label else tokens[:, : cutting.size]
+                values = tokens[:, cutting.shift if is_label else 0 :][:, : cutting.size]
             # Each in memory of its own: labels that are masked in place leave the tokens as they are.
-            if not values.flags.c_contiguous or values.dtype != column.storage:
+            if is_label or not values.flags.c_contiguous or values.dtype != column.storage:
                 own = self._pool.empty(values.size * column.storage.itemsize).view(column.storage)
                 np.copyto(own.reshape(values.shape), values)
                 values = own.reshape(values.shape)
+            if is_label and cutting.ignore_index is not None:
+                begins = np.zeros(shape, np.bool_)
+                begins.reshape(-1)[(np.cumsum(sizes) - sizes)[pieces.starts == 0]] = True
+                values[begins[:, cutting.shift :][:, : cutting.size]] = cutting.ignore_index
             found.append(Data(values))
         return Rows(Block(self._schema, len(rows), tuple(found)))
 
@@ -334,8 +372,8 @@ class TokenWindowsRef(DataRef):
             tokens: (B,) numbers of tokens within them, from 0.
 
         Returns:
-            -1 for tokens that are in no window, or that there are not. A token may be a label of the window
-            before, too.
+            -1 for tokens that are in no window, or that there are not. With shifted labels a token may be a
+            label of the window before, too.
 
         Example:
             >>> documents = storage.submit(
@@ -410,11 +448,19 @@ class TokenWindowsRef(DataRef):
     def fingerprint(self) -> str | None:
         """A name for the content, made of the column's and how it is cut."""
         column = self._column.fingerprint
-        if column is None:
-            return None
+        return None if column is None else self._pinned(column)
+
+    @cached_property
+    def view_pin(self) -> str | None:
+        """How windows are cut, and which documents there are."""
+        of = nameless_pin(self, self._pinned(identity(self._column)), self._ends.data)
+        told = {name: value for name, value in asdict(self._cutting).items() if value is not False}
+        return described("token_windows", **told, of=of)
+
+    def _pinned(self, column: str) -> str:
         schema = None if self._schema is None else self._schema.to_json()
-        text = json.dumps([column, "token windows", asdict(self._cutting), schema, self._num_tokens])
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        text = json.dumps([column, "token windows", self._cutting.pin, schema, self._num_tokens])
+        return hexdigest(text)
 
     @property
     def schema(self) -> Schema | None:

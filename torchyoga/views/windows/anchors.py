@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ...process.digests import hexdigest
 from ...process.lazy import cached_property
+from ...rows.data import bounds_of
+from ...rows.types import Ints
 
 __all__ = ["Anchors", "Spots"]
 
-Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
@@ -71,7 +72,7 @@ class Anchors:
         self._lead = 0 if repeats else -low  # rows of a group before its first anchor
         span = 0 if repeats else min(high - low, int(starts[-1]))  # more fits into no group
         counts = np.maximum(0, (np.diff(starts) - span + stride - 1) // stride)
-        self._ends = np.append(0, np.cumsum(counts))  # how many anchors come before each group
+        self._ends = bounds_of(counts)  # how many anchors come before each group
 
     def __reduce__(self) -> tuple[object, ...]:
         return Anchors, self._arguments
@@ -116,6 +117,4 @@ class Anchors:
     def pin(self) -> str:
         """A name for them: the same for the same anchors in the same groups, in every process."""
         starts, *others = self._arguments
-        found = hashlib.blake2b(f"{others};".encode(), digest_size=16)
-        found.update(np.ascontiguousarray(starts, "<i8").data)
-        return found.hexdigest()
+        return hexdigest(f"{others};", np.ascontiguousarray(starts, "<i8").data)

@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, SupportsIndex, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from ...order.full import as_int
+from ...order.saved import described
+from ...process.digests import hexdigest
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
 from ...process.seeding import seeds_within
 from ...process.warned import warn_user
-from ...reading.dataref import DataRef, Edge, RowView
+from ...reading.dataref import DataRef, Edge, Over, RowView, identity, nameless_pin
 from ...reading.readahead import Prefetch, ReadAhead
 from ...rows.block import Block, Rows
 from ...rows.collector import block_of
 from ...rows.data import Data
 from ...rows.projection import Projection
 from ...rows.schema import Schema
-from ...rows.types import Json, Row
+from ...rows.types import Array, Ints, Row, Seeds
 from ...versions.location import Progress
 from ..mixes.arranged import warn_if_arranged
+from ..ragged import RaggedColumn
 from ..repeated import RepeatedRef
+from ..scan import Scanned, scan
 from ..selected import SelectedRef
 from .anchors import Anchors
-from .groups import group_starts
 from .stacking import Offsets, Stacking
 
-__all__ = ["WindowsRef", "windows"]
+__all__ = ["group_starts", "windows", "WindowsRef"]
 
-Ints = npt.NDArray[np.int64]
-Seeds = npt.NDArray[np.uint64]
 _FURTHEST = 2**62  # rows between two windows: more than there are rows
 _AT_ONCE, _MOST_LOOKED = 2**18, 2**22  # rows whose numbers are looked at: some milliseconds, however many
 
@@ -85,7 +84,7 @@ def _warn_of_gaps(ref: RowView, starts: Ints, group_by: str | None) -> None:
         )
 
 
-class WindowsRef(DataRef):
+class WindowsRef(Over):
     """Windows of rows of another DataRef: what `ref.windows(...)` is.
 
     Args:
@@ -98,8 +97,7 @@ class WindowsRef(DataRef):
     """
 
     def __init__(self, whole: DataRef, anchors: Anchors, stacking: Stacking | None) -> None:
-        self.is_thread_safe = whole.is_thread_safe
-        self.whole = whole
+        super().__init__(whole)
         self._anchors = anchors
         self._stacking = stacking
 
@@ -108,6 +106,12 @@ class WindowsRef(DataRef):
 
     def __reduce__(self) -> tuple[object, ...]:
         return WindowsRef, (self.whole, self._anchors, self._stacking)
+
+    keeps_rows = Over.keeps_rows
+
+    def over(self, whole: DataRef) -> DataRef:
+        """The same windows of another DataRef."""
+        return WindowsRef(whole, self._anchors, self._stacking)
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The windows of these numbers, as `Rows` over one block."""
@@ -200,16 +204,6 @@ class WindowsRef(DataRef):
         """The windows (B,) that lie at these rows of the whole; -1 where none does."""
         return self._anchors.places(rows)
 
-    @property
-    def is_random(self) -> bool:
-        """What the whole says."""
-        return self.whole.is_random
-
-    def in_epoch(self, epoch: int) -> DataRef:
-        """The same windows of the whole as it is in an epoch."""
-        whole = self.whole.in_epoch(epoch)
-        return self if whole is self.whole else WindowsRef(whole, self._anchors, self._stacking)
-
     def projected(self, of: Projection) -> DataRef:
         """The same windows with these columns; nothing is read for the others."""
         assert self._stacking is not None, "else there is no schema to project"
@@ -250,24 +244,18 @@ class WindowsRef(DataRef):
         return distinct(np.append(self._anchors.before(self.whole.file_starts), 0))
 
     @cached_property
-    def fingerprint(self) -> str | None:
-        """A name for the content, made of the whole's, of where windows lie and of what they consist."""
-        whole = self.whole.fingerprint
-        if whole is None:
-            return None
+    def view_pin(self) -> str | None:
+        """How windows are made; None if the fingerprint says that."""
+        return described("windows", of=nameless_pin(self, self._pinned(identity(self.whole))))
+
+    def _pinned(self, whole: str) -> str:
         made = None if self._stacking is None else self._stacking.pin
-        text = json.dumps([whole, "windows", self._anchors.pin, made])
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return hexdigest(json.dumps([whole, "windows", self._anchors.pin, made]))
 
     @property
     def schema(self) -> Schema | None:
         """What a row looks like; None if the whole has no rows."""
         return None if self._stacking is None else self._stacking.schema
-
-    @property
-    def info(self) -> Json:
-        """The whole's."""
-        return self.whole.info
 
     def __repr__(self) -> str:
         return f"<{len(self)} windows of {self.whole!r}>"
@@ -350,3 +338,58 @@ def _seeds_of_members(seeds: Seeds, distances: Ints) -> Seeds:
     """
     found = seeds_within(seeds[:, None], distances)
     return np.where(distances == 0, seeds[:, None], found)
+
+
+def group_starts(ref: DataRef, name: str) -> Ints:
+    """(G + 1,) the row at which each run of equal values of a column begins, and the number of rows.
+
+    A DataRef without rows has one group, without rows.
+
+    Raises:
+        KeyError: there is no such column.
+        TypeError: it holds neither integers nor bools nor text.
+        ValueError: rows of the same value come in several runs, or are no single values.
+
+    Example:
+        >>> group_starts(yoga.from_arrays({"episode": np.array([7, 7, 3, 3, 3])}), "episode").tolist()
+        [0, 2, 5]
+    """
+    starts, firsts = [np.zeros(0, np.int64)], []
+    last: Array | None = None
+    for start, _, columns in scan(ref, [name]):
+        values = _keys(name, columns[name])
+        is_first = np.ones(len(values), np.bool_)
+        is_first[1:] = values[1:] != values[:-1]
+        is_first[:1] = last is None or bool((values[:1] != last).all())
+        starts.append(start + np.flatnonzero(is_first))
+        firsts.append(values[is_first])
+        last = values[-1:]
+    begun = np.concatenate(starts)
+    if firsts:
+        _refuse_second_runs(name, begun, np.concatenate(firsts))
+    return np.append(begun if len(begun) else 0, len(ref)).astype(np.int64)
+
+
+def _keys(name: str, values: Scanned) -> Array:
+    if isinstance(values, RaggedColumn) or values.ndim != 1:
+        raise ValueError(f"group_by={name!r} needs a column of one number or text a row")
+    if values.dtype.kind not in "iubOSU" or values[0] is None:
+        kind = "None" if values.dtype == object else values.dtype
+        raise TypeError(f"group_by={name!r}: the column holds {kind}; rows are grouped by integers or text")
+    return values
+
+
+def _refuse_second_runs(name: str, starts: Ints, values: Array) -> None:
+    """Raises ValueError if two runs have the same value."""
+    order = np.argsort(values, kind="stable")
+    ascending = values[order]
+    again = np.flatnonzero(ascending[1:] == ascending[:-1])
+    if not len(again):
+        return
+    nth = again[np.argmin(order[again + 1])]  # where it is first seen
+    one, other = starts[order[nth : nth + 2]].tolist()
+    (value,) = values[order[nth : nth + 1]].tolist()
+    raise ValueError(
+        f"group_by={name!r}: the rows with {value!r} are not all together: some begin at row {one}, some at "
+        f"row {other}; order_by({name!r}) puts them together"
+    )

@@ -1,0 +1,10 @@
+"""How images, sound and text are kept in a column, and decoded when read: `yoga.codecs.jpeg(90)`."""
+
+from __future__ import annotations
+
+from .decoders import audio, text
+from .encoders import flac, jpeg, png, zstd
+from .images import image
+from .libraries import available
+
+__all__ = ["audio", "available", "flac", "image", "jpeg", "png", "text", "zstd"]

@@ -1,0 +1,63 @@
+"""The control group of this process: its folders, and the memory that it leaves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["folders", "free_memory"]
+
+
+def folders(controller: str, root: Path = Path("/")) -> Iterator[tuple[Path, bool]]:
+    """The folders of the control group of this process and of those above it; True for version 2.
+
+    Args:
+        controller: that they are about, `cpu` or `memory`.
+        root: where /proc and /sys lie.
+    """
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    mount = root / "sys/fs/cgroup"
+    for line in lines:
+        _, controllers, name = [*line.split(":", 2), "", ""][:3]
+        if not controllers:
+            bases = [mount, mount / "unified"]
+        elif controller in controllers.split(","):
+            bases = [mount / controllers, mount / controller]
+        else:
+            continue
+        for base in bases:
+            if base.is_dir():
+                # In a container, the path may be that outside of it.
+                inner = base / name.strip("/")
+                for folder in (inner, *inner.parents):
+                    if folder.is_relative_to(base) and folder.is_dir():
+                        yield folder, not controllers
+                break
+
+
+def free_memory(root: Path = Path("/")) -> int | None:
+    """Bytes that this process may still take, as its control group and the machine say; None if neither does.
+
+    Files that the kernel keeps in memory for nobody count as free.
+    """
+    found = []
+    with suppress(OSError):
+        machine = re.search(r"^MemAvailable: +(\d+) kB", (root / "proc/meminfo").read_text(), re.MULTILINE)
+        if machine is not None:
+            found.append(int(machine[1]) * 1024)
+    for folder, is_second in folders("memory", root):
+        limit, used, kept = (
+            ("memory.max", "memory.current", "inactive_file")
+            if is_second
+            else ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        )
+        with suppress(OSError, ValueError):  # "max", where there is no limit
+            left = int((folder / limit).read_text()) - int((folder / used).read_text())
+            stat = re.search(rf"^{kept} (\d+)", (folder / "memory.stat").read_text(), re.MULTILINE)
+            found.append(max(0, left + (int(stat[1]) if stat else 0)))
+    return min(found, default=None)

@@ -1,0 +1,74 @@
+"""Numbers, sizes, shares and tables -> text that people read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+__all__ = ["bytes_text", "in_columns", "number", "share"]
+
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def bytes_text(nbytes: int, decimals: int = 1) -> str:
+    """A number of bytes in the unit that suits it; below ten with so many decimals.
+
+    Example:
+        >>> from torchyoga.process.texts import bytes_text
+        >>> bytes_text(999), bytes_text(1_500_000), bytes_text(20 * 10**9), bytes_text(1_500_000, 0)
+        ('999 B', '1.5 MB', '20 GB', '2 MB')
+    """
+    size, unit = float(nbytes), 0
+    while size >= 999.5 and unit < len(_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    return f"{size:.{decimals if unit and size < 9.95 else 0}f} {_UNITS[unit]}"
+
+
+def in_columns(rows: Sequence[Sequence[str]], right: Collection[int]) -> list[str]:
+    """The lines of a table, each column as wide as it must be; those numbered in `right` are aligned right.
+
+    Example:
+        >>> from torchyoga.process.texts import in_columns
+        >>> in_columns([("name", "rows"), ("a", "10")], right=[1])
+        ['name  rows', 'a       10']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            text.rjust(width) if number in right else text.ljust(width)
+            for number, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def number(value: object) -> str:
+    """A number in at most ten characters or so; anything else as its text; None as nothing.
+
+    Example:
+        >>> from torchyoga.process.texts import number
+        >>> number(1234567), number(2 / 3), number(1e-9), number(None)
+        ('1,234,567', '0.6667', '1e-09', '')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, float):
+        return f"{value:,.0f}" if 999.5 <= abs(value) < 1e7 else f"{value:.4g}"
+    return f"{value:,}" if abs(value) < 10**15 else f"{value:.4g}" if abs(value) < 10**300 else "huge"
+
+
+def share(part: int, whole: int) -> str:
+    """A part of a whole in percent.
+
+    Example:
+        >>> from torchyoga.process.texts import share
+        >>> share(1, 3), share(1, 10**6), share(5, 5), share(0, 0)
+        ('33.3%', '<0.1%', '100%', '0%')
+    """
+    if not part or not whole:
+        return "0%"
+    if part == whole:
+        return "100%"
+    found = 100 * part / whole
+    return "<0.1%" if found < 0.1 else ">99.9%" if found > 99.9 else f"{found:.1f}%"

@@ -1,0 +1,280 @@
+"""The manifests of an id -> which files of its versions none of them names, so that they may be deleted.
+
+Note 108. Nobody comes to share a file that no version names.
+A version that shares files is published under the lock of the one that it is made from, which names all of
+them; not under the locks of the versions in whose folders they lie, of which there may be a thousand. So a
+file that no version names at some moment is never named again: whoever has seen that may be as late with
+deleting it as a stopped process is. To see it takes two looks, because others may publish C, made from B, and
+remove B between a listing and the reading of B, or while the listing is made. Two looks one after the other
+that show the same manifests show all that there were in between; what is read on the way counts even if it is
+gone, unless this process has removed it. So a sweep reads each manifest once, however many versions it
+removes: a look lists, and reads only what is new. No clock decides, and nobody waits.
+
+In a store, where a lock can be lost, the version before is looked at again after publishing: if it is still
+there, whoever removes it will see the new manifest; if not, the new manifest is taken back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from hashlib import blake2b
+from itertools import chain
+
+from ..errors import CorruptError, RemoteError, YogaError
+from ..process.progress import progress_bar
+from ..versions.names import encoded
+from ..versions.outline import Outline
+from .contract import Place, Versions
+
+__all__ = ["Sharing"]
+
+_log = logging.getLogger("torchyoga")
+_LOOKS = 8  # if versions come and go all the time, `clean` is to delete the files another time
+_AT_ONCE = 64  # locks that are held for one look
+
+Read = Outline | CorruptError | None
+
+
+class Sharing:
+    """Which files the versions of an id name, as far as their manifests have been read.
+
+    It reads each manifest once, so whoever looks at several versions keeps one of these.
+
+    Args:
+        store: the versions.
+        id: which dataset.
+    """
+
+    def __init__(self, store: Versions, id: str) -> None:
+        self.store, self.id = store, id
+        self._known: dict[tuple[str, object], Read] = {}
+        self._named: Counter[str] = Counter()
+        self._last: dict[str, object] | None = None
+
+    # -- looking
+
+    def outlines(self) -> tuple[dict[str, Outline], dict[str, CorruptError]]:
+        """Those of the versions that a look shows, and the errors of those whose manifest is damaged."""
+        self._look()
+        reads = {place[0]: self._known.get(place) for place in (self._last or {}).items()}
+        whole = {version: read for version, read in reads.items() if isinstance(read, Outline)}
+        return whole, {version: read for version, read in reads.items() if isinstance(read, CorruptError)}
+
+    def unnamed(self, names: Iterable[str]) -> set[str]:
+        """Those of some files that no manifest names. Hold the locks of the versions in whose folders they
+        lie, and have listed them since.
+
+        If a manifest is damaged, or versions come and go all the time, all count as named.
+        """
+        left = self.perhaps_unnamed(names)
+        for _ in range(_LOOKS):
+            if not left:
+                break
+            is_same = self._look()
+            left = self.perhaps_unnamed(left)
+            if is_same:
+                return left
+        return set()
+
+    def perhaps_unnamed(self, names: Iterable[str]) -> set[str]:
+        """Those of which the looks so far, or else a first one, show no name. No lock is needed."""
+        left = set(names)
+        if left and self._last is None:
+            self._look()
+        if any(isinstance(read, CorruptError) for read in self._known.values()):
+            return set()
+        return {name for name in left if self._named[name] <= 0}
+
+    def _look(self) -> bool:
+        """Lists the manifests, and reads those that are new; True if the look before has shown the same."""
+        places = self.store.places(self.id)
+        new = [
+            (version, place)
+            for version, place in places.items()
+            if place.is_published and (place.stamp is None or (version, place.stamp) not in self._known)
+        ]
+        found = {version: place.stamp for version, place in places.items()}
+        for (version, _), (stamp, read) in zip(new, self.store.each(new, self._read), strict=True):
+            found[version] = stamp
+            if (version, stamp) not in self._known:
+                self._known[version, stamp] = read
+                self._named.update(_names(read))
+        before, self._last = self._last, found
+        return found == before
+
+    def _read(self, new: tuple[str, Place]) -> tuple[object, Read]:
+        """The stamp of a manifest and what it says, as long as it is listed."""
+        version, place = new
+        try:
+            text = self.store.read_manifest(self.id, version)
+            if text is None:  # it was removed just now
+                return object(), None
+            stamp = place.stamp or blake2b(text).digest()
+            return stamp, self.store.parsed(self.id, version, text, Outline)
+        except CorruptError as error:
+            return place.stamp or str(error), error
+
+    # -- deleting
+
+    def remove_one(self, version: str, timeout: float, refuse: Callable[[], None] | None) -> None:
+        """Removes a version, also a damaged one, and the files that no other one names.
+
+        Args:
+            version: which one.
+            timeout: seconds to wait for its lock.
+            refuse: raises what keeps it, while the lock is held.
+
+        Raises:
+            NotFoundError: it is not published.
+            BusyError, LostError, YogaError: as `Versions.deleting`, `unpublish` and `delete`.
+        """
+        store, id = self.store, self.id
+        with store.deleting(id, version, timeout):
+            if refuse is not None:
+                refuse()
+            known = store.readable(id, version)
+            names = store.unpublish(id, version, known)
+            left = self.unnamed(names)
+            store.delete(id, version, [name for name in names if name in left])
+        self._delete_shared([] if known is None else [known], set())
+
+    def remove(
+        self, versions: Mapping[str, Outline], needed: Callable[[], Collection[str] | None]
+    ) -> list[str]:
+        """Removes versions, and the files that no other one names; returns the names of those removed.
+
+        Args:
+            versions: as `outlines` has shown them; those that others hold, or have replaced since, stay.
+            needed: those that have to stay, asked while the locks of some are held; None for all.
+        """
+        removed: list[Outline] = []
+        deleted: set[str] = set()
+        with progress_bar(None, len(versions), f"removing versions of {self.id!r}", "version") as bar:
+            for some in _batches(versions):
+                with self._held(some) as held:
+                    now, _ = self.outlines()
+                    stay = needed()
+                    spare = [v for v in held if versions[v] is now.get(v)] if stay is not None else []
+                    files = self._unpublished([versions[v] for v in spare if v not in (stay or ())])
+                    deleted.update(chain.from_iterable(self._delete(files).values()))
+                    removed += [versions[version] for version in files]
+                bar.update(len(some))
+        self._delete_shared(removed, deleted)
+        return [known.version for known in removed]
+
+    def _unpublished(self, versions: Sequence[Outline]) -> dict[str, list[str]]:
+        """The names of the files that are left when the manifests of versions are gone; some may stay."""
+
+        def unpublish(known: Outline) -> list[str] | None:
+            with self._going_on(known.version):
+                return self.store.unpublish(self.id, known.version, known)
+            return None
+
+        files = {}
+        for known, names in zip(versions, self.store.each(versions, unpublish), strict=True):
+            if names is not None:
+                files[known.version] = names
+                del self._known[known.version, (self._last or {})[known.version]]
+                self._named.subtract(_names(known))
+        return files
+
+    def _delete_shared(self, removed: Iterable[Outline], deleted: Collection[str]) -> None:
+        """Deletes files in the folders of other versions that those removed have named as the last."""
+        shared: dict[str, set[str]] = {}
+        for known in removed:
+            for file in known.files:
+                if file.version != known.version and file.name not in deleted:
+                    shared.setdefault(file.version, set()).add(file.name)
+        # What others hold, `clean` takes.
+        spare = [version for version, names in shared.items() if self.perhaps_unnamed(names)]
+        deque(self._deleted(spare, shared.__getitem__), maxlen=0)
+
+    def clean(
+        self,
+        old: Mapping[str, Mapping[str, int]],
+        condemned: Callable[[str], Iterable[str]],
+        sizes: dict[str, int] | None,
+    ) -> list[str]:
+        """Deletes files in the folders of versions that no manifest names; returns their names below the
+        root.
+
+        Args:
+            old: those that may go, and their bytes, by version.
+            condemned: gives them anew for a version, while its lock is held.
+            sizes: if it is given, nothing is deleted; the bytes of each name are put there.
+        """
+        left = self.perhaps_unnamed(chain.from_iterable(old.values()))
+        if sizes is None:
+            spare = [version for version, names in old.items() if left & names.keys()]
+            return [self._path(v, name) for v, names in self._deleted(spare, condemned) for name in names]
+        every = ((v, name, nbytes) for v, names in old.items() for name, nbytes in names.items())
+        sizes |= {self._path(v, name): nbytes for v, name, nbytes in every if name in left}
+        return []
+
+    def _path(self, version: str, name: str) -> str:
+        return f"{encoded('id', self.id)}/{encoded('version', version)}/{name}"
+
+    def _deleted(
+        self, versions: Iterable[str], condemned: Callable[[str], Iterable[str]]
+    ) -> Iterator[tuple[str, list[str]]]:
+        """Deletes what no manifest names of versions that nobody else holds."""
+
+        def listed(version: str) -> list[str]:
+            with self._going_on(version):
+                return [*condemned(version)]
+            return []
+
+        for some in _batches(versions):
+            with self._held(some) as held:
+                found = dict(zip(held, self.store.each(held, listed), strict=True))
+                yield from self._delete(found).items()
+
+    def _delete(self, files: dict[str, list[str]]) -> dict[str, list[str]]:
+        """Deletes files in the folders of versions, whose locks are held, that no manifest names."""
+        left = self.unnamed(chain.from_iterable(files.values()))
+
+        def delete(version: str) -> list[str]:
+            with self._going_on(version):
+                return self.store.delete(self.id, version, [name for name in files[version] if name in left])
+            return []
+
+        return dict(zip(files, self.store.each(files, delete), strict=True))
+
+    @contextmanager
+    def _held(self, versions: Sequence[str]) -> Iterator[list[str]]:
+        """Holds the locks of those versions that nobody else holds."""
+        locks = {version: ExitStack() for version in versions}
+
+        def hold(version: str) -> bool:
+            with self._going_on(version):
+                locks[version].enter_context(self.store.deleting(self.id, version, 0))
+                return True
+            return False
+
+        with ExitStack() as every:
+            for lock in locks.values():
+                every.enter_context(lock)
+            yield [v for v, is_held in zip(versions, self.store.each(versions, hold), strict=True) if is_held]
+            deque(self.store.each(locks.values(), ExitStack.close), maxlen=0)
+
+    @contextmanager
+    def _going_on(self, version: str) -> Iterator[None]:
+        """A version that others hold, or take over, is left to the next sweep."""
+        try:
+            yield
+        except RemoteError:
+            raise
+        except (YogaError, PermissionError) as error:
+            _log.info("%s: %r %r is left: %s", self.store.name, self.id, version, error)
+
+
+def _names(read: Read) -> list[str]:
+    return [file.name for file in read.files] if isinstance(read, Outline) else []
+
+
+def _batches(versions: Iterable[str]) -> Iterator[list[str]]:
+    every = list(versions)
+    return (every[start : start + _AT_ONCE] for start in range(0, len(every), _AT_ONCE))

@@ -1,0 +1,111 @@
+"""`yoga delete-rows`: a version without some rows."""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .output import write, write_published
+from .places import fetched, id_argument, message_option, opened, storage_command, version_argument
+
+if TYPE_CHECKING:
+    from ...caching.rewritten import Where
+    from ...rows.types import Ints
+
+__all__ = ["command"]
+
+_PART = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_CONDITION = re.compile(r"(.+?)\s*(==|!=|<=|>=|<|>)\s*(.+)", re.DOTALL)
+_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@storage_command("delete-rows", id_argument(), version_argument())
+@click.option("--to", required=True, help="The name of the new version.")
+@click.option("--rows", help="Numbers of rows from 0 on, as in 3,7-9.")
+@click.option("--where", help="In place of --rows: a column, a sign and a value, as in 'label == 3'.")
+@click.option("--dry-run", is_flag=True, help="Only say how many rows would be deleted.")
+@message_option
+def command(
+    id: str,
+    version: str | None,
+    to: str,
+    rows: str | None,
+    where: str | None,
+    dry_run: bool,
+    message: str | None,
+    storage: str,
+    as_json: bool,
+) -> None:
+    """Publish a version without some rows; it shares the files of the old one, which stays as it is.
+
+    The value of --where is a number, true, false or a text. To take the bytes of the rows away, delete the
+    old version with yoga rm, and compact the new one.
+
+    \b
+    Examples:
+      yoga delete-rows images 1.0 --to 1.0-less --where "label == 2" --dry-run
+      yoga delete-rows images 1.0 --to 1.0-less --where "label == 2"
+      yoga delete-rows images 1.1 --to 1.2 --rows 3,7-9 --message "found to be broken"
+    """
+    place = opened(storage)
+    ref = fetched(place, id, version)
+    old = ref.manifest
+    chosen = None if rows is None else _numbers(rows, old.num_rows)
+    condition = None if where is None else _condition(where)
+    if not dry_run:
+        new = place.delete_rows(old.id, old.version, rows=chosen, where=condition, to=to, message=message)
+        write_published(place, new, as_json)
+        return
+    from ...caching.rewritten import deleted_rows
+    from ...storage import store_of
+
+    store_of(place).refuse_existing(old.id, to)
+    gone = len(deleted_rows(ref, chosen, condition))
+    plain = {"storage": place.url, "id": old.id, "version": to, "rows": old.num_rows - gone, "deleted": gone}
+    what = f"{gone:,} of {old.num_rows:,} rows of {old.id} {old.version} in {place.url}"
+    write(plain, as_json, f"{what} would be deleted")
+
+
+def _numbers(text: str, length: int) -> Ints:
+    """(D,) the numbers of rows that a text such as `3,7-9` names."""
+    import numpy as np
+
+    parts = []
+    for part in text.split(","):
+        match = _PART.fullmatch(part.strip())
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise click.UsageError(
+                f"--rows is a list of numbers and ranges such as 3,7-9, found {part!r:.40}"
+            )
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last >= length:
+            raise IndexError(f"there is no row {last}: the version has {length} rows, counted from 0")
+        parts.append(np.arange(first, last + 1))
+    return np.unique(np.concatenate(parts))
+
+
+def _condition(text: str) -> Where:
+    """The column and the condition of a text such as `label == 3`."""
+    match = _CONDITION.fullmatch(text.strip())
+    if match is None:
+        raise click.UsageError(
+            f"--where is a column, a sign and a value, as in 'label == 3', found {text!r:.80}"
+        )
+    try:
+        value = json.loads(match[3])
+    except ValueError:
+        value = match[3]
+    holds = _SIGNS[match[2]]
+    return match[1], lambda column: holds(column, value)

@@ -1,0 +1,203 @@
+"""The rows of two DataRefs side by side."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..order.saved import described
+from ..process.digests import hexdigest
+from ..process.lazy import cached_property
+from ..process.seeding import seeds_within
+from ..reading.dataref import ChangedRows, DataRef, ProjectedRef, identity, known_schema, nameless_pin
+from ..reading.readahead import ReadAhead
+from ..rows.block import Block, Rows
+from ..rows.collector import block_of
+from ..rows.node import Node, leaf_names
+from ..rows.projection import Projection
+from ..rows.schema import Schema
+from ..rows.types import Ints, Json, Row, Seeds
+from .joined import Prefetches
+from .mixes.arranged import warn_if_arranged
+
+__all__ = ["ZippedRef", "zipped"]
+
+
+def zipped(ref: DataRef, other: DataRef, prefix: str) -> DataRef:
+    """Rows side by side: see `DataRef.zip`."""
+    if not isinstance(other, DataRef):
+        raise TypeError(
+            f"zip takes a DataRef, such as yoga.from_arrays(...) gives; found a {type(other).__name__}"
+        )
+    if len(ref) != len(other):
+        raise ValueError(
+            f"zip needs two DataRefs of one length, found {len(ref)} rows of {ref!r:.200} and {len(other)} "
+            f"of {other!r:.200}; take as many of the longer one, as in ref[:{min(len(ref), len(other))}]"
+        )
+    for side in (ref, other):
+        warn_if_arranged(side, "zip")
+    one, two = known_schema(ref), known_schema(other)
+    if one is None or two is None:  # no rows
+        return ZippedRef(ref, other)
+    if (one.tree.kind == "dict") != (two.tree.kind == "dict"):
+        raise TypeError(
+            "zip needs rows that are dicts on both sides, which it merges, or on neither, which makes pairs; "
+            f"found a {one.tree.kind} here and a {two.tree.kind} in the other. Take a column as a dict, by "
+            'columns(["a"]) in place of ref["a"], or map(...) one side'
+        )
+    keys = two.tree.keys
+    if prefix and two.tree.kind == "dict":
+        keys = tuple(f"{prefix}{key}" for key in keys)
+        other = other.projected(_taken(replace(two.tree, keys=keys), two, range(len(two.columns))))
+    clashing = [key for key in keys if key in one.tree.keys]
+    if one.tree.kind == "dict" and clashing:
+        raise ValueError(
+            f"both sides of zip have {clashing[:8]}; pass prefix=, as in zip(other, prefix='other_'), which "
+            "is put before the keys of the other's rows, or take some of the columns(...) of one"
+        )
+    return ZippedRef(ref, other)
+
+
+def _taken(tree: Node, whole: Schema, numbers: Sequence[int]) -> Projection:
+    """Columns of a schema under a tree of their own."""
+    names = leaf_names(tree)
+    columns = [replace(whole.columns[n], name=name) for n, name in zip(numbers, names, strict=True)]
+    return Projection(Schema(tree, tuple(columns)), tuple(numbers))
+
+
+class ZippedRef(ChangedRows):
+    """The rows of two DataRefs side by side: what `ref.zip(other)` is.
+
+    Args:
+        whole, other: as many rows; dicts without a key in common, or no dicts.
+
+    Attributes:
+        sources: both.
+    """
+
+    def __init__(self, whole: DataRef, other: DataRef) -> None:
+        super().__init__(whole)
+        self.is_thread_safe = whole.is_thread_safe and other.is_thread_safe
+        self.sources = (whole, other)
+
+    def over(self, whole: DataRef) -> DataRef:
+        """Another DataRef beside the same other."""
+        return ZippedRef(whole, self.sources[1])
+
+    def take(self, rows: Ints) -> Sequence[Row]:
+        """The rows of these numbers, as `Rows`."""
+        return self._beside([side.take(rows) for side in self.sources]) if len(rows) else []
+
+    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
+        """The rows of these numbers; each side has seeds of its own."""
+        found = [side.take_seeded(rows, seeds_within(seeds, n)) for n, side in enumerate(self.sources)]
+        return self._beside(found) if len(rows) else []
+
+    def _beside(self, found: Sequence[Sequence[Row]]) -> Rows:
+        one, other = (block_of(some, side.schema) for some, side in zip(found, self.sources, strict=True))
+        assert self.schema is not None, "there are rows"
+        return Rows(Block(self.schema, one.num_rows, one.data + other.data))
+
+    def projected(self, of: Projection) -> DataRef:
+        """These columns of each side; a side that has none of them is not read."""
+        schemas = [known_schema(side) for side in self.sources]
+        first = 0 if schemas[0] is None else len(schemas[0].columns)
+        starts = (0, first)
+        which = {int(number >= first) for number in of.columns} or {0}
+        if len(which) == 1:
+            side, start = self.sources[min(which)], starts[min(which)]
+            if side.is_random:  # its rows keep the seeds that they have here
+                return ProjectedRef(self, of)
+            return side.projected(replace(of, columns=tuple(n - start for n in of.columns)))
+        parts: list[list[tuple[Any, Node]]] = [[], []]
+        numbers: list[list[int]] = [[], []]
+        tree, left = of.schema.tree, iter(of.columns)
+        for key, child in itertools.zip_longest(tree.keys, tree.children):
+            own = list(itertools.islice(left, child.num_leaves))
+            at = int(bool(own) and own[0] >= first)
+            parts[at].append((key, child))
+            numbers[at] += own
+        sides = []
+        for side, schema, start, part, some in zip(
+            self.sources, schemas, starts, parts, numbers, strict=True
+        ):
+            keys, children = zip(*part, strict=True)
+            node = Node("dict", keys, children) if tree.kind == "dict" else children[0]
+            assert schema is not None, "there are columns"
+            sides.append(side.projected(_taken(node, schema, [n - start for n in some])))
+        made = ZippedRef(*sides)
+        if made.schema == of.schema:
+            return made
+        places = {number: place for place, number in enumerate(numbers[0] + numbers[1])}
+        return ProjectedRef(made, replace(of, columns=tuple(places[n] for n in of.columns)))
+
+    @cached_property
+    def schema(self) -> Schema | None:
+        """What a row looks like; None if there are none."""
+        schemas = [known_schema(side) for side in self.sources]
+        one, other = schemas
+        if one is None or other is None:
+            return None
+        tree = Node("tuple", (), (one.tree, other.tree))
+        if one.tree.kind == "dict":
+            tree = Node("dict", one.tree.keys + other.tree.keys, one.tree.children + other.tree.children)
+        columns = zip(one.columns + other.columns, leaf_names(tree), strict=True)
+        return Schema(tree, tuple(replace(column, name=name) for column, name in columns))
+
+    @property
+    def info(self) -> Json:
+        """The entries of both; the first one's where both have one."""
+        one, other = (side.info for side in self.sources)
+        return {**other, **one}
+
+    @property
+    def keeps_rows(self) -> bool:
+        """True if one of them says so."""
+        return any(side.keeps_rows for side in self.sources)
+
+    @property
+    def is_random(self) -> bool:
+        """True if one of them is."""
+        return any(side.is_random for side in self.sources)
+
+    def in_epoch(self, epoch: int) -> DataRef:
+        """Both as they are in an epoch, side by side."""
+        sides = [side.in_epoch(epoch) for side in self.sources]
+        return self if all(map(operator.is_, sides, self.sources)) else ZippedRef(*sides)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of an average row; 0 if one of them does not know."""
+        sizes = [side.row_bytes for side in self.sources]
+        return sum(sizes) if all(sizes) else 0
+
+    arrangement = DataRef.arrangement
+    prefixes = DataRef.prefixes
+
+    @cached_property
+    def readahead(self) -> ReadAhead | None:
+        """A ReadAhead over both; None if they have none."""
+        found = [ahead.prefetch for side in self.sources if (ahead := side.readahead) and ahead.prefetch]
+        if not found:
+            return super().readahead
+        prefetch = found[0] if len(found) == 1 else Prefetches(found)
+        return ReadAhead(self.row_bytes, prefetch, self.most_read_at_once)
+
+    @cached_property
+    def fingerprint(self) -> str | None:
+        """A name for the content, made of both; None if one of them has none."""
+        return None if self.sources[1].fingerprint is None else super().fingerprint
+
+    @cached_property
+    def view_pin(self) -> str | None:
+        """What is side by side; None if the fingerprint says that."""
+        return described("zip", of=nameless_pin(self, self._pinned(identity(self.whole))))
+
+    def _pinned(self, whole: str) -> str:
+        return hexdigest(f"{whole} zip {identity(self.sources[1])}")
+
+    def __repr__(self) -> str:
+        return f"{self.whole!r} beside {self.sources[1]!r}"
