@@ -253,9 +253,9 @@ def test_clean_spares_builders_that_live(storage, tmp_path):
         builds = [pool.submit(storage.submit, rows, "a", "1", together=True) for _ in range(2)]
         while not all(build.done() for build in builds):
             storage.clean(0)
-            swept = any(name.startswith(".builds/a/1") for name in storage.clean(0, dry_run=True))
-            # Notes that a builder is about to remove, for its version is published, are nobody's.
-            assert not swept or ("a", "1") in storage.list()
+            # A note that is half written (`.new-...`) may go, and is written again. The notes that a builder
+            # is about to remove, for its version is published, are nobody's.
+            assert ".builds/a/1" not in storage.clean(0, dry_run=True) or ("a", "1") in storage.list()
     assert [len(build.result()) for build in builds] == [40, 40]
     assert notes.names() == {}
     plan = storage.plan(Plain(40), "b", "1", parts=4)

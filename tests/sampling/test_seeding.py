@@ -6,7 +6,9 @@ import array
 import contextlib
 import itertools
 import random
+import threading
 from collections import UserList
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from torchyoga.process.seeding import (
     GeneratorsPutBack,
     OwnGenerators,
     batch_seeds,
+    generators,
     row_seeds,
     seeder,
     worker_seed,
@@ -492,3 +495,44 @@ def test_own_generators_replace_the_global_ones_for_a_while(kind: Any) -> None:
             assert (random.random(), np.random.rand(), float(torch.rand(()))) == theirs[1]
     finally:
         np.random.set_bit_generator(before)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (0, 2, 1), (1, 0, 2), (2, 0, 1)])
+@pytest.mark.parametrize("generator", GENERATORS[:2], indirect=True)
+def test_contexts_of_threads_may_end_in_any_order(order: tuple[int, ...], generator: Any) -> None:
+    drawn()
+    expected, bits = generators(), np.random.get_bit_generator()  # type: ignore[attr-defined]
+    for _ in range(2):  # the second time with what the first has left
+        contexts = [GeneratorsPutBack() for _ in order]
+        for context in contexts:
+            context.__enter__()
+            seeder()(5)
+            drawn()
+        for number in order:
+            contexts[number].__exit__()
+        with GeneratorsPutBack():
+            assert np.random.get_bit_generator() is not bits or generator is not np.random.MT19937  # type: ignore[attr-defined]
+            drawn()
+        assert generators() == expected
+        assert np.random.get_bit_generator() is bits  # type: ignore[attr-defined]
+
+
+class Met(Noisy):
+    """Rows that are made while another thread makes the same ones."""
+
+    def __init__(self) -> None:
+        self.barrier = threading.Barrier(2, timeout=20)
+
+    def __getitem__(self, index: int) -> Any:
+        self.barrier.wait()
+        return super().__getitem__(index)
+
+
+def test_loaders_of_threads_leave_the_generators_as_they_were() -> None:
+    data, before, bits = Met(), generators(), np.random.get_bit_generator()  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(2) as pool:
+        epochs = pool.map(
+            lambda seed: len(list(yoga.DataLoader(data, 2, seed=seed, collate_fn=list))), range(2)
+        )
+        assert list(epochs) == [11, 11]
+    assert (generators(), np.random.get_bit_generator()) == (before, bits)  # type: ignore[attr-defined]

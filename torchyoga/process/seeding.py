@@ -15,6 +15,7 @@ import hashlib
 import random
 import struct
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
@@ -23,6 +24,7 @@ import numpy.typing as npt
 import torch
 
 from .buffers import Ints
+from .forks import renew_in_children
 
 __all__ = [
     "ROW_SEEDS_VERSION",
@@ -165,26 +167,42 @@ def _numpy_seeder() -> Callable[[int], object]:
 class GeneratorsPutBack:
     """A context to seed `random`, NumPy and torch in, and to draw from: they are put back as they were.
 
-    Within it NumPy holds no normal number ready, unless its generator is not a Mersenne twister.
+    Within it NumPy holds no normal number ready, unless its generator is not a Mersenne twister. Contexts of
+    several threads may end in any order: one that ends before a later one leaves to it what it has kept.
     """
 
     __slots__ = ("_bits", "_numpy", "_python", "_spare", "_torch")
 
     def __enter__(self) -> None:
-        self._python, self._torch = _python_state(), torch.default_generator.get_state()
-        self._bits = bits = np.random.get_bit_generator()  # type: ignore[attr-defined]
-        self._spare: np.random.BitGenerator | None = None
-        if type(bits) is np.random.MT19937:
-            self._numpy = _state_with_normal(bits)  # to exchange generators forgets the number
-            self._spare = _spares.pop() if _spares else np.random.MT19937(0)
-            np.random.set_bit_generator(self._spare)  # type: ignore[attr-defined]
-        else:
-            self._numpy = np.random.get_state(legacy=False)
+        with _entered.lock:
+            self._python, self._torch = _python_state(), torch.default_generator.get_state()
+            self._bits = bits = np.random.get_bit_generator()  # type: ignore[attr-defined]
+            self._spare: np.random.BitGenerator | None = None
+            self._numpy: object = None
+            if type(bits) is np.random.MT19937:
+                self._numpy = _state_with_normal(bits)  # to exchange generators forgets the number
+                self._spare = _spares.pop() if _spares else np.random.MT19937(0)
+                np.random.set_bit_generator(self._spare)  # type: ignore[attr-defined]
+            else:
+                self._numpy = np.random.get_state(legacy=False)
+            _entered.contexts.append(self)
 
     def __exit__(self, *_: object) -> None:
+        with _entered.lock:
+            contexts = _entered.contexts
+            at = contexts.index(self)
+            del contexts[at]
+            if at < len(contexts):
+                later = contexts[at]
+                later._bits, later._numpy = self._bits, self._numpy
+                later._python, later._torch = self._python, self._torch
+            else:
+                self._put_back()
+            if self._spare is not None and np.random.get_bit_generator() is not self._spare:  # type: ignore[attr-defined]
+                _spares.append(self._spare)  # what others have put in its place is theirs
+
+    def _put_back(self) -> None:
         np.random.set_bit_generator(self._bits)  # type: ignore[attr-defined]
-        if self._spare is not None:
-            _spares.append(self._spare)  # what others have put in its place is theirs
         if self._numpy is not None:
             np.random.set_state(self._numpy)
         if _python_state() != self._python:
@@ -192,6 +210,19 @@ class GeneratorsPutBack:
         torch.default_generator.set_state(self._torch)
 
 
+class _Entered:
+    """Contexts that have not ended, of all threads, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self.contexts: list[GeneratorsPutBack] = []
+        self.renew()
+
+    def renew(self) -> None:
+        self.lock = threading.Lock()  # while one begins or ends
+
+
+_entered = _Entered()
+renew_in_children(_entered)
 _spares: list[np.random.BitGenerator] = []  # that NumPy draws from within a context, one for each of them
 _without_normal: list[object] = [None, b""]  # NumPy's generator and its state, when it held no number last
 
@@ -249,12 +280,20 @@ def where() -> tuple[object, ...]:
 
 def generators() -> tuple[object, ...]:
     """Where `random`, NumPy and torch are, to find out whether something drew from them."""
-    numpy = np.random.get_state(legacy=True)
+    numpy = np.random.get_state(legacy=False)  # of any of NumPy's generators
     return (
         random.getstate(),
-        *((part.tobytes() if isinstance(part, np.ndarray) else part) for part in numpy),
+        *((part.tobytes() if isinstance(part, np.ndarray) else part) for part in _leaves(numpy)),
         torch.default_generator.get_state().numpy().tobytes(),
     )
+
+
+def _leaves(state: object) -> Iterator[object]:
+    if isinstance(state, dict):
+        for part in state.values():
+            yield from _leaves(part)
+    else:
+        yield state
 
 
 class OwnGenerators:
