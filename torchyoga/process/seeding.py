@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -178,7 +179,7 @@ class GeneratorsPutBack:
             self._python, self._torch = _python_state(), torch.default_generator.get_state()
             self._bits = bits = np.random.get_bit_generator()  # type: ignore[attr-defined]
             self._spare: np.random.BitGenerator | None = None
-            self._numpy: object = None
+            self._numpy: Any = None
             if type(bits) is np.random.MT19937:
                 self._numpy = _state_with_normal(bits)  # to exchange generators forgets the number
                 self._spare = _spares.pop() if _spares else np.random.MT19937(0)
