@@ -96,7 +96,7 @@ class BuildOptions:
     each_block: Callable[[Block], None] | None = None
     before_publishing: Callable[[], None] | None = None
     stats: bool = True
-    parents: tuple[Parent, ...] = ()
+    parents: Sequence[Parent] = ()
     lineage: Callable[[float], Json] | None = None
     publishing: Callable[[Manifest], AbstractContextManager[Manifest]] = contextlib.nullcontext
 
@@ -147,6 +147,7 @@ def build(
             lineage=options.lineage(time.monotonic() - started) if options.lineage is not None else {},
         )
         with options.publishing(manifest) as grown:
+            grown = grown.in_lists(staging.root.write)
             manifest = store.publish(staging, grown, options.progress)
     except BaseException as error:
         if os.getpid() != process:

@@ -22,11 +22,12 @@ from ..rows.types import Json
 from ..stores.contract import Versions
 from ..stores.refs import ref_of
 from ..versions.info import plain
+from ..versions.listed import with_more
 from ..versions.manifest import FileEntry, Manifest, fingerprint_of
 from ..versions.parent import Parent
 from .submission import given_info
 
-__all__ = ["Growth", "appended", "shared_files"]
+__all__ = ["Growth", "appended"]
 
 _log = logging.getLogger("torchyoga")
 
@@ -67,22 +68,17 @@ class Growth:
             schema = new.schema if old.schema is None else old.schema
             if new.schema is not None and schema != new.schema:
                 raise _differing(old, new.schema)
-            files = (*shared_files(old), *new.files)
-            parent = Parent(old.version, old.fingerprint, old.num_rows, is_prefix=True)
+            before, after = old.shared(), Parent(old.version, old.fingerprint, old.num_rows, is_prefix=True)
+            files = with_more(before.files, new.files)
             yield replace(
                 new,
                 schema=schema,
                 files=files,
                 fingerprint=fingerprint_of(schema, files),
                 info=plain({**old.info, **added}),
-                parents=(*old.parents, parent),
+                parents=with_more(before.parents, [after]),
                 stats=_stats(old, new, schema),
             )
-
-
-def shared_files(manifest: Manifest) -> tuple[FileEntry, ...]:
-    """The files of a version as another version of the same id names them."""
-    return tuple(replace(file, of=file.of or manifest.version) for file in manifest.files)
 
 
 def _stats(old: Manifest, new: Manifest, schema: Schema | None) -> Json:
@@ -119,7 +115,7 @@ def appended(
     store, id = growth.store, growth.id
     old = store.manifest(id, growth.after)
     if old.files:
-        options = replace(options, format=old.files[0].format, compression=_compression(old.files[0]))
+        options = replace(options, format=old.files[-1].format, compression=_compression(old.files[-1]))
     dataset, source = dataset_and_source(data, num_workers)
     options = replace(options, publishing=partial(growth.publishing, given_info(dataset, options)))
     if old.schema is None or not (isinstance(dataset, DataRef) and dataset.schema == old.schema):

@@ -27,8 +27,8 @@ def own_format(manifest: Manifest, format: str, compression: str | None) -> tupl
     """The format and the compression of the files of a version; those given if it has none."""
     if not manifest.files:
         return format, compression
-    found = manifest.files[0].index.get("compression")
-    return manifest.files[0].format, found if isinstance(found, str) else None
+    found = manifest.files[-1].index.get("compression")
+    return manifest.files[-1].format, found if isinstance(found, str) else None
 
 
 def reduced(
@@ -61,7 +61,8 @@ def reduced(
             parents=(*(_still(before, gone) for before in old.parents), parent),
             lineage=lineage(time.monotonic() - started),
         )
-        return ref_of(store, store.publish(store.stage(id, to), manifest))
+        staging = store.stage(id, to)
+        return ref_of(store, store.publish(staging, manifest.in_lists(staging.root.write)))
 
 
 def deleted_rows(whole: VersionRef, rows: Numbers | None, where: Where | None) -> Ints:

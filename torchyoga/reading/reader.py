@@ -37,6 +37,7 @@ from .together import Located
 __all__ = ["Reader"]
 
 _MOST_OPEN = 4096  # files mapped at once, if one batch does not need more, and the process has none to spare
+_MOST_AT_ONCE = 1024  # files mapped before a row of them is wanted
 _MOST_ANNOUNCED = 256
 _CHECKED_BYTES = 2**22  # of rows, at once
 _MOST_DOWNLOADS = 20  # downloads of a file that other processes keep deleting
@@ -115,14 +116,14 @@ class Reader:
         return rows + np.searchsorted(self._kept_before, rows, side="right")
 
     def map_all(self) -> None:
-        """Maps every file, up to as many as may be open: what is mapped stays readable if it is deleted.
+        """Maps every file, or the last ones of very many: what is mapped stays readable if it is deleted.
 
         Files that would have to be downloaded are left where they are.
         """
         if self.where.is_remote:
             return
         with self._lock:
-            for number in range(min(len(self.files), self._most_open)):
+            for number in range(len(self.files))[-min(self._most_open, _MOST_AT_ONCE) :]:
                 self._map(number)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from ..rows.block import Rows
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row
-from ..versions.location import Files, Folder, Progress
+from ..versions.location import Files, Folder, Progress, list_bytes
 from ..versions.manifest import Manifest
 from .dataref import DataRef
 from .readahead import ReadAhead
@@ -331,7 +332,7 @@ def _reopened(where: Files, fingerprint: str, verify: bool, marks: Marks | None)
 
 def _manifest_of(where: Files, fingerprint: str) -> Manifest:
     """The present manifest; NotFoundError if it is of other rows."""
-    manifest = Manifest.from_bytes(where.manifest())
+    manifest = Manifest.from_bytes(where.manifest()).located(partial(list_bytes, where))
     if manifest.fingerprint != fingerprint:  # converted to another format, it has the same
         raise NotFoundError(f"{where.name} has been overwritten since this DataRef was made; fetch it again")
     return manifest

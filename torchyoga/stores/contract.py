@@ -8,10 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from ..errors import CorruptError, ExistsError, NotFoundError, YogaError
-from ..versions.location import MANIFEST, Files, is_foreign
+from ..versions.listed import pieces_of
+from ..versions.location import MANIFEST, Files, is_foreign, list_bytes
 from ..versions.manifest import FileEntry, Manifest, is_data_file, is_like_manifest
 from ..versions.outline import Outline
 from ..versions.staging import Staging
@@ -44,8 +46,9 @@ def sealed(manifest: Manifest, held: Held | None = None) -> bytes:
         raise CorruptError("the manifest would read back as another one; nothing was published")
     if held is not None:
         for entry in manifest.own_files:
-            with opening(manifest, held)(entry):
-                pass
+            if not entry.num_listed:
+                with opening(manifest, held)(entry):
+                    pass
     return text
 
 
@@ -58,8 +61,9 @@ def opening(manifest: Manifest, held: Held) -> Held:
     def opened(entry: FileEntry) -> Iterator[str]:
         assert manifest.schema is not None, "a version with files has a schema"
         with held(entry) as path:
-            folder, name = os.path.split(path)
-            Reader(folder, manifest.schema, [replace(entry, name=name, of=None)]).open_all()
+            if not entry.num_listed:
+                folder, name = os.path.split(path)
+                Reader(folder, manifest.schema, [replace(entry, name=name, of=None)]).open_all()
             yield path
 
     return opened
@@ -83,10 +87,12 @@ class Place(NamedTuple):
     Attributes:
         is_published: it is there.
         stamp: another one if there was another manifest meanwhile; None if the listing does not show that.
+        written: when it was written, by the store's clock; None if the listing does not show that.
     """
 
     is_published: bool
     stamp: object
+    written: float | None = None
 
 
 class Versions(ABC):
@@ -298,7 +304,11 @@ class Versions(ABC):
             raise CorruptError(
                 f"{where} belongs to {manifest.id!r} {manifest.version!r}; it was moved here by hand"
             )
-        return manifest
+        return manifest.located(partial(self.read_list, id, version))
+
+    def read_list(self, id: str, version: str, entry: FileEntry) -> bytes:
+        """The bytes of a list that a version names; FileNotFoundError or NotFoundError if it is gone."""
+        return list_bytes(self.files(Manifest(id, version, "", "", None, "")), entry)
 
     def manifest(self, id: str, version: str, shared: bool = False) -> Manifest:
         """The manifest of a published version; `shared` as in `read_shared`.
@@ -383,10 +393,13 @@ class Versions(ABC):
                 problems.append(f"{name} is missing")
             elif present[name] != nbytes:
                 problems.append(f"{name} has {present[name]} bytes, the manifest says {nbytes}")
-        for version in sorted({file.of for file in manifest.files if file.of is not None}):
-            shared = manifest.shared_with(version)
-            present = self.sizes(shared)
-            for file in shared.files:
+        shared: dict[str, list[FileEntry]] = {}
+        for file in (*manifest.lists, *manifest.files):
+            if file.of is not None:
+                shared.setdefault(file.of, []).append(file.whole)
+        for version, files in sorted(shared.items()):
+            present = self.sizes(replace(manifest, version=version, files=tuple(files), parents=()))
+            for file in files:
                 if present.get(file.name) != file.nbytes:
                     found = f"has {present[file.name]} bytes" if file.name in present else "is missing"
                     problems.append(f"{file.name} of {version!r} {found}, the manifest says {file.nbytes}")
@@ -397,13 +410,12 @@ class Versions(ABC):
 
         Hold the lock of the parent: as long as it is published nobody deletes these files.
         """
-        shared = {(file.of, file.name) for file in manifest.files if file.of is not None}
-        if not shared:
+        pieces = [*manifest.lists, *pieces_of(manifest.files)]
+        if not any(piece.of is not None or piece.num_listed for piece in pieces):
             return
         parent = manifest.parents[-1].version
         found = self.find(manifest.id, parent)
-        named = () if found is None else found.files
-        if shared - {(file.of or parent, file.name) for file in named}:
+        if found is None or not manifest.shares_with(found):
             raise NotFoundError(
                 f"{manifest.id!r} {parent!r} in {self.name}, whose files {manifest.version!r} shares, was "
                 "removed or replaced meanwhile; nothing was published, try again"

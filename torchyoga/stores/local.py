@@ -29,7 +29,7 @@ from ..errors import BusyError, CorruptError, ExistsError, YogaError
 from ..files.regular import read_regular
 from ..files.root import Entry, Root, beside
 from ..process.progress import Bar, progress_bar
-from ..versions.location import MANIFEST, Folder
+from ..versions.location import MANIFEST, Folder, list_bytes
 from ..versions.manifest import (
     LARGEST_MANIFEST,
     FileEntry,
@@ -138,7 +138,7 @@ class Store(Versions):
                 found[version] = Place(False, os.stat(folder).st_mtime_ns)
                 status = os.stat(os.path.join(folder, MANIFEST))
                 times = status.st_mtime_ns, status.st_ctime_ns
-                found[version] = Place(True, (status.st_ino, status.st_size, *times))
+                found[version] = Place(True, (status.st_ino, status.st_size, *times), times[0])
         return found
 
     def remove(
@@ -289,7 +289,7 @@ class Store(Versions):
             self._root.move(f".staging/{folder}/{file.name}", f"{folder}/{file.name}")
         self._publish(manifest)
         staging.clear()
-        return manifest
+        return manifest.located(partial(list_bytes, self.files(manifest)))
 
     def _publish(self, manifest: Manifest) -> None:
         """Moves the manifest that has been prepared into its place, next to its files."""

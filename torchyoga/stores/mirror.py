@@ -35,7 +35,7 @@ from ..files.checksum import crc32_of
 from ..files.root import beside
 from ..process.progress import Bar
 from ..versions.lineage import sendable
-from ..versions.location import MANIFEST, Folder
+from ..versions.location import MANIFEST, Folder, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file
 from ..versions.names import KEPT, decoded, encoded
 from ..versions.outline import Outline
@@ -262,7 +262,7 @@ class Mirror(Versions):
             with contextlib.suppress(OSError, YogaError):
                 self._cache.adopt(files.key(file), f"{staging.root.within}/{built.name}")
         staging.clear()
-        return published
+        return published.located(partial(list_bytes, files))
 
     def scratch(self, attempt: str) -> Staging:
         """A place on this machine."""
@@ -339,9 +339,9 @@ class Mirror(Versions):
         self.refuse_foreign(id, version, present)
         with transfer_bar(manifest, f"uploading to {self.name}", progress) as bar:
             own = self._uploaded(folder, manifest.own_files, named.own_files, opened, present, bar)
-            entries = tuple(next(own) if file.of is None else file for file in named.files)
+            entries = {entry.name: entry for entry in own}
         self._check_arrived(folder, manifest.own_files, named.own_files, opened)
-        published = replace(named, files=entries)
+        published = named.with_own(lambda file: entries[file.name])
         text = sealed(published)
         if not manifest.own_files and any(map(is_data_file, present)):
             # `clean` takes files of a single build for those of the manifest, but these are not.
@@ -474,7 +474,7 @@ class Mirror(Versions):
         for name, one in self._remote.find(encoded("id", id)).items():
             folder, _, file = name.rpartition("/")
             if file == MANIFEST and (version := decoded(folder)):
-                found[version] = Place(True, one.tag)
+                found[version] = Place(True, one.tag, one.written)
         return found
 
     def remove(

@@ -20,13 +20,15 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from hashlib import blake2b
 from itertools import chain
 
-from ..errors import CorruptError, RemoteError, YogaError
+from ..errors import CorruptError, NotFoundError, RemoteError, YogaError
 from ..process.progress import progress_bar
+from ..versions.manifest import FileEntry
 from ..versions.names import encoded
-from ..versions.outline import Outline
+from ..versions.outline import DataFile, Outline
 from .contract import Place, Versions
 
 __all__ = ["Sharing"]
@@ -52,6 +54,7 @@ class Sharing:
         self.store, self.id = store, id
         self._known: dict[tuple[str, object], Read] = {}
         self._named: Counter[str] = Counter()
+        self._inside: dict[str, tuple[DataFile, ...] | None] = {}  # of lists, by name; None if unreadable
         self._last: dict[str, object] | None = None
 
     # -- looking
@@ -84,7 +87,8 @@ class Sharing:
         left = set(names)
         if left and self._last is None:
             self._look()
-        if any(isinstance(read, CorruptError) for read in self._known.values()):
+        is_torn = any(isinstance(read, CorruptError) for read in self._known.values())
+        if is_torn or None in self._inside.values():
             return set()
         return {name for name in left if self._named[name] <= 0}
 
@@ -97,13 +101,46 @@ class Sharing:
             if place.is_published and (place.stamp is None or (version, place.stamp) not in self._known)
         ]
         found = {version: place.stamp for version, place in places.items()}
+        reads = []
         for (version, _), (stamp, read) in zip(new, self.store.each(new, self._read), strict=True):
             found[version] = stamp
             if (version, stamp) not in self._known:
                 self._known[version, stamp] = read
-                self._named.update(_names(read))
+                reads.append(read)
+        self._read_lists([read for read in reads if isinstance(read, Outline)])
+        for read in reads:
+            self._count(read, 1)
         before, self._last = self._last, found
         return found == before
+
+    def _read_lists(self, outlines: Iterable[Outline]) -> None:
+        """Reads those lists of files that none before has named."""
+        lists = {entry.name: (one, entry) for one in outlines for entry in one.lists}
+        new = [pair for name, pair in lists.items() if name not in self._inside]
+
+        def inside(pair: tuple[Outline, FileEntry]) -> tuple[DataFile, ...] | None:
+            try:
+                return pair[0].inside(partial(self.store.read_list, self.id, pair[0].version), pair[1])
+            except (CorruptError, NotFoundError, FileNotFoundError) as error:
+                _log.warning(
+                    "%s: the list %s of %r is unreadable: %s", self.store.name, pair[1].name, self.id, error
+                )
+                return None
+
+        for (_, entry), files in zip(new, self.store.each(new, inside), strict=True):
+            self._inside[entry.name] = files
+
+    def _count(self, read: Read, by: int) -> list[DataFile]:
+        """Counts a manifest in or out; returns the files that none names any more."""
+        if not isinstance(read, Outline):
+            return []
+        files = [*read.files]
+        for entry in read.lists:
+            if self._named[entry.name] == (0 if by > 0 else 1):  # the first that names it, or the last
+                files += self._inside.get(entry.name) or ()
+        for file in files:
+            self._named[file.name] += by
+        return [file for file in files if self._named[file.name] <= 0]
 
     def _read(self, new: tuple[str, Place]) -> tuple[object, Read]:
         """The stamp of a manifest and what it says, as long as it is listed."""
@@ -138,8 +175,12 @@ class Sharing:
             known = store.readable(id, version)
             names = store.unpublish(id, version, known)
             left = self.unnamed(names)
+            self._read_lists([] if known is None else [known])  # before they are deleted
             store.delete(id, version, [name for name in names if name in left])
-        self._delete_shared([] if known is None else [known], set())
+        if known is not None:
+            lists = [entry.name for entry in known.lists if self._named[entry.name] <= 0]
+            every = (*known.files, *chain.from_iterable(self._inside[name] or () for name in lists))
+            self._delete_shared([file for file in every if file.version != version], set())
 
     def remove(
         self, versions: Mapping[str, Outline], needed: Callable[[], Collection[str] | None]
@@ -150,7 +191,8 @@ class Sharing:
             versions: as `outlines` has shown them; those that others hold, or have replaced since, stay.
             needed: those that have to stay, asked while the locks of some are held; None for all.
         """
-        removed: list[Outline] = []
+        removed: list[str] = []
+        lost: list[DataFile] = []
         deleted: set[str] = set()
         with progress_bar(None, len(versions), f"removing versions of {self.id!r}", "version") as bar:
             for some in _batches(versions):
@@ -158,15 +200,18 @@ class Sharing:
                     now, _ = self.outlines()
                     stay = needed()
                     spare = [v for v in held if versions[v] is now.get(v)] if stay is not None else []
-                    files = self._unpublished([versions[v] for v in spare if v not in (stay or ())])
+                    files = self._unpublished([versions[v] for v in spare if v not in (stay or ())], lost)
                     deleted.update(chain.from_iterable(self._delete(files).values()))
-                    removed += [versions[version] for version in files]
+                    removed += files
                 bar.update(len(some))
-        self._delete_shared(removed, deleted)
-        return [known.version for known in removed]
+        self._delete_shared(lost, deleted)
+        return removed
 
-    def _unpublished(self, versions: Sequence[Outline]) -> dict[str, list[str]]:
-        """The names of the files that are left when the manifests of versions are gone; some may stay."""
+    def _unpublished(self, versions: Sequence[Outline], lost: list[DataFile]) -> dict[str, list[str]]:
+        """The names of the files that are left when the manifests of versions are gone; some may stay.
+
+        Puts files that none names any more into `lost`, wherever they lie.
+        """
 
         def unpublish(known: Outline) -> list[str] | None:
             with self._going_on(known.version):
@@ -178,16 +223,15 @@ class Sharing:
             if names is not None:
                 files[known.version] = names
                 del self._known[known.version, (self._last or {})[known.version]]
-                self._named.subtract(_names(known))
+                lost += self._count(known, -1)
         return files
 
-    def _delete_shared(self, removed: Iterable[Outline], deleted: Collection[str]) -> None:
-        """Deletes files in the folders of other versions that those removed have named as the last."""
+    def _delete_shared(self, lost: Iterable[DataFile], deleted: Collection[str]) -> None:
+        """Deletes files that were lost with the versions removed, unless they are deleted already."""
         shared: dict[str, set[str]] = {}
-        for known in removed:
-            for file in known.files:
-                if file.version != known.version and file.name not in deleted:
-                    shared.setdefault(file.version, set()).add(file.name)
+        for file in lost:
+            if file.name not in deleted:
+                shared.setdefault(file.version, set()).add(file.name)
         # What others hold, `clean` takes.
         spare = [version for version, names in shared.items() if self.perhaps_unnamed(names)]
         deque(self._deleted(spare, shared.__getitem__), maxlen=0)
@@ -269,10 +313,6 @@ class Sharing:
             raise
         except (YogaError, PermissionError) as error:
             _log.info("%s: %r %r is left: %s", self.store.name, self.id, version, error)
-
-
-def _names(read: Read) -> list[str]:
-    return [file.name for file in read.files] if isinstance(read, Outline) else []
 
 
 def _batches(versions: Iterable[str]) -> Iterator[list[str]]:

@@ -12,6 +12,7 @@ from ..errors import NotFoundError
 from ..files.regular import read_regular
 from ..files.root import beside
 from ..process.later import later
+from .listed import LARGEST_LIST
 from .manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file
 from .names import encoded
 
@@ -24,7 +25,7 @@ else:
     np = later("numpy")
     Ints = Any
 
-__all__ = ["MANIFEST", "Files", "Folder", "Progress", "is_foreign"]
+__all__ = ["MANIFEST", "Files", "Folder", "Progress", "is_foreign", "list_bytes"]
 
 Progress = Callable[[], int | None]
 MANIFEST = "manifest.json"
@@ -36,6 +37,12 @@ def is_foreign(name: str) -> bool:
     Hidden files do not count: systems and file servers leave some, and they do no harm.
     """
     return not (is_data_file(name) or name in (MANIFEST, beside(MANIFEST)) or name.startswith("."))
+
+
+def list_bytes(files: Files, entry: FileEntry) -> bytes:
+    """The bytes of a list of a version; FileNotFoundError or NotFoundError if it is gone."""
+    with files.held(entry) as path:
+        return read_regular(path, LARGEST_LIST)
 
 
 class Files(Protocol):

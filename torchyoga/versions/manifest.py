@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NoReturn
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ..errors import CorruptError
 from ..files.checksum import combine_crc32, crc32_of_all
@@ -23,6 +26,7 @@ from ..rows.schema import FEATURES, Schema
 from ..rows.types import Json
 from .deleted import MOST_DELETED, Deleted
 from .info import plain
+from .listed import LIST, MOST_LISTED, Listed, entries_of, grouped, pieces_of, text_of
 from .names import SUFFIXES, encoded
 from .parent import Parent
 
@@ -40,6 +44,7 @@ __all__ = [
     "DELETED_ROWS",
     "FORMAT_VERSION",
     "LARGEST_MANIFEST",
+    "LISTS",
     "SHARED_FILES",
     "FileEntry",
     "FunctionEntry",
@@ -50,11 +55,13 @@ __all__ = [
     "is_data_file",
     "is_like_manifest",
     "is_token",
+    "parents_in",
     "telling_damage",
 ]
 
-SHARED_FILES, DELETED_ROWS = "shared-files", "deleted-rows"  # what a version may require besides its schema
-FORMAT_VERSION = 2  # the latest; a version whose rows need nothing of it is of format 1
+# What a version may require besides its schema.
+SHARED_FILES, DELETED_ROWS, LISTS = "shared-files", "deleted-rows", "lists"
+FORMAT_VERSION = 3  # the latest, of versions with lists; one whose rows need nothing of 2 is of format 1
 LARGEST_MANIFEST = 256 * 2**20  # bytes
 # `to_bytes` writes each element of an object or a list on a line of its own: a long text of shorter elements
 # is not ours, and would take minutes to parse.
@@ -63,6 +70,8 @@ _TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _MARK = re.compile(r"[0-9a-f]{8}")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
+# When files and parents are written into lists, as `grouped` takes it.
+_FILES, _PARENTS = (4, 40, 640), (8, 128, 2048)
 _FEW = 16  # checks that are combined in less time than it takes to load NumPy
 # For files of the formats; for a file being written; for the object that a store keeps next to replaced
 # files.
@@ -98,6 +107,16 @@ class FileEntry:
     deleted: Deleted | None = None
 
     @property
+    def num_listed(self) -> int:
+        """The entries of a list; 0 for a file with rows.
+
+        The rows and the checks of a list are those of its files together; its index has their bytes, how
+        many of their rows are deleted, and the digest of the list itself.
+        """
+        found: int = self.index["entries"] if self.format == LIST else 0
+        return found
+
+    @property
     def whole(self) -> FileEntry:
         """The file as it was written: in its own folder, with all of its rows."""
         if self.of is None and self.deleted is None:
@@ -128,6 +147,10 @@ class FileEntry:
             raise ValueError(f"not the name of a data file: {data['name']!r:.80}")
         if not isinstance(data["format"], str) or not isinstance(data["index"], dict):
             raise TypeError("format must be a str and index a dict")
+        if (data["format"] == LIST) != data["name"].endswith(f".{LIST}"):
+            raise ValueError(f"not the name of a file of format {data['format']!r:.20}: {data['name']}")
+        if data["format"] == LIST:
+            _refuse_forged_list(data)
         of = data.get("of")
         if "of" in data:
             encoded("version", str(of) if isinstance(of, str) else "")  # refuses what no version has
@@ -194,6 +217,9 @@ class FunctionEntry:
         return FunctionEntry(code, salt, arguments, reached, packages, sources)
 
 
+T = TypeVar("T")  # a FileEntry or a Parent
+
+
 @dataclass(frozen=True)
 class Manifest:
     """A published version.
@@ -204,7 +230,7 @@ class Manifest:
         created: when, in UTC.
         schema: what a row looks like; None for a dataset without rows, whose schema is unknown.
         fingerprint: a name for the rows.
-        files: its data files, in the order of their rows.
+        files: its data files, in the order of their rows; a tuple, or `Listed` as the parents may be.
         info: what the user keeps with it.
         function: the function that made it, if `cacheable` did.
         parents: versions that it was made from, the direct one last.
@@ -217,10 +243,10 @@ class Manifest:
     created: str
     schema: Schema | None
     fingerprint: str
-    files: tuple[FileEntry, ...] = field(default=())
+    files: Sequence[FileEntry] = field(default=())
     info: Json = field(default_factory=dict)
     function: FunctionEntry | None = None
-    parents: tuple[Parent, ...] = ()
+    parents: Sequence[Parent] = ()
     lineage: Json = field(default_factory=dict)
     stats: Json = field(default_factory=dict)
 
@@ -232,12 +258,19 @@ class Manifest:
     @cached_property
     def num_rows(self) -> int:
         """Rows in all files."""
-        return sum(file.rows for file in self.files)
+        return sum(piece.rows for piece in pieces_of(self.files))
 
     @cached_property
     def nbytes(self) -> int:
         """Bytes of all files."""
-        return sum(file.nbytes for file in self.files)
+        pieces = pieces_of(self.files)
+        return sum(piece.index["nbytes"] if piece.num_listed else piece.nbytes for piece in pieces)
+
+    @property
+    def lists(self) -> tuple[FileEntry, ...]:
+        """The lists of its files and of its parents."""
+        pieces = (*pieces_of(self.files), *pieces_of(self.parents))
+        return tuple(piece for piece in pieces if isinstance(piece, FileEntry) and piece.num_listed)
 
     def is_of_another_build(self, name: str) -> bool:
         """True for the name of a data file that another build of this version has written."""
@@ -245,41 +278,134 @@ class Manifest:
 
     @cached_property
     def own_files(self) -> tuple[FileEntry, ...]:
-        """The files in the version's own folder."""
-        return tuple(file for file in self.files if file.of is None)
+        """The files in the version's own folder: its lists, then those with rows."""
+        rows = (piece for piece in pieces_of(self.files) if not piece.num_listed)
+        return tuple(file for file in (*self.lists, *rows) if file.of is None)
 
     @property
     def requires(self) -> tuple[str, ...]:
         """What a reader must know to read its rows rightly, besides format 1."""
-        found = self.schema.requires if self.schema else ()
-        found += (SHARED_FILES,) if any(file.of is not None for file in self.files) else ()
-        return found + ((DELETED_ROWS,) if any(file.deleted for file in self.files) else ())
+        found, pieces = self.schema.requires if self.schema else (), pieces_of(self.files)
+        is_deleted = any(piece.deleted or piece.index.get("deleted") for piece in pieces)
+        found += (SHARED_FILES,) if any(piece.of is not None or piece.num_listed for piece in pieces) else ()
+        found += (DELETED_ROWS,) if is_deleted else ()
+        return found + ((LISTS,) if self.lists else ())
 
-    def shared_with(self, version: str) -> Manifest:
-        """The files that lie in the folder of another version, as if they were all of that version."""
-        files = tuple(file.whole for file in self.files if file.of == version)
-        return replace(self, version=version, files=files)
+    def shared(self) -> Manifest:
+        """This version with its files as another version of the same id names them."""
+        return self.with_own(lambda file: replace(file, of=self.version))
+
+    def shares_with(self, parent: Manifest) -> bool:
+        """True if the version that it was made from names all files that it has in folders of others."""
+        own, theirs = self._places(), parent._places()
+        new = {place: piece for place, piece in own.items() if place not in theirs}
+        if any(piece.num_listed and piece.of is not None for piece in new.values()):
+            return False
+        left = [piece for piece in new.values() if piece.of is not None or piece.num_listed]
+        shared = {(file.of, file.name) for file in self._inside(left)} if left else set()
+        if not shared - theirs.keys():
+            return True
+        others = [piece for place, piece in theirs.items() if place not in own]
+        return not shared - theirs.keys() - {(file.of, file.name) for file in parent._inside(others)}
+
+    def _places(self) -> dict[tuple[str, str], FileEntry]:
+        """Its lists and the files that are in none, by the version in whose folder they lie and the name."""
+        pieces = (*self.lists, *pieces_of(self.files))
+        return {(piece.of or self.version, piece.name): piece for piece in pieces}
+
+    def _inside(self, pieces: Iterable[FileEntry]) -> Iterator[FileEntry]:
+        """The data files of pieces of its files."""
+        named = set(map(id, pieces_of(self.files)))
+        for piece in pieces:
+            if id(piece) in named:
+                yield from self.files.of_piece(piece) if isinstance(self.files, Listed) else (piece,)
 
     def on_its_own(self) -> Manifest:
         """This version with all files in its own folder, numbered if some are shared."""
-        if len(self.own_files) == len(self.files):
+        if not self.lists and len(self.own_files) == len(self.files):
             return self
         files = (
             replace(file, of=None, name=f"{self.build}-{number:05}.{file.name.rpartition('.')[2]}")
             for number, file in enumerate(self.files)
         )
-        return replace(self, files=tuple(files))
+        return replace(self, files=tuple(files), parents=tuple(self.parents))
 
     def named_anew(self, build: str) -> Manifest:
         """This version as another build, with new names for its own files."""
         # Not by their own numbers: files of a build by many have the tokens of several, and so equal ones.
-        files = (
-            replace(file, name=f"{build}-{number:05d}.{file.name.rpartition('.')[2]}")
-            if file.of is None
-            else file
-            for number, file in enumerate(self.files)
+        numbers = count()
+        named = self.with_own(
+            lambda file: replace(file, name=f"{build}-{next(numbers):05d}.{file.name.rpartition('.')[2]}")
         )
-        return replace(self, build=build, files=tuple(files))
+        return replace(named, build=build)
+
+    def with_own(self, change: Callable[[FileEntry], FileEntry]) -> Manifest:
+        """This version with other entries for the files in its own folder, lists among them."""
+
+        def changed(entries: Sequence[T]) -> Sequence[T]:
+            pieces: list[Any] = [
+                change(piece) if isinstance(piece, FileEntry) and piece.of is None else piece
+                for piece in pieces_of(entries)
+            ]
+            return entries.with_pieces(pieces) if isinstance(entries, Listed) else tuple(pieces)
+
+        return replace(self, files=changed(self.files), parents=changed(self.parents))
+
+    def in_lists(self, write: Callable[[str, bytes], None]) -> Manifest:
+        """This version with most of what it shares in lists.
+
+        Args:
+            write: writes a new list, by its name.
+        """
+        own = sum(piece.of is None and not piece.num_listed for piece in pieces_of(self.files))
+        numbers = count()
+
+        def listed(entries: Sequence[T], kind: str, stay: int, sizes: tuple[int, int, int]) -> Sequence[T]:
+            pieces = pieces_of(entries)
+            every = entries if isinstance(entries, Listed) else Listed(entries, _unread)
+            stop = len(pieces) - stay
+            start = grouped(pieces[:stop], *sizes)
+            if start >= stop:
+                return entries
+            inner: list[Any] = [entry for piece in pieces[start:stop] for entry in every.of_piece(piece)]
+            new: list[FileEntry] = []
+            known: dict[str, Sequence[T]] = {}
+            while inner:
+                size = sizes[2] if len(inner) >= 2 * sizes[2] else len(inner)
+                some, inner = inner[:size], inner[size:]
+                text, digest = text_of(self.id, kind, [entry.to_json() for entry in some])
+                new.append(_list_of(some, f"{self.build}-{next(numbers):05}.{LIST}", text, digest))
+                known[digest] = tuple(some)
+                write(new[-1].name, text)
+
+            def read(piece: FileEntry) -> Sequence[T]:
+                found = known.get(piece.index["digest"])
+                return every.of_piece(piece) if found is None else found
+
+            return Listed([*pieces[:start], *new, *pieces[stop:]], read)
+
+        files = listed(self.files, "files", own, _FILES)
+        return replace(self, files=files, parents=listed(self.parents, "parents", 1, _PARENTS))
+
+    def located(self, read: Callable[[FileEntry], bytes]) -> Manifest:
+        """This version with a way to read its lists; as `from_bytes` gives it there is none."""
+        if not self.lists:
+            return self
+
+        def files(piece: FileEntry) -> Sequence[FileEntry]:
+            with _telling_damage_of(piece):
+                index = piece.index
+                text = entries_of(read(piece), index["digest"], self.id, "files", index["entries"])
+                found = [*map(FileEntry.from_json, text)]
+                _refuse_other_list(piece, found, self)
+                return found
+
+        files_, parents = self.files, self.parents
+        if isinstance(files_, Listed):
+            files_ = Listed(files_.pieces, files)
+        if isinstance(parents, Listed):
+            parents = Listed(parents.pieces, partial(parents_in, self.id, read))
+        return replace(self, files=files_, parents=parents)
 
     def is_copy_of(self, other: Manifest) -> bool:
         """True for the same rows in the same files of the same build, whatever the names of the files."""
@@ -289,6 +415,7 @@ class Manifest:
                 manifest,
                 build="",
                 files=tuple(replace(f, name="", crc=None, of=None) for f in manifest.files),
+                parents=tuple(manifest.parents),
             )
 
         return self.build == other.build or unnamed(self) == unnamed(other)
@@ -321,7 +448,7 @@ class Manifest:
         """The text of `manifest.json`, with its own checksum."""
         requires = self.requires
         content = {
-            "torchyoga": FORMAT_VERSION if requires else 1,
+            "torchyoga": FORMAT_VERSION if LISTS in requires else 2 if requires else 1,
             **({"requires": list(requires)} if requires else {}),
             "id": self.id,
             "version": self.version,
@@ -330,14 +457,17 @@ class Manifest:
             "rows": self.num_rows,
             "fingerprint": self.fingerprint,
             "schema": self.schema.to_json() if self.schema else None,
-            "files": [file.to_json() for file in self.files],
+            "files": [piece.to_json() for piece in pieces_of(self.files)],
             **({"info": self.info} if self.info else {}),
             **({"function": self.function.to_json()} if self.function else {}),
-            **({"parents": [parent.to_json() for parent in self.parents]} if self.parents else {}),
+            **({"parents": [piece.to_json() for piece in pieces_of(self.parents)]} if self.parents else {}),
             **({"lineage": self.lineage} if self.lineage else {}),
             **({"stats": self.stats} if self.stats else {}),
         }
-        return json.dumps({**content, "checksum": digest(content)}, indent=1, sort_keys=True).encode()
+        content["checksum"] = digest(content)
+        if LISTS in requires:  # of which there are many
+            return json.dumps(content, separators=(",", ":"), sort_keys=True).encode()
+        return json.dumps(content, indent=1, sort_keys=True).encode()
 
     @staticmethod
     def from_bytes(text: bytes) -> Manifest:
@@ -356,10 +486,10 @@ class Manifest:
             schema = None if content["schema"] is None else Schema.from_json(content["schema"])
             manifest = Manifest(
                 schema=schema,
-                files=tuple(map(FileEntry.from_json, content["files"])),
+                files=_unlocated(map(FileEntry.from_json, content["files"])),
                 info=plain(content.get("info", {})),
                 function=FunctionEntry.from_json(content["function"]) if "function" in content else None,
-                parents=tuple(map(Parent.from_json, content.get("parents", []))),
+                parents=_unlocated(map(_parent_or_list, content.get("parents", []))),
                 lineage=_object_in(content, "lineage"),
                 stats=_object_in(content, "stats"),
                 **texts,
@@ -368,13 +498,13 @@ class Manifest:
                 raise ValueError(f"its files hold {manifest.num_rows} rows, it says {content['rows']!r:.40}")
             if manifest.files and schema is None:
                 raise ValueError("it has files but no schema")
-            if len({file.name for file in manifest.files}) < len(manifest.files):
-                raise ValueError("it names a file twice")
+            pieces = pieces_of(manifest.files)
+            _refuse_twice(pieces)
             _refuse_forged(manifest, content.get("requires", []))
             if schema is not None:
-                _refuse_other_sizes(schema, manifest.files)
-                _refuse_other_sizes(schema, [file.whole for file in manifest.files if file.deleted])
-            if manifest.fingerprint != fingerprint_of(schema, manifest.files):
+                _refuse_other_sizes(schema, pieces)
+                _refuse_other_sizes(schema, [file.whole for file in pieces if file.deleted])
+            if manifest.fingerprint != fingerprint_of(schema, pieces):
                 raise ValueError("its fingerprint is not that of its schema and the checks of its files")
             return manifest
 
@@ -386,6 +516,90 @@ def telling_damage() -> Iterator[None]:
         yield
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CorruptError(f"the manifest is damaged: {error}") from error
+
+
+@contextmanager
+def _telling_damage_of(piece: FileEntry) -> Iterator[None]:
+    try:
+        with telling_damage():
+            yield
+    except (CorruptError, FileNotFoundError) as error:
+        of = "" if piece.of is None else f" of {piece.of!r}"
+        raise CorruptError(f"{piece.name}{of}, a list of files or versions, is damaged: {error}") from error
+
+
+def _unread(piece: FileEntry) -> NoReturn:
+    raise AssertionError(f"{piece.name} was not given a place to be read from")
+
+
+def _unlocated(pieces: Iterable[object]) -> Sequence[Any]:
+    """Entries, as a tuple if there is no list among them."""
+    found = tuple(pieces)
+    has_list = any(isinstance(piece, FileEntry) and piece.num_listed for piece in found)
+    return Listed(found, _unread) if has_list else found
+
+
+def _parent_or_list(data: Json) -> Parent | FileEntry:
+    if "format" not in data:
+        return Parent.from_json(data)
+    found = FileEntry.from_json(data)
+    if not found.num_listed:
+        raise ValueError(f"not a list of parents: {found.name}")
+    return found
+
+
+def parents_in(id: str, read: Callable[[FileEntry], bytes], piece: FileEntry) -> Sequence[Parent]:
+    """The parents of a list; CorruptError if it is damaged or missing."""
+    with _telling_damage_of(piece):
+        index = piece.index
+        text = entries_of(read(piece), index["digest"], id, "parents", index["entries"])
+        return [*map(Parent.from_json, text)]
+
+
+def _list_of(entries: Sequence[FileEntry | Parent], name: str, text: bytes, digest: str) -> FileEntry:
+    """The entry of a list of these files or parents."""
+    files = [entry for entry in entries if isinstance(entry, FileEntry)]
+    return FileEntry(
+        name=name,
+        format=LIST,
+        rows=sum(file.rows for file in files),
+        nbytes=len(text),
+        index={
+            "entries": len(entries),
+            "nbytes": sum(file.nbytes for file in files),
+            "deleted": sum(file.deleted.count for file in files if file.deleted is not None),
+            "digest": digest,
+        },
+        checks=_total_checks(files),
+        crc=zlib.crc32(text),
+    )
+
+
+def _total_checks(files: Sequence[FileEntry]) -> tuple[tuple[int, int], ...]:
+    """For each part, the checks of all files as of one."""
+    found = _checks_of(files, len(files[0].checks)) if files else []
+    return tuple(
+        (sum(size for size, _ in part), crc) for part, crc in zip(found, _combined(found), strict=True)
+    )
+
+
+def _refuse_other_list(piece: FileEntry, files: Sequence[FileEntry], of: Manifest) -> None:
+    """Raises ValueError unless a list says of its files what the manifest says of it."""
+    if any(file.num_listed or file.of is None for file in files):
+        raise ValueError("it names lists, or files in no folder")
+    found = _list_of(files, piece.name, b"", piece.index["digest"])
+    if replace(found, nbytes=piece.nbytes, crc=piece.crc, of=piece.of) != piece:
+        raise ValueError("its files do not have the rows and bytes that the manifest says")
+    _refuse_twice(files)
+    _refuse_forged(replace(of, files=tuple(files), parents=()), [SHARED_FILES, DELETED_ROWS])
+    if of.schema is not None:
+        _refuse_other_sizes(of.schema, files)
+        _refuse_other_sizes(of.schema, [file.whole for file in files if file.deleted])
+
+
+def _refuse_twice(files: Sequence[FileEntry]) -> None:
+    if len({file.name for file in files}) < len(files):
+        raise ValueError("it names a file twice")
 
 
 def content_of(text: bytes, refuse_twice: bool = True) -> Json:
@@ -417,23 +631,35 @@ def _object_in(content: Json, name: str) -> Json:
 
 def _refuse_unknown(requires: object) -> None:
     """Raises ValueError unless this reader knows all that a version requires."""
-    known = {*FEATURES, SHARED_FILES, DELETED_ROWS}
+    known = {*FEATURES, SHARED_FILES, DELETED_ROWS, LISTS}
     unknown = set(map(str, requires)) - known if isinstance(requires, list) else {str(requires)}
     if unknown:
         raise ValueError(f"it requires {', '.join(sorted(unknown))!r:.200}, unknown here; update torchyoga")
 
 
+def _refuse_forged_list(data: Json) -> None:
+    """Raises ValueError or TypeError for a list that no version can have."""
+    index = data["index"]
+    counts = [index[name] for name in ("entries", "nbytes", "deleted")]
+    if not all(type(count) is int and 0 <= count < 2**62 for count in counts):
+        raise TypeError(f"not the counts of a list: {counts!r:.80}")
+    if not 0 < counts[0] <= MOST_LISTED or "deleted" in data:
+        raise ValueError(f"a list has 1 to {MOST_LISTED} entries, found {counts[0]}")
+    if not _DIGEST.fullmatch(index["digest"]):
+        raise ValueError("the digest of a list must be 32 hex digits")
+
+
 def _refuse_forged(manifest: Manifest, requires: object) -> None:
     """Raises ValueError for shared files or deleted rows that the writer of a manifest cannot have meant."""
-    for name in (SHARED_FILES, DELETED_ROWS):
+    files = pieces_of(manifest.files)
+    for name in (SHARED_FILES, DELETED_ROWS, LISTS):
         if name in manifest.requires and not (isinstance(requires, list) and name in requires):
             raise ValueError(f"it does not say that it requires {name}")
-    if any(file.of == manifest.version for file in manifest.files):
-        raise ValueError("it says that files of its own are of another version")
-    if any(file.name.startswith(f"{manifest.build}-") for file in manifest.files if file.of is not None):
+    if any(file.name.startswith(f"{manifest.build}-") for file in files if file.of is not None):
         raise ValueError("it says that files of its own build are of another version")
-    reduced = [file for file in manifest.files if file.deleted is not None]
-    if sum(file.deleted.count for file in reduced if file.deleted) > MOST_DELETED:
+    reduced = [file for file in files if file.deleted is not None]
+    listed = sum(file.index["deleted"] for file in files if file.num_listed)
+    if listed + sum(file.deleted.count for file in reduced if file.deleted) > MOST_DELETED:
         raise ValueError(f"more than {MOST_DELETED} of its rows are deleted")
     for file in reduced:
         assert file.deleted is not None
@@ -517,10 +743,11 @@ def digest(content: object) -> str:
 
 def fingerprint_of(schema: Schema | None, files: Sequence[FileEntry]) -> str:
     """A name for the content, equal for equal rows, whatever the files, blocks and format are."""
-    found = _checks_of(files, schema.num_parts if schema else 0)
+    pieces = pieces_of(files)
+    found = _checks_of(pieces, schema.num_parts if schema else 0)
     totals = [sum(nbytes for nbytes, _ in part) for part in found]
-    checks = list(zip(totals, _combined(found), strict=True)) if files else []
-    return digest([schema.to_json() if schema else None, sum(file.rows for file in files), checks])
+    checks = list(zip(totals, _combined(found), strict=True)) if pieces else []
+    return digest([schema.to_json() if schema else None, sum(file.rows for file in pieces), checks])
 
 
 def _combined(checks: Sequence[Sequence[tuple[int, int]]]) -> list[int]:

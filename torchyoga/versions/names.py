@@ -8,7 +8,7 @@ from ..process.digests import hexdigest
 
 __all__ = ["KEPT", "SUFFIXES", "decoded", "encoded", "kept_id"]
 
-SUFFIXES = ("mdb", "h5")  # of data files: one for each format
+SUFFIXES = ("mdb", "h5", "list")  # of data files: one for each format, and that of lists of them
 KEPT = ".views"  # the folder of selections that are kept beside versions: no id has this name
 _LONGEST = 240  # bytes of a name
 

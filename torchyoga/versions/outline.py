@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 from ..rows.types import Json
-from .manifest import content_of, telling_damage
+from .listed import LIST, Listed, entries_of
+from .manifest import FileEntry, content_of, parents_in, telling_damage
 from .parent import Parent
 
 __all__ = ["DataFile", "Outline"]
 
 
 class DataFile(NamedTuple):
-    """A data file: its name, the version in whose folder it lies, and its size."""
+    """A data file, or a list of some: its name, the version in whose folder it lies, and its size."""
 
     name: str
     version: str
@@ -30,7 +32,9 @@ class Outline:
         fingerprint: of its rows; `build`: of its files.
         created: when, in UTC.
         parents: versions that it was made from, the direct one last.
-        files: its data files; `num_rows`: in them.
+        files: its data files and lists, but for the data files of lists.
+        lists: of those, the lists of data files.
+        num_rows, nbytes: of all data files.
         lineage: how it was made, as its manifest says it.
         id: which dataset.
     """
@@ -39,16 +43,26 @@ class Outline:
     fingerprint: str
     build: str
     created: str
-    parents: tuple[Parent, ...] = ()
+    parents: Sequence[Parent] = ()
     files: tuple[DataFile, ...] = ()
+    lists: tuple[FileEntry, ...] = ()
     num_rows: int = 0
+    nbytes: int = 0
     lineage: Json = field(default_factory=dict)
     id: str = ""
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all files."""
-        return sum(file.nbytes for file in self.files)
+    def located(self, read: Callable[[FileEntry], bytes]) -> Outline:
+        """This outline with a way to read its lists."""
+        if not isinstance(self.parents, Listed):
+            return self
+        return replace(self, parents=Listed(self.parents.pieces, partial(parents_in, self.id, read)))
+
+    def inside(self, read: Callable[[FileEntry], bytes], entry: FileEntry) -> tuple[DataFile, ...]:
+        """The data files of one of its lists; CorruptError if that is damaged or missing."""
+        with telling_damage():
+            index = entry.index
+            found = entries_of(read(entry), index["digest"], self.id, "files", index["entries"])
+            return tuple(_file(data["name"], data["of"], data["nbytes"]) for data in found)
 
     @staticmethod
     def from_bytes(text: bytes) -> Outline:
@@ -62,13 +76,36 @@ class Outline:
             texts = {key: content[key] for key in ("id", "version", "build", "created", "fingerprint")}
             lineage, num_rows = content.get("lineage", {}), content["rows"]
             own = content["version"]
-            files = tuple(_file(f["name"], f.get("of", own), f["nbytes"]) for f in content["files"])
+            data, ways = content["files"], content.get("parents", [])
             if not all(isinstance(text, str) for text in texts.values()) or not isinstance(lineage, dict):
                 raise TypeError("id, version, build, created and fingerprint must be text, lineage an object")
             if type(num_rows) is not int or not 0 <= num_rows < 2**62:
                 raise ValueError(f"not a number of rows: {num_rows!r:.40}")
-            parents = tuple(_parent(**data) for data in content.get("parents", []))
-            return Outline(parents=parents, files=files, num_rows=num_rows, lineage=lineage, **texts)
+            pieces: list[Any] = [_list(piece) if "format" in piece else _parent(**piece) for piece in ways]
+            lists = [_list(piece) for piece in data if piece["format"] == LIST]
+            listed = [*lists, *(piece for piece in pieces if isinstance(piece, FileEntry))]
+            files = [
+                (file["name"], file.get("of"), file["nbytes"]) for file in data if file["format"] != LIST
+            ]
+            return Outline(
+                parents=pieces if len(listed) == len(lists) else Listed(pieces, tuple),  # until it is located
+                files=tuple(
+                    _file(name, own if of is None else of, nbytes)
+                    for name, of, nbytes in (*((list.name, list.of, list.nbytes) for list in listed), *files)
+                ),
+                lists=tuple(lists),
+                num_rows=num_rows,
+                nbytes=sum(nbytes for _, _, nbytes in files) + sum(list.index["nbytes"] for list in lists),
+                lineage=lineage,
+                **texts,
+            )
+
+
+def _list(data: Json) -> FileEntry:
+    found = FileEntry.from_json(data)
+    if not found.num_listed:
+        raise ValueError(f"not a list: {found.name}")
+    return found
 
 
 # Versions that grew from each other have the same ones.

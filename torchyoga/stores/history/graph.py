@@ -8,18 +8,19 @@ head.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
 
 from ...errors import CorruptError, NotFoundError
 from ...versions.lineage import escaped
+from ...versions.listed import Listed, pieces_of
 from ...versions.outline import Outline
 from ...versions.parent import Parent
 from ..contract import MOST_NAMED, Versions
-from ..sharing import Sharing
 
-__all__ = ["heads", "in_time", "newest", "parent_of"]
-
-_LOOKS = 4  # at versions that are removed or overwritten meanwhile
+__all__ = ["heads", "in_time", "newest", "parent_of", "recent"]
 
 
 def _is_parent(parent: Parent, of: Outline, nodes: Mapping[str, Outline]) -> bool:
@@ -35,8 +36,21 @@ def parent_of(node: Outline, nodes: Mapping[str, Outline]) -> str | None:
 
 def heads(nodes: Mapping[str, Outline]) -> list[str]:
     """The versions that no other one was made from, sorted."""
-    below = {p.version for node in nodes.values() for p in node.parents if _is_parent(p, node, nodes)}
+    below: set[str] = set()
+    read: set[str] = set()
+    for node in nodes.values():
+        below |= {p.version for p in _new_parents(node, read) if _is_parent(p, node, nodes)}
     return sorted(nodes.keys() - below)
+
+
+def _new_parents(node: Outline, read: set[str]) -> Iterator[Parent]:
+    """The parents of a version, but for those of lists that have been `read`, of which it notes its own."""
+    for piece in pieces_of(node.parents):
+        if isinstance(piece, Parent):
+            yield piece
+        elif piece.name not in read and isinstance(node.parents, Listed):
+            read.add(piece.name)
+            yield from node.parents.of_piece(piece)
 
 
 def in_time(nodes: Mapping[str, Outline]) -> list[str]:
@@ -63,12 +77,7 @@ def newest(store: Versions, id: str) -> Outline:
         NotFoundError: there is none, or there are several; names them, and when they were made.
         CorruptError: a manifest is damaged, so that it is not known.
     """
-    nodes, damaged = Sharing(store, id).outlines()
-    if damaged:
-        version, error = next(iter(damaged.items()))
-        raise CorruptError(
-            f"the newest version of {id!r} is not known, since that of {version!r} cannot be read: {error}"
-        ) from error
+    nodes = _latest(store, id)
     if not nodes:
         store.manifest(id, "latest")  # its error lists what is published
     found = heads(nodes)
@@ -83,6 +92,64 @@ def newest(store: Versions, id: str) -> Outline:
         f"{id!r} has {len(found)} newest versions, none made from another: {_dated(nodes, found)}; fetch one "
         "by version=, or give one a tag and fetch that"
     )
+
+
+def _latest(store: Versions, id: str) -> dict[str, Outline]:
+    """The versions of an id but for those that one of these was made from.
+
+    They are read from the one on that was written last. A version that is older than one that names it among
+    its parents has not been overwritten since, so it need not be read.
+
+    Raises:
+        CorruptError: a manifest is damaged.
+    """
+    places = {v: place for v, place in store.places(id).items() if place.is_published}
+    times = {v: place.written for v, place in places.items() if place.written is not None}
+    nodes: dict[str, Outline] = {}
+    below: dict[str, float] = {}
+    read: set[str] = set()
+    for version in sorted(places, key=lambda version: (-times.get(version, math.inf), version)):
+        if times.get(version, math.inf) < below.get(version, -math.inf):
+            continue
+        try:
+            text = store.read_manifest(id, version)
+            if text is None:  # removed just now
+                continue
+            nodes[version] = node = store.parsed(id, version, text, Outline)
+            if version in times:
+                for parent in _new_parents(node, read):
+                    below.setdefault(parent.version, times[version])
+        except CorruptError as error:
+            raise CorruptError(
+                f"the newest version of {id!r} is not known, since that of {version!r} cannot be read: "
+                f"{error}"
+            ) from error
+    return nodes
+
+
+def recent(store: Versions, id: str, most: int) -> tuple[list[Outline], int] | None:
+    """The newest versions of an id, the newest first, and how many there are in all, without reading others.
+
+    None if that takes all of them: they are not in one line, or one is damaged.
+    """
+    places = {v: place for v, place in store.places(id).items() if place.is_published}
+    try:
+        nodes = _latest(store, id)
+        found = heads(nodes)
+        if len(found) != 1 or len(places) <= most:
+            return None
+        node = nodes[found[0]]
+        line = [parent.version for parent in reversed(node.parents) if parent.version in places]
+        if {*line, node.version} != places.keys():
+            return None
+        texts = store.each(line[: most - 1], partial(store.read_manifest, id))
+        below = [store.parsed(id, v, text or b"", Outline) for v, text in zip(line, texts, strict=False)]
+    except (CorruptError, NotFoundError, FileNotFoundError):
+        return None
+    for child, parent in pairwise([node, *below]):
+        if child.parents[-1].version != parent.version or child.parents[-1].fingerprint != parent.fingerprint:
+            return None
+    return [node, *below][:most], len(places)
 
 
 def _dated(nodes: Mapping[str, Outline], versions: Sequence[str]) -> str:

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
+from ...errors import CorruptError
 from ...order.full import as_int
 from ...versions.lineage import Lineage, escaped
+from ...versions.listed import pieces_of
+from ...versions.parent import Parent
 from ..contract import Versions
 from ..sharing import Sharing
-from .graph import in_time
+from .graph import in_time, recent
 from .tags import moves_of
 
 __all__ = ["VersionLog", "LogEntry", "log_of"]
@@ -27,7 +30,7 @@ class LogEntry:
 
     Attributes:
         version: its name.
-        parents: the versions that it was made from, the direct one last.
+        parents: the versions that it was made from, the direct one last; of many, only the last ones.
         rows: how many it has; None if its manifest is damaged. `added`: how many more than its parent; None
             if it has none.
         nbytes: bytes of its files.
@@ -161,10 +164,16 @@ def log_of(store: Versions, id: str, limit: int | None = None) -> VersionLog:
     tags: dict[tuple[str | None, str | None], list[str]] = {}
     for tag, entry in moves_of(store, id, []).items():
         tags.setdefault((entry.version, entry.fingerprint), []).append(tag)
-    found, damaged = Sharing(store, id).outlines()
-    if not found and not damaged:
-        store.manifest(id, "latest")  # its error lists what is published
-    kept = [*reversed(in_time(found)), *sorted(damaged)][:most]
+    damaged: dict[str, CorruptError] = {}
+    short = None if most is None else recent(store, id, most)
+    if short is not None:
+        found, count = {one.version: one for one in short[0]}, short[1]
+        kept = [*found]
+    else:
+        found, damaged = Sharing(store, id).outlines()
+        if not found and not damaged:
+            store.manifest(id, "latest")  # its error lists what is published
+        kept, count = [*reversed(in_time(found)), *sorted(damaged)][:most], len(found) + len(damaged)
 
     def entry_of(version: str) -> LogEntry:
         if version in damaged:
@@ -172,7 +181,7 @@ def log_of(store: Versions, id: str, limit: int | None = None) -> VersionLog:
         one = found[version]
         return LogEntry(
             version=version,
-            parents=tuple(parent.version for parent in one.parents),
+            parents=tuple(piece.version for piece in pieces_of(one.parents) if isinstance(piece, Parent)),
             rows=one.num_rows,
             added=one.num_rows - one.parents[-1].rows if one.parents else None,
             nbytes=one.nbytes,
@@ -183,4 +192,4 @@ def log_of(store: Versions, id: str, limit: int | None = None) -> VersionLog:
             lineage=Lineage.of(one.lineage),
         )
 
-    return VersionLog(id, [*map(entry_of, kept)], len(found) + len(damaged) - len(kept))
+    return VersionLog(id, [*map(entry_of, kept)], count - len(kept))
