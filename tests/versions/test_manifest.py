@@ -220,7 +220,7 @@ def _nodes(tree: Any) -> list[Any]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c.update(torchyoga=3), "format version 3, this torchyoga reads 1 to 2; update torchyoga"),
+        (lambda c: c.update(torchyoga=4), "format version 4, this torchyoga reads 1 to 3; update torchyoga"),
         (lambda c: c.update(files=c["files"] * 2, rows=10), "names a file twice"),
         (lambda c: c["files"][0]["checks"].pop(), "checks of its schema"),
         (lambda c: c["files"][0].update(name="manifest.json"), "not the name of a data file"),

@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 # What a version may require besides its schema.
-SHARED_FILES, DELETED_ROWS, LISTS = "shared-files", "deleted-rows", "lists"
+SHARED_FILES, DELETED_ROWS, LISTS = "shared-files", "deleted-rows", "listed-files"
 FORMAT_VERSION = 3  # the latest, of versions with lists; one whose rows need nothing of 2 is of format 1
 LARGEST_MANIFEST = 256 * 2**20  # bytes
 # `to_bytes` writes each element of an object or a list on a line of its own: a long text of shorter elements
