@@ -1,4 +1,4 @@
-"""Writes the golden versions of formats 1 and 2. Run once for each version of the format; the files are never
+"""Writes the golden versions of formats 1 to 3. Run once for each version of the format; the files are never
 written again.
 
 python tests/golden/make.py
@@ -56,6 +56,11 @@ def rows_2() -> list[Any]:
     ]
 
 
+def grown(version: int) -> list[int]:
+    """The rows of a version of the golden history, whose every version is two rows longer."""
+    return list(range(2 * version + 2))
+
+
 if __name__ == "__main__":
     storage = yoga.Storage(Path(__file__).parent / "v1")
     if not storage.versions("golden"):
@@ -67,3 +72,10 @@ if __name__ == "__main__":
     for format in ("lmdb", "hdf5"):
         if format not in storage.versions("golden"):
             storage.submit(rows_2(), "golden", format, format=format)
+    storage = yoga.Storage(Path(__file__).parent / "v3", format="hdf5")
+    for number in range(12 - len(storage.versions("grown"))):
+        data = {"x": np.array(grown(number)[-2:])}
+        if number:
+            storage.append(data, "grown", str(number), after=str(number - 1), record=False)
+        else:
+            storage.submit(data, "grown", "0", record=False)

@@ -410,8 +410,9 @@ class Versions(ABC):
 
         Hold the lock of the parent: as long as it is published nobody deletes these files.
         """
-        pieces = [*manifest.lists, *pieces_of(manifest.files)]
-        if not any(piece.of is not None or piece.num_listed for piece in pieces):
+        files = pieces_of(manifest.files)
+        is_shared = any(piece.num_listed for piece in files)  # what lies in lists is of others
+        if not is_shared and all(piece.of is None for piece in (*manifest.lists, *files)):
             return
         parent = manifest.parents[-1].version
         found = self.find(manifest.id, parent)

@@ -40,7 +40,7 @@ from ..process.warned import warn_user
 from ..reading.reader import Reader
 from ..rows.schema import Schema
 from ..rows.types import Ints
-from ..versions.location import MANIFEST, Progress
+from ..versions.location import MANIFEST, Progress, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, FileEntry, Manifest
 from ..versions.names import encoded
 from .cache import Cache
@@ -447,8 +447,8 @@ class Downloads:
             return found
 
     def _raise_what_happened(self, entry: FileEntry) -> None:
-        text = self.manifest()
-        if entry.name.encode() in text:
+        now = Manifest.from_bytes(self.manifest()).located(partial(list_bytes, self))
+        if entry.name in {file.name for file in (*now.lists, *now.files)}:
             whose = "its manifest" if entry.of is None else f"the manifest of {self.name}"
             raise CorruptError(
                 f"{self._where(entry)} is missing though {whose} names it; remove the version and publish it "

@@ -1,6 +1,6 @@
 """Entries of a manifest, of which many lie in lists: files that the versions of an id share.
 
-Note 144. A version that grew writes little besides its rows.
+A version that grew writes little besides its rows.
 A manifest names the last few files and parents itself, and all before them by lists, which are files of the
 version that wrote them and are shared, counted and deleted as those with rows are. Small lists are written
 into larger ones now and then, so that there are few, and each entry is written a few times only. What
@@ -23,6 +23,7 @@ __all__ = [
     "LARGEST_LIST",
     "LIST",
     "MOST_LISTED",
+    "SIZES",
     "Listed",
     "entries_of",
     "grouped",
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+# When entries are written into lists, as `grouped` takes it.
+SIZES = {"files": (4, 40, 400), "parents": (8, 128, 1024)}
 LIST = "list"  # the format and the suffix of these files
 MOST_LISTED = 2**16  # entries of one
 LARGEST_LIST = 256 * 2**20  # bytes when it is unpacked
@@ -141,9 +144,13 @@ def grouped(pieces: Sequence[object], few: int, some: int, most: int) -> int:
 
 
 def text_of(id: str, kind: str, entries: Sequence[Json]) -> tuple[bytes, str]:
-    """The bytes of a list of entries of an id, and their digest."""
-    content = {"id": id, kind: entries}
-    text = zlib.compress(json.dumps(content, sort_keys=True, separators=(",", ":")).encode(), 9)
+    """The bytes of a list of entries of an id, and their digest; ValueError if they are too many."""
+    plain = json.dumps({"id": id, kind: entries}, sort_keys=True, separators=(",", ":")).encode()
+    if len(plain) > LARGEST_LIST:
+        raise ValueError(
+            f"the deleted rows of {id!r} need more than {LARGEST_LIST} bytes; call compact first"
+        )
+    text = zlib.compress(plain, 9)
     return text, hexdigest(text)
 
 

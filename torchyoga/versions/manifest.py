@@ -26,7 +26,7 @@ from ..rows.schema import FEATURES, Schema
 from ..rows.types import Json
 from .deleted import MOST_DELETED, Deleted
 from .info import plain
-from .listed import LIST, MOST_LISTED, Listed, entries_of, grouped, pieces_of, text_of
+from .listed import LIST, MOST_LISTED, SIZES, Listed, entries_of, grouped, pieces_of, text_of
 from .names import SUFFIXES, encoded
 from .parent import Parent
 
@@ -70,8 +70,6 @@ _TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _MARK = re.compile(r"[0-9a-f]{8}")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
-# When files and parents are written into lists, as `grouped` takes it.
-_FILES, _PARENTS = (4, 40, 640), (8, 128, 2048)
 _FEW = 16  # checks that are combined in less time than it takes to load NumPy
 # For files of the formats; for a file being written; for the object that a store keeps next to replaced
 # files.
@@ -360,18 +358,18 @@ class Manifest:
         own = sum(piece.of is None and not piece.num_listed for piece in pieces_of(self.files))
         numbers = count()
 
-        def listed(entries: Sequence[T], kind: str, stay: int, sizes: tuple[int, int, int]) -> Sequence[T]:
+        def listed(entries: Sequence[T], kind: str, stay: int) -> Sequence[T]:
             pieces = pieces_of(entries)
             every = entries if isinstance(entries, Listed) else Listed(entries, _unread)
             stop = len(pieces) - stay
-            start = grouped(pieces[:stop], *sizes)
+            start, most = grouped(pieces[:stop], *SIZES[kind]), SIZES[kind][-1]
             if start >= stop:
                 return entries
             inner: list[Any] = [entry for piece in pieces[start:stop] for entry in every.of_piece(piece)]
             new: list[FileEntry] = []
             known: dict[str, Sequence[T]] = {}
             while inner:
-                size = sizes[2] if len(inner) >= 2 * sizes[2] else len(inner)
+                size = most if len(inner) >= 2 * most else len(inner)
                 some, inner = inner[:size], inner[size:]
                 text, digest = text_of(self.id, kind, [entry.to_json() for entry in some])
                 new.append(_list_of(some, f"{self.build}-{next(numbers):05}.{LIST}", text, digest))
@@ -384,8 +382,10 @@ class Manifest:
 
             return Listed([*pieces[:start], *new, *pieces[stop:]], read)
 
-        files = listed(self.files, "files", own, _FILES)
-        return replace(self, files=files, parents=listed(self.parents, "parents", 1, _PARENTS))
+        files = listed(self.files, "files", own)
+        # One or the other, so that no append writes much.
+        parents = listed(self.parents, "parents", 1) if files is self.files else self.parents
+        return replace(self, files=files, parents=parents)
 
     def located(self, read: Callable[[FileEntry], bytes]) -> Manifest:
         """This version with a way to read its lists; as `from_bytes` gives it there is none."""

@@ -1,0 +1,318 @@
+"""Histories whose files and parents lie in lists."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import secrets
+import shutil
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from golden.make import grown
+
+import torchyoga as yoga
+from torchyoga.errors import YogaError
+from torchyoga.process.digests import hexdigest
+from torchyoga.storage import Storage, store_of
+from torchyoga.stores.objects import Remote
+from torchyoga.versions.listed import LARGEST_LIST, SIZES, Listed, grouped, pieces_of, with_more
+from torchyoga.versions.manifest import FileEntry, Manifest, digest, fingerprint_of
+from torchyoga.versions.parent import Parent
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+FEW = {"files": (1, 2, 4), "parents": (1, 2, 4)}
+COUNTER = itertools.count()
+
+
+@pytest.fixture(params=["directory", "memory"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    """Where a few files and parents make lists."""
+    for kind, sizes in FEW.items():
+        monkeypatch.setitem(SIZES, kind, sizes)
+    if request.param == "directory":
+        return Storage(tmp_path / "storage")
+    return Storage(f"memory://listed-{next(COUNTER)}", cache_dir=tmp_path / "cache")
+
+
+def numbers_of(ref: Any) -> list[int]:
+    return [int(row["x"]) for row in ref]
+
+
+def test_any_history_gives_what_arrays_give(storage: Storage) -> None:
+    """Appends, deletions, compactions, removals and sweeps, for three random histories."""
+    for seed in range(3):
+        random, id, names = np.random.default_rng(seed), f"h{seed}", itertools.count(1)
+        storage.submit({"x": np.arange(3)}, id, "0", format="hdf5")
+        rows = {"0": [0, 1, 2]}
+        for _ in range(20):
+            before = str(random.choice([*rows]))
+            name = str(random.choice(["0", "1"])) if random.random() < 0.2 else str(next(names))
+            if name in rows:
+                continue
+            what = random.choice(["append"] * 6 + ["delete", "compact", "remove", "clean"])
+            if what == "append":
+                new = random.integers(0, 99, int(random.integers(0, 3))).tolist()
+                storage.append({"x": np.array(new, np.int64)}, id, name, after=before)
+                rows[name] = [*rows[before], *new]
+            elif what == "delete" and len(rows[before]) > 1:
+                gone = int(random.integers(len(rows[before])))
+                storage.delete_rows(id, before, rows=[gone], to=name)
+                rows[name] = [x for n, x in enumerate(rows[before]) if n != gone]
+            elif what == "compact":
+                storage.compact(id, before)
+            elif what == "remove" and len(rows) > 1:
+                storage.remove(id, before)
+                del rows[before]
+            elif what == "clean":
+                storage.clean(0, id=id)
+        for version, expected in rows.items():
+            storage.check(id, version)
+            ref = storage.fetch(id, version)
+            assert numbers_of(ref) == expected
+            alone = storage.submit({"x": np.array(expected)}, "alone", f"{seed} {version}")
+            assert ref.fingerprint == alone.fingerprint
+        assert {entry.version for entry in storage.log(id)} == {*rows}
+        for version in rows:
+            storage.remove(id, version)
+        storage.clean(0, id=id)
+        assert left_of(storage, id) == []
+
+
+def left_of(storage: Storage, id: str) -> list[str]:
+    """The data files and lists of a dataset."""
+    if storage.url.startswith("memory"):
+        names = store_of(storage)._remote.find(id)  # type: ignore[attr-defined]
+        return [name for name in names if not name.endswith(".json")]
+    return [str(path) for path in Path(storage.url, id).rglob("*") if path.is_file()]
+
+
+def test_a_sweep_reads_each_list_once(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage.submit({"x": np.arange(2)}, "d", "0")
+    for number in range(12):
+        storage.append({"x": np.arange(2)}, "d", str(number + 1), after=str(number))
+    reads: Counter[str] = Counter()
+    read_list = type(store_of(storage)).read_list
+
+    def counted(self: Any, id: str, version: str, entry: Any) -> bytes:
+        reads[entry.name] += 1
+        return read_list(self, id, version, entry)
+
+    monkeypatch.setattr(type(store_of(storage)), "read_list", counted)
+    storage.clean(0, keep=yoga.Keep(last=2), id="d")
+    assert storage.versions("d") == ["10", "11", "12"]
+    assert max(reads.values()) <= 2  # by what looks for files, and by what looks for the newest
+    assert numbers_of(storage.fetch("d", "12")) == [0, 1] * 13
+    storage.check("d", "12")
+
+
+def simulated(count: int) -> tuple[Manifest, list[int]]:
+    """A history of appends of one file each, without a storage, and what each wrote."""
+    schema = yoga.from_arrays({"x": np.arange(2), "y": np.arange(2.0)}).schema
+    written: list[int] = []
+    lists: dict[str, bytes] = {}
+
+    def read(entry: FileEntry) -> bytes:
+        return lists[entry.name]
+
+    last = Manifest("a", "0", "0" * 16, "2026-01-01T00:00:00Z", schema, fingerprint_of(schema, ()))
+    for number in range(1, count):
+        build = secrets.token_hex(8)
+        own = _file(f"{build}-00000.mdb")
+        before = last.shared()
+        files = with_more(before.files, [own])
+        parent = Parent(last.version, last.fingerprint, last.num_rows, is_prefix=True)
+        grown = replace(
+            last,
+            version=str(number),
+            build=build,
+            files=files,
+            parents=with_more(before.parents, [parent]),
+            fingerprint=fingerprint_of(schema, files),
+        )
+        new: dict[str, bytes] = {}
+        last = grown.in_lists(new.__setitem__)
+        lists |= new
+        written.append(len(last.to_bytes()) + sum(map(len, new.values())))
+        last = Manifest.from_bytes(last.to_bytes()).located(read)
+    return last, written
+
+
+def _file(name: str) -> Any:
+    checks = tuple((16, secrets.randbits(32)) for _ in range(2))
+    index = {
+        "crc32": secrets.randbits(32),
+        "nbytes": 56,
+        "offset": 32784,
+        "units": {"nbytes": 8, "offset": 40976},
+    }
+    return FileEntry(name, "lmdb", 2, 53248, index, checks)
+
+
+def test_a_long_history_stays_small() -> None:
+    last, written = simulated(1300)
+    assert max(written) < 64 * 2**10
+    assert sum(written) < 1300 * 5000  # bytes: 10,000 versions have less than 50 MB
+    assert len(last.lists) <= 8
+    assert len(last.files) == 1299 == len({file.name for file in last.files})
+    assert [parent.version for parent in last.parents] == [str(number) for number in range(1299)]
+    assert last.num_rows == 2 * 1299 == sum(file.rows for file in last.files)
+    assert fingerprint_of(last.schema, tuple(last.files)) == last.fingerprint
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 200, 3000])
+def test_many_entries_at_once_are_cut_into_lists(count: int) -> None:
+    start = grouped([object()] * count, 8, 128, 2048)
+    assert start == (count if count < 8 else 0)
+
+
+def requests_of(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts what is read of objects."""
+    found: Counter[str] = Counter()
+    for name in ("read", "read_unless", "read_tagged", "read_ranges", "stream", "find"):
+        method = getattr(Remote, name)
+
+        def counted(self: Any, *args: Any, _method: Any = method, _name: str = name) -> Any:
+            found[_name] += 1
+            return _method(self, *args)
+
+        monkeypatch.setattr(Remote, name, counted)
+    return found
+
+
+def test_few_objects_are_read_for_the_newest_and_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"memory://listed-{next(COUNTER)}"
+    storage = Storage(url, cache_dir=tmp_path / "cache")
+    storage.submit({"x": np.arange(2)}, "d", "0", format="hdf5")
+    for number in range(60):
+        storage.append({"x": np.arange(2)}, "d", f"{number + 1}", after=f"{number}")
+    log = storage.log("d")
+    found = requests_of(monkeypatch)
+    fresh = Storage(url, cache_dir=tmp_path / "fresh")
+    short = fresh.log("d", limit=5)
+    assert ([*short], short.left_out) == ([*log][:5], 56)
+    assert sum(found.values()) <= 12 + 2  # a listing of versions and one of tags
+    found.clear()
+    assert len(Storage(url, cache_dir=tmp_path / "fresh 2").fetch("d", latest=True)) == 122
+    assert sum(found.values()) <= 30
+
+
+def content(storage: Storage, version: str) -> tuple[Any, Path]:
+    path = Path(storage.url) / "d" / version / "manifest.json"
+    found = json.loads(path.read_bytes())
+    del found["checksum"]
+    return found, path
+
+
+def forged(storage: Storage, change: Callable[[Any, Any], object]) -> None:
+    """Changes the first list of version "9" and what its manifest says of it, and seals both again."""
+    found, path = content(storage, "9")
+    piece = next(file for file in found["files"] if file["format"] == "list")
+    place = path.parent.parent / piece.get("of", "9") / piece["name"]
+    inner = json.loads(zlib.decompress(place.read_bytes()))
+    text = change(piece, inner)
+    if text is None:
+        text = zlib.compress(json.dumps(inner).encode())
+    if isinstance(text, bytes):
+        place.write_bytes(text)
+        piece["nbytes"], piece["crc"] = len(text), zlib.crc32(text)
+        if piece["index"].get("digest") != "wrong":
+            piece["index"]["digest"] = hexdigest(text)
+    path.write_bytes(json.dumps({**found, "checksum": digest(found)}).encode())
+
+
+BOMB = zlib.compress(bytes(LARGEST_LIST + 1), 1)
+FORGERIES: dict[str, Callable[[Any, Any], object]] = {
+    "another id": lambda piece, inner: inner.update(id="e"),
+    "10^9 entries": lambda piece, inner: piece["index"].update(entries=10**9),
+    "more entries": lambda piece, inner: piece["index"].update(entries=piece["index"]["entries"] + 1),
+    "no entries": lambda piece, inner: piece["index"].update(entries=0),
+    "other rows": lambda piece, inner: inner["files"][0].update(rows=3),
+    "other bytes": lambda piece, inner: inner["files"][0].update(nbytes=3),
+    "a list in a list": lambda piece, inner: inner["files"].__setitem__(0, {**piece, "of": "1"}),
+    "files in no folder": lambda piece, inner: inner["files"][0].pop("of") and None,
+    "a file twice": lambda piece, inner: inner["files"].__setitem__(0, inner["files"][-1]),
+    "no list": lambda piece, inner: b"{}",
+    "much that packs well": lambda piece, inner: BOMB,
+    "a cut list": lambda piece, inner: zlib.compress(json.dumps(inner).encode())[:-3],
+    "another file": lambda piece, inner: (
+        piece.update(name=piece["name"].replace("0.list", "7.list")) or False
+    ),
+    "a way out": lambda piece, inner: piece.update(name="../../etc/passwd.list") or False,
+    "a name of rows": lambda piece, inner: piece.update(name=piece["name"].replace(".list", ".mdb")) or False,
+    "rows as a list": lambda piece, inner: piece.update(format="lmdb") or False,
+    "another digest": lambda piece, inner: piece["index"].update(digest="0" * 32) or False,
+}
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+def test_forged_lists_are_refused_and_nothing_is_deleted(what: str, tmp_path: Path) -> None:
+    storage = Storage(tmp_path / "storage")
+    storage.submit({"x": np.arange(2)}, "d", "0", format="hdf5")
+    for number in range(9):
+        storage.append({"x": np.arange(2)}, "d", str(number + 1), after=str(number))
+    forged(storage, FORGERIES[what])
+    before = left_of(storage, "d")
+    with pytest.raises(YogaError, match=r"is damaged|damaged:"):
+        len([*storage.fetch("d", "9")])
+    storage.clean(0)
+    storage.remove("d", "5")
+    assert {*before} - {*left_of(storage, "d")} <= {
+        str(path) for path in [Path(storage.url) / "d" / "5" / "manifest.json"]
+    }
+    storage.check("d", "4")
+
+
+def test_a_version_of_before_becomes_one_with_lists(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / "v2", tmp_path / "storage")
+    storage = Storage(tmp_path / "storage")
+    rows = [*storage.fetch("golden", "hdf5")]
+    before, names = "hdf5", [str(number) for number in range(7)]
+    for name in names:
+        storage.append(storage.fetch("golden", "lmdb")[:2], "golden", name, after=before)
+        before = name
+    ref = storage.fetch("golden", before)
+    assert store_of(storage).manifest("golden", before).lists
+    assert len(ref) == len(rows) + 14
+    storage.check("golden", before)
+
+
+def test_the_golden_history_is_readable_for_ever(tmp_path: Path) -> None:
+    storage = Storage(GOLDEN / "v3")
+    assert len(storage.log("grown")) == 12
+    for version in storage.versions("grown"):
+        storage.check("grown", version)
+        assert numbers_of(storage.fetch("grown", version)) == grown(int(version))
+    copied = Storage(tmp_path / "copy")
+    assert storage.copy("grown", "11", to=copied).fingerprint == storage.fetch("grown", "11").fingerprint
+    assert not store_of(copied).manifest("grown", "11").lists
+
+
+def test_lists_are_sequences() -> None:
+    reads: list[object] = []
+
+    class List:
+        num_listed = 2
+
+    def read(piece: object) -> tuple[int, ...]:
+        reads.append(piece)
+        return 1, 2
+
+    listed: Listed[int] = Listed([List(), 3], read)
+    assert (len(listed), listed[-1], reads) == (3, 3, [])
+    assert (next(reversed(listed)), reads) == (3, [])
+    assert ([*reversed(listed)], listed[0], listed[1:]) == ([3, 2, 1], 1, (2, 3))
+    assert listed == (1, 2, 3)
+    assert listed != (1, 2)
+    assert listed == listed.with_pieces([1, 2, 3])
+    assert (pieces_of((1, 2)), with_more((1,), [2])) == ((1, 2), (1, 2))
+    with pytest.raises(TypeError):
+        hash(listed)
