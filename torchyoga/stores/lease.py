@@ -14,8 +14,8 @@ there. If there is such a claim, it sends the files again, under a new claim. It
 back, because the version that it has replaced would be lost.
 
 Note 19. A claim on a lease is never written by another builder.
-A new claim takes the next number, so claims form a chain. The last one always stays, so no number comes twice. A holder that slept finds a higher number, and its
-own sign of life does no harm.
+A new claim takes the next number, so claims form a chain. The last one always stays, so no number comes
+twice. A holder that slept finds a higher number, and its own sign of life does no harm.
 
 Only the store's clock counts.
 To find out whether a claim is old, a builder writes an object and compares the times that the store gives for
