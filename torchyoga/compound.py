@@ -2,7 +2,7 @@
 
 Never sees frameworks.
 
-Note 30. A tensor of several parts is a namedtuple of plain columns.
+A tensor of several parts is a namedtuple of plain columns.
 Ragged, sparse and string tensors need no kind of column of their own, and rows that are read without
 TensorFlow say what they are.
 """

@@ -1,12 +1,11 @@
 """A source to its end, and what then happens: published, kept for the next try, or deleted.
 
-Note 83. The caller decides where a file ends; the thread does as it is asked.
+The caller decides where a file ends; the thread does as it is asked.
 So all that is learned while rows are read stays on one thread, and all that belongs to a file on the other.
 At most three blocks are in memory: one being made, one that waits, one being written.
 
-Note 85. How often a file is finished and listed.
-At least every 2 s, or a tenth of the time so far: no more is lost by an interruption, and a long build does
-not end in thousands of files.
+A file is finished and listed at least every 2 s, or after a tenth of the time so far.
+No more is lost by an interruption, and a long build does not end in thousands of files.
 """
 
 from __future__ import annotations

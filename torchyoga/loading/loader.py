@@ -235,6 +235,9 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
     def __len__(self) -> int:
         """Batches of the epoch under way: those delivered, under whatever ranks, and those to come.
 
+        Trainers compare it with the number of batches that they have saved, which is right after a resume
+        with other ranks only if those delivered count.
+
         In a process with an Accelerator those of all processes, as torch's, until the loader is prepared or
         iterated: learning rates are planned by that number.
         """

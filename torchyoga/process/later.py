@@ -1,6 +1,6 @@
 """Modules that are loaded when something of them is first used, so that importing this package stays quick.
 
-Note 130. NumPy and torch are loaded by the files that a manifest needs when an array or a tensor is made.
+NumPy and torch are loaded by the files that a manifest needs when an array or a tensor is made.
 Commands that only read manifests start in a tenth of the time. `importlib.util.LazyLoader` would show both in
 `sys.modules`, where other packages look for them.
 """

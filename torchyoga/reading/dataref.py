@@ -1,4 +1,9 @@
-"""A dataset as rows by number."""
+"""A dataset as rows by number.
+
+Note 2. A DataRef knows rows, and neither their order nor who asks.
+Shuffles, shards, splits and states are arithmetic on row numbers above it; files, stores and decoding lie
+below. Whatever can give rows by number is one.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Rows of a block -> tensors: what default_collate gives, and batches of ragged rows.
 
-Note 13. `default_collate` finds the block through the type of the first row.
+`default_collate` finds the block through the type of the first row.
 It does so by torch's own table of collate functions; a collate function of the user's sees ordinary rows.
 """
 

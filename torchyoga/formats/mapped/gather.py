@@ -1,9 +1,9 @@
 """Rows out of mapped files, by byte address: one call copies all rows, wherever their blocks lie.
 
-Note 11. A child that was not forked by torch's DataLoader gathers with NumPy.
+A child that was not forked by torch's DataLoader gathers with NumPy.
 torch's threads do not survive a fork.
 
-Note 15. Reads of 2 MiB and more take the faster of two ways, as measured while reading.
+Reads of 2 MiB and more take the faster of two ways, as measured while reading.
 The ways are NumPy on one thread, and torch on several threads into reused memory: on idle cores torch is
 faster, on busy ones its threads wait for each other. Reads right after a check are not measured: it has just
 brought the rows into the processor's cache, where NumPy looks better than it is.

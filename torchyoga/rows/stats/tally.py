@@ -1,6 +1,6 @@
 """How often each value of a column comes, as long as there are not too many.
 
-Note 126. Counts are right, or there are none.
+Counts are right, or there are none.
 Beyond 10,000 different values, or with a text of more than 64 bytes, none are kept. Both follow from all
 values of the column, whichever come first. A manifest has the most frequent ones only: they cannot be merged
 with others, since a value that either lacks may come as often; so the result has none.

@@ -1,6 +1,6 @@
 """`yoga plan`: what an epoch from a store costs, by arithmetic; docs/scale.md derives it.
 
-Note 140. Expected numbers, by formulas of the sizes of the files.
+Expected numbers, by formulas of the sizes of the files.
 A file of r rows, dealt to N nodes at random, is needed by a node with probability 1 - (1 - 1/N)^r. In a block
 shuffle a node reads each file in one go, in a new order in each epoch; of files that come in independent
 random orders, the least recently used cache of a share c of them still holds c + (1 - c) ln(1 - c) when they

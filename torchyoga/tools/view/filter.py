@@ -1,6 +1,6 @@
 """A condition on a column, as people write it -> whether a value meets it.
 
-Note 135. A filter is a column, a comparison and a value, and nothing is ever evaluated.
+A filter is a column, a comparison and a value, and nothing is ever evaluated.
 What it compares with is a number, a date or a text, as the value in the row is. A value that cannot be
 compared with it is only unequal: a page of rows is not a place to fail for one odd value.
 """
