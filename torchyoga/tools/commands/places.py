@@ -6,6 +6,8 @@ import difflib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Place",
+    "as_one",
     "fetched",
     "id_argument",
     "known_versions",
@@ -71,6 +74,22 @@ def storage_command(
             add(command)
         command.params += own
         return json_option(storage_option(command))
+
+    return made
+
+
+def as_one(
+    name: str, kind: Callable[..., object]
+) -> Callable[[Callable[..., object]], Callable[..., object]]:
+    """Options of a command -> one argument of its function: a value that has a field for each of them."""
+
+    def made(function: Callable[..., object]) -> Callable[..., object]:
+        @wraps(function)
+        def called(**given: object) -> object:
+            value = kind(**{field: given.pop(field) for field in signature(kind).parameters})
+            return function(**given, **{name: value})
+
+        return called
 
     return made
 
