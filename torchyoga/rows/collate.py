@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -280,9 +280,15 @@ def _tensor(values: Array, dtype: torch.dtype | None) -> torch.Tensor:
     return tensor if dtype is None or tensor.dtype == dtype else tensor.view(dtype)
 
 
+class RowTensor(torch.Tensor):
+    """A row that is a tensor itself; see `RowTuple`."""
+
+    __torch_function__: Any = torch._C._disabled_torch_function_impl  # results are plain tensors
+
+
 def _register() -> None:
     # torch's own extension point: an exact type here comes before everything else default_collate would do.
-    for cls in ROW_TYPES:
+    for cls in (*ROW_TYPES, RowTensor):
         default_collate_fn_map[cls] = _collate_rows
 
 
