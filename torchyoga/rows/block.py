@@ -80,9 +80,15 @@ class RowArray(np.ndarray):
 
 
 @cache
-def _row_tensor() -> Any:
-    """The class of rows that are tensors themselves; see `RowTuple`."""
-    from .collate import RowTensor
+def row_tensor() -> type[torch.Tensor]:
+    """The class of rows that are tensors themselves, see `RowTuple`; rows of other kinds need no torch."""
+
+    class RowTensor(torch.Tensor):
+        __torch_function__: Any = torch._C._disabled_torch_function_impl  # results are plain tensors
+
+        def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+            # Outside this process such a row is what went in.
+            return self.as_subclass(torch.Tensor).__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     return RowTensor
 
@@ -143,7 +149,7 @@ def plain_row(row: Row) -> Row:
         return dict(row)
     if type(row) is RowArray:
         return row.view(np.ndarray)
-    if type(row).__name__ == "RowTensor":
+    if type(row) is row_tensor():
         return row.as_subclass(torch.Tensor)
     for exact, marked in _MARKED.items():
         if type(row) is marked:
@@ -223,8 +229,8 @@ def _is_flat(tree: Node) -> bool:
 def _marked(value: Row) -> Row:
     if type(value) is np.ndarray:
         return value.view(RowArray)
-    if type(value).__name__ == "Tensor":  # torch is not loaded to look at other rows
-        return value.as_subclass(_row_tensor())
+    if type(value).__name__ == "Tensor":  # torch is not loaded to look at others
+        return value.as_subclass(row_tensor())
     if type(value) is list:
         return RowList(value)
     return _MARKED.get(type(value), lambda unmarked: unmarked)(value)

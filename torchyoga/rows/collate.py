@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch.utils.data import default_collate, default_convert
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from ..errors import SchemaError
-from .block import ROW_TYPES, Block, RowPack, Rows, plain_row
+from .block import ROW_TYPES, Block, RowPack, Rows, plain_row, row_tensor
 from .collector import Collector, block_of
 from .column import Column
 from .data import Data, bounds_of
@@ -280,15 +280,9 @@ def _tensor(values: Array, dtype: torch.dtype | None) -> torch.Tensor:
     return tensor if dtype is None or tensor.dtype == dtype else tensor.view(dtype)
 
 
-class RowTensor(torch.Tensor):
-    """A row that is a tensor itself; see `RowTuple`."""
-
-    __torch_function__: Any = torch._C._disabled_torch_function_impl  # results are plain tensors
-
-
 def _register() -> None:
     # torch's own extension point: an exact type here comes before everything else default_collate would do.
-    for cls in (*ROW_TYPES, RowTensor):
+    for cls in (*ROW_TYPES, row_tensor()):
         default_collate_fn_map[cls] = _collate_rows
 
 
