@@ -212,9 +212,9 @@ def _version_of(ref: DataRef) -> VersionRef:
 message_option = click.option("--message", "-m", help="What you want to say about it; log shows it.")
 
 
-def id_argument(name: str = "id", required: bool = True) -> Callable[[F], F]:
+def id_argument(required: bool = True) -> Callable[[F], F]:
     """An argument that is an id, or `id@tag`."""
-    return click.argument(name, required=required, shell_complete=_ids)
+    return click.argument("id", required=required, shell_complete=_ids)
 
 
 def version_argument(name: str = "version", required: bool = False) -> Callable[[F], F]:
@@ -222,9 +222,9 @@ def version_argument(name: str = "version", required: bool = False) -> Callable[
     return click.argument(name, required=required, shell_complete=_versions)
 
 
-def tag_argument(name: str = "tag", required: bool = False) -> Callable[[F], F]:
+def tag_argument() -> Callable[[F], F]:
     """An argument that is a tag of the id before it."""
-    return click.argument(name, required=required, shell_complete=_tags)
+    return click.argument("tag", required=False, shell_complete=_tags)
 
 
 def _ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
