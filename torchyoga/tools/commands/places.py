@@ -57,18 +57,17 @@ storage_option = click.option(
 
 
 def storage_command(
-    name: str, *arguments: Callable[[click.Command], click.Command], options_metavar: str = "[OPTIONS]"
+    name: str, *arguments: Callable[[click.Command], click.Command]
 ) -> Callable[[Callable[..., object]], click.Command]:
     """Makes a function a command that looks into a storage.
 
     Args:
         name: of the command.
         arguments: come first; the function's own parameters follow, then `--storage` and `--json`.
-        options_metavar: what the usage line says of options.
     """
 
     def made(function: Callable[..., object]) -> click.Command:
-        command = click.command(name, options_metavar=options_metavar)(function)
+        command = click.command(name)(function)
         own, command.params = command.params, []
         for add in arguments:
             add(command)
