@@ -12,13 +12,10 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .process.later import later
+from .process.later import np
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
-else:
-    np = later("numpy")
 
 __all__ = ["RaggedParts", "SparseParts", "StringParts"]
 

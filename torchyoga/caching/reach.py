@@ -38,7 +38,6 @@ _Chain = tuple[str, ...]  # a name and attributes, as in helpers.scale
 _Imports = Mapping[str, Sequence[ast.stmt]]  # statements that bind a name
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_SCOPES = (*_DEFINITIONS, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 

@@ -14,15 +14,13 @@ try:
     from isal.isal_zlib import crc32
 except ImportError:  # no wheel for this system; only slower
     from zlib import crc32
-from ..process.later import later
+from ..process.later import np
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     Crcs = npt.NDArray[np.uint32]
 else:
-    np = later("numpy")
     Crcs = Any
 
 __all__ = ["combine_crc32", "crc32", "crc32_of", "crc32_of_all"]

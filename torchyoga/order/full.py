@@ -29,19 +29,17 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeAlias
 
-from ..process.later import later
+from ..process.later import np
 from .contract import AnyOrder
 from .saved import Pin
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     Positions = npt.NDArray[np.int64]
     Words = npt.NDArray[np.uint64]
     _Digits: TypeAlias = npt.NDArray[np.unsignedinteger]  # 32 bits wide, or 64
 else:
-    np = later("numpy")
     Positions = Words = _Digits = Any
 
 __all__ = [

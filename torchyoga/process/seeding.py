@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from .buffers import Ints
 from .forks import renew_in_children
+from .later import torch
 
 __all__ = [
     "ROW_SEEDS_VERSION",

@@ -14,10 +14,10 @@ from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
-import torch
 
 from ..errors import SchemaError
 from ..process.buffers import BufferPool
+from ..process.later import torch
 from .block import Block, Rows
 from .column import Column
 from .data import Data, bounds_of

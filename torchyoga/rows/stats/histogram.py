@@ -14,14 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...process.later import later
+from ...process.later import np
 from ..types import Array, Json
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
-else:
-    np = later("numpy")
 
 __all__ = ["MOST_BINS", "Histogram", "checked_counts", "exponent_of"]
 

@@ -17,16 +17,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
-from ...process.later import later
+from ...process.later import np
 from ..types import Array, Json
 from .histogram import Histogram, checked_counts
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = later("numpy")
 
 __all__ = ["Moments"]
 

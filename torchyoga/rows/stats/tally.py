@@ -10,16 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from ...process.later import later
+from ...process.later import np
 from ..types import Array, Json
 from .histogram import checked_counts
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = later("numpy")
 
 __all__ = ["MOST_DISTINCT", "MOST_TEXT", "MOST_TOP", "Tally", "Value"]
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..cells.text import visible
 
-__all__ = ["COMPARISONS", "Filter"]
+__all__ = ["Filter"]
 
 _ORDERS: dict[str, Callable[[Any, Any], Any]] = {
     "<=": le,
@@ -33,7 +33,6 @@ _ORDERS: dict[str, Callable[[Any, Any], Any]] = {
     "<": lt,
     ">": gt,
 }
-COMPARISONS = ("=", "!=", "<", "<=", ">", ">=", "contains")
 _LONGEST = 1000
 _MOST_ITEMS = 10_000  # of a list, that are looked at
 _REST = re.compile(r"\s*(<=|>=|!=|==|=|<|>|contains(?=\s|$))\s*(.*)", re.DOTALL | re.IGNORECASE)
@@ -47,7 +46,7 @@ class Filter:
 
     Attributes:
         column: its name.
-        comparison: one of `COMPARISONS`; `value`: what to compare with.
+        comparison: a key of `_ORDERS`, or "contains"; `value`: what to compare with.
 
     Example:
         >>> from torchyoga.tools.view.filter import Filter

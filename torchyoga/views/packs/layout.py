@@ -34,7 +34,6 @@ from .members import Documents
 __all__ = ["are_tokens", "Labels", "Layout", "Positions", "sequences", "Source"]
 
 _TEXTS = {"str", "bytes", "numpy.str", "numpy.bytes"}
-_MADE = ("position_ids", "rows", "begins", "document_ids", "labels")
 _IN_BATCHES = ("cu_seqlens", "max_seqlen", "packs")
 _BY_TOKEN = ("tokens", "position_ids", "document_ids", "labels")
 _MOST_WIDTH = 2**24
