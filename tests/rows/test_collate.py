@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -155,3 +158,17 @@ def test_rows_that_default_collate_cannot_stack_say_what_can(
         torch.utils.data.default_collate(list(ref.take(np.arange(2))))
     with pytest.raises(RuntimeError, match="list of batch should be of equal size"):
         list(loader(Given([[1], [1, 2]]), batch_size=2, num_workers=workers))
+
+
+def test_a_loader_of_torch_alone_gives_plain_batches() -> None:
+    """In a fresh process, where nothing else has made our rows known to `default_collate`."""
+    code = """
+    import numpy as np, torch, torchyoga as yoga
+    ref = yoga.from_arrays({"x": np.arange(4)})
+    batch = next(iter(torch.utils.data.DataLoader(ref, batch_size=4)))
+    print(type(batch).__name__, batch["x"].tolist())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=100, check=True
+    )
+    assert done.stdout == "dict [0, 1, 2, 3]\n"

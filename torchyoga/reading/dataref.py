@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
     from ..caching import kept as _kept
     from ..coding import decoded as _decoded
+    from ..rows import collate as _collate
     from ..tables import exports as _exports
     from ..tools.report import notebook as _notebook
     from ..views import chosen as _chosen
@@ -83,6 +84,7 @@ else:
 
     # A DataRef makes views, and views are DataRefs: this circle is closed when a method is first called.
     _kept = later("torchyoga.caching.kept")
+    _collate = later("torchyoga.rows.collate")
     _decoded = later("torchyoga.coding.decoded")
     _exports = later("torchyoga.tables.exports")
     _notebook = later("torchyoga.tools.report.notebook")
@@ -1131,6 +1133,7 @@ class DataRef(ABC, Generic[RowT]):
 
     def __getitems__(self, indices: Sequence[int] | Numbers) -> Sequence[RowT]:
         """The rows of a batch, for torch's DataLoader; `default_collate` makes them tensors in one go."""
+        assert _collate.is_ours is not None, "loaded, it is known to `default_collate`"
         readahead = self.readahead
         if readahead is not None and type(indices) is list:
             rows = readahead.rows(indices, self.take)
