@@ -1133,7 +1133,7 @@ class DataRef(ABC, Generic[RowT]):
 
     def __getitems__(self, indices: Sequence[int] | Numbers) -> Sequence[RowT]:
         """The rows of a batch, for torch's DataLoader; `default_collate` makes them tensors in one go."""
-        assert _collate.is_ours is not None, "loaded, it is known to `default_collate`"
+        _ = _collate.is_ours  # once it is loaded, `default_collate` knows it
         readahead = self.readahead
         if readahead is not None and type(indices) is list:
             rows = readahead.rows(indices, self.take)
