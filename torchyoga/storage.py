@@ -6,15 +6,17 @@ Door: `Storage`. Never sees the network, or how rows are shuffled.
 from __future__ import annotations
 
 import builtins
+import itertools
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, ParamSpec, overload
 
+from .errors import BusyError
 from .formats.contract import format_named
 from .order.full import as_int
 from .process.later import later
@@ -540,9 +542,9 @@ class Storage:
         self,
         data: object,
         id: str,
-        version: str,
+        version: str | None = None,
         *,
-        after: str,
+        after: str | None = None,
         num_workers: int = 0,
         max_rows: int | None = None,
         progress: bool | None = None,
@@ -554,13 +556,14 @@ class Storage:
         """Publishes a version of the rows of `after` and then those of `data`; only the new rows are written.
 
         The files of `after` are shared: they stay as long as a version names them, whatever becomes of
-        `after`. The fingerprint is that of all rows submitted at once. See docs/versions.md.
+        `after`. The fingerprint is that of all rows submitted at once. Any number of processes may append at
+        once: without `after` each comes behind those that were published before it. See docs/versions.md.
 
         Args:
             data: the new rows, as in `submit`; they get the schema, the format and the codecs of `after`.
             id: which dataset.
-            version: the name of the new version.
-            after: a published version of the same id.
+            version: the name of the new version; by default the next number that is free.
+            after: a published version of the same id; by default the newest one when the rows are published.
             num_workers: as in `submit`.
             max_rows: as in `submit`, of the new rows.
             progress: as in `submit`.
@@ -571,7 +574,8 @@ class Storage:
             message: as in `submit`.
 
         Raises:
-            NotFoundError: `after` is not published, or was removed meanwhile.
+            NotFoundError: `after` is not published, or was removed meanwhile; or no version is, or there are
+                several newest ones.
             ExistsError: `version` is published already.
             SchemaError: a new row does not fit the schema of `after`; names the column.
             BusyError: others still build one of the two after `timeout` seconds.
@@ -584,13 +588,19 @@ class Storage:
             >>> new = storage.append({"x": np.arange(3, 5)}, "grown", "2", after="1", message="May")
             >>> len(new), new.fingerprint == storage.submit({"x": np.arange(5)}, "at once", "1").fingerprint
             (5, True)
+            >>> newest = storage.append({"x": np.arange(5, 7)}, "grown")  # after "2", as version "3"
+            >>> storage.versions("grown"), len(newest)
+            (['1', '2', '3'], 7)
         """
         growth = _appended.Growth(self._store, self._lock, id, after)
         options = self._options(None, max_rows, progress, None, None, info)
         options = replace(options, lineage=_lineage.lineage_of(data, record, message))
-        self._store.refuse_existing(id, version)
-        self._store.manifest(id, after)
-        with self._lock(id, version):
+        if version is not None:
+            self._store.refuse_existing(id, version)
+        self._store.manifest(id, growth.first())
+        with self._free(id) if version is None else self._lock(id, version) as free:
+            version = free or version
+            assert version is not None, "one of them has a name"
             self._store.refuse_existing(id, version)
             self._store.check_place(id, version)
             return _appended.appended(
@@ -936,6 +946,20 @@ class Storage:
     def _lock(self, id: str, version: str) -> AbstractContextManager[None]:
         """Holds the writer's lock of a version."""
         return self._store.lock(id, version, self.timeout)
+
+    @contextmanager
+    def _free(self, id: str) -> Iterator[str]:
+        """The next number that names no version of an id, and none that others build; its lock is held."""
+        numbers = [int(name) for name in self._store.versions(id) if name.isascii() and name.isdigit()]
+        for number in itertools.count(max(numbers, default=0) + 1):
+            with ExitStack() as held:
+                try:
+                    held.enter_context(self._store.lock(id, str(number), 0))
+                except BusyError:  # others build it
+                    continue
+                if self._store.find(id, str(number)) is None:
+                    yield str(number)
+                    return
 
     def _many(self, executor: object | None, together: bool) -> Many | None:
         """Who builds; None for this process."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import multiprocessing
 import os
 import pickle
 import random
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -544,6 +546,68 @@ def test_appends_beside_processes_that_remove_replace_and_clean(tmp_path: Path) 
     for version in storage.versions("d"):
         storage.check("d", version)
         assert [row["x"] for row in storage.fetch("d", version)][:2] == [0, 1]
+
+
+def append_often(url: str, folder: str, number: int, count: int) -> None:
+    options = {"cache_dir": folder} if url.startswith("memory") else {}
+    storage = Storage(url, **options)  # type: ignore[arg-type]
+    for row in range(count):
+        storage.append(rows_of(100 * number + row), "d", progress=False)
+
+
+def check_line(storage: Storage, numbers: list[int]) -> None:
+    """The versions are in one line, and the newest has each row once."""
+    log = storage.log("d")
+    assert len(log) == len(numbers)
+    for child, parent in itertools.pairwise(log):
+        assert (child.parents[-1], child.added) == (parent.version, 1)
+    ref = storage.fetch("d", latest=True)
+    assert sorted(row["x"] for row in ref) == numbers
+    check_rows(storage, ref.manifest.version, list(ref))
+
+
+def test_appends_of_many_processes_come_one_behind_the_other(tmp_path: Path) -> None:
+    storage = Storage(tmp_path / "storage")
+    storage.submit(rows_of(0), "d", "1")
+    context = multiprocessing.get_context("forkserver")
+    crew = [context.Process(target=append_often, args=(storage.url, "", n, 5)) for n in range(1, 5)]
+    for one in crew:
+        one.start()
+    for one in crew:
+        one.join(120)
+        assert one.exitcode == 0
+    check_line(storage, [0, *(100 * n + row for n in range(1, 5) for row in range(5))])
+
+
+def test_appends_of_many_threads_come_one_behind_the_other_in_a_store(tmp_path: Path) -> None:
+    url = f"memory://growing-{next(COUNTER)}"
+    storage = Storage(url, cache_dir=tmp_path / "cache")
+    storage.submit(rows_of(0), "d", "1")
+    with ThreadPoolExecutor(3) as pool:
+        crew = [pool.submit(append_often, url, str(tmp_path / str(n)), n, 4) for n in range(1, 4)]
+        for one in crew:
+            one.result(120)
+    check_line(storage, [0, *(100 * n + row for n in range(1, 4) for row in range(4))])
+
+
+def test_an_append_comes_behind_what_was_published_meanwhile(storage: Storage) -> None:
+    storage.submit(rows_of(0), "d", "1")
+
+    def slowly() -> Iterator[Row]:
+        yield from rows_of(2)
+        storage.append(rows_of(1), "d", "9")
+
+    new = storage.append(slowly(), "d")
+    assert new.manifest.version == "2"
+    assert [entry.version for entry in storage.log("d")] == ["2", "9", "1"]
+    check_rows(storage, "2", rows_of(0, 1, 2))
+    second = storage.append(rows_of(5), "d", after="9")  # whoever says after what has decided
+    assert second.manifest.version == "10"
+    with pytest.raises(NotFoundError, match="2 newest versions"):
+        storage.append(rows_of(6), "d")
+    with pytest.raises(NotFoundError):
+        storage.append(rows_of(6), "other")
+    assert len(storage.versions("d")) == 4
 
 
 def test_a_lost_parent_takes_the_new_version_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

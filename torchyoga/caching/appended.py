@@ -14,12 +14,13 @@ from ..adapters.sources import dataset_and_source
 from ..building.build import BuildOptions, build
 from ..building.sources import BlockSource, Source
 from ..building.statistics import merged
-from ..errors import SchemaError
+from ..errors import BusyError, SchemaError
 from ..reading.dataref import DataRef
 from ..reading.version_ref import VersionRef
 from ..rows.schema import Schema
 from ..rows.types import Json
 from ..stores.contract import Versions
+from ..stores.history.graph import newest
 from ..stores.refs import ref_of
 from ..versions.info import plain
 from ..versions.listed import with_more
@@ -30,6 +31,7 @@ from .submission import given_info
 __all__ = ["Growth", "appended"]
 
 _log = logging.getLogger("torchyoga")
+_MOST_OTHERS = 10_000  # versions that others publish while one waits for its turn
 
 Fit = Callable[[object, Schema | None], tuple[object, Schema | None, Callable[[Source], Source]]]
 Locked = Callable[[str, str], AbstractContextManager[None]]
@@ -42,29 +44,46 @@ class Growth:
     Attributes:
         store: where both are.
         lock: holds the lock of a version.
-        id, after: the version before.
+        id, after: the version before; None for the newest at the moment of publication.
     """
 
     store: Versions
     lock: Locked
     id: str
-    after: str
+    after: str | None
 
     def begun(self, version: str) -> Manifest:
         """A new version without rows."""
         created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         return Manifest(self.id, version, secrets.token_hex(8), created, None, "")
 
+    def first(self) -> str:
+        """The version before as it is now."""
+        return newest(self.store, self.id).version if self.after is None else self.after
+
+    @contextmanager
+    def before(self) -> Iterator[Manifest]:
+        """The version before, which nobody removes or replaces meanwhile, or makes another newest one of.
+
+        Who makes a version from another one holds its lock, so under the lock of the newest it stays that.
+        """
+        for _ in range(_MOST_OTHERS):
+            name = self.first()
+            with self.lock(self.id, name):
+                if self.after is not None or self.first() == name:
+                    yield self.store.manifest(self.id, name)
+                    return
+        raise BusyError(f"others have published {_MOST_OTHERS} versions of {self.id!r} meanwhile; try again")
+
     @contextmanager
     def publishing(self, added: Json, new: Manifest) -> Iterator[Manifest]:
-        """The manifest of all rows, given that of the new ones; nobody replaces the version before meanwhile.
+        """The manifest of all rows, given that of the new ones.
 
         Args:
             added: information that was passed.
             new: of the new rows.
         """
-        with self.lock(self.id, self.after):
-            old = self.store.manifest(self.id, self.after)
+        with self.before() as old:
             schema = new.schema if old.schema is None else old.schema
             if new.schema is not None and schema != new.schema:
                 raise _differing(old, new.schema)
@@ -113,7 +132,7 @@ def appended(
             build, and what encodes a source of it.
     """
     store, id = growth.store, growth.id
-    old = store.manifest(id, growth.after)
+    old = store.manifest(id, growth.first())
     if old.files:
         options = replace(options, format=old.files[-1].format, compression=_compression(old.files[-1]))
     dataset, source = dataset_and_source(data, num_workers)

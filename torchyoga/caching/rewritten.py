@@ -43,14 +43,14 @@ def reduced(
     See `Storage.delete_rows`.
     """
     store, id, started = growth.store, growth.id, time.monotonic()
-    whole = fetched(store, id, growth.after)
+    whole = fetched(store, id, growth.first())
     old = whole.manifest
     gone = deleted_rows(whole, rows, where)
     files = tuple(_without(whole, gone))
     if sum(file.deleted.count for file in files if file.deleted is not None) > MOST_DELETED:
         raise ValueError(f"more than {MOST_DELETED} rows would be deleted; call compact first")
     parent = Parent(old.version, old.fingerprint, old.num_rows, is_prefix=False)
-    with growth.lock(id, growth.after):
+    with growth.before():
         manifest = replace(
             growth.begun(to),
             schema=old.schema,

@@ -47,5 +47,5 @@ def command(
     rows = rows_of(source, old.schema)
     if isinstance(rows, Sized) and not len(rows):
         raise SchemaError(f"{', '.join(source)} has no rows, so there is nothing to append")
-    found = place.append(rows, old.id, new, after=old.version, message=message)
+    found = place.append(rows, old.id, new, after=after, message=message)
     write_published(place, found, as_json)
