@@ -143,7 +143,9 @@ def appended(
         if isinstance(source, BlockSource) and schema not in (None, source.schema):
             raise _differing(old, source.schema)
         source, options = encode(source), replace(options, schema=schema)
-    return ref_of(store, build(source, store, id, version, options))
+    new = build(source, store, id, version, options)
+    # To open thousands of files takes longer than to append.
+    return VersionRef(store.files(new), new) if new.lists else ref_of(store, new)
 
 
 def _compression(entry: FileEntry) -> str | None:

@@ -244,11 +244,17 @@ class _Version:
         self.where = where
         self.manifest = manifest
         self.verify = verify
-        # Made now: processes that are forked before the first row is read share it, too.
-        self.marks = self._new_marks()
-        if marks is not None and marks.nbytes == self.marks.nbytes:  # else it was converted since
-            self.marks = marks
+        self._given = marks
+        if not manifest.lists:  # now: processes that are forked before the first row is read share it, too
+            _ = self.marks
         self._reader: Reader | None = None
+
+    @cached_property
+    def marks(self) -> Marks:
+        """Which rows have been checked, by any process that shares them."""
+        found = self._new_marks()
+        # If it was converted since, those given are of other files.
+        return self._given if self._given is not None and self._given.nbytes == found.nbytes else found
 
     def _new_marks(self) -> Marks:
         return Marks(tuple(file.nbytes for file in self.manifest.files) if self.verify else ())
