@@ -1,0 +1,22 @@
+"""Loaders of a few rows, and the rows that they give."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torchyoga as yoga
+
+
+def loader(data: Any = 20, size: int = 2, **options: Any) -> yoga.DataLoader:
+    return yoga.DataLoader(range(data) if isinstance(data, int) else data, size, **options)
+
+
+def rows(batches: Any) -> list[int]:
+    return [row for batch in batches for row in batch.tolist()]
+
+
+def resumed(state: Any, data: Any = 20, size: int = 2, **options: Any) -> list[int]:
+    one = loader(data, size, **options)
+    one.load_state_dict(json.loads(json.dumps(state)))
+    return rows(one)
