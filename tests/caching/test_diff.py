@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stored import store_of
 
 import torchyoga as yoga
 from torchyoga.caching.comparing import diff, kept_hashes, matching, spool
@@ -310,7 +311,7 @@ def test_an_overwritten_version_is_said(storage: yoga.Storage) -> None:
 
 
 def kept_of(storage: yoga.Storage, id: str = "a", version: str = "1") -> list[str]:
-    return storage._store.kept.versions(f"{id}/{version}")
+    return store_of(storage).kept.versions(f"{id}/{version}")
 
 
 @pytest.mark.parametrize("place", ["directory", "memory"])
@@ -362,7 +363,7 @@ def test_a_store_that_cannot_be_written_is_read(
 
 def forge(storage: yoga.Storage, change: Any) -> None:
     """Hashes other than those of the rows, in a version that is sound in itself."""
-    found = storage._store.kept
+    found = store_of(storage).kept
     manifest = found.manifest("a/1", "row hashes")
     from torchyoga.building.build import BuildOptions
     from torchyoga.caching.submission import submitted

@@ -11,8 +11,10 @@ from multiprocessing import get_context
 
 import numpy as np
 import pytest
+from becoming import leave
 from children import forked
 from parted import Counted, Deadly, Plain, Random, read_lines
+from stored import store_of
 from torch.utils.data import IterableDataset
 
 import torchyoga as yoga
@@ -133,7 +135,7 @@ def test_another_source_starts_over_unless_somebody_is_at_it(storage, caplog):
         plan.publish()
 
     plan = storage.plan(Plain(60), "c", "1", parts=6)
-    storage._store.notes(".builds/c/1").create(f"{_token(storage, 'c')}/claims/00000.json", b"{}")
+    store_of(storage).notes(".builds/c/1").create(f"{_token(storage, 'c')}/claims/00000.json", b"{}")
     with pytest.raises(BusyError, match="Give all builders the same data"):
         storage.plan(Plain(61), "c", "1", parts=6)
     assert len(storage.plan(Plain(60), "c", "1").parts) == 6
@@ -144,7 +146,7 @@ def test_another_source_starts_over_unless_somebody_is_at_it(storage, caplog):
 def _token(storage: Storage, id: str) -> str:
     from torchyoga.building.parts.board import Board
 
-    found = Board(storage._store, id, "1", 60.0).plan()
+    found = Board(store_of(storage), id, "1", 60.0).plan()
     assert found is not None
     return found.token
 
@@ -216,7 +218,7 @@ def test_a_damaged_note_is_no_note(text, storage, caplog):
     plan = storage.plan(Plain(40), "a", "1", parts=4)
     for part in plan.parts:
         part.build()
-    storage._store.notes(".builds/a/1").write(f"{_token(storage, 'a')}/done/00002.json", text)
+    store_of(storage).notes(".builds/a/1").write(f"{_token(storage, 'a')}/done/00002.json", text)
     with pytest.raises(BusyError, match="files of parts"):
         plan.publish()
     assert [part.number for part in plan.missing] == [2]
@@ -227,7 +229,7 @@ def test_a_damaged_note_is_no_note(text, storage, caplog):
 
 def test_a_damaged_plan_is_an_error_that_names_it(storage):
     storage.plan(Plain(40), "a", "1")
-    storage._store.notes(".builds/a/1").write("plan.json", b'{"bounds": [0, 10]}')
+    store_of(storage).notes(".builds/a/1").write("plan.json", b'{"bounds": [0, 10]}')
     with pytest.raises(CorruptError, match=r"plan\.json: the plan is damaged.*remove it"):
         storage.submit(Plain(40), "a", "1", together=True)
 
@@ -248,7 +250,7 @@ def test_clean_spares_plans_that_live(storage):
 
 def test_clean_spares_builders_that_live(storage, tmp_path):
     rows = Counted(40, tmp_path / "notes", slow=0.01)
-    notes = storage._store.notes(".builds/a/1")
+    notes = store_of(storage).notes(".builds/a/1")
     with threads() as pool:
         builds = [pool.submit(storage.submit, rows, "a", "1", together=True) for _ in range(2)]
         while not all(build.done() for build in builds):
@@ -259,7 +261,7 @@ def test_clean_spares_builders_that_live(storage, tmp_path):
     assert [len(build.result()) for build in builds] == [40, 40]
     assert notes.names() == {}
     plan = storage.plan(Plain(40), "b", "1", parts=4)
-    left = storage._store.notes(".builds/b/1")
+    left = store_of(storage).notes(".builds/b/1")
     left.write(at_work(60), b"")
     storage.clean(0)
     assert len(plan.missing) == 4
@@ -350,7 +352,7 @@ class AlwaysDeadly(Plain):
 
     def __getitem__(self, number: int) -> dict[str, object]:
         if number == 33 and os.getpid() != self.owner:
-            os._exit(9)
+            leave(9)
         return super().__getitem__(number)
 
 
@@ -428,7 +430,7 @@ def test_other_inputs_are_another_build(storage):
         storage.submit(yoga.shards(read_lines, [2, 3, 1]), "a", "1", together=True)
     plan = storage.plan(yoga.shards(read_lines, [1, 2, 3]), "b", "1")
     plan.parts[0].build()
-    storage._store.notes(".builds/b/1").create(f"{_token(storage, 'b')}/claims/00001.json", b"{}")
+    store_of(storage).notes(".builds/b/1").create(f"{_token(storage, 'b')}/claims/00001.json", b"{}")
     with pytest.raises(BusyError, match="its source, code or options are others"):
         storage.plan(yoga.shards(read_lines, [1, 2, 7]), "b", "1")
 
@@ -450,7 +452,7 @@ def test_a_failure_of_no_part_is_forged(storage):
     plan = storage.plan(Plain(40), "a", "1", parts=4)
     from torchyoga.building.parts.board import Board, Failure
 
-    board = Board(storage._store, "a", "1", 60.0)
+    board = Board(store_of(storage), "a", "1", 60.0)
     found = board.plan()
     assert found is not None
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from interleaved import ALL_FAULTS, Machine, Modelled, Stored, World, explored, modelled, tag_of
+from stored import over, short_waits
 
 from torchyoga import Storage
 from torchyoga.errors import ExistsError, LostError, NotFoundError, RemoteError
@@ -63,6 +64,26 @@ class Nothing:
         return []
 
 
+def simplify(patch: pytest.MonkeyPatch, still: float) -> None:
+    """Leaves out what these worlds do not know, and work that takes long if it is done a thousand times."""
+    # A node's kept manifest is behind a lock that this world does not know; test_shared_manifests has it.
+    patch.setattr("torchyoga.stores.objects.Remote.known_as", None)
+    patch.setattr("torchyoga.stores.lease._FIRST_POLL", LEASE / 4)  # as often as signs of life
+    short_waits(still / 4, patch=patch.setattr)  # the third try comes after a cut
+    # Parts of messages besides the requested names.
+    patch.setattr(Mirror, "like", lambda *_: [])
+    patch.setattr(Mirror, "ids_like", lambda *_: ["b"])
+    patch.setattr(Manifest, "from_bytes", staticmethod(cache(Manifest.from_bytes)))
+    patch.setattr(logging.getLogger("torchyoga"), "disabled", True)
+
+
+def over_mirror(storage: Storage, remote: Modelled, there: Cache) -> Storage:
+    """That storage, for one machine of the world."""
+    mirror = Mirror(remote, there, LEASE)
+    mirror._local = Nothing()  # type: ignore[assignment]
+    return over(mirror, copy(storage))
+
+
 class Protocol:
     """The operations of machines, and the properties that must hold."""
 
@@ -83,22 +104,13 @@ class Protocol:
         Protocol.now = self
         patch.setattr("torchyoga.caching.submission.build", self._build)
         patch.setattr("torchyoga.stores.mirror.Lease", Watched)
-        # A node's kept manifest is behind a lock that this world does not know; test_shared_manifests has it.
-        patch.setattr("torchyoga.stores.objects.Remote.known_as", None)
-        patch.setattr("torchyoga.stores.lease._FIRST_POLL", LEASE / 4)  # as often as signs of life
-        patch.setattr("torchyoga.stores.patience._FIRST_WAIT", still / 4)  # the third try comes after a cut
+        simplify(patch, still)
         for room in ("caching.submission", "stores.refs"):
             patch.setattr(
                 f"torchyoga.{room}.ref_of", lambda _, found, *__, **___: SimpleNamespace(manifest=found)
             )
-        # Parts of messages besides the requested names.
-        patch.setattr(Mirror, "like", lambda *_: [])
-        patch.setattr(Mirror, "ids_like", lambda *_: ["b"])
-        # Work that does not matter here, and takes long if it is done a thousand times.
-        patch.setattr(Manifest, "from_bytes", staticmethod(cache(Manifest.from_bytes)))
         patch.setattr("torchyoga.stores.mirror.opening", lambda manifest, held: held)
         patch.setattr("torchyoga.stores.mirror.sealed", self._sealed)
-        patch.setattr(logging.getLogger("torchyoga"), "disabled", True)
 
     def _sealed(self, manifest: Manifest) -> bytes:
         key = manifest.build, *(file.crc for file in manifest.files)
@@ -121,9 +133,7 @@ class Protocol:
         return self._world.here()
 
     def _work(self, act: Act, machine: Machine) -> str:
-        storage, remote = copy(self._storage), Modelled(self._world)
-        storage._store = mirror = Mirror(remote, self._caches[machine.name], LEASE)
-        mirror._local = Nothing()  # type: ignore[assignment]
+        storage = over_mirror(self._storage, remote := Modelled(self._world), self._caches[machine.name])
         try:
             found = act(self, storage)
             told = "done" if found is None else self._names[found.manifest.fingerprint]

@@ -14,6 +14,7 @@ import pytest
 from children import status_of_child
 from machines import running
 from servers import S3, Fault, Gcs, Proxy, http_server
+from stored import short_waits
 from waiting import PATIENCE
 
 from torchyoga.errors import CorruptError, RemoteError
@@ -24,9 +25,8 @@ QUICK = {"config_kwargs": {"connect_timeout": 2, "read_timeout": 2, "retries": {
 
 
 @pytest.fixture(autouse=True)
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchyoga.stores.patience._FIRST_WAIT", 0.02)
-    monkeypatch.setattr("torchyoga.stores.patience._LONGEST_WAIT", 0.1)
+def tried_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    short_waits(0.02, 0.1, monkeypatch.setattr)
 
 
 # aiohttp warns of large bodies that gcsfs sends.

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from becoming import leave
 from children import run_program
 from hypothesis import given
 from hypothesis import strategies as st
@@ -652,7 +653,7 @@ def test_a_child_that_leaves_the_build_by_an_error_changes_nothing(tmp_path: Pat
         ref = built(store, Forking(), "1", block_bytes=16_000)
     except ValueError:
         if children and not children[-1]:
-            os._exit(7)
+            leave(7)
         raise
     assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 7
     assert [row["x"][0] for row in ref] == [*range(400)]

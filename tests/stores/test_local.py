@@ -18,6 +18,7 @@ from children import dies_in_a_child, started
 from hypothesis import given
 from hypothesis import strategies as st
 from leftovers import NEW, NEW_ROWS, OLD, OLD_ROWS, interrupted, put, values
+from stored import store_of
 from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
@@ -140,7 +141,7 @@ def test_a_version_that_could_not_be_read_is_not_published(url: str, tmp_path: P
     options = {"cache_dir": tmp_path / "cache"} if "memory" in url else {}
     storage = yoga.Storage(url.format(path=tmp_path), **options)  # type: ignore[arg-type]
     old = storage.submit(OLD, "a", "1")
-    store = storage._store
+    store = store_of(storage)
 
     def publish(change: Callable[[Manifest, Path], Manifest]) -> None:
         with store.lock("a", "1"):
@@ -198,7 +199,7 @@ def test_a_file_that_was_damaged_before_it_is_uploaded_is_not_published(
     place: int, format: str, tmp_path: Path
 ) -> None:
     """Wherever the damage is: bytes that readers never use are compared too."""
-    store = yoga.Storage(f"memory://{tmp_path}", cache_dir=tmp_path / "cache")._store
+    store = store_of(yoga.Storage(f"memory://{tmp_path}", cache_dir=tmp_path / "cache"))
     built = tmp_path / "cache" / "building"
     damaged: list[Path] = []
 

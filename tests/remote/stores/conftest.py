@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from publishing import Machine, storages
+from stored import short_waits
 
 
 @pytest.fixture(autouse=True)
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchyoga.stores.patience._FIRST_WAIT", 0.02)
-    monkeypatch.setattr("torchyoga.stores.patience._LONGEST_WAIT", 0.1)
+def tried_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    short_waits(0.02, 0.1, monkeypatch.setattr)
 
 
 @pytest.fixture

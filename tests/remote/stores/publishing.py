@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from stored import objects_of
 
 import torchyoga as yoga
 
@@ -41,7 +42,7 @@ def cached(folder: Path) -> list[str]:
 
 @contextmanager
 def damaged(storage: yoga.Storage, pattern: str, change: Callable[[bytes], bytes | None]) -> Iterator[None]:
-    remote = storage._store._remote  # type: ignore[attr-defined]
+    remote = objects_of(storage)
     (name,) = [name for name in remote.find() if pattern in name and not name.startswith(".")]
     data = remote.read(name, 2**24)
     new = change(data)

@@ -10,6 +10,7 @@ import pytest
 from others import OTHERS, remove
 from publishing import QUICK, ROWS, Machine, cached, damaged, same, storages
 from servers import S3, Fault, Proxy
+from stored import objects_of, short_waits
 
 import torchyoga as yoga
 from torchyoga import errors
@@ -64,7 +65,7 @@ def test_a_hostile_manifest(machine: Machine, tmp_path: Path) -> None:
     """Whatever a manifest says, nothing is written outside the cache, and no more than the store has."""
     storage = machine("here")
     storage.submit(ROWS, "a", "1")
-    remote = storage._store._remote  # type: ignore[attr-defined]
+    remote = objects_of(storage)
     good = remote.read("a/1/manifest.json", 2**20)
     (entry,) = Manifest.from_bytes(good).files
     for name in ("../../../evil", "/etc/passwd", "..", "a/../../b.mdb", f"../{entry.name}", "", "\0", "CON"):
@@ -122,7 +123,7 @@ def test_a_file_of_another_store_with_the_same_name_is_not_used(machine: Machine
     """Two stores may have files of the same name with different content."""
     first, second = machine("here"), yoga.Storage(f"memory://{uuid.uuid4().hex}", cache_dir=tmp_path / "here")
     first.submit([1, 2], "a", "1")
-    remote, other = first._store._remote, second._store._remote  # type: ignore[attr-defined]
+    remote, other = objects_of(first), objects_of(second)
     second.submit([3, 4], "a", "1")
     theirs = second.fetch("a", "1").manifest.files[0].name  # type: ignore[attr-defined]
     ours = first.fetch("a", "1").manifest.files[0].name  # type: ignore[attr-defined]
@@ -160,7 +161,7 @@ def test_temporary_faults_do_no_harm(
     assert any(request.fault for request in proxy.requests)
     proxy.faults = ()
     on("there").check("a", "1")
-    assert {name for name in on("here")._store._remote.find("a/1") if name.endswith(".mdb")} == {  # type: ignore[attr-defined]
+    assert {name for name in objects_of(on("here")).find("a/1") if name.endswith(".mdb")} == {
         entry.name
         for entry in ref.manifest.files  # type: ignore[attr-defined]
     }
@@ -219,7 +220,7 @@ def test_the_error_for_a_full_disk_names_the_folder(
 def test_a_busy_store_is_asked_again(
     often: dict[str, Any], proxy: Proxy, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchyoga.stores.patience._LONGEST_WAIT", 0.02)
+    short_waits(0.02, 0.02, monkeypatch.setattr)
     on = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)
     proxy.faults = [Fault("status", **often)]
     ref = on("here").submit(ROWS, "a", "1")

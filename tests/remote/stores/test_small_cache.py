@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stored import short_waits, store_of
 from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
@@ -30,7 +31,7 @@ NUM_ROWS, NUM_FILES = 65_536, 16  # more rows for each file than are announced a
 def published(url: str, folder: Path) -> int:
     """Publishes files of 4,096 rows; returns the bytes of all."""
     data = from_arrays({"x": np.arange(NUM_ROWS * 8).reshape(NUM_ROWS, 8)})
-    store = yoga.Storage(url, cache_dir=folder / "built")._store
+    store = store_of(yoga.Storage(url, cache_dir=folder / "built"))
     assert data.schema is not None
     with store.lock("x", "1", 10):
         options = BuildOptions(progress=False, block_bytes=2**18, file_bytes=1)
@@ -132,7 +133,7 @@ def test_an_object_of_another_size_is_named(
 ) -> None:
     import fsspec
 
-    monkeypatch.setattr("torchyoga.stores.patience._FIRST_WAIT", 0.01)
+    short_waits(0.01, patch=monkeypatch.setattr)
     name = uuid.uuid4().hex
     published(f"memory://{name}", tmp_path)
     fs = fsspec.filesystem("memory")

@@ -19,6 +19,7 @@ import pytest
 from children import status_of_child
 from publishing import QUICK, ROWS, Machine, cached, same, storages
 from servers import S3, Fault, Proxy, http_server
+from stored import objects_of, store_of
 from waiting import PATIENCE
 
 import torchyoga as yoga
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWar
 
 def test_a_store_keeps_the_rules_of_all_stores(machine: Machine, tmp_path: Path) -> None:
     """Two machines act in turn."""
-    stores = itertools.cycle([machine("one")._store, machine("two")._store])
+    stores = itertools.cycle([store_of(machine("one")), store_of(machine("two"))])
     check_store(lambda: next(stores), tmp_path / "else")
 
 
@@ -139,7 +140,7 @@ def test_replaced_files_are_cleaned_after_the_grace(
     storage = machine("here")
     storage.submit([1, 2], "a", "1")
     storage.submit([3], "a", "1", overwrite=True)
-    remote = storage._store._remote  # type: ignore[attr-defined]
+    remote = objects_of(storage)
     remote.write("a/1/0123456789abcdef-00000.mdb", b"of an upload that was never finished")
     remote.write("b/2/0123456789abcdef-00000.mdb", b"likewise")
     remote.write("a/1/notes.txt", b"another program's file")
@@ -166,7 +167,7 @@ def test_overwriting_with_an_empty_dataset_leaves_nothing_of_the_old_version(
     storage.submit([1, 2], "a", "1")
     storage.submit([], "a", "1", overwrite=True)
     storage.check("a", "1")
-    remote = storage._store._remote  # type: ignore[attr-defined]
+    remote = objects_of(storage)
     later = remote.now() + 3600
     monkeypatch.setattr(Remote, "now", lambda self: later)
     storage.clean(grace=60)
@@ -184,7 +185,7 @@ def test_clean_does_not_read_versions_that_have_nothing_to_remove(
     from torchyoga.stores.objects import Remote
 
     storage = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)("here", lease_seconds=60)
-    later = storage._store._remote.now() + 3600  # type: ignore[attr-defined]
+    later = objects_of(storage).now() + 3600
     counts = []
     for numbers in (range(2), range(2, 8)):
         for number in numbers:
@@ -206,7 +207,7 @@ def test_clean_does_not_end_uploads_of_others(
     from torchyoga.stores.objects import Remote
 
     storage = storages(f"s3://{bucket}", s3.storage_options, tmp_path)("here")
-    remote = storage._store._remote  # type: ignore[attr-defined]
+    remote = objects_of(storage)
     fs, _ = remote._at("")
     for key in ("films/1.mkv", "a/1/0123456789abcdef-00000.mdb", "a/1/notes.txt", "backup.tar"):
         fs.call_s3("create_multipart_upload", Bucket=bucket, Key=key)
@@ -222,7 +223,7 @@ def test_objects_of_others_beside_a_version_stay(machine: Machine, tmp_path: Pat
     storage, local = machine("here"), yoga.Storage(tmp_path / "local")
     local.submit([4], "a", "2")
     storage.submit([1, 2], "a", "1")
-    remote = storage._store._remote  # type: ignore[attr-defined]
+    remote = objects_of(storage)
     for number in range(12):
         remote.write(f"a/1/results/{number:02}.txt", b"another program's file")
     remote.write("a/2/notes.txt", b"another program's file")
@@ -261,7 +262,7 @@ def test_the_error_for_a_missing_version_names_similar_ones(
 ) -> None:
     storage = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)("here")
     storage.submit([1], "digits", "v1.0")
-    remote = storage._store._remote  # type: ignore[attr-defined]
+    remote = objects_of(storage)
     for number in range(30):
         remote.write(f"digits/v2.{number}/manifest.json", b"{}")
         remote.write(f"set {number:02}/1/manifest.json", b"{}")
@@ -283,8 +284,8 @@ def test_the_error_for_a_missing_version_names_similar_ones(
 
 def test_a_build_under_way_is_not_cleaned(machine: Machine) -> None:
     storage = machine("here", lease_seconds=60)
-    remote = storage._store._remote  # type: ignore[attr-defined]
-    with storage._store.lock("a", "1"):
+    remote = objects_of(storage)
+    with store_of(storage).lock("a", "1"):
         remote.write("a/1/0123456789abcdef-00000.mdb", b"being uploaded")
         clock = ".leases/clock-0123456789abcdef"  # another process is about to look at its time
         remote.write(clock, b"")
@@ -298,7 +299,7 @@ def test_remove_leaves_what_another_builder_is_about_to_publish(
     proxy: Proxy, bucket: str, tmp_path: Path
 ) -> None:
     storage = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)("here")
-    remote = storage._store._remote  # type: ignore[attr-defined]
+    remote = objects_of(storage)
     theirs = "a/1/0123456789abcdef-00000.mdb"
     storage.submit([1, 2], "a", "1")
     remote.write(theirs, b"being uploaded")
@@ -346,7 +347,7 @@ def test_a_version_published_while_it_is_cleaned_stays_whole(
         patched.setattr("torchyoga.stores.lease.Lease._claim", lambda self, number: True)
         with pytest.raises(ZeroDivisionError):
             here.submit({"x": np.arange(100)}, "a", "1")
-    remote = cleaner._store._remote  # type: ignore[attr-defined]
+    remote = objects_of(cleaner)
     later, find = remote.now() + 3600, remote.find
     monkeypatch.setattr(remote, "now", lambda: later)
 
@@ -660,7 +661,7 @@ def test_over_http_it_is_read_only(tmp_path: Path, small_files: None) -> None:
         nbytes = path.stat().st_size
         with open(path, "ab") as file:
             file.write(b"x")  # pages of links do not say how large the files are
-        store = there._store
+        store = store_of(there)
         problem = f"{path.name} has {nbytes + 1} bytes, the manifest says {nbytes}"
         assert store.check_files(store.manifest("c", "1")) == [problem]
         os.truncate(path, nbytes)
@@ -674,7 +675,7 @@ def test_over_http_it_is_read_only(tmp_path: Path, small_files: None) -> None:
 
 
 def test_an_empty_folder_is_listed_by_one_request(proxy: Proxy, bucket: str, tmp_path: Path) -> None:
-    remote = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)("here")._store._remote  # type: ignore[attr-defined]
+    remote = objects_of(storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)("here"))
     assert remote.find("nothing") == {}
     assert len(proxy.requests) == 1
 
