@@ -1,4 +1,4 @@
-"""Loaders of a few rows, and the rows that they give."""
+"""Loaders of a few rows, the rows that they give, and the memory that they share with their workers."""
 
 from __future__ import annotations
 
@@ -20,3 +20,13 @@ def resumed(state: Any, data: Any = 20, size: int = 2, **options: Any) -> list[i
     one = loader(data, size, **options)
     one.load_state_dict(json.loads(json.dumps(state)))
     return rows(one)
+
+
+def ring_of(loader: Any) -> Any:
+    """The memory in which batches of the iteration under way come, of a loader or its iterator."""
+    return loader._pipeline.plan.ring
+
+
+def idle_ring(loader: yoga.DataLoader) -> Any:
+    """The memory that a loader keeps for its next iteration."""
+    return loader._pipeline._idle_ring

@@ -157,9 +157,14 @@ class Odd(Plain):
         return {**row, "x": row["x"].astype(float)} if number == 39 else row  # type: ignore[attr-defined]
 
 
+def slice_by(rows: int, patch: pytest.MonkeyPatch) -> None:
+    """So many rows are read of a source at a time."""
+    patch.setattr("torchyoga.building.parts.slices._ROWS", rows)
+
+
 @pytest.mark.parametrize("how", ["executor", "together"])
 def test_a_part_of_another_schema_is_named(how, storage, monkeypatch):
-    monkeypatch.setattr("torchyoga.building.parts.slices._ROWS", 16)
+    slice_by(16, monkeypatch)
     with threads() as executor:
         way = {"executor": executor} if how == "executor" else {"together": True}
         with pytest.raises(SchemaError, match=r"of 'a' '1' failed on process \d+ on .*row 39"):
@@ -183,7 +188,7 @@ class Failing(Plain):
 
 @pytest.mark.parametrize("how", ["executor", "together"])
 def test_a_part_is_tried_three_times(how, storage, monkeypatch):
-    monkeypatch.setattr("torchyoga.building.parts.slices._ROWS", 4)
+    slice_by(4, monkeypatch)
     Failing.left = 2
     with threads() as executor:
         way = {"executor": executor} if how == "executor" else {"together": True}
@@ -356,8 +361,14 @@ class AlwaysDeadly(Plain):
         return super().__getitem__(number)
 
 
+def drive_with(patch, **bounds):
+    """Whoever hands out parts has these bounds."""
+    for name, bound in bounds.items():
+        patch.setattr(f"torchyoga.caching.parts.driver.{name}", bound)
+
+
 def test_a_part_that_kills_each_worker_ends_the_build(tmp_path, monkeypatch):
-    monkeypatch.setattr("torchyoga.caching.parts.driver._MOST_DEATHS", 2)
+    drive_with(monkeypatch, _MOST_DEATHS=2)
     AlwaysDeadly.owner = os.getpid()
     storage = Storage(tmp_path / "storage")
     with pytest.raises(YogaError, match=r"workers died 3 times .* of 'a' '1' is the first of \d+ left"):
@@ -382,8 +393,7 @@ class Forgetful(Executor):
 
 @pytest.mark.parametrize("executor", [Forgetful, pytest.param(Forgetful(), marks=pytest.mark.rest)])
 def test_futures_that_never_come_are_not_waited_for(executor, storage, monkeypatch):
-    monkeypatch.setattr("torchyoga.caching.parts.driver._LONGEST_SILENCE", 1.0)
-    monkeypatch.setattr("torchyoga.caching.parts.driver._QUIET", 0.5)
+    drive_with(monkeypatch, _LONGEST_SILENCE=1.0, _QUIET=0.5)
     ref = Storage(storage.url, lease_seconds=1).submit(Plain(40), "a", "1", executor=executor)
     assert len(ref) == 40
 
@@ -419,7 +429,7 @@ class Rival(ThreadPoolExecutor):
 
 
 def test_a_driver_ends_when_another_builder_has_published(storage, monkeypatch):
-    monkeypatch.setattr("torchyoga.caching.parts.driver._CURRENT", 0.2)
+    drive_with(monkeypatch, _CURRENT=0.2)
     with Rival(storage) as executor:
         assert len(storage.submit(Plain(40), "a", "1", executor=executor)) == 40
 

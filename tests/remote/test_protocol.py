@@ -24,9 +24,11 @@ from stored import over, short_waits
 
 from torchyoga import Storage
 from torchyoga.errors import ExistsError, LostError, NotFoundError, RemoteError
+from torchyoga.stores import lease
 from torchyoga.stores.cache import Cache
 from torchyoga.stores.lease import Lease
 from torchyoga.stores.mirror import Mirror
+from torchyoga.stores.objects import Remote
 from torchyoga.versions.manifest import FileEntry, Manifest
 
 LEASE = 4.0
@@ -67,14 +69,18 @@ class Nothing:
 def simplify(patch: pytest.MonkeyPatch, still: float) -> None:
     """Leaves out what these worlds do not know, and work that takes long if it is done a thousand times."""
     # A node's kept manifest is behind a lock that this world does not know; test_shared_manifests has it.
-    patch.setattr("torchyoga.stores.objects.Remote.known_as", None)
-    patch.setattr("torchyoga.stores.lease._FIRST_POLL", LEASE / 4)  # as often as signs of life
+    replaced: list[tuple[object, str, object]] = [
+        (Remote, "known_as", None),
+        (lease, "_FIRST_POLL", LEASE / 4),  # as often as signs of life
+        # Parts of messages besides the requested names.
+        (Mirror, "like", lambda *_: []),
+        (Mirror, "ids_like", lambda *_: ["b"]),
+        (Manifest, "from_bytes", staticmethod(cache(Manifest.from_bytes))),
+        (logging.getLogger("torchyoga"), "disabled", True),
+    ]
+    for where, name, model in replaced:
+        patch.setattr(where, name, model)
     short_waits(still / 4, patch=patch.setattr)  # the third try comes after a cut
-    # Parts of messages besides the requested names.
-    patch.setattr(Mirror, "like", lambda *_: [])
-    patch.setattr(Mirror, "ids_like", lambda *_: ["b"])
-    patch.setattr(Manifest, "from_bytes", staticmethod(cache(Manifest.from_bytes)))
-    patch.setattr(logging.getLogger("torchyoga"), "disabled", True)
 
 
 def over_mirror(storage: Storage, remote: Modelled, there: Cache) -> Storage:

@@ -163,6 +163,11 @@ def behind(proxy: Proxy, bucket: str, **more: Any) -> Remote:
     return Remote(f"s3://{bucket}/p", {**proxy.storage_options, **QUICK, **more})
 
 
+def stream_by(nbytes: int, patch: pytest.MonkeyPatch) -> None:
+    """Each request of a stream asks for so many bytes."""
+    patch.setattr("torchyoga.stores.streaming._RUN", nbytes)
+
+
 @pytest.mark.parametrize(
     "fault",
     [
@@ -190,7 +195,7 @@ def test_temporary_errors_are_tried_again(
     proxy.faults = [fault]
     assert remote.read_ranges("m", [(0, 2**19), (2**19, 2**20)], 2**20) == [data[: 2**19], data[2**19 :]]
     for run in (2**20, 2**17):
-        monkeypatch.setattr("torchyoga.stores.streaming._RUN", run)
+        stream_by(run, monkeypatch)
         proxy.faults = [fault]
         sink = Kept()
         remote.stream("m", sink, len(data))
@@ -221,7 +226,7 @@ def test_an_object_is_streamed_from_any_place_on(
     done: int, run: int, proxy: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each byte is sent once, by two requests at once where it is long."""
-    monkeypatch.setattr("torchyoga.stores.streaming._RUN", run)
+    stream_by(run, monkeypatch)
     remote, data = behind(proxy, bucket), os.urandom(1000)
     remote.write("m", data)
     sink = Kept(data[:done])

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -574,17 +574,14 @@ def test_a_root_that_cannot_be_written_is_named(tmp_path: Path, format: str) -> 
 
 
 def test_the_fingerprint_depends_on_the_rows_only(
-    storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch
+    storage: yoga.Storage, files_of: Callable[[int], None]
 ) -> None:
     one = storage.submit(ROWS, "a", "1").fingerprint
     assert storage.submit(iter(ROWS), "a", "2").fingerprint == one
     assert storage.submit(ROWS[1:] + ROWS[:1], "a", "3").fingerprint != one
     changed = [*ROWS[:-1], {**ROWS[-1], "y": (39, "38")}]
     assert storage.submit(changed, "a", "4").fingerprint != one
-    monkeypatch.setattr("torchyoga.building.build._BLOCK_ROWS", 7)
-    monkeypatch.setattr("torchyoga.building.build._ROWS_TO_LEARN", 4)
-    monkeypatch.setattr("torchyoga.building.build._FILE_SECONDS", 0.0)  # a file a block
-    monkeypatch.setattr("torchyoga.building.build._FILE_SHARE", 0.0)
+    files_of(7)
     small = storage.submit(ROWS, "a", "5")
     assert len(list((storage.path / "a" / "5").iterdir())) > 5
     assert small.fingerprint == one
@@ -662,12 +659,9 @@ def test_without_verification_rows_come_as_they_lie(storage: yoga.Storage) -> No
 
 
 def test_many_files_of_other_formats_in_one_storage(
-    storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch
+    storage: yoga.Storage, files_of: Callable[[int], None]
 ) -> None:
-    monkeypatch.setattr("torchyoga.building.build._BLOCK_ROWS", 3)
-    monkeypatch.setattr("torchyoga.building.build._ROWS_TO_LEARN", 4)
-    monkeypatch.setattr("torchyoga.building.build._FILE_SECONDS", 0.0)  # a file a block
-    monkeypatch.setattr("torchyoga.building.build._FILE_SHARE", 0.0)
+    files_of(3)
     for compression in (None, "gzip") if storage.format == "hdf5" else (None,):
         version = str(compression)
         schema = yoga.Schema.of(ROWS[1], ragged=["t"])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from stored import objects_of
 
 import torchyoga as yoga
@@ -49,3 +50,8 @@ def damaged(storage: yoga.Storage, pattern: str, change: Callable[[bytes], bytes
     remote.delete([name]) if new is None else remote.write(name, new)
     yield
     remote.write(name, data)
+
+
+def download_one_by_one(patch: pytest.MonkeyPatch) -> None:
+    """One thread of each process downloads what is planned."""
+    patch.setattr("torchyoga.stores.downloads._AT_ONCE", 1)

@@ -9,11 +9,13 @@ import time
 import uuid
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from publishing import download_one_by_one
 from stored import short_waits, store_of
 from waiting import PATIENCE, eventually
 
@@ -40,18 +42,27 @@ def published(url: str, folder: Path) -> int:
     return manifest.nbytes
 
 
+def before_downloads(act: Callable[[Any], None], patch: pytest.MonkeyPatch) -> None:
+    """Does something with each file that is about to be downloaded."""
+    original = Downloads._download
+
+    def download(self: Downloads, entry: Any, path: Path) -> None:
+        act(entry)
+        original(self, entry, path)
+
+    patch.setattr(Downloads, "_download", download)
+
+
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Counts the downloads of each file, which take a while."""
     found: Counter[str] = Counter()
-    original = Downloads._download
 
-    def download(self: Downloads, entry: Any, path: Path) -> None:
+    def note(entry: Any) -> None:
         found[entry.name] += 1
         time.sleep(0.02)
-        original(self, entry, path)
 
-    monkeypatch.setattr(Downloads, "_download", download)
+    before_downloads(note, monkeypatch)
     return found
 
 
@@ -89,15 +100,14 @@ def test_a_file_that_a_reader_waits_for_comes_before_those_that_are_planned(
     assert isinstance(ref, VersionRef)
     files, entries = ref.location, ref.manifest.files
     assert isinstance(files, Downloads)
-    order, may_go_on, original = list[Any](), threading.Event(), Downloads._download
+    order, may_go_on = list[Any](), threading.Event()
 
-    def download(self: Downloads, entry: Any, path: Path) -> None:
+    def note(entry: Any) -> None:
         order.append(entry)
         assert may_go_on.wait(PATIENCE)
-        original(self, entry, path)
 
-    monkeypatch.setattr("torchyoga.stores.downloads._AT_ONCE", 1)
-    monkeypatch.setattr(Downloads, "_download", download)
+    download_one_by_one(monkeypatch)
+    before_downloads(note, monkeypatch)
     files.begin(entries[:4])
     eventually(lambda: len(order) == 1)
     reader = threading.Thread(target=files.path, args=[entries[9]], daemon=True)

@@ -132,10 +132,15 @@ def test_overwritten_and_removed_versions(machine: Machine, small_files: None) -
 
 
 @pytest.mark.damages("a file of somebody else lies beside the version")
+def an_hour_later(remote: Any, patch: pytest.MonkeyPatch) -> None:
+    """An hour passes on the clock of its store."""
+    later = remote.now() + 3600
+    patch.setattr(type(remote), "now", lambda self: later)
+
+
 def test_replaced_files_are_cleaned_after_the_grace(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchyoga.stores.objects import Remote
 
     storage = machine("here")
     storage.submit([1, 2], "a", "1")
@@ -146,8 +151,7 @@ def test_replaced_files_are_cleaned_after_the_grace(
     remote.write("a/1/notes.txt", b"another program's file")
     for number in (1, 2):  # a process ended between its claim and the removal of the one before
         remote.write(f".leases/c/3/0000000{number}.json", b"a claim")
-    later = remote.now() + 3600
-    monkeypatch.setattr(Remote, "now", lambda self: later)
+    an_hour_later(remote, monkeypatch)
     assert storage.clean(grace=7200) == []
     removed = storage.clean(grace=1800)
     assert len([name for name in removed if name.endswith(".mdb")]) == 3
@@ -161,15 +165,13 @@ def test_replaced_files_are_cleaned_after_the_grace(
 def test_overwriting_with_an_empty_dataset_leaves_nothing_of_the_old_version(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchyoga.stores.objects import Remote
 
     storage = machine("here")
     storage.submit([1, 2], "a", "1")
     storage.submit([], "a", "1", overwrite=True)
     storage.check("a", "1")
     remote = objects_of(storage)
-    later = remote.now() + 3600
-    monkeypatch.setattr(Remote, "now", lambda self: later)
+    an_hour_later(remote, monkeypatch)
     storage.clean(grace=60)
     assert list(remote.find("a")) == ["1/manifest.json"]
     storage.check("a", "1")
@@ -204,15 +206,13 @@ def test_clean_does_not_end_uploads_of_others(
     s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bucket may hold more than datasets."""
-    from torchyoga.stores.objects import Remote
 
     storage = storages(f"s3://{bucket}", s3.storage_options, tmp_path)("here")
     remote = objects_of(storage)
     fs, _ = remote._at("")
     for key in ("films/1.mkv", "a/1/0123456789abcdef-00000.mdb", "a/1/notes.txt", "backup.tar"):
         fs.call_s3("create_multipart_upload", Bucket=bucket, Key=key)
-    later = remote.now() + 3600
-    monkeypatch.setattr(Remote, "now", lambda self: later)
+    an_hour_later(remote, monkeypatch)
     assert storage.clean(grace=60) == ["a/1/0123456789abcdef-00000.mdb"]
     left = [upload["Key"] for upload in fs.list_multipart_uploads(bucket)]
     assert sorted(left) == ["a/1/notes.txt", "backup.tar", "films/1.mkv"]
