@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from stored import store_of
+from stored import objects_of, store_of
 
 import torchyoga as yoga
 from torchyoga.testing import assert_rows_equal
@@ -158,8 +158,7 @@ def _tree(folder: Path) -> dict[str, Any]:
 
 def objects_beside_versions(storage: yoga.Storage) -> set[str]:
     """Names of objects in a store that belong to no published version."""
-    store: Any = store_of(storage)
-    names = set(store._remote.find())
+    store, names = store_of(storage), set(objects_of(storage).find())
     for id, version in storage.list():
         folder, files = store._folder(id, version), store.manifest(id, version).files
         names -= {f"{folder}/manifest.json", *(f"{folder}/{file.name}" for file in files)}

@@ -83,6 +83,10 @@ def simplify(patch: pytest.MonkeyPatch, still: float) -> None:
     short_waits(still / 4, patch=patch.setattr)  # the third try comes after a cut
 
 
+def _ref_of(_: object, found: Manifest, *__: object, **___: object) -> SimpleNamespace:
+    return SimpleNamespace(manifest=found)
+
+
 def over_mirror(storage: Storage, remote: Modelled, there: Cache) -> Storage:
     """That storage, for one machine of the world."""
     mirror = Mirror(remote, there, LEASE)
@@ -108,15 +112,16 @@ class Protocol:
         self._storage = Storage("s3://b", cache_dir=folder, lease_seconds=LEASE)
         self._world: World
         Protocol.now = self
-        patch.setattr("torchyoga.caching.submission.build", self._build)
-        patch.setattr("torchyoga.stores.mirror.Lease", Watched)
         simplify(patch, still)
-        for room in ("caching.submission", "stores.refs"):
-            patch.setattr(
-                f"torchyoga.{room}.ref_of", lambda _, found, *__, **___: SimpleNamespace(manifest=found)
-            )
-        patch.setattr("torchyoga.stores.mirror.opening", lambda manifest, held: held)
-        patch.setattr("torchyoga.stores.mirror.sealed", self._sealed)
+        for name, model in {
+            "caching.submission.build": self._build,
+            "caching.submission.ref_of": _ref_of,
+            "stores.refs.ref_of": _ref_of,
+            "stores.mirror.Lease": Watched,
+            "stores.mirror.opening": lambda manifest, held: held,
+            "stores.mirror.sealed": self._sealed,
+        }.items():
+            patch.setattr(f"torchyoga.{name}", model)
 
     def _sealed(self, manifest: Manifest) -> bytes:
         key = manifest.build, *(file.crc for file in manifest.files)

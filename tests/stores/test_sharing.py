@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stored import store_of
+from stored import objects_of, store_of
 from victims import Victim
 
 import torchyoga as yoga
@@ -43,7 +43,7 @@ class Place:
 
     def data_files(self) -> list[str]:
         if self.is_store:
-            names = self.store._remote.find("d")  # type: ignore[attr-defined]
+            names = objects_of(self.ours).find("d")
         else:
             names = {str(path): None for path in Path(self.url, "d").rglob("*") if path.is_file()}
         return sorted(name for name in names if name.endswith((".mdb", ".h5")))
