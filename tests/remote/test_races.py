@@ -335,7 +335,7 @@ def test_clean_spares_files_uploaded_after_it_was_taken_over(
     cleaner = threading.Thread(target=first.clean, args=(0,))
 
     def find_late(self: Remote, folder: str = "") -> Any:
-        if folder == "a/1" and threading.current_thread() is cleaner:
+        if folder == "a/1" and threading.current_thread() is not threading.main_thread():
             stands.set()
             assert go.wait(PATIENCE)
         return find(self, folder)
