@@ -131,17 +131,16 @@ def test_overwritten_and_removed_versions(machine: Machine, small_files: None) -
     assert same(whole)
 
 
-@pytest.mark.damages("a file of somebody else lies beside the version")
 def an_hour_later(remote: Any, patch: pytest.MonkeyPatch) -> None:
     """An hour passes on the clock of its store."""
     later = remote.now() + 3600
     patch.setattr(type(remote), "now", lambda self: later)
 
 
+@pytest.mark.damages("a file of somebody else lies beside the version")
 def test_replaced_files_are_cleaned_after_the_grace(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
     storage = machine("here")
     storage.submit([1, 2], "a", "1")
     storage.submit([3], "a", "1", overwrite=True)
@@ -165,7 +164,6 @@ def test_replaced_files_are_cleaned_after_the_grace(
 def test_overwriting_with_an_empty_dataset_leaves_nothing_of_the_old_version(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
     storage = machine("here")
     storage.submit([1, 2], "a", "1")
     storage.submit([], "a", "1", overwrite=True)
@@ -206,7 +204,6 @@ def test_clean_does_not_end_uploads_of_others(
     s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bucket may hold more than datasets."""
-
     storage = storages(f"s3://{bucket}", s3.storage_options, tmp_path)("here")
     remote = objects_of(storage)
     fs, _ = remote._at("")
