@@ -100,7 +100,7 @@ bench: $(STAMP)
 bench-quick: $(STAMP)
 	$(RUN) benchmarks/epochs.py --quick
 
-# The picture and the tables of docs/design.md, from the code.
+# The picture and the table of docs/design.md, from the code.
 picture:
 	$(PYTHON) docs/rooms.py
 

@@ -22,7 +22,6 @@ ROADS = {
     "out": ("loading", "order", "reading", "formats", "rows"),
 }
 SIGNS = {"in": "the way in: your data to a published version", "out": "the way out: an index to a batch"}
-NOTE = re.compile(r"^Note (\d+)\. (.*)\.$", re.MULTILINE)
 WIDTH, BOX, HEIGHT, STOREY, TOP = 920, 226, 48, 88, 40
 LANES = {-1: 1 / 6, 0: 1 / 2, 1: 5 / 6}  # of the width; between them lines pass
 INK = {  # class: (on a light page, on a dark one)
@@ -284,36 +283,17 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def notes() -> list[tuple[int, str, str]]:
-    """The notes that stand at the top of files: number, title and file."""
-    found = []
-    for name in names():
-        for path in files_of(name):
-            said = ast.get_docstring(tree(path)) or ""
-            where = path.relative_to(PACKAGE).as_posix()
-            found += [(int(number), title, where) for number, title in NOTE.findall(said)]
-    return sorted(found)
-
-
-def list_of_notes() -> str:
-    """Those notes as a table of Markdown, by number."""
-    lines = ["| note | | stands in |", "|---|---|---|"]
-    return "\n".join(lines + [f"| {number} | {title} | `{where}` |" for number, title, where in notes()])
-
-
 def page(text: str) -> str:
-    """The text of design.md with the current tables.
+    """The text of design.md with the current table.
 
     Raises:
-        ValueError: the comments around the tables are missing.
+        ValueError: the comments around the table are missing.
     """
-    for what, written in (("rooms", table()), ("notes", list_of_notes())):
-        marks = f"(<!-- {what}: written by docs/rooms.py -->\n).*?(<!-- {what} end -->)"
-        between = re.compile(marks, re.DOTALL)
-        if not between.search(text):
-            raise ValueError(f"{PAGE} has no place for the {what}; restore {marks!r}")
-        text = between.sub(lambda found, written=written: f"{found[1]}{written}\n{found[2]}", text)
-    return text
+    marks = "(<!-- rooms: written by docs/rooms.py -->\n).*?(<!-- rooms end -->)"
+    between = re.compile(marks, re.DOTALL)
+    if not between.search(text):
+        raise ValueError(f"{PAGE} has no place for the rooms; restore {marks!r}")
+    return between.sub(lambda found: f"{found[1]}{table()}\n{found[2]}", text)
 
 
 def main() -> None:

@@ -53,6 +53,17 @@ def test_every_line_for_a_kind_of_data_is_run() -> None:
         assert any(line in code for page in pages for code in blocks(page, "python")), line
 
 
+def test_the_first_table_of_speed_has_only_figures_of_runs() -> None:
+    """Those of `make bench` stand in the tables below it, those of peers.py in its picture."""
+    page, _, tables = (ROOT / "docs" / "performance.md").read_text().partition("\n## ")
+    figures = {"bench": tables, "peers": (ROOT / "docs" / "images" / "peers.svg").read_text()}
+    lines = re.findall(r"^\|(?!-).*?\|.*?\|([\d,.| ]*)\| (\w+) \|$", page, re.MULTILINE)
+    assert len(lines) == page.count("| bench |") + page.count("| peers |") > 8
+    for numbers, run in lines:
+        for number in re.findall(r"[\d,.]+", numbers):
+            assert re.search(rf"(?<![\d,.]){re.escape(number)}(?![\d,.]*\d)", figures[run]), number
+
+
 def test_the_first_program_runs_however_processes_start() -> None:
     (program,) = blocks(ROOT / "docs" / "index.md", "python")
     assert "num_workers" not in program or "__main__" in program

@@ -47,7 +47,7 @@ def copied(tmp_path: Path) -> Path:
     )
 
 
-def test_the_picture_and_the_tables_match_the_code() -> None:
+def test_the_picture_and_the_table_match_the_code() -> None:
     rooms = script()
     again = "run `python docs/rooms.py`"
     assert rooms.PICTURE.read_text(encoding="utf-8") == rooms.picture(), again
@@ -115,18 +115,23 @@ def test_a_folder_says_its_doors_and_what_it_never_sees(name: str) -> None:
         assert is_folder or any(map(defined.search, texts)), f"{name} has no {door}"
 
 
-def test_each_note_has_one_number_and_one_place() -> None:
-    rooms = script()
-    here = [
-        int(number)
-        for number in re.findall(r"^\*\*Note (\d+)\. ", rooms.PAGE.read_text(encoding="utf-8"), re.M)
-    ]
-    numbers = sorted(here + [number for number, _, _ in rooms.notes()])
-    assert numbers == list(range(1, len(numbers) + 1))
-    assert len(numbers) >= 74  # decisions are only added; one that no longer holds says what replaced it
-    named = {
-        int(number)
-        for path in (*PACKAGE.rglob("*.py"), *(ROOT / "docs").glob("*.md"))
-        for number in re.findall(r"\bnote (\d+)", path.read_text(encoding="utf-8"))
+def test_each_note_names_the_modules_that_say_its_number() -> None:
+    notes = re.findall(
+        r"^\*\*Note (\d+)\. .*?Modules:(.*?)\.$", script().PAGE.read_text(encoding="utf-8"), re.M | re.S
+    )
+    assert [int(number) for number, _ in notes] == list(range(1, len(notes) + 1))
+    assert len(notes) <= 20  # as many as one reads; a smaller thought stands in its own file
+    named = {(number, name) for number, names in notes for name in re.findall(r"`([\w/]+\.py)`", names)}
+    assert {number for number, _ in named} == {number for number, _ in notes}
+    said = {
+        (number, path.relative_to(PACKAGE).as_posix())
+        for path in PACKAGE.rglob("*.py")
+        for number in re.findall(r"\b[Nn]ote (\d+)\b", path.read_text(encoding="utf-8"))
     }
-    assert named <= set(numbers)
+    assert named == said
+
+
+def test_pages_refer_to_notes_that_there_are() -> None:
+    there = set(re.findall(r"^\*\*Note (\d+)\. ", script().PAGE.read_text(encoding="utf-8"), re.M))
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert set(re.findall(r"\b[Nn]ote (\d+)\b", page.read_text(encoding="utf-8"))) <= there, page

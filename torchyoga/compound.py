@@ -2,7 +2,7 @@
 
 Never sees frameworks.
 
-Note 30. A tensor of several parts is a namedtuple of plain columns.
+A tensor of several parts is a namedtuple of plain columns.
 Ragged, sparse and string tensors need no kind of column of their own, and rows that are read without
 TensorFlow say what they are.
 """
@@ -12,13 +12,10 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .process.later import later
+from .process.later import np
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
-else:
-    np = later("numpy")
 
 __all__ = ["RaggedParts", "SparseParts", "StringParts"]
 

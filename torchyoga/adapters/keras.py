@@ -1,14 +1,14 @@
 """Streams -> keras.utils.PyDataset, for `model.fit` on every backend; and sequences -> rows.
 
-Note 73. Keras's own count of steps tells an epoch from a look.
+Keras's own count of steps tells an epoch from a look.
 Keras calls `on_epoch_end` for what it looks at, evaluates and cuts short, too; the count, seen on the stack,
 distinguishes an epoch from those.
 
-Note 32. Keras's queue of workers is not used.
+Keras's queue of workers is not used.
 After the batch that Keras takes to build a model, the queue hands out those it has read ahead, and then all
 from the first.
 
-Note 33. A fit that begins within an epoch has that epoch alone.
+A fit that begins within an epoch has that epoch alone.
 Keras plans as many batches for each epoch of a fit; if the first ended early, Keras on TensorFlow would try
 one step more, which moves the optimizer and the random numbers.
 """

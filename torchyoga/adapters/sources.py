@@ -1,8 +1,9 @@
 """Any data -> a source of its rows: which framework's data it is, and the adapter that reads it.
 
-A framework is known by the modules in which the data's classes were made, so it is loaded already, and its
-adapter is loaded only for data of its own. Sources that need no other framework are here: of DataRefs, files,
-torch's datasets, Python's iterables, and TensorPack's DataFlows, which are read without it.
+Note 3. A framework is known by the modules in which the data's classes were defined.
+So it is loaded already, and its adapter is loaded only for data of its own. Sources that need no other
+framework are here: of DataRefs, files, torch's datasets, Python's iterables, and TensorPack's DataFlows,
+which are read without it.
 """
 
 from __future__ import annotations

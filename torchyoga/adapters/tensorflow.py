@@ -1,6 +1,6 @@
 """tf.data -> blocks of rows, and streams -> tf.data.
 
-Note 31. tf.data gets blocks, Keras gets batches by number.
+tf.data gets blocks, Keras gets batches by number.
 TensorFlow cannot say what it has delivered, so the loop counts steps and the state is arithmetic
 (`Stream.state_after`). An iteration is an epoch once its last batch is asked for, so that batch is a block of
 its own, and nothing of ours reads ahead on TensorFlow's side of the border.

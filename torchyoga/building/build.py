@@ -1,12 +1,11 @@
 """A source to its end, and what then happens: published, kept for the next try, or deleted.
 
-Note 83. The caller decides where a file ends; the thread does as it is asked.
+The caller decides where a file ends; the thread does as it is asked.
 So all that is learned while rows are read stays on one thread, and all that belongs to a file on the other.
 At most three blocks are in memory: one being made, one that waits, one being written.
 
-Note 85. How often a file is finished and listed.
-At least every 2 s, or a tenth of the time so far: no more is lost by an interruption, and a long build does
-not end in thousands of files.
+A file is finished and listed at least every 2 s, or after a tenth of the time so far.
+No more is lost by an interruption, and a long build does not end in thousands of files.
 """
 
 from __future__ import annotations
@@ -314,18 +313,15 @@ class _Build:
 
     def _begin(self, first: int) -> int:
         """The number of rows that an interrupted build has left; after this, there is an output."""
-        files: list[FileEntry] = []
-        schema: Schema | None = None
-        done = 0
-        counted: TableStatistics | bool = self.options.stats
+        left, done = _Resumed(), 0
         found = self._record.load() if self._record else {}
         try:
             if self._record is not None and found:
-                kept = self._record.kept(found, self._asked)
-                if counted and kept.learned and kept.reader.num_rows:
-                    counted = counted_in(kept.reader)  # first: if it fails, nothing was taken over
+                kept, stats = self._record.kept(found, self._asked), None
+                if self.options.stats and kept.learned and kept.reader.num_rows:
+                    stats = counted_in(kept.reader)  # first: if it fails, nothing was taken over
                 files, done = self._take_over(kept), kept.reader.num_rows
-                schema = kept.reader.schema if files else None
+                left = _Resumed(files, kept.reader.schema if files else None, stats)
         except (
             CorruptError,
             SchemaError,
@@ -340,27 +336,16 @@ class _Build:
             _log.warning(
                 "%s: starting over, the interrupted build cannot be continued: %s", self.source.name, error
             )
-        self._staging.keep_only(files)
-        options = self.options
-        self._output = _OutputFiles(
-            self._staging,
-            self.token,
-            options.format,
-            options.compression,
-            self._note,
-            files,
-            schema,
-            counted,
-            first,
-        )
+        self._staging.keep_only(left.files)
+        self._output = _OutputFiles(self._staging, self.token, self.options, self._note, left, first)
         return done
 
-    def _take_over(self, kept: Kept) -> list[FileEntry]:
+    def _take_over(self, kept: Kept) -> tuple[FileEntry, ...]:
         """Continues behind the kept rows; returns the files that stay."""
-        files: list[FileEntry] = []
+        files: tuple[FileEntry, ...] = ()
         self._place = kept.place
         if kept.learned:
-            files, self.token = list(kept.reader.files), kept.token
+            files, self.token = tuple(kept.reader.files), kept.token
             self._collector = Collector(kept.reader.schema)
         else:
             collector = Collector(self._given, self._meanings)
@@ -466,6 +451,19 @@ class _Build:
         return self.can_continue and now - self._file_started > allowed
 
 
+class _Resumed(NamedTuple):
+    """Finished work of an interrupted build, which this one goes on from.
+
+    Attributes:
+        files: finished files; `schema`: of the rows in them, if there are any.
+        stats: statistics of these rows; None if there are none, or they are not wanted.
+    """
+
+    files: tuple[FileEntry, ...] = ()
+    schema: Schema | None = None
+    stats: TableStatistics | None = None
+
+
 class _OutputFiles:
     """The files of a build: blocks are written on a thread, while the caller makes the next ones.
 
@@ -480,26 +478,19 @@ class _OutputFiles:
         self,
         staging: Staging,
         token: str,
-        format: str,
-        compression: str | None,
+        options: BuildOptions,
         finished: Callable[[Schema, list[FileEntry]], None],
-        files: list[FileEntry],
-        schema: Schema | None,
-        counted: TableStatistics | bool = False,
-        first_row: int = 0,
+        left: _Resumed,
+        first_row: int,
     ) -> None:
-        """Files named after `token`, behind `files`, which have this schema, if there are any; `finished` is
-        called after each, on the thread. `counted` are statistics of the rows in `files`, to which those of
-        others are added; True for new ones, False for none. `first_row` is the number that the first row has
-        in the version, of which this may be a part."""
-        self.files = files
-        self.schema = schema
-        self.stats = counted if isinstance(counted, TableStatistics) else None
-        self._is_counted = counted is not False
-        self._next_row = first_row + sum(file.rows for file in files)
-        self._staging, self._token = staging, token
-        self._format, self._compression = format, compression
-        self._module = format_named(format, compression)
+        """Files named after `token`, behind those that are `left`; `finished` is called after each, on the
+        thread. `first_row` is the number that the first row has in the version, of which this may be a
+        part."""
+        self.files = list(left.files)
+        self.schema, self.stats = left.schema, left.stats
+        self._next_row = first_row + sum(file.rows for file in left.files)
+        self._staging, self._token, self._options = staging, token, options
+        self._module = format_named(options.format, options.compression)
         self._finished = finished
         self._thread = TaskThread("writer")
         self._writer: Writer | None = None
@@ -537,7 +528,7 @@ class _OutputFiles:
         schema = self.schema = self.schema or block.schema
         if self._writer is None:
             self._writer = self._module.Writer(
-                self._staging.new_file(self._name()), schema, self._compression
+                self._staging.new_file(self._name()), schema, self._options.compression
             )
             self._checks = [_Check() for column in schema.columns for _ in column.parts]
             self._rows = 0
@@ -550,7 +541,7 @@ class _OutputFiles:
                 crc = crc32(array.tobytes())
             check.add(array.nbytes, crc)
         self._rows += block.num_rows
-        if self._is_counted:
+        if self._options.stats:
             self.stats = self.stats or TableStatistics(schema)
             self.stats.add(block, self._next_row)
         self._next_row += block.num_rows
@@ -565,7 +556,7 @@ class _OutputFiles:
         name = self._name()
         entry = FileEntry(
             name=name,
-            format=self._format,
+            format=self._options.format,
             rows=self._rows,
             nbytes=(self._staging.path / name).stat().st_size,
             index=index,

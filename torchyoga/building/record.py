@@ -1,6 +1,6 @@
 """What an unfinished build has noted, so that the next one can continue it.
 
-Note 5. An interrupted build continues, if its source is map-style.
+An interrupted build continues, if its source is map-style.
 The next build compares the files' checksums, and some rows with the source: those at the files' ends, and one
 drawn at random from each stretch. If the source has changed, the build starts over; see docs/builds.md. Of a
 source with a fingerprint, that is compared, and no rows.

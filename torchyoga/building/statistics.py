@@ -1,6 +1,6 @@
 """Statistics of rows in finished files, and of a version that is built in parts.
 
-Note 127. A build that goes on reads the rows that it has kept.
+A build that goes on reads the rows that it has kept.
 They are all read anyway, to compare them with their checksums. So nothing that grows with each file is noted
 beside them, and notes of older builds need nothing more.
 """

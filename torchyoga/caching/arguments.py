@@ -1,6 +1,6 @@
 """A call of a function -> the version that it chooses, and digests of the arguments that do not choose it.
 
-Note 61. Arguments are compared by digests with a salt that is stored with them.
+Arguments are compared by digests with a salt that is stored with them.
 So a conversion to another version keeps them, and two versions cannot be compared. The digests are not made
 by `pickle` or `hash`, which differ between processes, nor by `repr`, which abbreviates.
 """

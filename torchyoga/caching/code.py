@@ -1,6 +1,6 @@
 """A function -> a digest of its code, the same in every process and under every version of Python.
 
-Note 60. Code is compared as a syntax tree of our own spelling.
+Code is compared as a syntax tree of our own spelling.
 `ast.dump` differs between versions of Python, and so do bytecode and positions; names of nodes and their
 fields that are not empty do not. Lines that no longer hold the function give no digest, because a false
 warning is worse than none. A lambda has no name to recognise it by: the file must still compile to its code.

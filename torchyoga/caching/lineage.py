@@ -1,6 +1,6 @@
 """What makes a version -> what its manifest says about that: code, commit, packages, user, time and message.
 
-Note 115. Nothing that may be secret is recorded.
+Nothing that may be secret is recorded.
 No environment variable, no argument, no path and no remote of git; the source text and the host stay in
 directories of this machine, unless `record="source"` sends them to a store, too. See docs/caching.md.
 """

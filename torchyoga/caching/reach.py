@@ -1,6 +1,6 @@
 """A function -> digests of the functions, classes and constants that it reaches, and the packages it uses.
 
-Note 114. What is reached is read from the source, never from values.
+What is reached is read from the source, never from values.
 A name is looked up where its module binds it: as a function or class, whose code is followed in turn, as the
 expression that is assigned to it, or as an import. So a list that fills up while the program runs, or a path
 that another machine has, is no change; a helper that is edited, three modules away, is one. Modules count as
@@ -38,7 +38,6 @@ _Chain = tuple[str, ...]  # a name and attributes, as in helpers.scale
 _Imports = Mapping[str, Sequence[ast.stmt]]  # statements that bind a name
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_SCOPES = (*_DEFINITIONS, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 

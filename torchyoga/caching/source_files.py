@@ -1,6 +1,6 @@
 """Patterns of files that a function reads -> a record of them, and which of them have changed since.
 
-Note 116. Files are read only if their names, sizes or times differ.
+Files are read only if their names, sizes or times differ.
 The record has one digest of those for each pattern, and one of the contents; the first is compared at each
 call, the second only if it differs, so files that were copied to another machine or checked out again are no
 change. Up to 4,096 files have a mark of 8 hex digits each, from which changed ones are named; names are not

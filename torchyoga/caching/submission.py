@@ -1,6 +1,6 @@
 """Data that a user passes -> a published version of it.
 
-Note 62. Rows are read a second time after the build.
+Rows are read a second time after the build.
 They are compared with copies taken as they went by. Reading them before the build would move generators that
 datasets have for themselves, and so change what is stored.
 """

@@ -17,7 +17,7 @@ import torch
 from ..errors import CorruptError, SchemaError
 from ..order.full import as_int
 from ..process.buffers import BufferPool
-from ..process.cpus import num_cpus
+from ..process.control_group import num_cpus
 from ..process.digests import hexdigest
 from ..process.seeding import seeds_within
 from ..process.stages import Stage, timed

@@ -1,6 +1,6 @@
 """How images are decoded: what `yoga.codecs.image(...)` is.
 
-Note 96. Random parts are drawn as torchvision's RandomResizedCrop draws them.
+Random parts are drawn as torchvision's RandomResizedCrop draws them.
 Ten tries of an area and an aspect ratio, and the middle if none fits (Inception: Szegedy et al., 2015). The
 numbers are counted, so a row gets the same part in any batch, in any process.
 """

@@ -1,6 +1,6 @@
 """CRC-32: the checksum of all that is stored, and of a whole from those of its parts, wherever blocks end.
 
-Note 77. The CRC-32 is isal's where it is installed, else zlib's.
+The CRC-32 is isal's where it is installed, else zlib's.
 The values are the same. isal computes 5 to 40 GB/s with the vector instructions of a processor, 784 bytes or
 megabytes at a time; Python's zlib makes 1 to 4.
 """
@@ -14,15 +14,13 @@ try:
     from isal.isal_zlib import crc32
 except ImportError:  # no wheel for this system; only slower
     from zlib import crc32
-from ..process.later import later
+from ..process.later import np
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     Crcs = npt.NDArray[np.uint32]
 else:
-    np = later("numpy")
     Crcs = Any
 
 __all__ = ["combine_crc32", "crc32", "crc32_of", "crc32_of_all"]

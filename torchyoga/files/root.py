@@ -1,9 +1,9 @@
 """Files below a folder of ours, never written or deleted through a link; an interruption leaves old or new
 files.
 
-Anyone who may write into a folder can put a link where something is about to be written or deleted. So a name
-is reached from the root down, folder by folder, and none of them may be a link; a file is made only where
-nothing exists, and only files are deleted.
+Note 6. Anyone who may write into a folder can put a link where something is about to be written or deleted.
+So a name is reached from the root down, folder by folder, and none of them may be a link; a file is made only
+where nothing exists, and only files are deleted.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A format is a module with `SUFFIX`, `COMPRESSIONS`, a `Writer`, and `read_extents`, which says where in a
 finished file each run of bytes lies; the folder `mapped` then reads all formats alike.
 
-Note 16. A format says where runs of bytes lie, part by part, and what turns a stored run into its values.
+Note 4. A format says where runs of bytes lie, part by part, and what turns a stored run into its values.
 So one reader serves LMDB, whose blocks are blocks of rows, HDF5, which cuts each dataset into chunks of its
 own, and compressed chunks.
 """

@@ -7,7 +7,7 @@
 
 Chunks are recorded when the file is finished; uncompressed ones are read from the mapped file, without HDF5.
 
-Note 17. HDF5 writes through a file object of ours.
+HDF5 writes through a file object of ours.
 After a failed write HDF5 can neither close nor release a file. Our file object keeps the first failure,
 swallows the rest, and raises it when HDF5 is done.
 """

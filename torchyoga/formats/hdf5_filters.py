@@ -4,10 +4,10 @@ Deflate, shuffle and Fletcher checksums are undone here, so that reading needs n
 other filter, and any type whose bytes are not NumPy's, is left to HDF5: it gets the stored bytes as the only
 chunk of a dataset in memory. So its library never sees the file, and has no file open when a process forks.
 
-Note 18. HDF5 decodes no chunk of a file itself.
+HDF5 decodes no chunk of a file itself.
 Lengths that HDF5 does not check are checked before or after it decodes.
 
-Note 28. Fletcher's sums are compared modulo 65535.
+Fletcher's sums are compared modulo 65535.
 HDF5's own reduction may or may not tell 0 from 65535. Other filters are left to HDF5, in a file in memory
 whose filter parameters are those of the file: a dataset created with these parameters would get others, since
 filters change their parameters whenever a dataset is created.

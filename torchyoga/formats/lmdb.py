@@ -1,10 +1,10 @@
 """Block <-> LMDB file: one value for each part of each column of a block, under `block/column/part`.
 
-Values of at least a page lie in overflow pages, contiguous and never moved once committed. So their places in
-the file are recorded when it is finished, and reading maps the file without LMDB: a damaged tree cannot crash
-the reader.
+Note 4. Values of at least a page lie in overflow pages, contiguous and never moved once committed. So their
+places in the file are recorded when it is finished, and reading maps the file without LMDB: a damaged tree
+cannot crash the reader.
 
-Note 66. A write that got less space than it asked for asks again.
+A write that got less space than it asked for asks again.
 LMDB reports a short write as an input/output error. So we ask the system to grow the file, which will never
 be read, by as much, and its answer to that is the reason.
 """

@@ -4,7 +4,7 @@ Accelerate deals the batches of a loader to its processes and, to drop what `pad
 of all ranks end to end. A loader of ours deals rows by itself, in runs of a batch, and tells Accelerate where
 its epochs end.
 
-Note 74. `skip_first_batches` sees a dataset whose rows are batches.
+`skip_first_batches` sees a dataset whose rows are batches.
 It makes a loader of torch's over the dataset and the batch sampler that it finds as attributes of ours, and
 knows nothing of seeds, workers, devices and states. Only batches that our loader itself delivers carry those
 along.

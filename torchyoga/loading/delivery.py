@@ -13,7 +13,7 @@ import torch
 from ..errors import StateError
 from ..order.iteration import Iteration
 from ..order.saved import Saved
-from ..process.cpus import num_cpus
+from ..process.control_group import num_cpus
 from ..rows.types import Batch
 from ..sampling.foreign import SamplerError
 from ..sampling.indices import are_skipped

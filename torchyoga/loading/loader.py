@@ -151,18 +151,10 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         if torch_arguments.get("in_order") is False and batch_size is None:
             raise ValueError("in_order=False needs batches; give a batch_size")
         choice = _Choice(shuffle, sampler, batch_sampler, batch_size, drop_last)
-        indices = choice.indices_of(
-            rows,
-            seed,
-            num_replicas,
-            rank,
-            group,
-            remainder,
-            start_offset,
-            shuffle_window,
-            locality,
-            generator,
+        order = _OwnOrder(
+            num_replicas, rank, group, remainder, seed, start_offset, shuffle_window, locality, generator
         )
+        indices = choice.indices_of(rows, order)
         check_appended(appended)
         if appended is not None:
             indices.cursor.appended = appended
@@ -234,6 +226,9 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
 
     def __len__(self) -> int:
         """Batches of the epoch under way: those delivered, under whatever ranks, and those to come.
+
+        Trainers compare it with the number of batches that they have saved, which is right after a resume
+        with other ranks only if those delivered count.
 
         In a process with an Accelerator those of all processes, as torch's, until the loader is prepared or
         iterated: learning rates are planned by that number.
@@ -395,6 +390,38 @@ class _OwnBatchSampler(ResumableBatchSampler):
     """
 
 
+@dataclass(frozen=True)
+class _OwnOrder:
+    """The order in which a loader takes rows if it makes its sampler itself: see `DataLoader`."""
+
+    num_replicas: int | None
+    rank: int | None
+    group: Group | None
+    remainder: Remainder
+    seed: int | None
+    start_offset: int
+    shuffle_window: int
+    locality: Locality
+    generator: torch.Generator | None
+
+    def sampler_of(self, dataset: MapStyle, shuffle: Shuffle) -> ResumableSampler:
+        """A sampler of a dataset in this order."""
+        sampler = kind_for(shuffle)(
+            dataset,
+            self.num_replicas,
+            self.rank,
+            shuffle,
+            self.seed,
+            remainder=self.remainder,
+            start_offset=self.start_offset,
+            group=self.group,
+            shuffle_window=self.shuffle_window,
+            locality=self.locality,
+        )
+        sampler.draws_from = self.generator
+        return sampler
+
+
 @dataclass
 class _Choice:
     """What a loader takes indices from.
@@ -436,19 +463,7 @@ class _Choice:
         """True if single rows are handed out, not batches."""
         return self.batch_size is None and self.batch_sampler is None
 
-    def indices_of(
-        self,
-        dataset: MapStyle,
-        seed: int | None,
-        num_replicas: int | None,
-        rank: int | None,
-        group: Group | None,
-        remainder: Remainder,
-        start_offset: int,
-        shuffle_window: int,
-        locality: Locality,
-        generator: torch.Generator | None,
-    ) -> Indices:
+    def indices_of(self, dataset: MapStyle, order: _OwnOrder) -> Indices:
         """The indices, by a sampler of ours where that gives the same as the one passed.
 
         Raises:
@@ -459,31 +474,18 @@ class _Choice:
         ours: ResumableSampler | None = None
         foreign = self.sampler if self.batch_sampler is None else self.batch_sampler
         if self.sampler is not None:
-            ours = resumable(self.sampler, dataset, start_offset, shuffle_window, locality)
+            ours = resumable(self.sampler, dataset, order.start_offset, order.shuffle_window, order.locality)
         elif self.batch_sampler is None:
-            shuffle = False if self.shuffle is None else self.shuffle
-            ours = kind_for(shuffle)(
-                dataset,
-                num_replicas,
-                rank,
-                shuffle,
-                seed,
-                remainder=remainder,
-                start_offset=start_offset,
-                group=group,
-                shuffle_window=shuffle_window,
-                locality=locality,
-            )
-            ours.draws_from = generator
+            ours = order.sampler_of(dataset, False if self.shuffle is None else self.shuffle)
         if ours is None:
             assert foreign is not None
             read = flattened(dataset)
             indices: Indices = Replay(
                 dataset,
                 Foreign(foreign, self.batch_size, self.drop_last, is_batches=self.batch_sampler is not None),
-                seed=seed,
-                ranks=Ranks(num_replicas, rank, group),
-                draws_from=generator,
+                seed=order.seed,
+                ranks=Ranks(order.num_replicas, order.rank, order.group),
+                draws_from=order.generator,
                 fingerprint=getattr(dataset if read is None else read, "fingerprint", None),
             )
         else:

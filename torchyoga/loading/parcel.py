@@ -1,10 +1,9 @@
 """A batch that a worker sends: pickled without its bytes, which lie in a slot of shared memory.
 
-Note 84. What travels in a slot.
-Small batches travel several together. Plain tensors and arrays of numbers lie in the slot, and so do long
-lists of bytes or of text, as one run; a list of tensors or of arrays of one dtype is described as a whole.
-Whatever else torch can send (nested, sparse, views of one another, subclasses, objects) travels beside it as
-torch sends it.
+Note 15. Small batches travel several together. Plain tensors and arrays of numbers lie in the slot, and so do
+long lists of bytes or of text, as one run; a list of tensors or of arrays of one dtype is described as a
+whole. Whatever else torch can send (nested, sparse, views of one another, subclasses, objects) travels beside
+it as torch sends it.
 """
 
 from __future__ import annotations

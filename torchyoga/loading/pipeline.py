@@ -1,13 +1,13 @@
 """How the batches of an iteration are made: by this process, or by torch's loader and its workers.
 
-Note 8. torch's iterators take indices from a plan that moves nothing.
+torch's iterators take indices from a plan that moves nothing.
 Batches are counted as they come out. Without workers and Python transforms a loader reads by itself, small
 batches several at once.
 
-Note 12. torch draws from the loader's own generator.
+torch draws from the loader's own generator.
 If it drew from the global one, making an iterator would change the user's random numbers after a resume.
 
-Note 142. A dataset's attributes are looked at, its rows are not.
+A dataset's attributes are looked at, its rows are not.
 A state says which rows come next, by their numbers. It cannot say what a dataset has behind a number, if that
 is drawn in the training loop's process, as negative samples are. To make a row may take long, move a
 generator, or open a file before workers are forked. Attributes with an entry for each row cost some

@@ -4,10 +4,9 @@ A slot is free again when the last tensor over it is gone, so a batch stays as i
 while a batch is held gives it to the child as well, which no count here knows of: its slot is not used again.
 The memory of a slot has no name, and ends with the last process that maps it.
 
-Note 71. When a slot is free.
-When the reference count of its array says so; only our own code gathers in one, because what a user's code
-keeps there would be overwritten. A slot that is held during a fork is replaced by another, and workers that
-are older open the new one by its name in `/proc`.
+Note 15. A slot is free when the reference count of its array says so.
+Only our own code gathers in one, because what a user's code keeps there would be overwritten. A slot that is
+held during a fork is replaced by another, and workers that are older open the new one by its name in `/proc`.
 """
 
 from __future__ import annotations

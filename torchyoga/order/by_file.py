@@ -6,17 +6,17 @@ each of the K files of the window. So each file is needed for K cells in a row, 
 begins and one ends. All permutations are keyed bijections as in `full`, with keys for each file and cell; so
 a position is turned into its row, and back, from a table of a few numbers for each file and slice.
 
-Note 40. A block shuffle is made of keyed bijections, a small one for each file and cell.
+Note 11. A block shuffle is made of keyed bijections, a small one for each file and cell.
 With a buffer that is filled and drawn from, one could not turn any position into its row, and back. The
 window slides, instead of shuffling groups of files one after the other: so not all files are exchanged at the
 same time, and a reader needs one new file at a time.
 
-Note 41. Its Feistel network has two digits, the high one of any radix.
+Its Feistel network has two digits, the high one of any radix.
 That of the full shuffle has two halves of bits. A file has any size, and a walk through a domain up to twice
 as large would cost more than the network. The full shuffle keeps its own network, because sums modulo a radix
 are slower than operations on bits. The fewer bits a digit has, the more rounds there are.
 
-Note 43. Without shuffle, shards are runs of the files as they lie.
+Without shuffle, shards are runs of the files as they lie.
 With shuffle, they are runs of the files in an order that depends on the seed only, so that a rank's cache is
 useful in every epoch.
 """

@@ -10,15 +10,13 @@ from .saved import Pin
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-from ..process.later import later
+from ..process.later import np
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     Ints = npt.NDArray[np.int64]
 else:
-    np = later("numpy")
     Ints = Any
 
 __all__ = ["ARRANGED", "AnyOrder", "Arrangement", "Locality", "Shuffle", "check_epoch"]

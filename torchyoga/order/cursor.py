@@ -1,9 +1,12 @@
 """Where an iteration stands: epoch and position, what comes next, and the state that says so.
 
-Note 36. Batches that come early are recorded as gaps, not as a list of batches.
+Note 12. Only the cursor counts.
+Iterators ask it where to begin when their first item is wanted, and report what they have delivered.
+
+Batches that come early are recorded as gaps, not as a list of batches.
 The positions that are left are a few ranges, and the next iteration deals them first, to any number of ranks.
 
-Note 141. An iteration that is left after its first batch does not count.
+An iteration that is left after its first batch does not count.
 Code that takes one batch to see what it looks like, and a loop that trains on one, do the same thing. Ranks
 do not see each other, so one may look where others do not. So whatever comes next finds the cursor as if
 there had been no look: an iteration that begins, one that goes on or ends, `set_epoch`. Until then a state

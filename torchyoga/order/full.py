@@ -11,12 +11,12 @@ every second round adds the same to both. That happens too often, by a factor of
 Version 1 had six rounds for any number of rows: of 128 rows, neighbours came next to each other 5 % too
 often. It is kept for epochs that were begun in this version.
 
-Note 55. The order of few rows is a sort, that of many rows is a network.
+Note 11. The order of few rows is a sort, that of many rows is a network.
 Networks over a few bits are not fair, and to make them fair takes rounds that many rows do not need. A sort
 of 4,096 words takes as long as the first thousand rows of a network, and 64 KB. It is one sort of words with
 the hash above and the row below, several times as fast as an argsort.
 
-Note 56. An order knows which epoch is still in another version.
+An order knows which epoch is still in another version.
 It also knows which epoch has another number of shards. So callers that ask it for rows need not know, and the
 code of version 1 is a number of rounds, its keys, and no exchange of two rows.
 """
@@ -29,19 +29,17 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeAlias
 
-from ..process.later import later
+from ..process.later import np
 from .contract import AnyOrder
 from .saved import Pin
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     Positions = npt.NDArray[np.int64]
     Words = npt.NDArray[np.uint64]
     _Digits: TypeAlias = npt.NDArray[np.unsignedinteger]  # 32 bits wide, or 64
 else:
-    np = later("numpy")
     Positions = Words = _Digits = Any
 
 __all__ = [

@@ -1,6 +1,6 @@
 """The order of an epoch that was begun before rows were appended.
 
-Note 109. Rows that join an epoch need no list of what has come.
+Rows that join an epoch need no list of what has come.
 The positions up to the join are past. Those behind it are permuted once more, with the new rows: what
 falls below the old length is an old position, looked up in the order as it was, and the rest is a new row.
 Each join costs one more keyed bijection, forward and back.

@@ -97,7 +97,7 @@ class Standing(NamedTuple):
 
     @property
     def look(self) -> Iteration | None:
-        """The last iteration, if it has delivered a first batch only: see note 141 in `cursor.py`.
+        """The last iteration, if it has delivered a first batch only: see `cursor.py`.
 
         That batch may be the whole epoch, as long as no caller has seen the end.
         """

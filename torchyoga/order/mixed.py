@@ -6,11 +6,11 @@ ones from a keyed hash of each place. The numbers of each source ascend with the
 j % n of its pass j // n, by an order of its own. So every prefix of the places holds the first numbers of
 each source, and other weights may go on from any place.
 
-Note 98. The places of a cell are permuted, because ranks take every W-th one.
+The places of a cell are permuted, because ranks take every W-th one.
 Even shares are regular: of two equal sources every second place belongs to each, so with two ranks each would
 see one source only. A cell with shorter ends, at an epoch's end, keeps the shares of every epoch exact.
 
-Note 99. A row number of a mixture holds the pass, too.
+A row number of a mixture holds the pass, too.
 A source may be read several times within an epoch. Each time its rows are other numbers, so they have other
 random numbers and a position of their own, and a source whose rows depend on the epoch is asked for those of
 its own pass.

@@ -6,7 +6,7 @@ the same for fewer than N values of `a` (Schwartz and Zippel), and `a` is a hash
 was lost or came twice therefore goes unnoticed with a probability of N / 2^127. Positions in regular steps
 are a geometric series, so it costs the same for any number of rows.
 
-Note 35. The positions that each rank has delivered are a geometric series.
+Note 1. The positions that each rank has delivered are a geometric series.
 Its hash is computed on request, from a few numbers. The state holds the hash over all ranks, as far as this
 one knows, and so stays the same on every rank: Accelerate lets all of them write one file. The share of each
 rank is in its receipt.

@@ -5,7 +5,7 @@ floor((k a + R / 2) / R) to the left one, where a is the weight of the left side
 the nearest whole number to its share, so every node is off by half a place at most, and the heavier a weight,
 the fewer nodes lie above it. The same floor, solved for k, is the way back.
 
-Note 97. Mixtures round in a tree, and not one weight after another.
+Mixtures round in a tree, and not one weight after another.
 In a chain the roundings of all nodes before add up: with 64 equal weights one of them is up to nine places
 off, here less than two (D. Huffman, "A Method for the Construction of Minimum-Redundancy Codes", 1952, for
 the tree). All nodes of a depth are computed at once, because 64 weights have 63 nodes and only six depths.

@@ -1,4 +1,9 @@
-"""The ranks of a job -> which positions of the order each takes."""
+"""The ranks of a job -> which positions of the order each takes.
+
+Note 13. Positions go round the ranks, with `locality="shard"`, too.
+Position p belongs to rank p mod W, and the order puts the rank's own rows there. So places, states, proofs
+and batches need not know; only the number of shards is in the state, because it stays the same for an epoch.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ to end on a line, and M points in equal distances from a random start each hit o
 row gets the whole number below or above its share, and nothing else is random about how many. The places are
 then shuffled like rows.
 
-Note 100. Weights become whole numbers first.
+Weights become whole numbers first.
 Sums of floats are off by their rounding, so a row whose share is exactly 1 would come twice, or not at all,
 in one epoch of some thousands. Whole numbers of up to 2**62 in all are summed exactly, and equal weights
 stay equal.

@@ -1,6 +1,6 @@
 """Tasks -> their results, in order; a thread works ahead while the consumer is busy elsewhere.
 
-Note 22. A result that no thread has begun is made by the thread that needs it.
+A result that no thread has begun is made by the thread that needs it.
 The thread that reads ahead is started only if it can save time, from half a millisecond between two results
 on: in a loop that does nothing else it would cost more than it saves.
 """

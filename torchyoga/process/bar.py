@@ -1,5 +1,6 @@
 """tqdm's bar, without the lock that all forked processes share.
 
+Note 16. Processes share no locks except locks on files, which the kernel frees.
 A process that is killed while it holds that lock leaves all others waiting for ever; hidden bars take it,
 too.
 """

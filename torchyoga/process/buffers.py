@@ -1,6 +1,6 @@
 """Memory that is reused once nothing refers to it, because fresh pages cost as much as filling them.
 
-Note 10. Batches lie in memory that is reused once nothing refers to it.
+Batches lie in memory that is reused once nothing refers to it.
 The reference count of the owning array shows that. Counts are read in C only, because how much a variable
 adds to a count depends on Python's version and optimizer. If counts cannot be trusted (in a free-threaded
 Python, where a reference may be taken between look and use; in a Python that counts in another way, as a test

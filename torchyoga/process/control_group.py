@@ -1,13 +1,19 @@
-"""The control group of this process: its folders, and the memory that it leaves."""
+"""Processors and memory that this process may use, and the folders of its control group."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["folders", "free_memory"]
+__all__ = ["folders", "free_memory", "num_cpus"]
+
+
+def num_cpus() -> int:
+    """The processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def folders(controller: str, root: Path = Path("/")) -> Iterator[tuple[Path, bool]]:

@@ -1,4 +1,8 @@
-"""State that forked children renew: their parent's other threads are gone and cannot release their locks."""
+"""State that forked children renew: their parent's other threads are gone and cannot release their locks.
+
+Note 16. A forked child waits for no lock or thread of its parent.
+Everything with locks or threads makes them anew in each child. Cached properties take no lock: see `lazy`.
+"""
 
 from __future__ import annotations
 

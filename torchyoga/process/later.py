@@ -1,6 +1,6 @@
 """Modules that are loaded when something of them is first used, so that importing this package stays quick.
 
-Note 130. NumPy and torch are loaded by the files that a manifest needs when an array or a tensor is made.
+NumPy and torch are loaded by the files that a manifest needs when an array or a tensor is made.
 Commands that only read manifests start in a tenth of the time. `importlib.util.LazyLoader` would show both in
 `sys.modules`, where other packages look for them.
 """
@@ -8,8 +8,13 @@ Commands that only read manifests start in a tenth of the time. `importlib.util.
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = ["later"]
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+__all__ = ["later", "np", "torch"]
 
 
 def later(name: str) -> object:
@@ -33,3 +38,7 @@ class _Later:
 
     def __repr__(self) -> str:
         return f"<{self.__dict__['__name__']}, when it is used>"
+
+
+if not TYPE_CHECKING:
+    np, torch = later("numpy"), later("torch")

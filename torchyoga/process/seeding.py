@@ -1,6 +1,6 @@
 """Seed, epoch and row -> the random numbers of that row, wherever it is made; the same for batches.
 
-Note 54. Seeds of rows are SplitMix64 from a BLAKE2b key.
+Note 14. Seeds of rows are SplitMix64 from a BLAKE2b key.
 They are computed a batch at a time, and the generators are put back once a batch. NumPy is seeded by an int,
 because by an array it takes longer than all else together. While rows are made, NumPy draws from another
 generator: to exchange it takes a fiftieth of the time of taking its state and setting it. The states of the
@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from .buffers import Ints
 from .forks import renew_in_children
+from .later import torch
 
 __all__ = [
     "ROW_SEEDS_VERSION",

@@ -1,6 +1,6 @@
 """Seconds of work, by stage, in whatever thread does it.
 
-Note 132. A thread is in one stage at a time.
+A thread is in one stage at a time.
 Entering a stage stops the clock of the one around it, so that the seconds of all stages add up to the time
 that passed, and the innermost knows best what it does: a transform is not charged for the rows that it reads.
 """

@@ -1,6 +1,6 @@
 """Tasks on a thread of their own, in turn, while the caller goes on.
 
-Note 82. Ctrl-C at any point leaves a task thread usable.
+Ctrl-C at any point leaves a task thread usable.
 So that an interrupted build can write what it has. Nothing is counted by the caller, who may be interrupted
 between a step and its count, and no lock is held by it: the queues are C code and need none.
 """

@@ -1,4 +1,9 @@
-"""A dataset as rows by number."""
+"""A dataset as rows by number.
+
+Note 2. A DataRef knows rows, and neither their order nor who asks.
+Shuffles, shards, splits and states are arithmetic on row numbers above it; files, stores and decoding lie
+below. Whatever can give rows by number is one.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +27,7 @@ import numpy.typing as npt
 
 from ..order.by_file import equal_runs
 from ..order.contract import ARRANGED, Arrangement, Locality, Shuffle
+from ..order.full import as_int
 from ..order.options import OrderOptions
 from ..order.saved import described, digest
 from ..order.shard import Shard
@@ -776,17 +782,10 @@ class DataRef(ABC, Generic[RowT]):
             2 packs of up to 8 tokens: 4 rows, 2.0 a pack, 2 at most; 16 tokens, 0 % padding
         """
         known_schema(self)
-        return _packed.packed(
-            self,
-            _request.Request.of(self.schema, column_or_budgets, budget, cost, long, max_rows, balance),
-            along=along,
-            labels=labels,
-            ignore_index=ignore_index,
-            first_position=first_position,
-            padded=padded,
-            seed=seed,
-            make=None if name is None else _kept.pack_keeper(name, stale),
-        )
+        request = _request.Request.of(self.schema, column_or_budgets, budget, cost, long, max_rows, balance)
+        columns = _request.PackColumns(along, labels, ignore_index, first_position, padded)
+        make = None if name is None else _kept.pack_keeper(name, stale)
+        return _packed.packed(self, request, columns, seed, make)
 
     def token_windows(
         self,
@@ -854,22 +853,20 @@ class DataRef(ABC, Generic[RowT]):
             1
         """
         known_schema(self)
-        return _token_windows.token_windows(
-            self,
-            column,
+        size = as_int("the tokens of a window", size)
+        cutting = _token_windows.Cutting(
             size,
-            stride,
-            labels,
-            shuffle_documents,
-            jitter,
+            size if stride is None else as_int("stride", stride),
+            None if labels is False else labels,
+            bool(shuffle_documents),
+            bool(jitter),
             separator,
-            documents,
-            positions,
-            dtype,
-            lengths,
-            seed,
-            ignore_index,
+            bool(documents),
+            bool(positions),
+            as_int("seed", seed),
+            None if ignore_index is None else as_int("ignore_index", ignore_index),
         )
+        return _token_windows.token_windows(self, column, cutting, dtype, lengths)
 
     def token_batches(
         self,
@@ -919,9 +916,8 @@ class DataRef(ABC, Generic[RowT]):
             >>> batches.report().padding
             0.07692307692307687
         """
-        return _token_batches.token_batches(
-            self, column_or_lengths, budget, pool, max_rows, multiple_of, long, padding, collate, seed
-        )
+        batching = _token_batches.Batching(budget, pool, max_rows, multiple_of, long, padding, collate, seed)
+        return _token_batches.token_batches(self, column_or_lengths, batching)
 
     def stats(self, rows: int | None = None, seed: int = 0, *, progress: bool | None = None) -> TableStats:
         """Statistics of each column: counts, bounds, mean, histogram, lengths, the most frequent values.

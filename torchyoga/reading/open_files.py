@@ -1,11 +1,11 @@
 """The files of a version that are open: where the blocks of each part of each column lie.
 
-Note 79. Whole blocks are checked where they are in memory, units where they come from disk.
+Note 5. Whole blocks are checked where they are in memory, units where they come from disk.
 A whole block costs a hundredth of its units' calls, but reading 4 MiB for a row of a cold file would cost a
 hundred times as much as the row. A few rows of a large dataset shall not pay for whole blocks either: bytes
 checked in blocks are kept below a multiple of what was asked for.
 
-Note 72. When too many files are open, a new shelf begins.
+When too many files are open, a new shelf begins.
 It begins with the files used last; readers of the old one finish on that.
 """
 

@@ -1,6 +1,6 @@
 """Reading ahead: rows that are known to be wanted are made ready some time before they are taken.
 
-Note 9. A sampler announces to its DataRef what it will hand out.
+A sampler announces to its DataRef what it will hand out.
 So a plain DataLoader reads small batches several at once, too. A wrong guess costs a comparison.
 """
 

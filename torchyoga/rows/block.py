@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, SupportsIndex, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from ..process.buffers import fresh
+from ..process.later import torch
 from .data import Data, bounds_of
 from .node import WRAPPERS, Node, outermost
 from .schema import Schema
@@ -79,10 +79,18 @@ class RowArray(np.ndarray):
     """A row that is an array itself; see `RowTuple`."""
 
 
-class RowTensor(torch.Tensor):
-    """A row that is a tensor itself; see `RowTuple`."""
+@cache
+def row_tensor() -> type[torch.Tensor]:
+    """The class of rows that are tensors themselves, see `RowTuple`; rows of other kinds need no torch."""
 
-    __torch_function__: Any = torch._C._disabled_torch_function_impl  # results are plain tensors
+    class RowTensor(torch.Tensor):
+        __torch_function__: Any = torch._C._disabled_torch_function_impl  # results are plain tensors
+
+        def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+            # Outside this process such a row is what went in.
+            return self.as_subclass(torch.Tensor).__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
+
+    return RowTensor
 
 
 class RowInt(int):
@@ -111,7 +119,7 @@ class RowNamed:
 
 
 ROW_TYPES: tuple[type, ...] = (
-    *(RowTuple, RowList, RowDict, RowPack, RowArray, RowTensor, RowNamed),
+    *(RowTuple, RowList, RowDict, RowPack, RowArray, RowNamed),
     *_MARKED.values(),
 )
 
@@ -141,7 +149,7 @@ def plain_row(row: Row) -> Row:
         return dict(row)
     if type(row) is RowArray:
         return row.view(np.ndarray)
-    if type(row) is RowTensor:
+    if type(row) is row_tensor():
         return row.as_subclass(torch.Tensor)
     for exact, marked in _MARKED.items():
         if type(row) is marked:
@@ -221,8 +229,8 @@ def _is_flat(tree: Node) -> bool:
 def _marked(value: Row) -> Row:
     if type(value) is np.ndarray:
         return value.view(RowArray)
-    if type(value) is torch.Tensor:
-        return value.as_subclass(RowTensor)
+    if type(value).__name__ == "Tensor":  # torch is not loaded to look at others
+        return value.as_subclass(row_tensor())
     if type(value) is list:
         return RowList(value)
     return _MARKED.get(type(value), lambda unmarked: unmarked)(value)

@@ -1,6 +1,6 @@
 """Rows of a block -> tensors: what default_collate gives, and batches of ragged rows.
 
-Note 13. `default_collate` finds the block through the type of the first row.
+`default_collate` finds the block through the type of the first row.
 It does so by torch's own table of collate functions; a collate function of the user's sees ordinary rows.
 """
 
@@ -18,7 +18,7 @@ from torch.utils.data import default_collate, default_convert
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from ..errors import SchemaError
-from .block import ROW_TYPES, Block, RowPack, Rows, plain_row
+from .block import ROW_TYPES, Block, RowPack, Rows, plain_row, row_tensor
 from .collector import Collector, block_of
 from .column import Column
 from .data import Data, bounds_of
@@ -282,7 +282,7 @@ def _tensor(values: Array, dtype: torch.dtype | None) -> torch.Tensor:
 
 def _register() -> None:
     # torch's own extension point: an exact type here comes before everything else default_collate would do.
-    for cls in ROW_TYPES:
+    for cls in (*ROW_TYPES, row_tensor()):
         default_collate_fn_map[cls] = _collate_rows
 
 

@@ -1,6 +1,6 @@
 """Rows, one after the other, into a block: their schema is learned from the first ones.
 
-Note 81. Values of the types that a schema says are taken by functions made for it.
+Values of the types that a schema says are taken by functions made for it.
 Each value is compared with what its column holds, and kept as a number or as bytes; arrays are made once, of
 a whole block. Any row that is not as expected goes the long way, which converts it or says what is wrong.
 """
@@ -14,10 +14,10 @@ from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
-import torch
 
 from ..errors import SchemaError
 from ..process.buffers import BufferPool
+from ..process.later import torch
 from .block import Block, Rows
 from .column import Column
 from .data import Data, bounds_of

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..errors import SchemaError
-from ..process.later import later
+from ..process.later import np
 from ..process.lazy import cached_property
 from . import leaf as leaves
 from . import times
 from .leaf import Leaf
 from .meaning import PLAIN, Meaning, exactly
 from .types import Json
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = later("numpy")
 
 __all__ = ["Column", "column_of"]
 

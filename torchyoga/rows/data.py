@@ -1,6 +1,6 @@
 """The rows of one column of a block.
 
-Note 26. Ragged values stay where they lie until somebody wants them.
+Ragged values stay where they lie until somebody wants them.
 Byte strings, packed and padded batches are then made by one copy.
 """
 

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, TypeAlias
+from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 from ..errors import SchemaError
-from ..process.later import later
+from ..process.later import np
 from . import leaf as leaves
 from .column import MAX_NAME, Column
 from .leaf import Leaf
 from .node import ITEMS, MAX_COLUMNS, MAX_DEPTH, Node, Path, are_fields, path_name
 from .types import Array, Row
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = later("numpy")
 
 __all__ = ["Blank", "filled", "leaves_like", "look_of", "split"]
 

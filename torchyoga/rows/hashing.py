@@ -1,6 +1,6 @@
 """A block -> a hash of 128 bits for each of its rows.
 
-Note 118. A row's hash is that of one message: each column's bytes, in the order of the columns' names.
+A row's hash is that of one message: each column's bytes, in the order of the columns' names.
 Of a column whose rows differ in length, or are long, the message holds the length or the shape, and a hash of
 the bytes, so long values are hashed where they lie. What the columns are is in the seed. So the hash is the
 same for the same row in any format, block, file and order of keys, and an array, a tensor and a number of one

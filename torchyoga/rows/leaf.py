@@ -6,20 +6,13 @@ from collections.abc import Iterable
 from dataclasses import is_dataclass
 from enum import Enum
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..errors import CorruptError, SchemaError
-from ..process.later import later
+from ..process.later import np, torch
 from . import times
 from .meaning import PLAIN, Meaning
 from .types import Array, Row
-
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
-else:
-    np = later("numpy")
-    torch = later("torch")
 
 __all__ = [
     "MOST_EMPTY",

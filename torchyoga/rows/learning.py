@@ -1,6 +1,6 @@
 """The first rows -> their schema.
 
-Note 6. A column that varies within the first block is ragged.
+A column that varies within the first block is ragged.
 So is a list of varying length, and what is None in some of its rows may be None. If a column varies only in a
 later block, that is an error which says how to pass a schema; guessing again would mean writing everything
 again.

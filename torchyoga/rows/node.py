@@ -1,9 +1,9 @@
 """How a row nests: dicts, tuples, lists and namedtuples over its leaves.
 
-Note 14. A namedtuple is looked up among loaded modules, never imported.
+Note 3. A namedtuple is looked up among loaded modules, never imported.
 If its class is not loaded, one with the same fields is made.
 
-Note 91. What may be None, and lists whose lengths vary, are nodes of their own.
+What may be None, and lists whose lengths vary, are nodes of their own.
 Whether a value is there, and how long a list is, are columns like all others: formats, readers and views
 that do not look at values know nothing of them. Their names end with a word in braces, which no key has.
 """

@@ -6,18 +6,13 @@ import datetime
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ..errors import CorruptError, SchemaError
-from ..process.later import later
+from ..process.later import np
 from .meaning import PLAIN, Meaning
 from .types import Array, Row
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = later("numpy")
 
 __all__ = ["DECODE", "ENCODE", "MOST_DIGITS", "timezone_of"]
 

@@ -1,6 +1,6 @@
 """Columns of a block -> the values that went in.
 
-Note 92. Lists of varying length are made for all rows at once.
+Lists of varying length are made for all rows at once.
 The items of all rows are one list, made of whole columns; then it is cut into those of each row.
 """
 

@@ -1,10 +1,14 @@
 """A user's own sampler: what it draws from, where it stands, and the indices of an epoch as it draws them.
 
-Note 58. A sampler that says where it stands is asked before its last batch, not after it.
+Note 12. A foreign sampler is counted by the same cursor, in batches.
+It counts as a single rank, with an order whose length is known once it is over, so peeks, late epochs,
+batches out of order and states of earlier steps follow from the same arithmetic.
+
+A sampler that says where it stands is asked before its last batch, not after it.
 At the end of an epoch such a state may mean the end, or the beginning of the next one; one batch drawn again
 shows which. A state that does not change within an epoch says nothing: the epoch is drawn from its start.
 
-Note 59. To Python, an interrupted generator has ended.
+To Python, an interrupted generator has ended.
 That would look like the end of the epoch. So whatever is raised while a sampler draws makes it begin again
 and draw to the same place.
 """

@@ -1,4 +1,8 @@
-"""torch.distributed -> which of how many ranks this process is, and what the others report."""
+"""torch.distributed -> which of how many ranks this process is, and what the others report.
+
+A loader asks for its rank when an iteration begins, not when it is made: people make loaders before they
+initialise `torch.distributed`, and then all ranks would see all rows.
+"""
 
 from __future__ import annotations
 

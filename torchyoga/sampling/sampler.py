@@ -1,6 +1,6 @@
 """The order as a torch sampler: resumable, elastic, the same rows as a stream of the same seed.
 
-Note 27. A sampler's iterator is an `itertools.chain` over lists.
+A sampler's iterator is an `itertools.chain` over lists.
 Their iterators know how much they have left: nothing counts rows, and a state is computed when it is asked
 for.
 """

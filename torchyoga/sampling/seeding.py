@@ -1,6 +1,6 @@
 """Which parts of a loader are seeded, and when.
 
-Note 143. Rows that draw nothing are not seeded for long.
+Rows that draw nothing are not seeded for long.
 To seed `random` and NumPy takes most of the time of a small row. After some hundred rows that drew from
 neither, rows are made without that, and the two are looked at after each batch. If they have moved, the batch
 is made once more, seeded row by row, as are all that follow. torch is always seeded: that is quick, and rows

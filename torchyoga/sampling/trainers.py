@@ -1,6 +1,9 @@
 """What trainers do that no interface says: seen from who is calling, and from Accelerate's own state.
 
-Note 37. A loader is prepared for Accelerate already.
+The stack is looked at once for each iteration. It shows Accelerate that shards again, or skips; Keras that
+takes a batch to build a model; Lightning that asks once how long all epochs are.
+
+A loader is prepared for Accelerate already.
 `prepare` would replace it by one whose place is lost. Under Accelerate it deals runs of rows, one to each
 rank, as `gather_for_metrics` lays batches end to end and cuts off what was added; at the end of each step the
 same positions are consumed.

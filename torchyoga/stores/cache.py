@@ -7,11 +7,11 @@
 <folder>/checking/<token>/   a cache for one check, whose lock is held while the check runs
 <folder>/building/           versions being built for a store
 
-Note 48. The cache does not count the readers of a file.
+The cache does not count the readers of a file.
 To make room, the cache deletes the files that were opened longest ago; processes that have one mapped go on
 reading it, and release it when they next open a file. So processes that die leave nothing behind.
 
-Note 65. A check holds a kernel lock as long as it downloads.
+A check holds a kernel lock as long as it downloads.
 Builders do so, too. Files that a killed check has left behind are recognised by its lock, which no process
 holds.
 """

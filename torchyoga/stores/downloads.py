@@ -1,6 +1,6 @@
 """The files of a version in a store, downloaded into the cache when they are needed, or some time before.
 
-Note 49. The process that downloads files knows the order.
+The process that downloads files knows the order.
 A thread computes the order as the iteration does, and stays a quarter of the cache ahead of the rows that
 were delivered, or handed to worker processes. Workers find their files in the cache, or wait for the process
 that downloads them. The thread does not request files of rows again that were handed out: by then, those may

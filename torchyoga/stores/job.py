@@ -2,7 +2,7 @@
 
 Ranks find what one has read through torch.distributed's store of keys.
 
-Note 138. It is no collective.
+The reading is not a collective.
 A broadcast would hang where one rank alone calls `fetch`, or two ranks fetch in different orders. In the
 store of keys at rank 0, whoever comes first says that it reads, by one compare-and-set; the others wait for
 what it has read, and read themselves if nothing comes. Each fetch has a connection of its own, so that
@@ -15,7 +15,7 @@ or removed the version, and later than what this process has taken before. So a 
 its own job, and a second fetch in one process reads anew. An overwrite by others is seen at most 30 s later,
 as if the fetch had been that much earlier.
 
-Note 139. A manifest that was kept is taken only if the store says that it is the same.
+A manifest that was kept is taken only if the store says that it is the same.
 That is a request without a body. Of processes that ask at the same time, one asks the store, while the others
 wait for the lock; they take what it has found if it began to ask after they did. So two requests serve
 all, and none sees anything older than what was there when it began.

@@ -6,14 +6,18 @@ A builder that wants the work creates the next claim, once the last one is given
 life for some time; creation is exclusive, so only one succeeds. No builder ever writes to another's claim.
 Times are those of the store's own clock; if it has none, a claim is as old as it has been seen unchanged.
 
-A holder that was taken over may continue at any time. If its work deletes files, it may then delete those
-that it has listed, so later claims record that there was such a holder: see `Lease.may_be_deleted`.
+Note 19. A holder that was taken over may continue at any time.
+If its work deletes files, it may then delete those that it has listed, so later claims record that there was
+such a holder (`Lease.may_be_deleted`), and new files get names that it cannot have listed. A builder looks at
+the last claim once more after it has published, since the holder may have listed before the manifest was
+there. If there is such a claim, it sends the files again, under a new claim. It does not take the manifest
+back, because the version that it has replaced would be lost.
 
-Note 46. A claim on a lease is never written by another builder.
-A new claim takes the next number, so claims form a chain. A holder that slept finds a higher number, and its
-own sign of life does no harm.
+Note 19. A claim on a lease is never written by another builder.
+A new claim takes the next number, so claims form a chain. The last one always stays, so no number comes
+twice. A holder that slept finds a higher number, and its own sign of life does no harm.
 
-Note 47. Only the store's clock counts.
+Only the store's clock counts.
 To find out whether a claim is old, a builder writes an object and compares the times that the store gives for
 both. The clocks of machines may be wrong by days.
 """

@@ -7,6 +7,13 @@
 <root>/.builds/<id>/<version>/               what those builders agree on; see `building.parts.board`
 <root>/.locks/<id>/<version>.lock            held by the builder; the kernel frees it when the builder dies
 <root>/.views/                               the same again, with the selections that are kept beside versions
+
+Note 7. The manifest is the commit.
+Data files carry the token of their build in their names, so an overwrite puts new files beside the old ones
+and replaces the manifest in one step. Readers that have the old version open keep it.
+
+Note 9. Builders hold a file lock, readers hold none.
+The kernel frees the lock of a builder that dies.
 """
 
 from __future__ import annotations

@@ -6,11 +6,15 @@
 <url>/.leases/<id>/<version>/00000001.json   which process builds it; see `lease`
 <url>/.views/                                the same again, with the selections that are kept beside versions
 
-Note 45. Reading back shows whether an answer or a race was lost.
+Note 18. The manifest is created, never overwritten blindly.
+The builder that creates it first has published. Which version may be replaced is settled before anything is
+built: its build and tag come down to here, and the store compares the tag in the step that replaces it.
+
+Note 18. Reading back shows whether an answer or a race was lost.
 A manifest holds its build's token, a claim its holder's. HTTP clients repeat a request by themselves, and get
 the answer that the object that they have just created exists already.
 
-Note 63. `clean` sees in the listing which versions have nothing to remove.
+`clean` sees in the listing which versions have nothing to remove.
 If there are files of one build only, older than the manifest, they belong to that manifest. An empty dataset,
 which has no files, leaves an object with the name of no build next to the files that it replaces.
 """

@@ -1,6 +1,6 @@
 """Small texts in a folder of a store, each created once: what many processes agree on without a server.
 
-Note 105. Who creates a name first has decided.
+Note 10. Who creates a name first has decided.
 A directory gives a finished file its name by a link, and a store creates an object only if there is none; so
 a note is never seen half written, and of many that are written under one name the first one stays. Where a
 file system has no links, a note may be cut: its reader takes what is no JSON for no note.

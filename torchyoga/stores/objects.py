@@ -1,9 +1,9 @@
 """A folder behind a URL: bytes under names, by fsspec; every call is bounded in time and retried.
 
-Note 50. Options of a store are pickled only for a process that is being started.
+Options of a store are pickled only for a process that is being started.
 multiprocessing shows when that happens; a checkpoint never holds them.
 
-Note 51. Retries are in one place.
+Retries are in one place.
 s3fs, botocore and aiohttp each retry what the layer below has already retried, 50 times in all; their retries
 are switched off.
 """

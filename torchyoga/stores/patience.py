@@ -1,6 +1,6 @@
 """How long a process waits before a request, so that many that start at once do not come at once.
 
-Note 137. Pauses depend on a number that is drawn by the caller.
+Pauses depend on a number that is drawn by the caller.
 So the functions are arithmetic, and benchmarks/scale.py simulates ten thousand ranks with these very ones.
 Where a store answers that it is busy, any moment up to the longest pause is as likely ("full jitter"; M.
 Brooker, "Exponential backoff and jitter", AWS, 2015), so that requests come evenly. Where it does not answer,

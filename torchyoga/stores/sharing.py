@@ -1,6 +1,6 @@
 """The manifests of an id -> which files of its versions none of them names, so that they may be deleted.
 
-Note 108. Nobody comes to share a file that no version names.
+Note 20. Nobody comes to share a file that no version names.
 A version that shares files is published under the lock of the one that it is made from, which names all of
 them; not under the locks of the versions in whose folders they lie, of which there may be a thousand. So a
 file that no version names at some moment is never named again: whoever has seen that may be as late with

@@ -1,6 +1,6 @@
 """An object of a store into a sink, piece by piece, as the bytes arrive.
 
-Note 86. What is downloaded goes straight into its file.
+What is downloaded goes straight into its file.
 To collect a run of 8 MiB in memory first, as fsspec's `cat_ranges` does, costs the client half as much again.
 Of long objects two runs are requested at once, and the second waits in memory.
 """

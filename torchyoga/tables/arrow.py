@@ -1,6 +1,6 @@
 """Arrow tables -> blocks of rows, over the same memory where they are laid out alike.
 
-Note 95. Which columns may be None is said by whoever opens the data, not by each batch.
+Which columns may be None is said by whoever opens the data, not by each batch.
 An Arrow schema calls nearly every field nullable, and a batch without nulls says nothing of the next one. So
 a plan is made once, of the schema, the places that have nulls and the words of dictionaries; all batches are
 converted by it and look alike.

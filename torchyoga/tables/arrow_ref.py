@@ -42,7 +42,6 @@ class ArrowRef(DataRef):
         batches: the chunks.
         remade: a function and its arguments that make this DataRef anew, for pickling.
         info: what is known besides the rows.
-        fingerprint: a name for the content; one is made of a few rows by default.
     """
 
     is_thread_safe = True
@@ -54,7 +53,6 @@ class ArrowRef(DataRef):
         batches: Sequence[pa.RecordBatch],
         remade: tuple[Callable[..., DataRef], tuple[object, ...]],
         info: Json | None = None,
-        fingerprint: str | None = None,
     ) -> None:
         self._name = name
         self._schema = plan.schema
@@ -65,7 +63,6 @@ class ArrowRef(DataRef):
             self._numbering.append(self._starts[:-1], len(self))
         self._remade = remade
         self._info = info or {}
-        self._given = fingerprint
         self._alike: DataRef | None = None  # with its columns as they were: the content is the same
         pool = BufferPool()
         self._parts: list[tuple[Part, list[tuple[int, int]]]] = []
@@ -105,7 +102,6 @@ class ArrowRef(DataRef):
             for part, wanted in self._parts
         ]
         ref._parts = [(part, wanted) for part, wanted in kept if wanted]
-        ref._given = of.pinned(self._given)
         ref._alike = None if of.in_schema_order is of else self.projected(of.in_schema_order)
         ref._remade = _projected, (*self._remade, of)
         return ref
@@ -136,13 +132,11 @@ class ArrowRef(DataRef):
 
     @cached_property
     def fingerprint(self) -> str | None:
-        """The name that the table came with, or one made of its schema, its length and 64 rows over it."""
+        """A name made of the schema, the length and 64 rows spread over the table."""
         if self._alike is not None:
             return self._alike.fingerprint
         found = hashlib.blake2b(f"{len(self)} {json.dumps(self._schema.to_json())}".encode(), digest_size=16)
-        if self._given is not None:
-            found.update(self._given.encode())
-        elif len(self):
+        if len(self):
             some = distinct(np.linspace(0, len(self) - 1, min(_SAMPLE, len(self))).astype(np.int64))
             rows = self.take(some)
             assert isinstance(rows, Rows)

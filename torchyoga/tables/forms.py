@@ -1,6 +1,6 @@
 """Arrow arrays -> columns: one form for each way in which values are kept.
 
-Note 94. Inside lists, a form is given the bounds of rows among the items.
+Inside lists, a form is given the bounds of rows among the items.
 So lists in lists, and structs in them, need no code of their own: what is fixed in a row becomes ragged.
 """
 

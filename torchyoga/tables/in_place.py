@@ -1,6 +1,6 @@
 """Columns of Arrow chunks, gathered from where they lie.
 
-Note 93. The buffers of all chunks are one range of addresses.
+The buffers of all chunks are one range of addresses.
 So rows of any chunks are copied by one gather a column, as from the files of a version; only values that
 Arrow lays out in another way are converted, those of the rows that are wanted.
 """

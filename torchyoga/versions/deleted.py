@@ -8,17 +8,15 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..process.later import later
+from ..process.later import np
 from ..process.lazy import cached_property
 from ..rows.types import Json
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     Ints = npt.NDArray[np.int64]
 else:
-    np = later("numpy")
     Ints = Any
 
 __all__ = ["MOST_DELETED", "Deleted"]

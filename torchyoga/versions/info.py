@@ -5,15 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from ..process.later import later
+from ..process.later import np
 from ..rows.types import Array, Json
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = later("numpy")
 
 __all__ = ["MOST_BYTES", "MOST_DEPTH", "plain"]
 

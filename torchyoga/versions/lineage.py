@@ -1,6 +1,6 @@
 """What a manifest says about how its version was made; what is forged or too long counts as not said.
 
-Note 112. Lineage is read by its reader, not by the manifest.
+Note 6. Lineage is read by its reader, not by the manifest.
 A version whose lineage is of a later torchyoga, or forged, has the same rows as any other, and opens. Whoever
 shows it takes the entries that are of the right kind and size, and writes control characters as escapes.
 """

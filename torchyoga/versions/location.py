@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..errors import NotFoundError
 from ..files.regular import read_regular
 from ..files.root import beside
-from ..process.later import later
+from ..process.later import np
 from .manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file
 from .names import encoded
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     Ints = npt.NDArray[np.int64]
 else:
-    np = later("numpy")
     Ints = Any
 
 __all__ = ["MANIFEST", "Files", "Folder", "Progress", "is_foreign"]

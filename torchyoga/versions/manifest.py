@@ -1,8 +1,12 @@
 """What a version is: its schema, its files and how many rows each holds; to and from JSON.
 
-Note 69. The fingerprint binds the schema to the rows.
+Note 6. A manifest is read back before it is published, by the code that readers use.
+Two lists of what is allowed, one for writing and one for reading, would drift apart.
+
+Note 8. The fingerprint binds the schema to the rows.
 It is made of both, so opening the manifest shows whether a type or a shape was changed. The CRCs of all files
-are combined together, one digit of the lengths that follow at a time.
+are combined together, one digit of the lengths that follow at a time. A conversion keeps the fingerprint, so
+references that were pickled before it still find their rows.
 """
 
 from __future__ import annotations

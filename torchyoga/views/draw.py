@@ -1,6 +1,6 @@
 """Random numbers for the rows of a batch, the same for a row in any batch.
 
-Note 90. Random numbers of batches are counted, not drawn in turn.
+Note 14. Random numbers of batches are counted, not drawn in turn.
 A number follows from the seed of its row, the call and its place in the row, so neither the other rows of the
 batch nor their order matter. SplitMix64 makes them for all rows at once; a generator for each row would take
 some microseconds to make. Normal ones are Box and Muller's (1958), in pairs.

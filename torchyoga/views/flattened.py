@@ -1,6 +1,6 @@
 """torch's subsets of DataRefs as one DataRef.
 
-Note 53. torch's subsets become row numbers, in one step however they are nested.
+Note 17. torch's subsets become row numbers, in one step however they are nested.
 So a batch is one read of each source. The parts of the subsets are compared when an epoch begins, because
 people change `subset.indices`; a list of the same ints is compared by identity, at 5 ns for each row.
 """

@@ -6,8 +6,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias, TypeGuard
 
-from torch.utils.data import ConcatDataset, Subset
-
 from ..reading.dataref import DataRef
 from ..rows.types import Json
 from ..versions.info import plain
@@ -28,6 +26,8 @@ def info_of(dataset: object, left_out: dict[str, str] | None = None) -> Json:
     have in common. Values that JSON cannot express, or that cannot be read, are left out; the reasons are
     added to `left_out`, by name. `features` is the result of its `to_dict`.
     """
+    from torch.utils.data import ConcatDataset, Subset
+
     reasons: dict[str, str] = {} if left_out is None else left_out
     if type(dataset) is Subset:
         return info_of(dataset.dataset, reasons)
@@ -98,6 +98,8 @@ def _answers(functions: Mapping[str, Function], dataset: object) -> Json:
 
 def _named(dataset: object, name: str) -> object:
     """An attribute of a dataset; for torch's Subset, of the dataset inside."""
+    from torch.utils.data import Subset
+
     while type(dataset) is Subset and not hasattr(dataset, name):
         dataset = dataset.dataset
     try:

@@ -1,4 +1,8 @@
-"""Row numbers of a view -> row numbers of the dataset below it."""
+"""Row numbers of a view -> row numbers of the dataset below it.
+
+Note 17. A view is row numbers.
+It turns those that it is asked for into those of the dataset below, a batch at once, and reads nothing.
+"""
 
 from __future__ import annotations
 

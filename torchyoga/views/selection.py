@@ -1,6 +1,6 @@
 """Some of N rows, in ascending order, in little memory: as runs, as bits or as a list.
 
-Note 89. A selection takes the form that is smallest.
+A selection takes the form that is smallest.
 Runs take 24 bytes each, bits 1.13 bits for each row there is, a list 4 or 8 bytes for each row selected. The
 form follows from the rows alone, so the same rows have the same pin, however they were found. It takes a
 tenth of a microsecond to get from a row to its place, and a quarter from a place to its bit: counts of ones

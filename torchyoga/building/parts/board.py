@@ -6,7 +6,7 @@
 <store>/.builds/<id>/<version>/<plan>/failed/00007-<attempt>.json
 <store>/.builds/<id>/<version>/here/<caller>-<seconds>.json   written again within the seconds by who builds
 
-Note 106. Claims save work, and nothing depends on them.
+Note 10. Claims save work, and nothing depends on them.
 Two that build one part lose time and nothing else: each has files of its own, and the first note wins. So a
 claim needs no lock, and one whose holder is silent is taken over without asking.
 """

@@ -1,6 +1,6 @@
 """A version, and what it was made of -> whether some of its rows are made anew as they are: `audited`.
 
-Note 122. A share f of wrong rows escapes k rows drawn at random with a chance of (1 - f)^k.
+A share f of wrong rows escapes k rows drawn at random with a chance of (1 - f)^k.
 So 300 rows find a share of 1 % with 95 %, however many rows there are.
 """
 

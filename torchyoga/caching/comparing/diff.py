@@ -1,6 +1,6 @@
 """Two datasets -> which rows were added, removed and changed: `diff`.
 
-Note 121. Files that both versions have are not read.
+Files that both versions have are not read.
 Their rows are the same ones on both sides, so they cancel, however often a row occurs. With a key, only the
 columns of the key are read of them, since a row of another file could have a key that is in one of them.
 """

@@ -1,6 +1,6 @@
 """Hashes of the rows of two datasets, as words of 64 bits -> which rows of one are rows of the other.
 
-Note 119. Hashes are sorted with their place in the low bits.
+Hashes are sorted with their place in the low bits.
 NumPy sorts numbers of 64 bits several times faster than it finds the order that sorts them. So the low bits
 of a word of each hash make room for its place; those few that agree in the other bits are sorted again.
 """

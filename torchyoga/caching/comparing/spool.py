@@ -1,6 +1,6 @@
 """Words of many rows, in a temporary file once they are many: read in order, or by the first bits of a hash.
 
-Note 120. Rows are dealt to parts by the first bits of their hashes, so memory is bounded.
+Rows are dealt to parts by the first bits of their hashes, so memory is bounded.
 Equal rows are in the same part, whichever dataset they are of, so each part is compared by itself. A chunk is
 sorted by part and written as one run, so there is one file, however many parts there are.
 """

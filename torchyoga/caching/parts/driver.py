@@ -1,6 +1,6 @@
 """A plan -> all parts noted: by workers of an executor, or by all who call, such as ranks and terminals.
 
-Note 107. The driver believes notes, not futures.
+Note 10. The driver believes notes, not futures.
 A future may fail although its part is done, as when a pool breaks for another part; or never come, as when an
 engine has lost its worker. A part that is noted is done, whoever built it.
 """

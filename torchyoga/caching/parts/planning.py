@@ -15,7 +15,7 @@ from ...building.parts.plan import MOST_PARTS, Plan
 from ...building.parts.slices import Splits
 from ...building.sources import RowSource, SeekableBlocks
 from ...errors import BusyError, SchemaError
-from ...process.cpus import num_cpus
+from ...process.control_group import num_cpus
 from ...stores.contract import Seen, Versions
 from .pools import Pools
 

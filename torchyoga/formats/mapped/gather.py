@@ -1,9 +1,9 @@
 """Rows out of mapped files, by byte address: one call copies all rows, wherever their blocks lie.
 
-Note 11. A child that was not forked by torch's DataLoader gathers with NumPy.
+A child that was not forked by torch's DataLoader gathers with NumPy.
 torch's threads do not survive a fork.
 
-Note 15. Reads of 2 MiB and more take the faster of two ways, as measured while reading.
+Reads of 2 MiB and more take the faster of two ways, as measured while reading.
 The ways are NumPy on one thread, and torch on several threads into reused memory: on idle cores torch is
 faster, on busy ones its threads wait for each other. Reads right after a check are not measured: it has just
 brought the rows into the processor's cache, where NumPy looks better than it is.
@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from ...errors import CorruptError
 from ...files.checksum import crc32
 from ...files.regular import open_regular
 from ...process.buffers import address_of, is_placing
+from ...process.later import torch
 from ...rows.types import Array, Ints
 from .pages import Residency, mapped_bytes
 
@@ -121,7 +121,7 @@ def _element_bytes(divisible: int) -> int:
     return next(size for size in _ELEMENTS if divisible % size == 0)
 
 
-_ELEMENTS = {16: torch.complex128, 8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
+_ELEMENTS = {16: "complex128", 8: "int64", 4: "int32", 2: "int16", 1: "uint8"}  # torch's names
 _ALONE_ELEMENTS = 2**15
 
 
@@ -151,15 +151,15 @@ class _Range:
         elements, some rows at a time.
         """
         size = _element_bytes(int(np.bitwise_or.reduce(places, initial=row_bytes)) | self.low % 16)
-        elements = torch.from_numpy(self.bytes[: self.bytes.size // size * size]).view(_ELEMENTS[size])
+        dtype: torch.dtype = getattr(torch, _ELEMENTS[size])
+        elements = torch.from_numpy(self.bytes[: self.bytes.size // size * size]).view(dtype)
         width = row_bytes // size
         view = torch.as_strided(elements, (elements.numel() - width + 1, width), (1, 1))
         numbers = torch.from_numpy(places // size)
-        target = torch.from_numpy(out).view(_ELEMENTS[size]).view(-1, width)
+        target = torch.from_numpy(out).view(dtype).view(-1, width)
         step = max(1, _ALONE_ELEMENTS // width)
         for start in range(0, len(places), step):
-            stop = start + step
-            torch.index_select(view, 0, numbers[start:stop], out=target[start:stop])
+            torch.index_select(view, 0, numbers[start : start + step], out=target[start : start + step])
 
     def _made(self, row_bytes: int, by_numpy: bool) -> Any:
         count = self.bytes.size - row_bytes + 1

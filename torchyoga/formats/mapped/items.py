@@ -1,9 +1,9 @@
 """The items of one array, by number, wherever their blocks lie: mapped, or decoded on demand.
 
-Note 19. Decoded chunks lie in one arena of equal slots per column.
+Decoded chunks lie in one arena of equal slots per column.
 So decoded rows are gathered by address, too.
 
-Note 25. Items of all open files are numbered by file and place.
+Items of all open files are numbered by file and place.
 So a file can be added without renumbering the items of another.
 """
 

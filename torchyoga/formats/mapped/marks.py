@@ -1,6 +1,6 @@
 """Which blocks of files have been compared with their checksums, by any of several processes.
 
-Note 78. What one process has checked, its workers need not check again.
+Note 5. What one process has checked, its workers need not check again.
 The memory of the marks is shared with forked children, and passed to processes that are being spawned. A mark
 is one byte, written after the comparison and never taken back, so nothing is locked and nothing gets lost;
 one that is seen late only means another comparison.

@@ -3,21 +3,21 @@
 Advised which pages are wanted next, the kernel reads many at once instead of one page fault after another.
 Where there is no such call (Windows, some sandboxes) no advice is given, and reading is correct all the same.
 
-Note 21. Advice is given while the disk answers.
+Advice is given while the disk answers.
 Advised rows do not fault, so faults cannot show when to stop; the count of blocks that the thread made the
 disk read can (`getrusage`). Where other threads read, one window in 64 is advised to find out. All ranges of
 a batch go out in one `process_madvise`, at half the cost of one call per row.
 
-Note 80. The kernel is asked whether a file is in memory only where it tells the truth.
+The kernel is asked whether a file is in memory only where it tells the truth.
 To those who may not write a file mincore says that all of it is there. cachestat, of Linux 6.5, is four times
 as fast and refuses instead; it needs a descriptor, so it is asked about whole files while they are opened.
 
-Note 24. Mappings are made by `mmap(2)` itself.
+Mappings are made by `mmap(2)` itself.
 Python's `mmap` keeps a file descriptor for each. Reading a mapped file beyond the end at which it was cut
 kills the process. So where other machines write, a file's size is looked up by its path before a batch, at
 most once a second: a mapping has no descriptor to ask.
 
-Note 87. All readers of a process share a quarter of the mappings that Linux allows.
+All readers of a process share a quarter of the mappings that Linux allows.
 Another is refused once a process has 65,530, and then its allocations of memory fail as well. A pass over
 more files than may be mapped opens each of them in each epoch, which takes a tenth of a millisecond.
 """

@@ -1,6 +1,6 @@
 """A histogram of 64 bins at most, whose bins need not be known before.
 
-Note 123. Bins are intervals between neighbouring multiples of a power of two.
+Bins are intervals between neighbouring multiples of a power of two.
 The power is the smallest with which 64 bins reach from the smallest value to the largest. So it follows from
 these two alone, and bins of a larger power are unions of bins of a smaller one: histograms of parts, merged
 in any order, are that of all values, to the count. Floats have a second bound, so that bins can be numbered
@@ -14,14 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...process.later import later
+from ...process.later import np
 from ..types import Array, Json
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
-else:
-    np = later("numpy")
 
 __all__ = ["MOST_BINS", "Histogram", "checked_counts", "exponent_of"]
 

@@ -1,11 +1,11 @@
 """Numbers -> how many there are, the smallest, the largest, their mean and spread, and a histogram.
 
-Note 124. Ints are summed exactly, and so are their squares.
+Ints are summed exactly, and so are their squares.
 Their statistics do not depend on how rows are cut into blocks and parts. Those of floats are sums of float64,
 merged as Chan, Golub and LeVeque do ("Updating Formulae and a Pairwise Algorithm for Computing Sample
 Variances", 1979), so the last bits of a mean depend on that.
 
-Note 125. Of wide rows, what costs most is taken of some of the numbers.
+Of wide rows, what costs most is taken of some of the numbers.
 A build of images writes a byte in a nanosecond; a histogram needs several. Count, NaN, infinities, minimum,
 maximum and mean are of all numbers all the same. Zeros, spread and histogram are of every 64th row, once
 2**16 numbers have come, and of every fifth number there, or 11th or 17th if they are small: all channels of
@@ -17,16 +17,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
-from ...process.later import later
+from ...process.later import np
 from ..types import Array, Json
 from .histogram import Histogram, checked_counts
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = later("numpy")
 
 __all__ = ["Moments"]
 

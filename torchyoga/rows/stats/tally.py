@@ -1,6 +1,6 @@
 """How often each value of a column comes, as long as there are not too many.
 
-Note 126. Counts are right, or there are none.
+Counts are right, or there are none.
 Beyond 10,000 different values, or with a text of more than 64 bytes, none are kept. Both follow from all
 values of the column, whichever come first. A manifest has the most frequent ones only: they cannot be merged
 with others, since a value that either lacks may come as often; so the result has none.
@@ -10,16 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from ...process.later import later
+from ...process.later import np
 from ..types import Array, Json
 from .histogram import checked_counts
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = later("numpy")
 
 __all__ = ["MOST_DISTINCT", "MOST_TEXT", "MOST_TOP", "Tally", "Value"]
 

@@ -1,6 +1,6 @@
 """Versions and what they were made from -> the newest one, and their order in time.
 
-Note 113. A version that another one was made from is not the newest.
+A version that another one was made from is not the newest.
 Parents are compared by name and fingerprint, so one that was overwritten by other rows is nobody's parent.
 All parents of a manifest count, not only the direct one: if that is removed, the one before it is still no
 head.

@@ -1,6 +1,6 @@
 """Which versions to keep -> those that may go, each looked at again before it goes.
 
-Note 117. What is kept is marked by what names it.
+What is kept is marked by what names it.
 Marks come from manifests and tags that were read, never from how old something is; an id with a manifest or
 tag that cannot be read keeps all its versions. While the lock of a version is held, its tags are read once
 more, and a tag is only made while it is held, so no version is removed that has just been tagged. One that is

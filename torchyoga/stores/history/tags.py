@@ -1,15 +1,15 @@
 """Names for versions that can be moved: each move is a note of its own, and none is ever written again.
 
-Note 110. A tag is a chain of notes.
+Note 20. A tag is a chain of notes.
 <root>/.tags/<id>/<tag>/00000001.json is the first, and the last one says what the tag names now. A move
 creates the next number; if another process has just created it, the one after that. So there is no lock
 around a tag, two moves at once are both in the history, and what was there before can always be seen and
 named again.
 
-Note 111. When a move happened.
-Its note says it by the clock of the machine that wrote it, its file by the store's. The earlier of both
-counts: a copied file is younger than its note, and a clock may be ahead. No move was before the one with the
-number before.
+A move has two times.
+Its note says when it happened by the clock of the machine that wrote it, its file by the store's. The earlier
+of both counts: a copied file is younger than its note, and a clock may be ahead. No move was before the one
+with the number before.
 """
 
 from __future__ import annotations

@@ -397,7 +397,6 @@ class _Field:
         image: "png" or "jpeg", of an image.
         dtype: of its values, as NumPy names it; or "text", "bytes", "decimal".
         shape: of a value; None for extents that vary.
-        may_be_none: True if it may be None.
     """
 
     name: str
@@ -405,7 +404,6 @@ class _Field:
     image: str
     dtype: str
     shape: tuple[int | None, ...]
-    may_be_none: bool
 
 
 class _Held:
@@ -462,7 +460,7 @@ def _field(item: object, where: str) -> _Field:
     state = getattr(codec, "state", {})
     image = state.get("_image_codec", ".png") if isinstance(state, dict) else ".png"
     image = str(image).lstrip(".").replace("jpg", "jpeg")
-    return _Field(name, kind, image, dtype, shape, len(values) > 4 and bool(values[4]))
+    return _Field(name, kind, image, dtype, shape)
 
 
 class _Restricted(pickle.Unpickler):

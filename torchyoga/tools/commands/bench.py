@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 import click
 
 from .output import Table, bytes_text, picked, write
-from .places import fetched, id_argument, opened, storage_command, version_argument
+from .places import as_one, fetched, id_argument, opened, storage_command, version_argument
 
 if TYPE_CHECKING:
     from ...loading.loader import DataLoader
@@ -23,6 +23,15 @@ __all__ = ["command"]
 
 _Shuffle = Literal["full", "block", "none"]
 _MOST_WORKERS = 1024
+
+
+class _Trial(NamedTuple):
+    """How a loader of each number of workers is measured: epochs, of so many seconds at most."""
+
+    batch: int
+    shuffle: _Shuffle
+    epochs: int
+    seconds: float
 
 
 class _Epoch(NamedTuple):
@@ -82,16 +91,14 @@ class _Workers(click.ParamType[list[int]]):
     show_default=True,
     help="At most, of each epoch.",
 )
+@as_one("trial", _Trial)
 def command(
     id: str,
     version: str | None,
-    batch: int,
     workers: list[int],
-    shuffle: _Shuffle,
     columns: str | None,
     decoded: bool,
-    epochs: int,
-    seconds: float,
+    trial: _Trial,
     storage: str,
     as_json: bool,
 ) -> None:
@@ -111,7 +118,7 @@ def command(
         chosen = chosen.decoded()
     if len(chosen) < 1:
         raise click.UsageError(f"{id} {ref.manifest.version} has no rows to read")
-    found = [_measured(chosen, batch, number, shuffle, epochs, seconds) for number in workers]
+    found = [_measured(chosen, number, trial) for number in workers]
     best = max(found, key=lambda one: one.later)
     row_bytes = chosen.row_bytes
     rows = [
@@ -130,8 +137,7 @@ def command(
         **picked(ref.manifest, "id version"),
         "rows": len(chosen),
         "row_bytes": row_bytes,
-        "batch": batch,
-        "shuffle": shuffle,
+        **picked(trial, "batch shuffle"),
         "settings": [
             {
                 "workers": one.num_workers,
@@ -144,29 +150,27 @@ def command(
         "best": best.num_workers,
     }
     name = f"{ref.manifest.id} {ref.manifest.version}"
-    of = f"{name}: {len(chosen):,} rows of {bytes_text(row_bytes)}, batches of {batch}"
+    of = f"{name}: {len(chosen):,} rows of {bytes_text(row_bytes)}, batches of {trial.batch}"
     end = f"fastest here: num_workers={best.num_workers}, {best.later:,.0f} rows a second"
     write(plain, as_json, [of, "", Table(titles, rows, right=titles[:-1]), "", end])
 
 
-def _measured(
-    ref: DataRef, batch: int, num_workers: int, shuffle: _Shuffle, epochs: int, seconds: float
-) -> _Found:
+def _measured(ref: DataRef, num_workers: int, trial: _Trial) -> _Found:
     from ...loading.loader import DataLoader
 
     loader: DataLoader[Batch] = DataLoader(
         ref,
-        batch_size=min(batch, len(ref)),
-        shuffle="block" if shuffle == "block" else shuffle == "full",
+        batch_size=min(trial.batch, len(ref)),
+        shuffle="block" if trial.shuffle == "block" else trial.shuffle == "full",
         seed=0,
         num_workers=num_workers,
         persistent_workers=num_workers > 0,
     )
     found = []
-    for epoch in range(epochs):
+    for epoch in range(trial.epochs):
         loader.set_epoch(epoch)
         with _left_early():
-            found.append(_read(loader, len(ref), seconds))
+            found.append(_read(loader, len(ref), trial.seconds))
     return _Found(num_workers, found, loader.meter.epoch.stages)
 
 

@@ -12,7 +12,7 @@ from .places import id_argument, opened, placed, storage_command, version_argume
 __all__ = ["command"]
 
 
-@storage_command("copy", id_argument(), version_argument(), options_metavar="[OPTIONS]")
+@storage_command("copy", id_argument(), version_argument())
 @click.argument("target", required=False, metavar="TARGET")
 @click.option("--overwrite", is_flag=True, help="Replace another version of that name in TARGET.")
 def command(

@@ -6,12 +6,12 @@ import json
 import operator
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from .output import write, write_published
-from .places import fetched, id_argument, message_option, opened, storage_command, version_argument
+from .places import as_one, fetched, id_argument, message_option, opened, storage_command, version_argument
 
 if TYPE_CHECKING:
     from ...caching.rewritten import Where
@@ -31,18 +31,25 @@ _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+class _Which(NamedTuple):
+    """The rows to delete, as they were typed: their numbers, or a condition on a column."""
+
+    rows: str | None
+    where: str | None
+
+
 @storage_command("delete-rows", id_argument(), version_argument())
 @click.option("--to", required=True, help="The name of the new version.")
 @click.option("--rows", help="Numbers of rows from 0 on, as in 3,7-9.")
 @click.option("--where", help="In place of --rows: a column, a sign and a value, as in 'label == 3'.")
 @click.option("--dry-run", is_flag=True, help="Only say how many rows would be deleted.")
 @message_option
+@as_one("which", _Which)
 def command(
     id: str,
     version: str | None,
     to: str,
-    rows: str | None,
-    where: str | None,
+    which: _Which,
     dry_run: bool,
     message: str | None,
     storage: str,
@@ -62,8 +69,8 @@ def command(
     place = opened(storage)
     ref = fetched(place, id, version)
     old = ref.manifest
-    chosen = None if rows is None else _numbers(rows, old.num_rows)
-    condition = None if where is None else _condition(where)
+    chosen = None if which.rows is None else _numbers(which.rows, old.num_rows)
+    condition = None if which.where is None else _condition(which.where)
     if not dry_run:
         new = place.delete_rows(old.id, old.version, rows=chosen, where=condition, to=to, message=message)
         write_published(place, new, as_json)

@@ -1,6 +1,6 @@
 """The names of the commands -> the one that was asked for, its errors as a line, and its exit code.
 
-Note 128. A command's file is loaded when it runs.
+A command's file is loaded when it runs.
 The help of the group and the completion of names read a table of names and one-line helps, so that neither
 imports what a command needs; a command whose file is not installed is not shown.
 """

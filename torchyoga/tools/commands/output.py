@@ -1,6 +1,6 @@
 """What a command found -> JSON, text or tables on the standard output.
 
-Note 129. What comes from data is shown, never obeyed.
+What comes from data is shown, never obeyed.
 Control characters, escape sequences, marks that turn the direction of text and line ends in ids, labels and
 messages are written as escapes, and nothing in them is read as markup. In JSON, numbers that JSON does not
 have are the texts "NaN", "Infinity" and "-Infinity", which `float` reads.

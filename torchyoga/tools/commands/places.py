@@ -6,6 +6,8 @@ import difflib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Place",
+    "as_one",
     "fetched",
     "id_argument",
     "known_versions",
@@ -54,23 +57,38 @@ storage_option = click.option(
 
 
 def storage_command(
-    name: str, *arguments: Callable[[click.Command], click.Command], options_metavar: str = "[OPTIONS]"
+    name: str, *arguments: Callable[[click.Command], click.Command]
 ) -> Callable[[Callable[..., object]], click.Command]:
     """Makes a function a command that looks into a storage.
 
     Args:
         name: of the command.
         arguments: come first; the function's own parameters follow, then `--storage` and `--json`.
-        options_metavar: what the usage line says of options.
     """
 
     def made(function: Callable[..., object]) -> click.Command:
-        command = click.command(name, options_metavar=options_metavar)(function)
+        command = click.command(name)(function)
         own, command.params = command.params, []
         for add in arguments:
             add(command)
         command.params += own
         return json_option(storage_option(command))
+
+    return made
+
+
+def as_one(
+    name: str, kind: Callable[..., object]
+) -> Callable[[Callable[..., object]], Callable[..., object]]:
+    """Options of a command -> one argument of its function: a value that has a field for each of them."""
+
+    def made(function: Callable[..., object]) -> Callable[..., object]:
+        @wraps(function)
+        def called(**given: object) -> object:
+            value = kind(**{field: given.pop(field) for field in signature(kind).parameters})
+            return function(**given, **{name: value})
+
+        return called
 
     return made
 
@@ -193,9 +211,9 @@ def _version_of(ref: DataRef) -> VersionRef:
 message_option = click.option("--message", "-m", help="What you want to say about it; log shows it.")
 
 
-def id_argument(name: str = "id", required: bool = True) -> Callable[[F], F]:
+def id_argument(required: bool = True) -> Callable[[F], F]:
     """An argument that is an id, or `id@tag`."""
-    return click.argument(name, required=required, shell_complete=_ids)
+    return click.argument("id", required=required, shell_complete=_ids)
 
 
 def version_argument(name: str = "version", required: bool = False) -> Callable[[F], F]:
@@ -203,9 +221,9 @@ def version_argument(name: str = "version", required: bool = False) -> Callable[
     return click.argument(name, required=required, shell_complete=_versions)
 
 
-def tag_argument(name: str = "tag", required: bool = False) -> Callable[[F], F]:
+def tag_argument() -> Callable[[F], F]:
     """An argument that is a tag of the id before it."""
-    return click.argument(name, required=required, shell_complete=_tags)
+    return click.argument("tag", required=False, shell_complete=_tags)
 
 
 def _ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

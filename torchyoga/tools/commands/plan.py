@@ -1,6 +1,6 @@
 """`yoga plan`: what an epoch from a store costs, by arithmetic; docs/scale.md derives it.
 
-Note 140. Expected numbers, by formulas of the sizes of the files.
+Expected numbers, by formulas of the sizes of the files.
 A file of r rows, dealt to N nodes at random, is needed by a node with probability 1 - (1 - 1/N)^r. In a block
 shuffle a node reads each file in one go, in a new order in each epoch; of files that come in independent
 random orders, the least recently used cache of a share c of them still holds c + (1 - c) ln(1 - c) when they
@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import click
 
 from .output import Table, bytes_text, write
-from .places import id_argument, placed, storage_command, version_argument, versions_in
+from .places import as_one, id_argument, placed, storage_command, version_argument, versions_in
 
 __all__ = ["Cluster", "command", "Epoch", "epoch_of", "Files", "held_bytes", "requests_of"]
 
@@ -60,6 +60,31 @@ class _Number(click.FloatRange):
         return found
 
 
+class Cluster(NamedTuple):
+    """The machines, and what the store takes.
+
+    Attributes:
+        nodes: machines with a cache each; `ranks`: processes of each that train.
+        cache: bytes that each may keep; None for everything.
+        shard: files are dealt to ranks, by `locality="shard"`, instead of rows.
+        shuffle: full, or by blocks.
+        bandwidth: bytes a second of a node; `store_bandwidth`: of the store, None without limit.
+        request_rate: GETs a second that the store takes.
+        request_price: of 1,000 GETs; `transfer_price`: of 10^9 bytes.
+    """
+
+    nodes: int
+    ranks: int = 8
+    cache: int | None = None
+    shard: bool = False
+    shuffle: _Order = "full"
+    bandwidth: int = 3 * _GB
+    store_bandwidth: int | None = None
+    request_rate: float = 5500.0
+    request_price: float = 0.0004
+    transfer_price: float = 0.0
+
+
 @storage_command("plan", id_argument(), version_argument())
 @click.option("--nodes", "-n", type=click.IntRange(1, 10**6), default=1, show_default=True, help="Machines.")
 @click.option(
@@ -68,7 +93,9 @@ class _Number(click.FloatRange):
 @click.option("--cache", type=_Bytes(0), help="What each node may keep, as 2TB; by default everything.")
 @click.option(
     "--locality",
+    "shard",
     type=click.Choice(["global", "shard"]),
+    callback=lambda ctx, param, value: value == "shard",
     default="global",
     show_default=True,
     help="global: each node needs rows of all files. shard: files are dealt to nodes.",
@@ -94,23 +121,8 @@ class _Number(click.FloatRange):
     "--transfer-price", type=_Number(0, 10**6), default=0.0, show_default=True, help="Of 1 GB downloaded."
 )
 @click.option("--epochs", type=click.IntRange(1, 10**6), default=3, show_default=True, help="For the sum.")
-def command(
-    id: str,
-    version: str | None,
-    nodes: int,
-    ranks: int,
-    cache: int | None,
-    locality: str,
-    shuffle: _Order,
-    bandwidth: int,
-    store_bandwidth: int | None,
-    request_rate: float,
-    request_price: float,
-    transfer_price: float,
-    epochs: int,
-    storage: str,
-    as_json: bool,
-) -> None:
+@as_one("cluster", Cluster)
+def command(id: str, version: str | None, cluster: Cluster, epochs: int, storage: str, as_json: bool) -> None:
     """Say what an epoch takes on some nodes: requests, bytes, money and seconds, by arithmetic.
 
     Only the manifest is read. The figures are of files that are downloaded; what the loop computes is not
@@ -125,9 +137,6 @@ def command(
     place = placed(store, id, version)
     manifest = store.manifest(*place)
     files = Files.of([(file.nbytes, file.rows) for file in manifest.files])
-    prices = {"request_price": request_price, "transfer_price": transfer_price}
-    limits = {"bandwidth": bandwidth, "store_bandwidth": store_bandwidth, "request_rate": request_rate}
-    cluster = Cluster(nodes, ranks, cache, locality == "shard", shuffle, **limits, **prices)  # type: ignore[arg-type]
     first, later = epoch_of(files, cluster, is_first=True), epoch_of(files, cluster, is_first=False)
     together = first.then(later, epochs - 1)
     rows = [
@@ -137,8 +146,8 @@ def command(
     remarks = _remarks(files, cluster, first, later)
     name = f"{place.id} {place.version}"
     of = f"{name}: {files.rows:,} rows in {files.num_files:,} files, {bytes_text(files.total)}"
-    on = f"on {nodes:,} {'node' if nodes == 1 else 'nodes'} of {ranks} ranks"
-    kept = "all that it reads" if cache is None else bytes_text(cache)
+    on = f"on {cluster.nodes:,} {'node' if cluster.nodes == 1 else 'nodes'} of {cluster.ranks} ranks"
+    kept = "all that it reads" if cluster.cache is None else bytes_text(cluster.cache)
     lines: list[str | Table] = [
         f"{of}, {on}; each may keep {kept}",
         "",
@@ -218,31 +227,6 @@ class Files(NamedTuple):
     def of(cls, files: Sequence[tuple[int, int]]) -> Files:
         """Of the bytes and rows of each."""
         return cls(dict(Counter(files)), sum(rows for _, rows in files), sum(nbytes for nbytes, _ in files))
-
-
-class Cluster(NamedTuple):
-    """The machines, and what the store takes.
-
-    Attributes:
-        nodes: machines with a cache each; `ranks`: processes of each that train.
-        cache: bytes that each may keep; None for everything.
-        shard: files are dealt to ranks, by `locality="shard"`, instead of rows.
-        shuffle: full, or by blocks.
-        bandwidth: bytes a second of a node; `store_bandwidth`: of the store, None without limit.
-        request_rate: GETs a second that the store takes.
-        request_price: of 1,000 GETs; `transfer_price`: of 10^9 bytes.
-    """
-
-    nodes: int
-    ranks: int = 8
-    cache: int | None = None
-    shard: bool = False
-    shuffle: _Order = "full"
-    bandwidth: int = 3 * _GB
-    store_bandwidth: int | None = None
-    request_rate: float = 5500.0
-    request_price: float = 0.0004
-    transfer_price: float = 0.0
 
 
 class Epoch(NamedTuple):

@@ -1,6 +1,6 @@
 """Steps that may hang, kill their process or move what they touch -> what they found, in a bounded time.
 
-Note 133. The doctor tries things in a child process, and ends it with all that it has started.
+The doctor tries things in a child process, and ends it with all that it has started.
 So the loader, its sampler and every generator of the caller stay as they are, whatever is tried, and a
 dataset that hangs or crashes is a finding. On Linux the child is forked, so that it has the dataset as it is;
 elsewhere a fork is not safe, and nothing is tried that does not pickle.

@@ -1,6 +1,6 @@
 """The loaders that a program iterates, examined when it ends; for `yoga doctor -- command`.
 
-Note 134. A watched program is changed as little as can be.
+A watched program is changed as little as can be.
 The command sets a variable, and `import torchyoga` then loads this file; without it, nothing is done.
 Loaders of torchyoga's raise an audit event when an iteration begins. torch's say nothing: from Python 3.12 on
 `sys.monitoring` reports calls of their `__iter__`, which changes no class; before that, those are found that

@@ -1,6 +1,6 @@
 """What is known of a dataset -> one page of HTML, without scripts and without anything from elsewhere.
 
-Note 131. A page of data cannot run what the data says.
+A page of data cannot run what the data says.
 All texts are escaped by the template, controls and what turns the direction of text are shown as escapes, and
 the browser is told by a policy in the page that nothing may run or be loaded: no script at all, pictures from
 the page itself, the one sheet of styles that has this hash. What a page shows is bounded, and halved until it

@@ -1,6 +1,6 @@
 """A condition on a column, as people write it -> whether a value meets it.
 
-Note 135. A filter is a column, a comparison and a value, and nothing is ever evaluated.
+A filter is a column, a comparison and a value, and nothing is ever evaluated.
 What it compares with is a number, a date or a text, as the value in the row is. A value that cannot be
 compared with it is only unequal: a page of rows is not a place to fail for one odd value.
 """
@@ -22,7 +22,7 @@ import numpy as np
 
 from ..cells.text import visible
 
-__all__ = ["COMPARISONS", "Filter"]
+__all__ = ["Filter"]
 
 _ORDERS: dict[str, Callable[[Any, Any], Any]] = {
     "<=": le,
@@ -33,7 +33,6 @@ _ORDERS: dict[str, Callable[[Any, Any], Any]] = {
     "<": lt,
     ">": gt,
 }
-COMPARISONS = ("=", "!=", "<", "<=", ">", ">=", "contains")
 _LONGEST = 1000
 _MOST_ITEMS = 10_000  # of a list, that are looked at
 _REST = re.compile(r"\s*(<=|>=|!=|==|=|<|>|contains(?=\s|$))\s*(.*)", re.DOTALL | re.IGNORECASE)
@@ -47,7 +46,7 @@ class Filter:
 
     Attributes:
         column: its name.
-        comparison: one of `COMPARISONS`; `value`: what to compare with.
+        comparison: a key of `_ORDERS`, or "contains"; `value`: what to compare with.
 
     Example:
         >>> from torchyoga.tools.view.filter import Filter

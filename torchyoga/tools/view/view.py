@@ -1,12 +1,12 @@
 """A storage or a dataset -> a server that shows it.
 
-Note 136. A server of data on a shared machine.
-It listens on 127.0.0.1 only, which every user of the machine reaches, and so do pages of the web that the
-user opens. So each address begins with a random token; the Host header must be this server's, which a name of
-somebody else's that leads here (DNS rebinding) is not; a request that a browser says another site has caused
-is refused unless it opens a page; and no answer may be read, framed or run anything by others. Requests only
-read. A client has some seconds and bytes to say what it wants, one that is silent gives way to others, and a
-connection carries one request, so that none holds the server for long.
+Other users of the machine cannot read the data.
+The server listens on 127.0.0.1 only, which every user of the machine reaches, and so do pages of the web that
+the user opens. So each address begins with a random token; the Host header must be this server's, which a
+name of somebody else's that leads here (DNS rebinding) is not; a request that a browser says another site has
+caused is refused unless it opens a page; and no answer may be read, framed or run anything by others.
+Requests only read. A client has some seconds and bytes to say what it wants, one that is silent gives way to
+others, and a connection carries one request, so that none holds the server for long.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the rows of packs are made of: the columns of the documents, end to end or one for each.
 
-Note 102. Values of a pack lie where one gather of its documents has put them.
+Values of a pack lie where one gather of its documents has put them.
 The documents of a batch of packs are read at once, so the tokens of all packs lie end to end already: a pack
 is a run of them, and what `cu_seqlens` says are the offsets of the documents. Only pieces of rows are copied.
 Positions and labels are made when the batch is, of as many tokens: they take more memory than these, so they
@@ -34,7 +34,6 @@ from .members import Documents
 __all__ = ["are_tokens", "Labels", "Layout", "Positions", "sequences", "Source"]
 
 _TEXTS = {"str", "bytes", "numpy.str", "numpy.bytes"}
-_MADE = ("position_ids", "rows", "begins", "document_ids", "labels")
 _IN_BATCHES = ("cu_seqlens", "max_seqlen", "packs")
 _BY_TOKEN = ("tokens", "position_ids", "document_ids", "labels")
 _MOST_WIDTH = 2**24

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import SupportsIndex
 
 import numpy as np
@@ -17,7 +17,7 @@ from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.seeding import seeds_within
 from ...process.warned import warn_user
-from ...reading.dataref import DataRef, LabelKind, Over, PackView, identity, nameless_pin, row_numbers
+from ...reading.dataref import DataRef, Over, PackView, identity, nameless_pin, row_numbers
 from ...reading.pack_report import PackReport
 from ...reading.readahead import Prefetch, ReadAhead, Translated
 from ...rows.block import Rows
@@ -32,7 +32,7 @@ from ..ragged import RaggedColumn
 from ..scan import scan
 from .layout import Layout, sequences
 from .members import Members
-from .request import Packing, Request, packing_of
+from .request import PackColumns, Packing, Request, packing_of
 
 __all__ = ["PackedRef", "packed"]
 
@@ -43,33 +43,24 @@ _BALANCED_RUNS = 64  # of packs that cost about the same
 def packed(
     ref: DataRef,
     request: Request,
-    *,
-    seed: SupportsIndex = 0,
-    along: Sequence[str] | None = None,
-    labels: str | Mapping[str, LabelKind] | None = None,
-    ignore_index: int = -100,
-    first_position: int = 0,
-    padded: float | Mapping[str, float] | None = None,
-    make: Callable[[DataRef, Request], Packing] | None = None,
+    columns: PackColumns,
+    seed: SupportsIndex,
+    make: Callable[[DataRef, Request], Packing] | None,
 ) -> PackedRef:
     """Rows that are packs of rows: see `DataRef.packed`.
 
     Args:
         ref: the rows.
         request: how they are packed.
+        columns: what the packs hold.
         seed: of the order in which they fill the packs.
-        along: columns with a value for each token.
-        labels: how labels are made, and of which column.
-        ignore_index: the label that a document has too many.
-        first_position: the position of a document's first token.
-        padded: what packs are filled up with.
         make: finds packs that were kept, or makes and keeps them; None packs the rows.
     """
     number = as_int("seed", seed)
     warn_if_arranged(ref, "packed")
-    if isinstance(along, str):
-        raise TypeError(f"columns are named by a list, as in along=[{along!r}]")
-    schema = ref.schema
+    if isinstance(columns.along, str):
+        raise TypeError(f"columns are named by a list, as in along=[{columns.along!r}]")
+    schema, padded = ref.schema, columns.padded
     if padded is not None and schema is not None and (request.cost or request.column is None):
         raise ValueError("padded needs one budget, of the tokens of a column: they fill the packs up to it")
     packing = (make or packing_of)(ref, request)
@@ -78,10 +69,10 @@ def packed(
         return PackedRef(ref, packing, None, number)
     layout = Layout.of(
         schema,
-        _along(ref, schema, request, packing.looked, along),
-        labels=labels,
-        ignored=ignore_index,
-        first_position=first_position,
+        _along(ref, schema, request, packing.looked, columns.along),
+        labels=columns.labels,
+        ignored=columns.ignore_index,
+        first_position=columns.first_position,
         in_pieces=request.long == "split",
         width=None if padded is None else packing.report.budget,
         fill=padded,

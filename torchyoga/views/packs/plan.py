@@ -1,6 +1,6 @@
 """What every pack holds: which documents, by their length, and how many; and a table of the documents.
 
-Note 101. A pack has slots, one for a document of a certain cost.
+A pack has slots, one for a document of a certain cost.
 Documents of equal cost are interchangeable, so each epoch fills the same slots by a keyed permutation of the
 documents of each class. So packs never change in number or size, and a slot is turned into its document, and
 back, by arithmetic.

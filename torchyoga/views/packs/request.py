@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...order.full import as_int
-from ...reading.dataref import DataRef, Long, PackCost
+from ...reading.dataref import DataRef, LabelKind, Long, PackCost
 from ...reading.pack_report import PackReport
 from ...rows.projection import Projection, unknown_column
 from ...rows.schema import Schema
@@ -21,7 +21,7 @@ from ..scan import Scanned, scan
 from .layout import are_tokens
 from .plan import Plan, planned
 
-__all__ = ["Packing", "packing_of", "Request"]
+__all__ = ["PackColumns", "Packing", "packing_of", "Request"]
 
 _MOST = 2**31 - 1  # tokens: what cu_seqlens, which are int32, may count
 _PROBED = 64  # rows, to see which columns a function looks at
@@ -124,6 +124,24 @@ class Request:
         if self.column is None or self.cost is not None:
             return -1
         return self.budgets[self.column] if self.long in ("cut", "split") else None
+
+
+class PackColumns(NamedTuple):
+    """The columns of packs, and the values that are made for them; see `DataRef.packed`.
+
+    Attributes:
+        along: columns with a value for each token.
+        labels: how labels are made, and of which column.
+        ignore_index: the label that a document has too many.
+        first_position: the position of a document's first token.
+        padded: what packs are filled up with.
+    """
+
+    along: Sequence[str] | None
+    labels: str | Mapping[str, LabelKind] | None
+    ignore_index: int
+    first_position: int
+    padded: float | Mapping[str, float] | None
 
 
 class Packing(NamedTuple):

@@ -1,6 +1,6 @@
 """Tokens in a line -> the documents that they are of, and back: documents as stored, or shuffled by block.
 
-Note 103. Documents are shuffled in two steps, blocks of 4,096, then documents within each.
+Documents are shuffled in two steps, blocks of 4,096, then documents within each.
 So an epoch needs the sum of the lengths of each block, in their order, and no list of all documents. The
 order within a block is made when a token of it is first wanted, and kept: 16 bytes for each document.
 """

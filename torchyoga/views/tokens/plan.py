@@ -3,7 +3,7 @@
 Rows are sorted by length, longest first, and cut: each batch takes as many rows as its first, which is the
 longest, leaves room for. No cut of rows in this order has fewer batches.
 
-Note 104. Batches keep their lengths for good, and rows of one length change places each epoch.
+Batches keep their lengths for good, and rows of one length change places each epoch.
 So there are as many batches in every epoch, of the same shapes, and each row is in one of them. Which rows of
 a length come together follows from a keyed bijection of each length's rows; no list of an epoch is made.
 """

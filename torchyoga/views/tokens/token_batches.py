@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, SupportsIndex, TypeAlias
 
 import numpy as np
@@ -24,36 +25,41 @@ from ..mixes.arranged import warn_if_arranged
 from .documents import Grouped, checked_lengths, lengths_of
 from .plan import BatchReport, Members, Plan, planned
 
-__all__ = ["TokenBatchesRef", "token_batches"]
+__all__ = ["Batching", "TokenBatchesRef", "token_batches"]
 
 Long: TypeAlias = Literal["error", "drop"]
 _MOST = 2**31 - 1  # elements of a batch, whose offsets others count in 32 bits
 
 
+@dataclass(frozen=True)
+class Batching:
+    """How rows are to be cut into batches; see `DataRef.token_batches`."""
+
+    budget: SupportsIndex
+    pool: SupportsIndex | None
+    max_rows: SupportsIndex | None
+    multiple_of: SupportsIndex
+    long: Long
+    padding: float
+    collate: Collate | None
+    seed: SupportsIndex
+
+
 def token_batches(
-    ref: DataRef,
-    column_or_lengths: str | npt.ArrayLike,
-    budget: SupportsIndex,
-    pool: SupportsIndex | None,
-    max_rows: SupportsIndex | None,
-    multiple_of: SupportsIndex,
-    long: Long,
-    padding: float,
-    collate: Collate | None,
-    seed: SupportsIndex,
+    ref: DataRef, column_or_lengths: str | npt.ArrayLike, batching: Batching
 ) -> TokenBatchesRef:
     """Batches of equal budget: see `DataRef.token_batches`."""
     warn_if_arranged(ref, "token_batches")
-    most = as_int("budget", budget, 1, _MOST)
-    fewest = as_int("multiple_of", multiple_of, 1, most)
-    rows = most if max_rows is None else as_int("max_rows", max_rows, 1, _MOST)
-    among = None if pool is None else as_int("pool", pool, 1, 2**62)
-    key = as_int("seed", seed)
+    most = as_int("budget", batching.budget, 1, _MOST)
+    fewest = as_int("multiple_of", batching.multiple_of, 1, most)
+    rows = most if batching.max_rows is None else as_int("max_rows", batching.max_rows, 1, _MOST)
+    among = None if batching.pool is None else as_int("pool", batching.pool, 1, 2**62)
+    key, long, collate = as_int("seed", batching.seed), batching.long, batching.collate
     if long not in ("error", "drop"):
         raise ValueError(f'long must be "error" or "drop", found {long!r}')
     if collate is not None and not callable(collate):
         raise TypeError(f"collate is a function of some rows, found {collate!r:.80}")
-    if collate is not None and padding != 0:
+    if collate is not None and batching.padding != 0:
         raise ValueError("give either padding or collate: a function of your own fills up as it likes")
     if collate is not None and fewest > 1 and collate is not jagged:
         raise ValueError(f"multiple_of={fewest} is for the padding that is made here, without collate")
@@ -67,7 +73,7 @@ def token_batches(
         if long == "error":
             raise ValueError(f'{what}; set a larger budget, cut them, or leave them out with long="drop"')
         warn_user(f'{what}: they are left out, as long="drop" asks')
-    collate = Padding(padding, fewest) if collate is None else collate
+    collate = Padding(batching.padding, fewest) if collate is None else collate
     return TokenBatchesRef(ref, plan, collate, key, 0)
 
 

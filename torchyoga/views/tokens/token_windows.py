@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Literal, SupportsIndex, get_args
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,7 @@ from ..mixes.arranged import warn_if_arranged
 from .documents import Grouped, checked_lengths, lengths_of, parts_of
 from .line import Line, Pieces, Shuffled, Stored, cut
 
-__all__ = ["TokenWindowsRef", "token_windows"]
+__all__ = ["Cutting", "TokenWindowsRef", "token_windows"]
 
 _MOST_TOKENS = 2**30  # of a window
 _FURTHEST = 2**61  # from one window to the next
@@ -42,18 +42,38 @@ _NUMBERS, _TEXTS = ("ndarray", "tensor", "int", "float", "bool"), ("str", "bytes
 
 @dataclass(frozen=True)
 class Cutting:
-    """How a line of tokens is cut into windows; see `DataRef.token_windows`."""
+    """How a line of tokens is cut into windows; see `DataRef.token_windows`.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
 
     size: int
     stride: int
     labels: LabelKind | None
     shuffle_documents: bool
     jitter: bool
-    separator: int | float | None
+    separator: float | None
     documents: bool
     positions: bool
     seed: int
     ignore_index: int | None
+
+    def __post_init__(self) -> None:
+        as_int("the tokens of a window", self.size, 1, _MOST_TOKENS)
+        as_int("stride", self.stride, 1, _FURTHEST)
+        if self.labels is not None and self.labels not in get_args(LabelKind):
+            raise ValueError(
+                'labels must be "same" as the tokens, which the model shifts, "shifted" by one here, or '
+                f"None for none; found {self.labels!r:.80}"
+            )
+        if self.ignore_index is not None:
+            as_int("ignore_index", self.ignore_index, -(2**63), 2**63 - 1)
+        if self.ignore_index is not None and self.labels is None:
+            raise ValueError(
+                f"ignore_index={self.ignore_index} is a label, and there are none; give labels, or leave it "
+                "out"
+            )
 
     @property
     def shift(self) -> int:
@@ -75,56 +95,23 @@ class Cutting:
 def token_windows(
     ref: DataRef,
     column: str,
-    size: SupportsIndex,
-    stride: SupportsIndex | None,
-    labels: LabelKind | Literal[False] | None,
-    shuffle_documents: bool,
-    jitter: bool,
-    separator: float | None,
-    documents: bool,
-    positions: bool,
+    cutting: Cutting,
     dtype: npt.DTypeLike | None,
     lengths: npt.ArrayLike | None,
-    seed: SupportsIndex,
-    ignore_index: SupportsIndex | None,
 ) -> TokenWindowsRef:
     """Windows of tokens: see `DataRef.token_windows`."""
     warn_if_arranged(ref, "token_windows")
-    tokens = as_int("the tokens of a window", size, 1, _MOST_TOKENS)
-    step = tokens if stride is None else as_int("stride", stride, 1, _FURTHEST)
-    if labels is not None and labels is not False and labels not in get_args(LabelKind):
-        raise ValueError(
-            'labels must be "same" as the tokens, which the model shifts, "shifted" by one here, or '
-            f"None for none; found {labels!r:.80}"
-        )
-    ignored = None if ignore_index is None else as_int("ignore_index", ignore_index, -(2**63), 2**63 - 1)
-    if ignored is not None and not labels:
-        raise ValueError(
-            f"ignore_index={ignored} is a label, and there are none; give labels, or leave it out"
-        )
-    cutting = Cutting(
-        tokens,
-        step,
-        labels or None,
-        bool(shuffle_documents),
-        bool(jitter),
-        None,
-        bool(documents),
-        bool(positions),
-        as_int("seed", seed),
-        ignored,
-    )
     if ref.schema is None:  # of a version without rows
         return TokenWindowsRef(ref, ref, None, np.zeros(1, np.int64), None, cutting, 0)
     one = ref.projected(Projection.at(ref.schema, column))
     assert one.schema is not None
     kept = _column(column, one.schema, dtype)
-    if separator is not None:
-        separator = _checked_separator(separator, kept, one.schema.columns[0])
+    if cutting.separator is not None:
+        separator = _checked_separator(cutting.separator, kept, one.schema.columns[0])
         cutting = replace(cutting, separator=separator)
     schema = _schema(column, kept, cutting)
     found = lengths_of(one) if lengths is None else checked_lengths(lengths, len(ref))
-    if separator is not None:
+    if cutting.separator is not None:
         found = found + 1
     some = None
     if len(found) and not found.all():
