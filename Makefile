@@ -14,7 +14,8 @@ DIST := .venv-dist
 DIST_STAMP := $(DIST)/.installed
 LOWEST := .venv-lowest
 LOWEST_STAMP := $(LOWEST)/.installed
-LOWEST_TESTS := tests/formats/test_formats.py tests/storage/test_build.py tests/storage/test_storage.py tests/stores/test_local.py \
+LOWEST_TESTS := tests/formats/test_formats.py tests/storage/test_build.py tests/storage/test_storage.py \
+	tests/storage/test_conversion.py tests/stores/test_local.py tests/stores/test_foreign_files.py tests/stores/test_cleaning.py \
 	tests/versions/test_manifest.py tests/adapters/test_hdf5.py tests/adapters/test_arrays.py tests/adapters/test_torch.py \
 	tests/rows/test_block.py tests/reading/test_reader.py tests/stores/test_cache.py tests/loading/test_loader.py \
 	tests/views/test_joined.py tests/process/test_forks.py tests/tools/test_commands_hostile.py
@@ -74,7 +75,7 @@ test-browser: $(BROWSER_STAMP) $(AXE)
 # With the oldest packages that setup.cfg allows, except torch; in a virtual environment of its own.
 test-lowest: $(LOWEST_STAMP)
 	$(LOWEST)/$(BIN)/python -m pytest $(TWO) $(LOWEST_TESTS)
-	$(LOWEST)/$(BIN)/python -m pytest $(TWO) tests/remote/test_remote.py tests/remote/test_servers.py tests/remote/test_stores.py
+	$(LOWEST)/$(BIN)/python -m pytest $(TWO) tests/remote/test_remote.py tests/remote/test_servers.py tests/remote/stores/test_stores.py tests/remote/stores/test_faults.py
 
 # Long tests: half a million random stories of training jobs, the statistics of 100,000 orders; a thousand
 # kills, 10,000 damaged files, 16 processes at once for ten minutes.

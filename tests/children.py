@@ -9,18 +9,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from subprocess import PIPE
-from typing import TextIO
+from typing import Any, TextIO
 
-from becoming import become, run_main
+from becoming import become, finish, run_main
 from waiting import PATIENCE
 
-__all__ = ["Program", "forked", "run_program", "started", "status_of_child"]
+__all__ = ["Program", "dies_in_a_child", "forked", "run_program", "started", "status_of_child"]
 
 _HAS_SERVER = "forkserver" in multiprocessing.get_all_start_methods()
 
@@ -32,21 +31,36 @@ def forked(work: Callable[[], object]) -> Callable[[], int]:
     """
     child = os.fork()
     if child == 0:
-        try:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(int(PATIENCE))
-            work()
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(1)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(int(PATIENCE))
+        finish(work)
     return lambda: os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def status_of_child(work: Callable[[], object]) -> int:
     """Does the work in a forked child; returns what the function of `forked` returns."""
     return forked(work)()
+
+
+def dies_in_a_child(act: Callable[[], Any], operation: int) -> bool:
+    """Kills a forked child just before its `operation`th operation on the disk; False if it ended before."""
+    left = operation
+
+    def watch(event: str, args: tuple[Any, ...]) -> None:
+        nonlocal left
+        writes = event == "open" and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        if writes or event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree"):
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def watched() -> None:
+        sys.addaudithook(watch)
+        act()
+
+    status = status_of_child(watched)
+    assert status in (0, -signal.SIGKILL)
+    return status != 0
 
 
 class Program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -167,7 +168,6 @@ def process(*command: str, **environment: str) -> subprocess.CompletedProcess[st
 
 def on_terminal(monkeypatch: pytest.MonkeyPatch, width: int, show: Callable[[], None]) -> str:
     """What is shown on a terminal of this width."""
-    before = sys.stdout
     above, below = pty.openpty()
     fcntl.ioctl(below, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
     monkeypatch.delenv("COLUMNS", raising=False)
@@ -184,10 +184,8 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch, width: int, show: Callable[[], 
     reader = threading.Thread(target=read)
     reader.start()
     try:
-        with open(below, "w", encoding="utf-8") as stream:
-            monkeypatch.setattr(sys, "stdout", stream)
+        with open(below, "w", encoding="utf-8") as stream, contextlib.redirect_stdout(stream):
             show()
-            monkeypatch.setattr(sys, "stdout", before)
     finally:
         reader.join(60)
         os.close(above)

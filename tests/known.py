@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from stored import objects_of, store_of
 
 import torchyoga as yoga
 from torchyoga.testing import assert_rows_equal
@@ -157,8 +158,7 @@ def _tree(folder: Path) -> dict[str, Any]:
 
 def objects_beside_versions(storage: yoga.Storage) -> set[str]:
     """Names of objects in a store that belong to no published version."""
-    store: Any = storage._store
-    names = set(store._remote.find())
+    store, names = store_of(storage), set(objects_of(storage).find())
     for id, version in storage.list():
         folder, files = store._folder(id, version), store.manifest(id, version).files
         names -= {f"{folder}/manifest.json", *(f"{folder}/{file.name}" for file in files)}
@@ -181,9 +181,9 @@ def unexpected(storage: yoga.Storage, bystanders: Bystanders | None = None) -> l
             continue
         found.append(name)
     for id, version in storage.list():
-        manifest = storage._store.find(id, version)  # type: ignore[attr-defined]
+        manifest = store_of(storage).find(id, version)
         assert manifest is not None
-        folder = storage._store.directory(id, version).relative_to(storage.path)  # type: ignore[attr-defined]
+        folder = store_of(storage).directory(id, version).relative_to(storage.path)
         named = {f"{folder}/manifest.json", *(f"{folder}/{file.name}" for file in manifest.files)}
         found = [name for name in found if name not in named]
     return sorted(found)

@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from becoming import leave
 from mutations import Mutation, mutations
 
 __all__ = ["ROOMS", "chosen", "files_of", "known_equal", "rank"]
@@ -331,7 +332,7 @@ class Desk:
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(code)
+            leave(code)
 
     def end(self) -> int | None:
         """None while the child lives; then its status, minus SIGKILL if its time was over."""

@@ -8,7 +8,7 @@ from typing import Any
 from torchyoga.building import build
 from torchyoga.building.build import BuildOptions
 
-__all__ = ["build_with", "make_files_of"]
+__all__ = ["build_with", "make_blocks_of", "make_files_of"]
 
 Patch = Callable[[object, str, Any], None]
 
@@ -23,7 +23,12 @@ def build_with(patch: Patch = setattr, **options: int) -> None:
     patch(BuildOptions, "__init__", init)
 
 
+def make_blocks_of(rows: int, patch: Patch = setattr) -> None:
+    """Every block that this process writes has so many rows: for ever, or until the patches are undone."""
+    patch(build, "_BLOCK_ROWS", rows)
+
+
 def make_files_of(rows: int, patch: Patch = setattr) -> None:
     """Every file that this process builds has so many rows: for ever, or until the patches are undone."""
-    patch(build, "_BLOCK_ROWS", rows)
+    make_blocks_of(rows, patch)
     build_with(patch, file_bytes=1)

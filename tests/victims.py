@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from becoming import leave
 from waiting import PATIENCE
 
 __all__ = ["Killer", "Victim", "done_by_a_child"]
@@ -96,11 +97,11 @@ def _live(act: Callable[[], object], touches: int | None, pipe: int) -> None:
         result = act()
         # Less than a pipe holds, so that it need not be read yet.
         os.write(pipe, json.dumps([done, result]).encode())
-        os._exit(0)
+        leave(0)
     except BaseException:
         os.write(pipe, traceback.format_exc().encode()[-30_000:])
     finally:
-        os._exit(1)
+        leave(1)
 
 
 def done_by_a_child(act: Callable[[], Any]) -> Any:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from known import Bystanders, files_like, objects_beside_versions, submit_known, survey, unexpected
+from stored import objects_of
 from victims import Killer, done_by_a_child
 from waiting import eventually
 
@@ -144,7 +145,7 @@ class StoreWorld(World):
 
     def _put_bystanders(self) -> None:
         for name in self._bystanders:
-            self.storage._store._remote.write(name, b"a foreign file")  # type: ignore[attr-defined]
+            objects_of(self.storage).write(name, b"a foreign file")
 
     def ask(self, question: Callable[[], Any]) -> Any:
         return done_by_a_child(question)

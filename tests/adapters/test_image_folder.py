@@ -348,8 +348,7 @@ def test_a_build_of_another_folder_starts_over(tmp_path: Path, caplog: pytest.Lo
     assert "starting over" in caplog.text
 
 
-def test_threads_read_what_is_slow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchyoga.reading.file_parts._WORTH_A_THREAD", 0.0)
+def test_threads_read_what_is_slow(folder: Path, threads_for_all: None) -> None:
     ref = yoga.image_folder(folder, threads=3)
     expected = [(folder / row["path"]).read_bytes() for row in ref]
     check_dataref(ref)
@@ -363,8 +362,7 @@ def test_threads_read_what_is_slow(folder: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @needs_fork
-def test_a_forked_child_reads_by_threads_of_its_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchyoga.reading.file_parts._WORTH_A_THREAD", 0.0)
+def test_a_forked_child_reads_by_threads_of_its_own(folder: Path, threads_for_all: None) -> None:
     ref = yoga.image_folder(folder)
     expected = list(ref)
 

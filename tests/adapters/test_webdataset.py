@@ -479,10 +479,13 @@ def test_what_is_left_out_of_a_stream_is_in_the_info(shards: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("dictionary", [False, True])
 def test_a_build_of_encoded_shards_continues(
-    dictionary: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    dictionary: bool,
+    tmp_path: Path,
+    files_of: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("torchyoga.building.build._FILE_SECONDS", 0.0)
-    monkeypatch.setattr("torchyoga.building.build._FILE_SHARE", 0.0)
+    files_of(20)
     caplog.set_level(logging.INFO, "torchyoga")
     texts = [f"a text that all rows share, but for {n}" for n in range(400)]
     for shard in range(4):
@@ -654,8 +657,7 @@ def test_a_shard_that_changes_later_is_an_error(shards: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is POSIX's")
-def test_forked_children_and_new_processes_read_it(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchyoga.reading.file_parts._WORTH_A_THREAD", 0.0)
+def test_forked_children_and_new_processes_read_it(shards: Path, threads_for_all: None) -> None:
     ref = yoga.webdataset(shards)
     assert list(ref) == ROWS
 

@@ -6,7 +6,7 @@ import itertools
 import json
 import secrets
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stored import store_of
 
 import torchyoga as yoga
 from torchyoga.caching.comparing import diff, kept_hashes, matching, spool
 from torchyoga.caching.comparing import diff as diffs
 from torchyoga.caching.comparing.diff import apart
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError
-from torchyoga.rows import hashing
 from torchyoga.rows.block import Block
 from torchyoga.rows.collector import block_of
 from torchyoga.rows.hashing import row_hashes
@@ -35,11 +35,26 @@ def storage(tmp_path: Path) -> yoga.Storage:
     return yoga.Storage(tmp_path / "storage")
 
 
+def hash_rows_by(function: Callable[[Block], Any], patch: pytest.MonkeyPatch) -> None:
+    """What is asked for the hashes of rows that are read, in place of `row_hashes`."""
+    patch.setattr("torchyoga.caching.comparing.matching.row_hashes", function)
+
+
+def keep_hashes_of(rows: int, patch: pytest.MonkeyPatch) -> None:
+    """Hashes of so many rows are worth keeping."""
+    patch.setattr(kept_hashes, "WORTH_ROWS", rows)
+
+
+def compare_parts_of(rows: int, patch: pytest.MonkeyPatch) -> None:
+    """So many rows are compared at a time."""
+    for room in (spool, diff):
+        patch.setattr(room, "PART_ROWS", rows)
+
+
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Parts of four rows, in a file from the first bytes on."""
-    for room in (spool, diff):
-        monkeypatch.setattr(room, "PART_ROWS", 4)
+    compare_parts_of(4, monkeypatch)
     monkeypatch.setattr(spool, "MEMORY_BYTES", 64)
     monkeypatch.setattr(kept_hashes, "_STEP", 3)
     return
@@ -161,8 +176,8 @@ def test_versions_of_one_fingerprint_are_not_read(
     def refuse(block: Block) -> Any:
         raise AssertionError("rows are read")
 
-    for room in (kept_hashes, diffs, hashing):
-        monkeypatch.setattr(room, "row_hashes", refuse, raising=False)
+    monkeypatch.setattr(kept_hashes, "row_hashes", refuse)
+    hash_rows_by(refuse, monkeypatch)
     d = yoga.diff(old, new)
     assert d.same
     assert d.unchanged == 9
@@ -198,8 +213,7 @@ def rows_of(numbers: Any) -> list[Any]:
 def test_files_in_common_are_not_read(
     storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch, parts: int
 ) -> None:
-    for room in (spool, diff):
-        monkeypatch.setattr(room, "PART_ROWS", parts)
+    compare_parts_of(parts, monkeypatch)
     storage.submit(rows_of(range(30)), "a", "1", progress=False)
     old = with_files_of(storage, "a", "1", rows_of([40, 41, 42]), "2")
     new = with_files_of(storage, "a", "1", rows_of([42, 43]), "3")
@@ -209,7 +223,7 @@ def test_files_in_common_are_not_read(
         read.append(block.num_rows)
         return row_hashes(block)
 
-    monkeypatch.setattr("torchyoga.caching.comparing.matching.row_hashes", noted)
+    hash_rows_by(noted, monkeypatch)
     d = yoga.diff(old, new)
     assert sum(read) == 5
     assert (d.removed.tolist(), d.added.tolist(), d.unchanged) == ([30, 31], [31], 31)
@@ -310,7 +324,7 @@ def test_an_overwritten_version_is_said(storage: yoga.Storage) -> None:
 
 
 def kept_of(storage: yoga.Storage, id: str = "a", version: str = "1") -> list[str]:
-    return storage._store.kept.versions(f"{id}/{version}")
+    return store_of(storage).kept.versions(f"{id}/{version}")
 
 
 @pytest.mark.parametrize("place", ["directory", "memory"])
@@ -322,7 +336,7 @@ def test_hashes_are_kept_and_read(place: str, tmp_path: Path, monkeypatch: pytes
     old = storage.submit(rows_of(range(20)), "a", "1", progress=False, row_hashes=True)
     assert kept_of(storage) == ["row hashes"]
     new = storage.submit(rows_of(range(3, 23)), "a", "2", progress=False)
-    monkeypatch.setattr(kept_hashes, "WORTH_ROWS", 10)
+    keep_hashes_of(10, monkeypatch)
     d = yoga.diff(old, new)
     assert (d.added.tolist(), d.removed.tolist()) == ([17, 18, 19], [0, 1, 2])
     assert kept_of(storage, "a", "2") == ["row hashes"]
@@ -330,7 +344,7 @@ def test_hashes_are_kept_and_read(place: str, tmp_path: Path, monkeypatch: pytes
     def refuse(block: Block) -> Any:
         raise AssertionError("rows are read")
 
-    monkeypatch.setattr("torchyoga.caching.comparing.matching.row_hashes", refuse)
+    hash_rows_by(refuse, monkeypatch)
     monkeypatch.setattr(kept_hashes, "_computed", refuse)
     assert yoga.diff(old, new).unchanged == 17
     storage.check("a", "1")
@@ -348,7 +362,7 @@ def test_a_store_that_cannot_be_written_is_read(
     storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refs = [storage.submit(rows_of(range(n)), "a", str(n), progress=False) for n in (1, 2)]
-    monkeypatch.setattr(kept_hashes, "WORTH_ROWS", 0)
+    keep_hashes_of(0, monkeypatch)
 
     def refuse(*args: Any, **options: Any) -> Any:
         raise PermissionError("read-only")
@@ -362,7 +376,7 @@ def test_a_store_that_cannot_be_written_is_read(
 
 def forge(storage: yoga.Storage, change: Any) -> None:
     """Hashes other than those of the rows, in a version that is sound in itself."""
-    found = storage._store.kept
+    found = store_of(storage).kept
     manifest = found.manifest("a/1", "row hashes")
     from torchyoga.building.build import BuildOptions
     from torchyoga.caching.submission import submitted
@@ -408,7 +422,7 @@ def of_other_rows(words: Any, info: Any) -> Any:
 def test_forged_hashes_are_made_anew(
     storage: yoga.Storage, change: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_hashes, "WORTH_ROWS", 10)
+    keep_hashes_of(10, monkeypatch)
     old = storage.submit(rows_of(range(100)), "a", "1", progress=False, row_hashes=True)
     new = storage.submit(rows_of(range(101)), "a", "2", progress=False)
     forge(storage, change)
@@ -494,7 +508,7 @@ def weak(block: Block) -> Any:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_hashes_that_agree_are_confirmed_by_bytes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchyoga.caching.comparing.matching.row_hashes", weak)
+    hash_rows_by(weak, monkeypatch)
     monkeypatch.setattr(diffs, "_CONFIRMED", 3)
     rng = np.random.default_rng(seed)
     old, new = (rng.integers(0, 8, rng.integers(0, 12)).tolist() for _ in range(2))
@@ -510,7 +524,7 @@ def test_contents_that_agree_are_confirmed_by_bytes(monkeypatch: pytest.MonkeyPa
     def hashes(block: Block) -> Any:
         return row_hashes(block) if len(block.data) == 1 else np.zeros((block.num_rows, 2), np.uint64)
 
-    monkeypatch.setattr("torchyoga.caching.comparing.matching.row_hashes", hashes)
+    hash_rows_by(hashes, monkeypatch)
     old = yoga.from_arrays({"id": np.arange(5), "x": np.arange(5)})
     new = yoga.from_arrays({"id": np.arange(5), "x": np.array([0, 1, 9, 3, 4])})
     assert yoga.diff(old, new, key="id").unchanged == 5
@@ -525,7 +539,7 @@ def test_both_words_of_a_hash_count(word: int, monkeypatch: pytest.MonkeyPatch) 
         found[:, word] = 7
         return found
 
-    monkeypatch.setattr("torchyoga.caching.comparing.matching.row_hashes", hashes)
+    hash_rows_by(hashes, monkeypatch)
     old = yoga.from_arrays({"id": np.arange(5), "x": np.arange(5)})
     new = yoga.from_arrays({"id": np.arange(5), "x": np.array([0, 1, 9, 3, 4])})
     assert yoga.diff(old, new, key="id").changed.tolist() == [[2, 2]]

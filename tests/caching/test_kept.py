@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from children import status_of_child
 from hypothesis import given
 from hypothesis import strategies as st
 from waiting import PATIENCE
@@ -417,18 +418,15 @@ def test_one_of_many_processes_selects(storage: yoga.Storage, ref: yoga.DataRef,
 def test_without_permission_a_selection_is_read_or_made(tmp_path_others_reach: Path) -> None:
     ref = yoga.Storage(tmp_path_others_reach / "storage").submit(ROWS, "a", "1", progress=False)
     ref.where("y", lambda y: y < 5, name="low")
-    pid = os.fork()
-    if not pid:  # pragma: no cover
-        status = 1
-        with contextlib.suppress(BaseException):
-            os.setuid(65534)
-            with silence():
-                assert len(ref.where("y", lambda y: y < 5, name="low")) == 500
-            with pytest.warns(UserWarning, match="could not be kept"):
-                assert len(ref.where("y", lambda y: y < 6, name="lower")) == 600
-            status = 0
-        os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+    def select() -> None:
+        os.setuid(65534)
+        with silence():
+            assert len(ref.where("y", lambda y: y < 5, name="low")) == 500
+        with pytest.warns(UserWarning, match="could not be kept"):
+            assert len(ref.where("y", lambda y: y < 6, name="lower")) == 600
+
+    assert status_of_child(select) == 0
 
 
 def test_what_cannot_be_published_is_not_lost(ref: yoga.DataRef, monkeypatch: pytest.MonkeyPatch) -> None:

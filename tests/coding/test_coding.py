@@ -9,7 +9,7 @@ import types
 import warnings
 import zlib
 from collections import namedtuple
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from decoders import only
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
@@ -64,18 +65,11 @@ def test_files_are_kept_as_they_are(photos: yoga.DataRef) -> None:
 
 
 @pytest.mark.parametrize("library", ["simplejpeg", "cv2", "imagecodecs", "PIL"])
-def test_jpegs_come_out_as_pillow_decodes_them(
-    photos: yoga.DataRef, library: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = [found for found in libraries._KNOWN["jpeg"] if found[0] == library]
-    monkeypatch.setitem(libraries._KNOWN, "jpeg", tuple(known))
-    libraries._found.cache_clear()
-    try:
+def test_jpegs_come_out_as_pillow_decodes_them(photos: yoga.DataRef, library: str) -> None:
+    with only("jpeg", library):
         assert libraries.used_for("jpeg").startswith(library)
         for row, found in zip(photos, photos.decoded(), strict=True):
             assert np.array_equal(found["image"], seen(row["image"]))
-    finally:
-        libraries._found.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -162,16 +156,11 @@ def test_what_can_be_encoded(value: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("library", ["simplejpeg", "cv2", "imagecodecs", "PIL"])
-def test_a_cut_jpeg_is_an_error_whoever_decodes(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = [found for found in libraries._KNOWN["jpeg"] if found[0] == library]
-    monkeypatch.setitem(libraries._KNOWN, "jpeg", tuple(known))
-    libraries._found.cache_clear()
-    try:
+def test_a_cut_jpeg_is_an_error_whoever_decodes(library: str) -> None:
+    with only("jpeg", library):
         data = file_of(CHINA)[:-300]
         with pytest.raises(CorruptError):
             pictures.decode(data, pictures.header(data), False)
-    finally:
-        libraries._found.cache_clear()
 
 
 ARRAYS = [
@@ -346,31 +335,33 @@ def test_a_dictionary_makes_short_rows_smaller(tmp_path: Path) -> None:
 
 
 class Breaks(list[Any]):
-    """A list that cannot be read beyond a row, at first."""
+    """A list that cannot be read beyond a row, at first; it says which rows were read."""
 
     at = 0
 
+    def __init__(self, rows: Any) -> None:
+        super().__init__(rows)
+        self.read: list[int] = []
+
     def __getitem__(self, index: Any) -> Any:
+        self.read.append(index)
         if self.at and index == self.at:
             raise OSError("the disk is gone")
         return super().__getitem__(index)
 
 
 @pytest.mark.rest
-def test_a_build_goes_on_with_the_same_dictionary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchyoga.building.build._FILE_SECONDS", 0.0)
-    monkeypatch.setattr("torchyoga.building.build._FILE_SHARE", 0.0)
+def test_a_build_goes_on_with_the_same_dictionary(tmp_path: Path, files_of: Callable[[int], None]) -> None:
+    files_of(20)
     rows = Breaks({"text": f"line {n} of a text that goes on and on"} for n in range(3000))
     storage, codecs = yoga.Storage(tmp_path), {"text": yoga.codecs.zstd(dictionary=True)}
     rows.at = 2500
     with pytest.raises(OSError, match="the disk is gone"):
         storage.submit(rows, "a", "1", codecs=codecs)
-    read: list[int] = []
-    rows.at = 0
-    monkeypatch.setattr(Breaks, "__getitem__", lambda self, n: read.append(n) or list.__getitem__(self, n))
+    rows.at, rows.read = 0, []
     ref = storage.submit(rows, "a", "1", codecs=codecs)
-    assert len(read) < 5500  # the first rows again, to learn from, but no row was encoded twice
-    assert max(np.bincount(read)[600:2000]) <= 2
+    assert len(rows.read) < 5500  # the first rows again, to learn from, but no row was encoded twice
+    assert max(np.bincount(rows.read)[600:2000]) <= 2
     assert_rows_equal(list(ref.decoded()), list(rows))
 
 
@@ -727,20 +718,12 @@ class _With(yoga.DataRef):
 
 def test_a_library_that_another_thread_is_loading_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "half_loaded", types.ModuleType("half_loaded"))  # has no spec
-    monkeypatch.setitem(libraries._KNOWN, "zstd", (("half_loaded", "none"),))
-    libraries._found.cache_clear()
-    try:
+    with only("zstd", "half_loaded"):
         assert libraries.used_for("zstd").startswith("half_loaded")
-    finally:
-        libraries._found.cache_clear()
 
 
-def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(libraries._KNOWN, "zstd", (("no_such_module", "none"),))
-    libraries._found.cache_clear()
-    try:
+def test_missing_libraries_are_named() -> None:
+    with only("zstd", "no_such_module"):
         assert yoga.codecs.available()["zstd"] == []
         with pytest.raises(SchemaError, match=r"pip install 'torchyoga\[zstd\]'"):
             libraries.library("zstd")
-    finally:
-        libraries._found.cache_clear()

@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from decoders import only
 from PIL import Image, ImageOps, features
 from sklearn.datasets import load_sample_image
 
 import torchyoga as yoga
-from torchyoga.coding import libraries, pictures
+from torchyoga.coding import pictures
 from torchyoga.errors import CorruptError, SchemaError
 from torchyoga.testing import assert_rows_equal
 
@@ -411,11 +412,9 @@ def test_the_column_says_what_is_kept(value: Any, storage: yoga.Storage) -> None
     assert plain.decoded({"x": yoga.codecs.image()})[0]["x"].shape == (60, 81, 3)  # nothing is lost
 
 
-def test_wide_pixels_without_opencv(storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_pixels_without_opencv(storage: yoga.Storage) -> None:
     colors = wide_file(WIDE[:, :, :3], ".png")
-    monkeypatch.setitem(libraries._KNOWN, "resizing", (("PIL", "pillow"),))
-    libraries._found.cache_clear()
-    try:
+    with only("resizing", "PIL"):
         ref = storage.submit([{"x": colors, "depth": file_of(DEPTH, "PNG")}], "x", "1")
         with pytest.raises(
             SchemaError, match=r"colors of 16 bits each, .*pip install opencv-python-headless"
@@ -424,8 +423,6 @@ def test_wide_pixels_without_opencv(storage: yoga.Storage, monkeypatch: pytest.M
         small = ref.decoded({"depth": yoga.codecs.image((30, 40), mode="unchanged")})[0]["depth"]
         assert small.shape == (30, 40, 1)
         assert abs(float(small.mean()) - float(DEPTH.mean())) < 100
-    finally:
-        libraries._found.cache_clear()
 
 
 def test_views_keep_the_fingerprints_that_they_had() -> None:

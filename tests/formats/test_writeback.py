@@ -5,11 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from torchyoga.formats import lmdb
 from torchyoga.formats.lmdb import Writeback
+
+
+def ask_for(stretch: int, call: Any, patch: pytest.MonkeyPatch) -> None:
+    """The system's call, None where there is none; and after how many bytes it is asked."""
+    patch.setattr(lmdb, "_sync_range", call)
+    patch.setattr(lmdb, "_STRETCH", stretch)
 
 
 def test_each_stretch_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,8 +27,7 @@ def test_each_stretch_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.Monk
         asked.append((start, nbytes, flags))
         return 0
 
-    monkeypatch.setattr(lmdb, "_sync_range", sync_range)
-    monkeypatch.setattr(lmdb, "_STRETCH", 100)
+    ask_for(100, sync_range, monkeypatch)
     path = tmp_path / "file"
     path.touch()
     early = Writeback(str(path))
@@ -38,8 +44,7 @@ def test_each_stretch_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_system_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, answers = lmdb._sync_range, []
     assert real is not None
-    monkeypatch.setattr(lmdb, "_sync_range", lambda *asked: answers.append(real(*asked)))
-    monkeypatch.setattr(lmdb, "_STRETCH", 1)
+    ask_for(1, lambda *asked: answers.append(real(*asked)), monkeypatch)
     path = tmp_path / "file"
     path.write_bytes(b"x" * 10_000)
     early = Writeback(str(path))
@@ -51,7 +56,7 @@ def test_the_system_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_where_there_is_no_such_call_nothing_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lmdb, "_sync_range", None)
+    ask_for(1, None, monkeypatch)
     early = Writeback(str(tmp_path / "not there"))
     early.grow(2**40)
     early.close()

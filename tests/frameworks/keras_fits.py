@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import keras
+from becoming import leave
 
 import torchyoga as yoga
 from torchyoga.adapters.keras import Checkpoint, make_keras_dataset
@@ -47,7 +47,7 @@ class _Losses(keras.callbacks.Callback):
             file.write(f"{int(self.model.optimizer.iterations)}:{float(logs['loss']).hex()}\n")
         self.left -= 1
         if self.left == 0:
-            os._exit(9)
+            leave(9)
 
 
 def train(folder: Path, die_after: int = -1) -> None:

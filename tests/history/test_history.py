@@ -14,6 +14,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from stored import store_of
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
@@ -77,9 +78,9 @@ def published(
 ) -> None:
     """A version with a parent, as `append` makes one."""
     storage.submit(rows, "photos", version, overwrite=True, record=False)
-    manifest = storage._store.manifest("photos", version)
+    manifest = store_of(storage).manifest("photos", version)
     if parent is not None:
-        one = storage._store.manifest("photos", parent)
+        one = store_of(storage).manifest("photos", parent)
         manifest = replace(manifest, parents=(Parent(parent, one.fingerprint, one.num_rows, True),))
     path = storage.path / "photos" / version / "manifest.json"
     path.write_bytes(replace(manifest, lineage=lineage).to_bytes())
@@ -188,7 +189,7 @@ def test_what_is_kept_of_four_versions(tmp_path: Path, last: int, tagged: bool, 
     assert storage.versions("photos") == [*"0123"]
     assert storage.clean(keep=keep, id="photos", dry_run=True) == {}  # younger than a day
     assert storage.clean(keep=keep) == []
-    with storage._store.lock("photos", "2"):  # it is being built
+    with store_of(storage).lock("photos", "2"):  # it is being built
         assert "photos/2" not in storage.clean(0, keep=keep, id="photos")
     storage.clean(0, keep=keep, id="photos")
     assert storage.versions("photos") == sorted(kept)
@@ -209,7 +210,7 @@ def test_a_version_tagged_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.Mo
     storage = yoga.Storage(tmp_path / "storage")
     for version in "12":
         published(storage, version, [int(version)], None)
-    store, deleting = type(storage._store), type(storage._store).deleting
+    store, deleting = type(store_of(storage)), type(store_of(storage)).deleting
     started = threading.Event()
 
     def late(self: Any, id: str, version: str, *args: Any) -> Any:

@@ -11,6 +11,8 @@ from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from becoming import leave
+from stored import store_of
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
@@ -134,7 +136,7 @@ def test_what_a_tag_named_then(local: yoga.Storage, monkeypatch: pytest.MonkeyPa
         expected = [version for (_, version), then in zip(moves, happened, strict=True) if then <= day]
         for asked in (at, at.replace(tzinfo=None), at.isoformat()):
             if expected and expected[-1] is not None:
-                assert named_by(local._store, "photos", "prod", asked).version == expected[-1]
+                assert named_by(store_of(local), "photos", "prod", asked).version == expected[-1]
             else:
                 with pytest.raises(NotFoundError, match="named nothing"):
                     local.fetch("photos", tag="prod", at=asked)
@@ -236,7 +238,7 @@ def test_threads_at_once_in_a_store(tmp_path: Path) -> None:
         yoga.Storage(url, cache_dir=tmp_path / f"cache-{number}").untag("photos", "prod", message=str(number))
 
     storage.tag("photos", "prod", "1.0")
-    chains = [tags._Chain(storage._store, "photos", "prod") for _ in range(8)]
+    chains = [tags._Chain(store_of(storage), "photos", "prod") for _ in range(8)]
     threads = [threading.Thread(target=chain.add, args=(None, str(n))) for n, chain in enumerate(chains)]
     for one in threads:
         one.start()
@@ -253,7 +255,7 @@ def _die_while_tagging(folder: str, step: int) -> None:
 
     def dying(*args: object, **kwargs: object) -> None:
         if next(calls, None) is None:
-            os._exit(9)
+            leave(9)
         link(*args, **kwargs)  # type: ignore[arg-type]
 
     os.link = dying  # type: ignore[assignment]

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from children import forked
+from loops import idle_ring, ring_of
 from starts import FRESH_STARTS
 from torch.utils.data import Dataset, get_worker_info
 from waiting import PATIENCE
@@ -158,10 +159,10 @@ def test_the_memory_is_used_again_and_given_back(ref: yoga.DataRef) -> None:
     others = set(multiprocessing.active_children())
     loader = yoga.DataLoader(ref, batch_size=4, num_workers=1, collate_fn=yoga.jagged)
     list(loader)
-    ring = loader._pipeline._idle_ring
+    ring = idle_ring(loader)
     assert ring is not None
     list(loader)
-    assert loader._pipeline._idle_ring is ring
+    assert idle_ring(loader) is ring
     name = f"memfd:torchyoga-{ring.key}-"
     with open("/proc/self/maps") as maps:
         assert name in maps.read()
@@ -349,7 +350,7 @@ def test_new_slots_replace_those_given_up(method: str) -> None:
     """Also in older workers, so that batches still come in slots; the memory of the old slots is freed."""
     batches = iter(numbered(80, multiprocessing_context=method, persistent_workers=True, prefetch_factor=2))
     held_now, in_slots = next(batches), 0
-    ring = batches._pipeline.plan.ring  # type: ignore[attr-defined]
+    ring = ring_of(batches)
     for step in range(1, 80):
         assert forked(bool)() == 0
         held_now = next(batches)
@@ -466,20 +467,20 @@ def test_arrays_in_another_slot_or_behind_the_used_part_are_copied() -> None:
 def test_a_child_forked_after_an_epoch_has_slots_of_its_own() -> None:
     loader = numbered(10)
     list(loader)
-    idle = loader._pipeline._idle_ring
+    idle = idle_ring(loader)
     assert idle is not None
 
     def iterate() -> None:
         batches = iter(loader)
         first = next(batches)
-        ring = loader._pipeline.plan.ring
+        ring = ring_of(loader)
         assert ring is not None
         assert ring is not idle
         assert is_in(first, ring)
         assert [batch.tolist() for batch in [first, *batches]] == [[2 * i, 2 * i + 1] for i in range(10)]
 
     assert forked(iterate)() == 0
-    assert loader._pipeline._idle_ring is idle
+    assert idle_ring(loader) is idle
 
 
 @pytest.mark.filterwarnings("ignore")  # torch warns that these may change

@@ -3,39 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import json
 import pickle
 import re
 import warnings
-from typing import Any
 
 import pytest
+from cursors import Held, begin, blocks, cursor, deliver, reach, start
 
 from torchyoga.errors import StateError
 from torchyoga.order.by_file import BlockOrder
 from torchyoga.order.cursor import UNKNOWN, Cursor
 from torchyoga.order.full import Order
-from torchyoga.order.iteration import Iteration, IterationOptions
+from torchyoga.order.iteration import IterationOptions
 from torchyoga.order.place import Place, taken
 from torchyoga.order.proof import Proof, prove, weight
 from torchyoga.order.shard import Shard
-from torchyoga.order.state import State, written
-
-
-def cursor(length: int = 10, offset: int = 0, fingerprint: str | None = "f", **shard: Any) -> Cursor:
-    return Cursor(Order(length, 1), Shard(**shard), offset, fingerprint)
-
-
-def reach(one: Cursor, position: int, batch_size: int = 1, drop_last: bool = False) -> None:
-    """An iteration that begins now delivers everything before `position`."""
-    run = one.iteration(IterationOptions(batch_size, drop_last))
-    run.advance_to((position - run.start.position) // (batch_size * one.shard.num_replicas))
-    run.report()
-    assert run.place.position == position
-
-
-def begin(one: Cursor, *step: Any) -> tuple[int, int]:
-    return one.begin(*step)[:2]
 
 
 def test_an_offset_beyond_the_epoch_leaves_out_whole_epochs() -> None:
@@ -77,148 +59,6 @@ def test_a_rank_without_rows_waits_for_the_others() -> None:
         one = cursor(5, num_replicas=2, rank=rank)
         reach(one, 4)
         assert one.state_dict()["position"] == 4
-
-
-def test_set_epoch_keeps_the_place_or_moves_it_or_counts_from_a_loaded_epoch() -> None:
-    one = cursor(offset=3)
-    one.set_epoch(0)
-    assert begin(one) == (0, 3)
-    one.set_epoch(4)
-    assert begin(one) == (4, 0)
-    reach(one, 6)
-    one.set_epoch(4)  # called late: the place stays
-    assert one.state_dict()["position"] == 6
-    one.set_epoch(2)  # without a load before it: the user wants epoch 2
-    assert begin(one) == (2, 0)
-    one.load_state_dict({**one.state_dict(), "epoch": 7, "position": 5})
-    with pytest.warns(UserWarning, match="counts its epochs anew"):
-        one.set_epoch(0)
-    assert begin(one) == (7, 5)
-    reach(one, 10)
-    one.set_epoch(1)
-    assert begin(one) == (8, 0)
-    one.set_epoch(5)
-    assert begin(one) == (12, 0)
-
-
-def test_a_trainer_that_counts_epochs_from_zero_after_each_load_is_understood() -> None:
-    one = cursor()
-    for epoch in (7, 3):
-        one.load_state_dict({**one.state_dict(), "epoch": epoch, "position": 5, "proof": None})
-        with pytest.warns(UserWarning, match=f"its epoch 0 is taken as {epoch} from now on"):
-            one.set_epoch(0)
-        assert begin(one) == (epoch, 5)
-        reach(one, 10)
-        one.set_epoch(1)
-        assert begin(one) == (epoch + 1, 0)
-    # A trainer that goes on counting where it was saved is not corrected because an earlier one was.
-    one.load_state_dict({**one.state_dict(), "epoch": 3})
-    one.set_epoch(3)
-    assert begin(one) == (3, 0)
-
-
-def test_set_epoch_with_the_current_epoch_repeats_it() -> None:
-    one = cursor()
-    reach(one, 5)
-    one.set_epoch(0)
-    assert begin(one) == (0, 0)
-    one = cursor()
-    reach(one, 5)
-    assert begin(one) == (1, 0)
-
-
-def test_the_state_is_small_json_and_the_same_on_every_rank() -> None:
-    states = []
-    for rank in range(3):
-        one = cursor(10, num_replicas=3, rank=rank, remainder="pad")
-        reach(one, 6)
-        states.append(json.dumps(one.state_dict(), sort_keys=True))
-    assert len(set(states)) == 1
-    assert len(states[0]) < 1024
-    assert set(json.loads(states[0])) == {
-        *("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint"),
-        *("steps", "left", "share", "proof"),
-    }
-
-
-def test_a_finished_position_loads_as_the_next_epoch() -> None:
-    one = cursor()
-    one.load_state_dict({**one.state_dict(), "position": 10})
-    assert begin(one) == (1, 0)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"seed": 2}, "seed 2, but here it is 1"),
-        ({"length": 11}, "length 11, but here it is 10"),
-        ({"shuffle": False}, "shuffle False, but here it is True"),
-        ({"shuffle": "once"}, "shuffle 'once'"),
-        ({"fingerprint": "g"}, "fingerprint 'g'"),
-        ({"fingerprint": None}, "fingerprint None, but here it is 'f'"),
-        ({"version": 5}, "of version 5, this torchyoga reads versions 1 to 4"),
-        ({"epoch": -1}, "epoch must be an int of at least 0, found -1"),
-        ({"position": "3"}, "position must be an int"),
-        ({"position": True}, "position must be an int"),
-        ({"position": 11}, "lies past its length"),
-    ],
-)
-def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(change: Any, message: str) -> None:
-    one = cursor(offset=3)
-    with pytest.raises(StateError, match=message):
-        one.load_state_dict({**one.state_dict(), **change})
-    assert begin(one) == (0, 3)
-    assert one.generation == 0
-
-
-def test_a_value_that_is_not_a_state_is_refused() -> None:
-    for damaged in ({}, {"epoch": 1}, [], None, "state"):
-        with pytest.raises(StateError, match="expected a state with the keys"):
-            cursor().load_state_dict(damaged)  # type: ignore[arg-type]
-    with pytest.raises(StateError, match="is of the sampler Mine, which decided which rows came"):
-        cursor().load_state_dict({"sampler": "Mine", "steps": 3})
-
-
-def test_states_of_version_1_without_a_fingerprint_are_of_any_dataset() -> None:
-    one = cursor()
-    state = {**one.state_dict(), "version": 1, "position": 3, "proof": None}
-    one.load_state_dict({**state, "fingerprint": None})
-    assert begin(one) == (0, 3)
-    with pytest.raises(StateError, match="fingerprint 'g', but here it is 'f'"):
-        one.load_state_dict({**state, "fingerprint": "g"})
-
-
-def test_a_state_keeps_what_a_loader_adds_apart() -> None:
-    known = {**cursor().state_dict(), "position": 3, "again": 2, "left_out": [4, 0]}
-    state = State.from_dict({**known, "row_seeds": 1})
-    assert state.extra == {"row_seeds": 1}
-    assert state.to_dict() == {**known, "row_seeds": 1}
-
-
-def test_ranges_are_written_as_few() -> None:
-    assert written((range(2), range(2, 4), range(6, 10, 2), range(10, 12, 2), range(12, 13))) == [
-        [0, 4],
-        [6, 12, 2],
-        [12, 13],
-    ]
-
-
-def test_a_state_with_more_ranges_than_a_loader_could_leave_is_refused() -> None:
-    left = [[2 * i, 2 * i + 1] for i in range(2**16 + 1)]
-    big = cursor(2**18)
-    state = {**big.state_dict(), "position": 2**17, "proof": None}
-    with pytest.raises(StateError, match="left, share or proof are damaged"):
-        big.load_state_dict({**state, "left": left})
-    big.load_state_dict({**state, "left": left[1:]})
-    assert len(big.begin().left) == 2**16
-
-
-def test_with_strict_false_epoch_and_position_are_taken() -> None:
-    one = cursor()
-    one.load_state_dict({**cursor(500).state_dict(), "epoch": 2, "position": 7, "seed": 9}, strict=False)
-    assert begin(one) == (2, 7)
-    one.load_state_dict({**cursor(500).state_dict(), "epoch": 2, "position": 70}, strict=False)
-    assert begin(one) == (3, 0)
 
 
 def test_bad_offsets_are_refused() -> None:
@@ -273,51 +113,6 @@ def test_a_counter_that_was_saved_before_the_epoch_ended_is_behind() -> None:
 # -- orders that depend on files
 
 
-def blocks(world: int = 1, starts: Any = (0, 4, 10), rank: int = 0, **options: Any) -> Cursor:
-    return Cursor(BlockOrder(starts, 1, **options), Shard(world, rank), 0, "f")
-
-
-def test_a_state_says_what_a_block_shuffle_depends_on() -> None:
-    state = blocks(window=3).state_dict()
-    assert (state["shuffle"], state["window"]) == ("block", 3)
-    assert "shards" not in state
-    state = blocks(shards=7).state_dict()
-    assert state["shards"] == 7
-    assert len(json.dumps(state)) < 1024
-    assert blocks(reshuffle=False).state_dict()["shuffle"] == "block once"
-    assert blocks(shuffle=True, shards=2, reshuffle=False).state_dict()["shuffle"] == "once"
-    assert "window" not in blocks(shuffle=True, shards=2).state_dict()
-    # Files without rows make no difference.
-    blocks(starts=(0, 4, 4, 10)).load_state_dict(blocks().state_dict())
-
-
-@pytest.mark.parametrize(
-    ("saved", "here", "message"),
-    [
-        (blocks(window=4), blocks(window=8), "shuffle_window 4, but here it is 8"),
-        (blocks(starts=(0, 5, 10)), blocks(), "the same rows in other files"),
-        (blocks(), cursor(), "shuffle 'block', but here it is True"),
-        (cursor(), blocks(), "shuffle True, but here it is 'block'"),
-        (blocks(), blocks(shards=1), "of locality 'global', but here it is 'shard'"),
-        (blocks(shards=2), blocks(), "of locality 'shard', but here it is 'global'"),
-        (blocks(shuffle=True, shards=2), cursor(), "of locality 'shard', but here it is 'global'"),
-        (blocks(reshuffle=False), blocks(), "shuffle 'block once', but here it is 'block'"),
-    ],
-)
-def test_a_state_of_another_order_is_refused(saved: Cursor, here: Cursor, message: str) -> None:
-    with pytest.raises(StateError, match=message):
-        here.load_state_dict(saved.state_dict())
-    here.load_state_dict({**saved.state_dict(), "position": 3}, strict=False)
-    assert begin(here) == (0, 3)
-
-
-@pytest.mark.parametrize("shards", [0, -1, 2**40, "3", None, True, 1.0])
-def test_damaged_shards_are_refused(shards: Any) -> None:
-    here = blocks(shards=2)
-    with pytest.raises(StateError, match="shards must be an int in 1"):
-        here.load_state_dict({**here.state_dict(), "shards": shards})
-
-
 def test_an_epoch_keeps_the_shards_that_it_was_begun_with() -> None:
     here = blocks(2, shards=2)
     here.load_state_dict({**here.state_dict(), "epoch": 3, "position": 3, "shards": 5})
@@ -348,25 +143,7 @@ def test_ranks_found_late_are_the_shards_unless_rows_have_been_delivered() -> No
     assert loaded.state_dict()["shards"] == 3
 
 
-# -- peeks, set_epoch, and epochs without rows left
-
-
-class Held:
-    """An iterator that something may hold."""
-
-
-def start(one: Cursor, size: int = 2, holder: Any = None, **options: Any) -> Iteration:
-    run = one.iteration(IterationOptions(size, made=one.num_begun, **options))
-    if holder is not None:
-        run.hold(holder)
-    one.begun(run)
-    return run
-
-
-def deliver(run: Iteration, steps: int) -> None:
-    for _ in range(steps):
-        run.deliver(run.taken)
-    run.report()
+# -- looks, and epochs without rows left
 
 
 def test_a_first_batch_that_was_looked_at_comes_again() -> None:
@@ -395,54 +172,6 @@ def test_iterators_used_at_once_are_not_taken_for_looks() -> None:
     assert begin(one, 2) == (1, 0)  # the first may go on
     del holder
     assert begin(one, 2) == (0, 0)
-
-
-def test_set_epoch_with_the_current_epoch_goes_back_to_where_this_process_began_it() -> None:
-    one = cursor(20)
-    one.load_state_dict({**one.state_dict(), "position": 12, "epoch": 3})
-    for steps in (1, 2):
-        deliver(start(one), steps)
-        one.set_epoch(3)
-        assert begin(one, 2) == (3, 12)
-    run = start(one)
-    assert run.again == 4
-    deliver(run, 1)
-    one.set_epoch(3)  # said late
-    deliver(run, 2)
-    assert one.state_dict()["position"] == 18
-    assert begin(one, 2) == (4, 0)
-
-
-def test_an_epoch_of_one_batch_ends_even_if_set_epoch_names_it_late() -> None:
-    one, holder = cursor(2), Held()
-    run = start(one, holder=holder)
-    deliver(run, 1)
-    one.set_epoch(0)  # as Lightning does, after its first batch
-    assert (one.epoch, one.position, begin(one)) == (0, 2, (0, 0))
-    assert (one.state_dict()["epoch"], one.state_dict()["position"]) == (1, 0)
-    one.finished(run)
-    assert begin(one) == (1, 0)
-    one.set_epoch(0)  # its end was reported: the caller wants it again
-    assert begin(one) == (0, 0)
-
-
-def test_an_epoch_without_steps_left_is_empty_if_set_epoch_names_it() -> None:
-    # 24 of 25 rows were delivered on 4 ranks; nothing is left for 8, if rows that they cannot share are
-    # dropped.
-    state = {**cursor(100).state_dict(), "position": 96, "steps": 24}
-    for named in (False, True):
-        one = cursor(100, num_replicas=8, rank=3, remainder="drop")
-        one.load_state_dict(state)
-        if named:
-            one.set_epoch(0)
-        assert one.steps_under_way(1, False) == (state["steps"] if named else 12)
-        run = start(one, 1)
-        assert run.num_steps == (0 if named else 12)
-        assert run.start.epoch == (0 if named else 1)
-        if named:
-            one.finished(run)
-            one.set_epoch(1)
-        assert begin(one) == (1, 0)
 
 
 def test_ranks_out_of_order_end_their_epoch_together() -> None:
@@ -649,17 +378,6 @@ def test_a_look_at_the_last_batch_loses_nothing(named: bool) -> None:
     assert begin(one, 20) == (1, 0)
 
 
-def test_set_epoch_counts_from_a_loaded_epoch_only_right_after_the_load() -> None:
-    one = cursor(10)
-    one.load_state_dict({**one.state_dict(), "epoch": 2})
-    for _ in range(2):
-        run = start(one, 5)
-        deliver(run, 2)
-        one.finished(run)
-    one.set_epoch(2)  # on purpose
-    assert begin(one) == (2, 0)
-
-
 def test_an_iterator_that_goes_on_after_others_is_reported() -> None:
     one, holder = cursor(20), Held()
     outer = start(one, holder=holder)
@@ -690,72 +408,6 @@ def test_after_many_restarts_earlier_states_are_found() -> None:
         run.restart()
     assert run.num_delivered == 1500
     assert all(one.state_of(run.after(steps)) == states[steps - 1] for steps in (1, 700, 1500))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"left": [[0, 10**30]]},
-        {"left": [[0, 2**63]]},
-        {"left": [[True, 3]]},
-        {"left": [[1, 4]], "position": 9},
-        {"left": [[8, 10]]},
-        {"left": [[3, 5], [2, 4]]},
-        {"steps": 2**63},
-        {"steps": True},
-        {"again": 10**5000},
-        {"again": True},
-        {"left_out": [True, 0]},
-        {"left_out": [1, 2, 3]},
-        {"share": [0, 1, True, 1]},
-        {"share": [0, 1, -1, 1]},
-        {"share": [0, 1, 0, 0]},
-        {"share": [1, 1, 0, 1]},
-        {"share": [0, 1, 0]},
-        {"epoch": 10**5000},
-        {"seed": 10**5000},
-        {"length": 10**5000},
-        {"shuffle": [1, 2]},
-        {"fingerprint": {"a": 1}},
-        {"window": [1]},
-        {"files": ["a"]},
-    ],
-)
-@pytest.mark.parametrize("strict", [True, False])
-def test_forged_states_are_refused_before_anything_changes(change: Any, strict: bool) -> None:
-    one = cursor(10)
-    before = one.state_dict()
-    try:
-        one.load_state_dict({**before, "position": 2, **change}, strict=strict)
-    except StateError:
-        assert one.state_dict() == before
-        return
-    assert not strict
-    assert set(change) & {"left", "steps", "again", "left_out", "share", "length"}  # not loaded
-    assert begin(one) == (0, change.get("position", 2))
-
-
-def test_after_a_look_at_the_next_epoch_set_epoch_can_name_one_without_steps_left() -> None:
-    one = cursor(19, num_replicas=2, remainder="drop")
-    one.load_state_dict({**one.state_dict(), "position": 8})
-    look = start(one, 9, drop_last=True)
-    assert (look.start[:2], look.num_steps) == ((1, 0), 1)
-    deliver(look, 1)
-    one.set_epoch(0)
-    run = start(one, 9, drop_last=True)
-    assert (run.start[:2], run.num_steps) == ((0, 8), 0)
-    one.finished(run)
-    one.set_epoch(1)
-    assert begin(one, 9, True) == (1, 0)
-
-
-def test_an_epoch_named_after_the_last_batch_but_before_the_end_is_reported_is_the_next_one() -> None:
-    one = cursor()
-    run = start(one)
-    deliver(run, 5)
-    one.set_epoch(4)
-    one.finished(run)
-    assert begin(one) == (4, 0)
 
 
 def test_an_iteration_that_does_not_count_does_not_end_the_epoch() -> None:
@@ -797,29 +449,6 @@ def test_a_load_forgets_which_epochs_were_left() -> None:
         one.set_epoch(1)
         deliver(start(one), 1)
         assert one.state_dict()["left_out"] == [10, 0]
-
-
-def test_only_the_first_set_epoch_after_a_load_may_count_from_zero() -> None:
-    one = cursor()
-    one.load_state_dict({**one.state_dict(), "epoch": 7})
-    one.set_epoch(8)
-    assert begin(one) == (8, 0)
-    one.set_epoch(7)  # on purpose
-    assert begin(one) == (7, 0)
-
-
-def test_steps_ahead_are_counted_from_the_epoch_that_set_epoch_names() -> None:
-    one = cursor()
-    one.set_epoch(3)
-    assert [one.ahead(steps, 4)[:2] for steps in (0, 2, 3, 7)] == [(3, 0), (3, 8), (4, 0), (5, 4)]
-    one.load_state_dict({**one.state_dict(), "epoch": 5, "position": 8, "proof": None})
-    assert [one.ahead(steps, 4)[:2] for steps in (0, 1)] == [(5, 8), (6, 0)]
-    assert [one.ahead(steps, 4, drop_last=True)[:2] for steps in (0, 1)] == [(6, 0), (6, 4)]
-    assert one.state_at(one.ahead(0, 4, drop_last=True))["steps"] == 0  # of an epoch that has not begun
-    assert one.state_at(one.ahead(0, 4))["steps"] is None  # steps were not counted
-    assert one.ahead(1)[:2] == (5, 9)
-    with pytest.raises(ValueError, match="an epoch has no batch of 20 rows; use a smaller batch_size"):
-        one.ahead(1, 20, drop_last=True)
 
 
 def test_an_iteration_from_before_a_load_reports_nothing() -> None:
@@ -1026,25 +655,3 @@ def test_a_state_that_was_loaded_needs_no_seed_to_be_drawn_before_an_iteration_b
     one.load_state_dict({**one.state_dict(), "position": 4, "steps": 2, "proof": None})
     one.draw_for(one.iteration())  # this one goes on
     assert (one.state_dict()["seed"], drawn) == (9, [5])
-
-
-@pytest.mark.parametrize("world", [1, 2])
-def test_an_epoch_that_is_named_twice_begins_where_it_began_whether_or_not_there_was_a_look(
-    world: int,
-) -> None:
-    receipts = []
-    for rank in range(world):
-        one = cursor(40, num_replicas=world, rank=rank)
-        run = start(one, in_order=False)
-        for step in (0, 2, 3):
-            run.deliver(step)
-            run.report()
-        one.set_epoch(0)
-        if rank == 0:
-            deliver(start(one, in_order=False), 1)
-            one.set_epoch(0)
-        run = start(one, in_order=False)
-        assert (run.start, run.steps_before, one.steps_under_way(2, False)) == (Place(0, 0), 0, 20 // world)
-        deliver(run, run.num_steps)
-        receipts.append(one.receipt())
-    assert prove(receipts).problem.startswith(f"restarted: {6 * world} rows")

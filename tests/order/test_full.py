@@ -219,9 +219,14 @@ def test_parities_are_those_of_the_inversions() -> None:
         assert parities(orders).tolist() == [count % 2 for count in inversions]
 
 
+def forget_orders() -> None:
+    """The next order is computed, not one that was kept."""
+    torchyoga.order.full._permutation.cache_clear()
+
+
 def test_the_cache_of_orders_is_bounded() -> None:
     positions = np.arange(10)
-    torchyoga.order.full._permutation.cache_clear()
+    forget_orders()
     tracemalloc.start()
     for epoch in range(400):
         Order(4096, 1).rows(epoch, positions)
@@ -238,7 +243,7 @@ def test_the_cache_of_orders_is_bounded() -> None:
 def test_many_threads_see_the_same_order() -> None:
     whole = np.arange(4096)
     expected = [Order(4096, 9).rows(epoch, whole).tolist() for epoch in range(20)]
-    torchyoga.order.full._permutation.cache_clear()
+    forget_orders()
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda e: Order(4096, 9).rows(e % 20, whole).tolist(), range(200)))
     assert found == expected * 10
@@ -248,7 +253,7 @@ def test_epochs_and_positions_of_any_kind_of_int() -> None:
     for length in (50, 5000):
         order = Order(length, 3)
         rows = order.rows(4, np.arange(length)).tolist()
-        torchyoga.order.full._permutation.cache_clear()
+        forget_orders()
         assert order.rows(np.int64(4), np.arange(length)).tolist() == rows  # type: ignore[arg-type]
         assert int(order.rows(4, 7)) == rows[7]
         assert order.rows(4, 7).shape == ()

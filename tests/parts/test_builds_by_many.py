@@ -11,8 +11,10 @@ from multiprocessing import get_context
 
 import numpy as np
 import pytest
+from becoming import leave
 from children import forked
 from parted import Counted, Deadly, Plain, Random, read_lines
+from stored import store_of
 from torch.utils.data import IterableDataset
 
 import torchyoga as yoga
@@ -133,7 +135,7 @@ def test_another_source_starts_over_unless_somebody_is_at_it(storage, caplog):
         plan.publish()
 
     plan = storage.plan(Plain(60), "c", "1", parts=6)
-    storage._store.notes(".builds/c/1").create(f"{_token(storage, 'c')}/claims/00000.json", b"{}")
+    store_of(storage).notes(".builds/c/1").create(f"{_token(storage, 'c')}/claims/00000.json", b"{}")
     with pytest.raises(BusyError, match="Give all builders the same data"):
         storage.plan(Plain(61), "c", "1", parts=6)
     assert len(storage.plan(Plain(60), "c", "1").parts) == 6
@@ -144,7 +146,7 @@ def test_another_source_starts_over_unless_somebody_is_at_it(storage, caplog):
 def _token(storage: Storage, id: str) -> str:
     from torchyoga.building.parts.board import Board
 
-    found = Board(storage._store, id, "1", 60.0).plan()
+    found = Board(store_of(storage), id, "1", 60.0).plan()
     assert found is not None
     return found.token
 
@@ -155,9 +157,14 @@ class Odd(Plain):
         return {**row, "x": row["x"].astype(float)} if number == 39 else row  # type: ignore[attr-defined]
 
 
+def slice_by(rows: int, patch: pytest.MonkeyPatch) -> None:
+    """So many rows are read of a source at a time."""
+    patch.setattr("torchyoga.building.parts.slices._ROWS", rows)
+
+
 @pytest.mark.parametrize("how", ["executor", "together"])
 def test_a_part_of_another_schema_is_named(how, storage, monkeypatch):
-    monkeypatch.setattr("torchyoga.building.parts.slices._ROWS", 16)
+    slice_by(16, monkeypatch)
     with threads() as executor:
         way = {"executor": executor} if how == "executor" else {"together": True}
         with pytest.raises(SchemaError, match=r"of 'a' '1' failed on process \d+ on .*row 39"):
@@ -181,7 +188,7 @@ class Failing(Plain):
 
 @pytest.mark.parametrize("how", ["executor", "together"])
 def test_a_part_is_tried_three_times(how, storage, monkeypatch):
-    monkeypatch.setattr("torchyoga.building.parts.slices._ROWS", 4)
+    slice_by(4, monkeypatch)
     Failing.left = 2
     with threads() as executor:
         way = {"executor": executor} if how == "executor" else {"together": True}
@@ -216,7 +223,7 @@ def test_a_damaged_note_is_no_note(text, storage, caplog):
     plan = storage.plan(Plain(40), "a", "1", parts=4)
     for part in plan.parts:
         part.build()
-    storage._store.notes(".builds/a/1").write(f"{_token(storage, 'a')}/done/00002.json", text)
+    store_of(storage).notes(".builds/a/1").write(f"{_token(storage, 'a')}/done/00002.json", text)
     with pytest.raises(BusyError, match="files of parts"):
         plan.publish()
     assert [part.number for part in plan.missing] == [2]
@@ -227,7 +234,7 @@ def test_a_damaged_note_is_no_note(text, storage, caplog):
 
 def test_a_damaged_plan_is_an_error_that_names_it(storage):
     storage.plan(Plain(40), "a", "1")
-    storage._store.notes(".builds/a/1").write("plan.json", b'{"bounds": [0, 10]}')
+    store_of(storage).notes(".builds/a/1").write("plan.json", b'{"bounds": [0, 10]}')
     with pytest.raises(CorruptError, match=r"plan\.json: the plan is damaged.*remove it"):
         storage.submit(Plain(40), "a", "1", together=True)
 
@@ -248,7 +255,7 @@ def test_clean_spares_plans_that_live(storage):
 
 def test_clean_spares_builders_that_live(storage, tmp_path):
     rows = Counted(40, tmp_path / "notes", slow=0.01)
-    notes = storage._store.notes(".builds/a/1")
+    notes = store_of(storage).notes(".builds/a/1")
     with threads() as pool:
         builds = [pool.submit(storage.submit, rows, "a", "1", together=True) for _ in range(2)]
         while not all(build.done() for build in builds):
@@ -259,7 +266,7 @@ def test_clean_spares_builders_that_live(storage, tmp_path):
     assert [len(build.result()) for build in builds] == [40, 40]
     assert notes.names() == {}
     plan = storage.plan(Plain(40), "b", "1", parts=4)
-    left = storage._store.notes(".builds/b/1")
+    left = store_of(storage).notes(".builds/b/1")
     left.write(at_work(60), b"")
     storage.clean(0)
     assert len(plan.missing) == 4
@@ -350,12 +357,18 @@ class AlwaysDeadly(Plain):
 
     def __getitem__(self, number: int) -> dict[str, object]:
         if number == 33 and os.getpid() != self.owner:
-            os._exit(9)
+            leave(9)
         return super().__getitem__(number)
 
 
+def drive_with(patch, **bounds):
+    """Whoever hands out parts has these bounds."""
+    for name, bound in bounds.items():
+        patch.setattr(f"torchyoga.caching.parts.driver.{name}", bound)
+
+
 def test_a_part_that_kills_each_worker_ends_the_build(tmp_path, monkeypatch):
-    monkeypatch.setattr("torchyoga.caching.parts.driver._MOST_DEATHS", 2)
+    drive_with(monkeypatch, _MOST_DEATHS=2)
     AlwaysDeadly.owner = os.getpid()
     storage = Storage(tmp_path / "storage")
     with pytest.raises(YogaError, match=r"workers died 3 times .* of 'a' '1' is the first of \d+ left"):
@@ -380,8 +393,7 @@ class Forgetful(Executor):
 
 @pytest.mark.parametrize("executor", [Forgetful, pytest.param(Forgetful(), marks=pytest.mark.rest)])
 def test_futures_that_never_come_are_not_waited_for(executor, storage, monkeypatch):
-    monkeypatch.setattr("torchyoga.caching.parts.driver._LONGEST_SILENCE", 1.0)
-    monkeypatch.setattr("torchyoga.caching.parts.driver._QUIET", 0.5)
+    drive_with(monkeypatch, _LONGEST_SILENCE=1.0, _QUIET=0.5)
     ref = Storage(storage.url, lease_seconds=1).submit(Plain(40), "a", "1", executor=executor)
     assert len(ref) == 40
 
@@ -417,7 +429,7 @@ class Rival(ThreadPoolExecutor):
 
 
 def test_a_driver_ends_when_another_builder_has_published(storage, monkeypatch):
-    monkeypatch.setattr("torchyoga.caching.parts.driver._CURRENT", 0.2)
+    drive_with(monkeypatch, _CURRENT=0.2)
     with Rival(storage) as executor:
         assert len(storage.submit(Plain(40), "a", "1", executor=executor)) == 40
 
@@ -428,7 +440,7 @@ def test_other_inputs_are_another_build(storage):
         storage.submit(yoga.shards(read_lines, [2, 3, 1]), "a", "1", together=True)
     plan = storage.plan(yoga.shards(read_lines, [1, 2, 3]), "b", "1")
     plan.parts[0].build()
-    storage._store.notes(".builds/b/1").create(f"{_token(storage, 'b')}/claims/00001.json", b"{}")
+    store_of(storage).notes(".builds/b/1").create(f"{_token(storage, 'b')}/claims/00001.json", b"{}")
     with pytest.raises(BusyError, match="its source, code or options are others"):
         storage.plan(yoga.shards(read_lines, [1, 2, 7]), "b", "1")
 
@@ -450,7 +462,7 @@ def test_a_failure_of_no_part_is_forged(storage):
     plan = storage.plan(Plain(40), "a", "1", parts=4)
     from torchyoga.building.parts.board import Board, Failure
 
-    board = Board(storage._store, "a", "1", 60.0)
+    board = Board(store_of(storage), "a", "1", 60.0)
     found = board.plan()
     assert found is not None
 

@@ -18,6 +18,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from stored import store_of
 
 from torchyoga import Storage
 from torchyoga.building.parts.board import Board
@@ -94,7 +95,7 @@ class Stories(RuleBasedStateMachine):
         version = self.drawn(data, self.plans)
         _, plan, _ = self.plans[version]
         part = data.draw(st.sampled_from(plan.parts))
-        board = Board(self.storage._store, "a", version, 60.0)
+        board = Board(store_of(self.storage), "a", version, 60.0)
         if claims:
             found = board.plan()
             assert found is not None

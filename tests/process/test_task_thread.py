@@ -9,6 +9,7 @@ import time
 import weakref
 
 import pytest
+from children import status_of_child
 from interrupting import interrupted
 from waiting import PATIENCE
 
@@ -140,16 +141,12 @@ def test_in_a_forked_child_it_says_that_it_is_gone() -> None:
     thread = TaskThread("test")
     thread.add(lambda: None)
     thread.settle()
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
+
+    def settle() -> None:
+        with pytest.raises(RuntimeError, match="torchyoga-test is gone"):
             thread.settle()
-        except RuntimeError as error:
-            code = 0 if "torchyoga-test is gone" in str(error) else 2
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    assert status_of_child(settle) == 0
     thread.close()
 
 

@@ -69,10 +69,21 @@ def ref_of(kept: Path) -> torchyoga.DataRef:
     return torchyoga.Storage(kept).fetch("data", "1")
 
 
+def marks_of(ref: Any) -> Marks:
+    """What all processes know of the version's bytes."""
+    found: Marks = ref._version.marks
+    return found
+
+
+def opened_by(reader: Any) -> Any:
+    """The only file of a version, as its reader has it open."""
+    return reader._opened(0)
+
+
 def flips(kept: Path) -> list[tuple[int, str, int]]:
     """Bytes of the file, spread over every part of every column: place, part, block."""
     reader = ref_of(kept).open()  # type: ignore[attr-defined]
-    opened = reader._opened(0)
+    opened = opened_by(reader)
     rng = np.random.default_rng(0)
     found = []
     for name, extent in zip(opened.names, opened.extents, strict=True):
@@ -145,7 +156,7 @@ def test_what_a_worker_has_checked_the_next_ones_trust(kept: Path, file: Path) -
     loader = loader_of(ref, num_workers=2)
     assert delivered(loader) == (ROWS, False)
     reader: Reader = ref.open()  # type: ignore[attr-defined]
-    opened = reader._opened(0)
+    opened = opened_by(reader)
     large = {
         (offset, opened.first_cell + offset // 2**16)
         for extent in opened.extents
@@ -153,7 +164,7 @@ def test_what_a_worker_has_checked_the_next_ones_trust(kept: Path, file: Path) -
         if nbytes >= 2**16
     }
     assert len(large) >= 3
-    cells = ref._version.marks.cells  # type: ignore[attr-defined]
+    cells = marks_of(ref).cells
     assert all(cells[cell] for _, cell in large)
 
 
@@ -164,7 +175,7 @@ def test_a_child_that_was_forked_before_the_first_row_is_believed(kept: Path, fi
     reader: Reader = ref.open()  # type: ignore[attr-defined]
     reader.take(np.arange(ROWS))
     stored = reader._shelf.columns[0][0].stored  # type: ignore[union-attr]
-    assert ref._version.marks.cells.any()  # type: ignore[attr-defined]
+    assert marks_of(ref).cells.any()
     assert stored.checks.complete
 
 
@@ -175,7 +186,7 @@ def test_marks_of_other_files_are_not_taken(kept: Path, file: Path) -> None:
     for nbytes, are_taken in ((sizes, True), ([1], False), ([], False), ([*sizes, 5], False)):
         marks = Marks(nbytes)
         again: Any = VersionRef(ref.location, ref.manifest, True, marks)
-        assert (again._version.marks is marks) == are_taken
+        assert (marks_of(again) is marks) == are_taken
         assert len(again[[*range(ROWS)]]) == ROWS
 
 
@@ -210,7 +221,7 @@ except torchyoga.errors.CorruptError:
 
 def test_rows_of_a_damaged_block_that_are_sound_are_read(kept: Path, file: Path) -> None:
     reader = ref_of(kept).open()  # type: ignore[attr-defined]
-    extent = reader._opened(0).extents[0]
+    extent = opened_by(reader).extents[0]
     flip(file, int(extent.offsets[0]) + 5)  # in row 0
     ref = ref_of(kept)
     last = int(extent.starts[1]) - 1

@@ -212,6 +212,11 @@ def test_files_are_closed_at_once(tmp_path: Path) -> None:
         gc.enable()
 
 
+def num_mapped(reader: Reader) -> int:
+    """How many files it has mapped."""
+    return len(reader._mapped)
+
+
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
 def test_few_files_are_open_at_once_and_all_rows_are_right(tmp_path: Path, most: int) -> None:
     written = write(tmp_path, [[3, 2], [4], [1, 1, 5], [2], [6], [2, 2]])
@@ -221,9 +226,10 @@ def test_few_files_are_open_at_once_and_all_rows_are_right(tmp_path: Path, most:
     for _ in range(60):
         numbers = rng.integers(0, reader.num_rows, rng.integers(1, 4))
         assert_rows(reader, numbers)
-        assert len(reader._mapped) <= max(most, 3)  # as many as one batch needs
-        assert reader._shelf is not None
-        assert reader._shelf.num_open <= max(most, 3)
+        assert num_mapped(reader) <= max(most, 3)  # as many as one batch needs
+        shelf = reader._shelf
+        assert shelf is not None
+        assert shelf.num_open <= max(most, 3)
     assert_rows(reader, np.arange(reader.num_rows))  # one batch of more files than may be open
     assert reader.verify_all() == []
 
@@ -236,7 +242,7 @@ def test_a_reader_maps_more_files_while_the_process_has_mappings_to_spare(
     readers: list[Reader] = []
 
     def num_to_spare() -> int:
-        return spare - sum(len(reader._mapped) for reader in readers)
+        return spare - sum(num_mapped(reader) for reader in readers)
 
     monkeypatch.setattr("torchyoga.reading.reader.num_to_spare", num_to_spare)
     monkeypatch.setattr("torchyoga.reading.reader._MOST_OPEN", 2)
@@ -245,7 +251,7 @@ def test_a_reader_maps_more_files_while_the_process_has_mappings_to_spare(
         for _ in range(2):
             for number in range(reader.num_rows):
                 assert_rows(reader, np.array([number]))
-        return len(reader._mapped)
+        return num_mapped(reader)
 
     readers += [Reader(str(tmp_path), written.schema, written.files) for _ in range(2)]
     first, second = readers

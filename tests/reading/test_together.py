@@ -35,12 +35,18 @@ def submitted(folder: Path, kind: int, count: int, **options: Any) -> yoga.DataR
     return yoga.Storage(folder, **options).submit(rows, f"v{kind}", "1", progress=False)
 
 
+def call_warm(refs: list[Any]) -> None:
+    """It is known that their rows are in memory."""
+    for ref in refs:
+        for warmth in ref.open()._warmth:
+            warmth.cold = False
+
+
 def warm(refs: list[Any]) -> None:
     """Reads until it is known that rows are in memory."""
     for ref in refs:
         ref.take(np.arange(len(ref)))
-        for warmth in ref.open()._warmth:
-            warmth.cold = False
+    call_warm(refs)
 
 
 @pytest.mark.parametrize("kind", ["lmdb", "hdf5"])
@@ -98,9 +104,7 @@ def test_damage_is_found_before_it_is_copied(tmp_path: Path) -> None:
     assert damaged == 1
     fresh = [yoga.Storage(tmp_path).fetch(f"v{number}", "1") for number in range(2)]
     fresh[0].take(np.arange(20))
-    for ref in fresh:
-        for warmth in ref.open()._warmth:  # type: ignore[attr-defined]
-            warmth.cold = False
+    call_warm(fresh)
     with pytest.raises(CorruptError, match="damaged"):
         yoga.concat(fresh)[[3, 27]]
     assert_rows_equal(yoga.concat(refs[:1])[3], refs[0][3])

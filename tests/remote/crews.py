@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from becoming import leave
+
 import torchyoga as yoga
 from torchyoga.stores.objects import Remote
 
@@ -185,7 +187,7 @@ def _live(
     except BaseException:
         traceback.print_exc()
     finally:
-        os._exit(1)
+        leave(1)
 
 
 def _done(act: Act, args: list[Any]) -> dict[str, Any]:

@@ -729,13 +729,11 @@ class Modelled(Remote):
 def modelled() -> Iterator[None]:
     """Replaces time, threads and chance of the code that works with stores by those of the model."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("torchyoga.stores.lease.time", Clock)
-        patch.setattr("torchyoga.stores.lease.threading", Threads)
-        patch.setattr("torchyoga.stores.lease.secrets", Tokens)
-        patch.setattr("torchyoga.stores.mirror.secrets", Tokens)
-        patch.setattr("torchyoga.stores.objects.time", Clock)
-        patch.setattr("torchyoga.stores.objects.random", Chance)
-        patch.setattr("torchyoga.stores.objects.secrets", Tokens)
-        patch.setattr("torchyoga.stores.objects.ThreadPoolExecutor", AtOnce)
-        patch.setattr("torchyoga.stores.mirror.ThreadPoolExecutor", AtOnce)
+        for room, replaced in {
+            "lease": {"time": Clock, "threading": Threads, "secrets": Tokens},
+            "mirror": {"secrets": Tokens, "ThreadPoolExecutor": AtOnce},
+            "objects": {"time": Clock, "random": Chance, "secrets": Tokens, "ThreadPoolExecutor": AtOnce},
+        }.items():
+            for name, model in replaced.items():
+                patch.setattr(f"torchyoga.stores.{room}.{name}", model)
         yield

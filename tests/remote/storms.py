@@ -31,6 +31,7 @@ from known import (
 )
 from servers import S3, Fault, Proxy
 from smallfiles import make_files_of
+from stored import short_waits
 from waiting import eventually
 
 import torchyoga as yoga
@@ -129,7 +130,7 @@ class Storm:
     # -- operations of machines
 
     def _acts(self, name: str, server: S3) -> Mapping[str, Act]:
-        remote._FIRST_WAIT = 0.05
+        short_waits(0.05)
         cache = self._folder / name
         storage = yoga.Storage(
             self._url,

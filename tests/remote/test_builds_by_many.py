@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from parted import Plain, read_lines
 from servers import Fault, Proxy
+from stored import objects_of, short_waits
 
 import torchyoga as yoga
 from torchyoga import Storage
@@ -39,7 +40,7 @@ FAULTS = {
 def test_helpers_with_a_bad_network_build_one_version(
     kind: str, proxy: Proxy, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchyoga.stores.patience._FIRST_WAIT", 0.01)
+    short_waits(0.01, patch=monkeypatch.setattr)
 
     def helper(number: int) -> str:
         storage = Storage(
@@ -58,7 +59,7 @@ def test_helpers_with_a_bad_network_build_one_version(
     storage = Storage(f"s3://{bucket}/p", storage_options=proxy.storage_options, cache_dir=tmp_path / "cache")
     storage.check("a", "1.0")
     assert storage.submit(Plain(80), "b", "1.0").fingerprint == found[0]
-    assert not [name for name in storage._store._remote.find() if name.startswith(".builds")]  # type: ignore[attr-defined]
+    assert not [name for name in objects_of(storage).find() if name.startswith(".builds")]
 
 
 def test_publishing_many_parts_costs_few_requests(proxy: Proxy, bucket: str, tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ import logging
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from machines import Machine, running
@@ -110,6 +112,12 @@ def test_names_that_are_not_claims_do_not_count() -> None:
         assert "00000001.json" in claims(remote)
 
 
+def look_by(lease: Lease, look: Callable[[Callable[[], list[int]]], list[int]], patch: Any) -> None:
+    """What a lease sees at each look at the claims, made of how it looks."""
+    now = lease._claims
+    patch.setattr(lease, "_claims", lambda: look(now))
+
+
 def test_a_holder_that_shows_life_is_not_taken_over(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,7 +128,7 @@ def test_a_holder_that_shows_life_is_not_taken_over(
     def beat() -> str:
         return str(json.loads(remote.read("l/00000001.json", 999))["beat"])
 
-    def look_at_a_new_beat() -> list[int]:
+    def look_at_a_new_beat(look: Callable[[], list[int]]) -> list[int]:
         eventually(lambda: beat() != beats[-1], 60)
         beats.append(beat())
         if len(beats) > 15:  # fourteen times a quarter of the lease
@@ -129,8 +137,7 @@ def test_a_holder_that_shows_life_is_not_taken_over(
 
     with Lease(remote, "l", "work", 2, 0) as lease:
         waiter = Lease(remote, "l", "work", 2, PATIENCE)
-        look = waiter._claims
-        monkeypatch.setattr(waiter, "_claims", look_at_a_new_beat)
+        look_by(waiter, look_at_a_new_beat, monkeypatch)
         with pytest.raises(BusyError, match="still held by process"):
             waiter.__enter__()
         assert len(beats) == 16
@@ -148,10 +155,15 @@ def test_waiting_is_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest
     assert "since" in caplog.text
 
 
+def silence(lease: Lease) -> None:
+    """Its holder gives no sign of life any more."""
+    lease._stop.set()
+
+
 def test_a_holder_that_slept_notices_that_it_was_taken_over() -> None:
     remote = memory()
     with Lease(remote, "l", "work", 1, 0) as lease:
-        lease._stop.set()  # no sign of life any more
+        silence(lease)
         with Lease(remote, "l", "work", 1, 30), pytest.raises(LostError, match="taken over by process"):
             lease.check()
     assert claims(remote) == ["00000002.json"]  # the first did not touch what is another's
@@ -163,14 +175,14 @@ def test_only_claims_after_ones_own_can_delete_what_one_has_published() -> None:
     remote = memory()
     killed = Lease(remote, "l", "removing", 1, PATIENCE, deletes=True)
     killed.__enter__()
-    killed._stop.set()  # no sign of life any more
+    silence(killed)
     with Lease(remote, "l", "building", 1, PATIENCE) as first:
         assert (first.number, first.deleter, first.may_be_deleted) == (2, 1, True)
-        first._stop.set()
+        silence(first)
         with Lease(remote, "l", "building", 1, PATIENCE) as second:
             assert (second.number, second.deleter) == (3, 1)
             assert not first.is_another_deleting()
-            second._stop.set()
+            silence(second)
             with Lease(remote, "l", "removing", 1, PATIENCE, deletes=True) as third:
                 assert third.deleter == 1
                 assert first.is_another_deleting()
@@ -186,8 +198,7 @@ def test_an_outdated_look_at_a_claim_does_not_make_two_holders(monkeypatch: pyte
             pass
     with Lease(remote, "l", "work", 60, 0) as holder:
         late, looks = Lease(remote, "l", "work", 60, 0.3), iter([[1]])
-        now = late._claims
-        monkeypatch.setattr(late, "_claims", lambda: next(looks, None) or now())
+        look_by(late, lambda now: next(looks, None) or now(), monkeypatch)
         with pytest.raises(BusyError, match="still held"):
             late.__enter__()
         holder.check()
@@ -198,8 +209,7 @@ def test_a_builder_that_was_slower_waits_for_the_faster_one(monkeypatch: pytest.
     remote = memory()
     with Lease(remote, "l", "work", 60, 0) as holder:
         late, looks = Lease(remote, "l", "work", 60, 0), [list[int]()]  # before the holder's claim
-        now = late._claims
-        monkeypatch.setattr(late, "_claims", lambda: looks.pop() if looks else now())
+        look_by(late, lambda now: looks.pop() if looks else now(), monkeypatch)
         with pytest.raises(BusyError, match=r"work is still held by process \d+ on "):
             late.__enter__()
         holder.check()

@@ -20,12 +20,15 @@ from typing import Any
 
 import pytest
 from interleaved import ALL_FAULTS, Machine, Modelled, Stored, World, explored, modelled, tag_of
+from stored import over, short_waits
 
 from torchyoga import Storage
 from torchyoga.errors import ExistsError, LostError, NotFoundError, RemoteError
+from torchyoga.stores import lease
 from torchyoga.stores.cache import Cache
 from torchyoga.stores.lease import Lease
 from torchyoga.stores.mirror import Mirror
+from torchyoga.stores.objects import Remote
 from torchyoga.versions.manifest import FileEntry, Manifest
 
 LEASE = 4.0
@@ -63,6 +66,34 @@ class Nothing:
         return []
 
 
+def simplify(patch: pytest.MonkeyPatch, still: float) -> None:
+    """Leaves out what these worlds do not know, and work that takes long if it is done a thousand times."""
+    # A node's kept manifest is behind a lock that this world does not know; test_shared_manifests has it.
+    replaced: list[tuple[object, str, object]] = [
+        (Remote, "known_as", None),
+        (lease, "_FIRST_POLL", LEASE / 4),  # as often as signs of life
+        # Parts of messages besides the requested names.
+        (Mirror, "like", lambda *_: []),
+        (Mirror, "ids_like", lambda *_: ["b"]),
+        (Manifest, "from_bytes", staticmethod(cache(Manifest.from_bytes))),
+        (logging.getLogger("torchyoga"), "disabled", True),
+    ]
+    for where, name, model in replaced:
+        patch.setattr(where, name, model)
+    short_waits(still / 4, patch=patch.setattr)  # the third try comes after a cut
+
+
+def _ref_of(_: object, found: Manifest, *__: object, **___: object) -> SimpleNamespace:
+    return SimpleNamespace(manifest=found)
+
+
+def over_mirror(storage: Storage, remote: Modelled, there: Cache) -> Storage:
+    """That storage, for one machine of the world."""
+    mirror = Mirror(remote, there, LEASE)
+    mirror._local = Nothing()  # type: ignore[assignment]
+    return over(mirror, copy(storage))
+
+
 class Protocol:
     """The operations of machines, and the properties that must hold."""
 
@@ -81,24 +112,16 @@ class Protocol:
         self._storage = Storage("s3://b", cache_dir=folder, lease_seconds=LEASE)
         self._world: World
         Protocol.now = self
-        patch.setattr("torchyoga.caching.submission.build", self._build)
-        patch.setattr("torchyoga.stores.mirror.Lease", Watched)
-        # A node's kept manifest is behind a lock that this world does not know; test_shared_manifests has it.
-        patch.setattr("torchyoga.stores.objects.Remote.known_as", None)
-        patch.setattr("torchyoga.stores.lease._FIRST_POLL", LEASE / 4)  # as often as signs of life
-        patch.setattr("torchyoga.stores.patience._FIRST_WAIT", still / 4)  # the third try comes after a cut
-        for room in ("caching.submission", "stores.refs"):
-            patch.setattr(
-                f"torchyoga.{room}.ref_of", lambda _, found, *__, **___: SimpleNamespace(manifest=found)
-            )
-        # Parts of messages besides the requested names.
-        patch.setattr(Mirror, "like", lambda *_: [])
-        patch.setattr(Mirror, "ids_like", lambda *_: ["b"])
-        # Work that does not matter here, and takes long if it is done a thousand times.
-        patch.setattr(Manifest, "from_bytes", staticmethod(cache(Manifest.from_bytes)))
-        patch.setattr("torchyoga.stores.mirror.opening", lambda manifest, held: held)
-        patch.setattr("torchyoga.stores.mirror.sealed", self._sealed)
-        patch.setattr(logging.getLogger("torchyoga"), "disabled", True)
+        simplify(patch, still)
+        for name, model in {
+            "caching.submission.build": self._build,
+            "caching.submission.ref_of": _ref_of,
+            "stores.refs.ref_of": _ref_of,
+            "stores.mirror.Lease": Watched,
+            "stores.mirror.opening": lambda manifest, held: held,
+            "stores.mirror.sealed": self._sealed,
+        }.items():
+            patch.setattr(f"torchyoga.{name}", model)
 
     def _sealed(self, manifest: Manifest) -> bytes:
         key = manifest.build, *(file.crc for file in manifest.files)
@@ -121,9 +144,7 @@ class Protocol:
         return self._world.here()
 
     def _work(self, act: Act, machine: Machine) -> str:
-        storage, remote = copy(self._storage), Modelled(self._world)
-        storage._store = mirror = Mirror(remote, self._caches[machine.name], LEASE)
-        mirror._local = Nothing()  # type: ignore[assignment]
+        storage = over_mirror(self._storage, remote := Modelled(self._world), self._caches[machine.name])
         try:
             found = act(self, storage)
             told = "done" if found is None else self._names[found.manifest.fingerprint]

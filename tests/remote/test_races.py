@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stored import objects_of, store_of
 from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
@@ -71,7 +72,7 @@ def stall(monkeypatch: pytest.MonkeyPatch) -> Stall:
 
 def cleaned(storage: yoga.Storage) -> None:
     """Cleans once the builder counts as dead by the store's clock, which may count whole seconds."""
-    remote: Remote = storage._store._remote  # type: ignore[attr-defined]
+    remote: Remote = objects_of(storage)
     claimed = max(claim.written or 0.0 for claim in remote.find(".leases").values())
     eventually(lambda: (remote.now() or 0.0) - claimed > LEASE + 1)
     storage.clean(0)
@@ -184,7 +185,7 @@ def test_an_overwrite_whose_builder_was_taken_for_dead_loses_no_version(
     first, second = machine("first"), machine("second")
     second.submit(THEIRS, "a", "1")
     # Long ago a process that deleted was taken over.
-    remote = second._store._remote  # type: ignore[attr-defined]
+    remote = objects_of(second)
     silent = {"holder": "process 7 on mars", "given_up": False, "beat": "x", "deleter": 2}
     remote.write(".leases/a/1/00000002.json", json.dumps(silent).encode())
 
@@ -192,7 +193,7 @@ def test_an_overwrite_whose_builder_was_taken_for_dead_loses_no_version(
         if what == "cleaned":
             cleaned(second)
         else:
-            with second._store.lock("a", "1", PATIENCE):
+            with store_of(second).lock("a", "1", PATIENCE):
                 pass
 
     stall.before("replace", meanwhile)
@@ -211,7 +212,7 @@ def test_a_version_that_is_removed_once_it_is_published_is_not_sent_again(
     url = f"memory://{uuid.uuid4().hex}"
     first, second = (yoga.Storage(url, cache_dir=tmp_path / name, timeout=60) for name in ("first", "second"))
     for storage in (first, second):
-        storage._store._lease_seconds = 0.1  # type: ignore[attr-defined]
+        store_of(storage)._lease_seconds = 0.1
     create, stopped = Remote.create, []
 
     def create_and_stall(self: Remote, name: str, data: bytes) -> None:
@@ -236,7 +237,7 @@ def test_claims_are_numbered_on_after_a_clean(machine: Machine) -> None:
     storage.submit(OURS, "a", "1")
     cleaned(storage)
     storage.submit(THEIRS, "a", "1", overwrite=True)
-    remote = storage._store._remote  # type: ignore[attr-defined]
+    remote = objects_of(storage)
     assert list(remote.find(".leases")) == ["a/1/00000002.json"]
 
 
@@ -250,7 +251,7 @@ def test_a_machine_that_stalled_deletes_nothing_published_since(
     local.submit(OURS, "a", "1")
     local.copy("a", "1", first)
     if how == "clean":
-        first._store._remote.delete(["a/1/manifest.json"])  # type: ignore[attr-defined]
+        objects_of(first).delete(["a/1/manifest.json"])
         time.sleep(1.1)  # stores count whole seconds
     stall.before("delete", lambda: local.copy("a", "1", second), ".mdb")
     if how == "remove":
@@ -328,7 +329,7 @@ def test_clean_spares_files_uploaded_after_it_was_taken_over(
     first, second = machine("first"), machine("second")
     local = yoga.Storage(tmp_path / "local")
     local.submit(OURS, "a", "1")
-    first._store._remote.write("a/1/0123456789abcdef-00000.mdb", b"left")  # type: ignore[attr-defined]
+    objects_of(first).write("a/1/0123456789abcdef-00000.mdb", b"left")
     find, create = Remote.find, Remote.create
     stands, go = threading.Event(), threading.Event()
     cleaner = threading.Thread(target=first.clean, args=(0,))

@@ -14,6 +14,7 @@ import pytest
 from children import status_of_child
 from machines import running
 from servers import S3, Fault, Gcs, Proxy, http_server
+from stored import short_waits
 from waiting import PATIENCE
 
 from torchyoga.errors import CorruptError, RemoteError
@@ -24,9 +25,8 @@ QUICK = {"config_kwargs": {"connect_timeout": 2, "read_timeout": 2, "retries": {
 
 
 @pytest.fixture(autouse=True)
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchyoga.stores.patience._FIRST_WAIT", 0.02)
-    monkeypatch.setattr("torchyoga.stores.patience._LONGEST_WAIT", 0.1)
+def tried_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    short_waits(0.02, 0.1, monkeypatch.setattr)
 
 
 # aiohttp warns of large bodies that gcsfs sends.
@@ -163,6 +163,11 @@ def behind(proxy: Proxy, bucket: str, **more: Any) -> Remote:
     return Remote(f"s3://{bucket}/p", {**proxy.storage_options, **QUICK, **more})
 
 
+def stream_by(nbytes: int, patch: pytest.MonkeyPatch) -> None:
+    """Each request of a stream asks for so many bytes."""
+    patch.setattr("torchyoga.stores.streaming._RUN", nbytes)
+
+
 @pytest.mark.parametrize(
     "fault",
     [
@@ -190,7 +195,7 @@ def test_temporary_errors_are_tried_again(
     proxy.faults = [fault]
     assert remote.read_ranges("m", [(0, 2**19), (2**19, 2**20)], 2**20) == [data[: 2**19], data[2**19 :]]
     for run in (2**20, 2**17):
-        monkeypatch.setattr("torchyoga.stores.streaming._RUN", run)
+        stream_by(run, monkeypatch)
         proxy.faults = [fault]
         sink = Kept()
         remote.stream("m", sink, len(data))
@@ -221,7 +226,7 @@ def test_an_object_is_streamed_from_any_place_on(
     done: int, run: int, proxy: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each byte is sent once, by two requests at once where it is long."""
-    monkeypatch.setattr("torchyoga.stores.streaming._RUN", run)
+    stream_by(run, monkeypatch)
     remote, data = behind(proxy, bucket), os.urandom(1000)
     remote.write("m", data)
     sink = Kept(data[:done])

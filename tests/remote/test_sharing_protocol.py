@@ -6,17 +6,15 @@ was told that it is there has all of its files.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from copy import copy
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from interleaved import ALL_FAULTS, Machine, Modelled, Stored, World, explored, modelled
-from test_protocol import EVERY, LEASE, PATIENCE, Nothing
+from test_protocol import EVERY, LEASE, PATIENCE, over_mirror, simplify
 
 from torchyoga import Keep, Storage
 from torchyoga.errors import BusyError, LostError, NotFoundError, RemoteError
@@ -41,14 +39,8 @@ class Machines:
         self._storage = Storage("s3://b", cache_dir=folder, lease_seconds=LEASE)
         self.world: World
         patch.setattr("torchyoga.caching.appended.build", self._published)
-        patch.setattr("torchyoga.stores.objects.Remote.known_as", None)
-        patch.setattr("torchyoga.stores.lease._FIRST_POLL", LEASE / 4)
-        patch.setattr("torchyoga.stores.patience._FIRST_WAIT", STILL / 4)
         patch.setattr("torchyoga.caching.appended.ref_of", lambda _, found: SimpleNamespace(manifest=found))
-        patch.setattr(Mirror, "like", lambda *_: [])
-        patch.setattr(Mirror, "ids_like", lambda *_: ["b"])
-        patch.setattr(Manifest, "from_bytes", staticmethod(cache(Manifest.from_bytes)))
-        patch.setattr(logging.getLogger("torchyoga"), "disabled", True)
+        simplify(patch, STILL)
 
     def _published(self, source: object, store: Mirror, id: str, version: str, options: Any) -> Manifest:
         """In the place of a build, as there is nothing to build."""
@@ -57,9 +49,7 @@ class Machines:
             return store.receive(grown, lambda entry: pytest.fail("nothing is sent"), None, progress=False)
 
     def _work(self, act: Act, machine: Machine) -> str:
-        storage = copy(self._storage)
-        storage._store = mirror = Mirror(Modelled(self.world), self._cache, LEASE)
-        mirror._local = Nothing()  # type: ignore[assignment]
+        storage = over_mirror(self._storage, Modelled(self.world), self._cache)
         try:
             act(self, storage)
             return "done"

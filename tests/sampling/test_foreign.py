@@ -60,9 +60,10 @@ def test_batches_are_kept_until_they_are_delivered_and_drawn_again_if_asked_for(
     assert [len(batch) for batch in whole] == [2, 2, 2, 1]
     assert [drawing.batch(number) for number in (2, 0, 3)] == [whole[2], whole[0], whole[3]]
     drawing.forget(Place(0, 2, (range(1, 2),)))  # 0 and 2 have been delivered
-    assert list(drawing._batches) == [1, 3]
+    kept = drawing._batches
+    assert list(kept) == [1, 3]
     drawing.forget(Place(0, 4))
-    assert not drawing._batches
+    assert not kept
     assert drawing.batch(4) is END
     drawing.forget(Place(0, 0))
     assert drawing.batch(1) == whole[1]

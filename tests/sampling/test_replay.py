@@ -7,16 +7,30 @@ import copy
 import itertools
 import json
 import pickle
-import random
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from samplers import (
+    ROWS,
+    SAMPLERS,
+    WEIGHTS,
+    ByEpoch,
+    ByLength,
+    Noisy,
+    Stateful,
+    Tasks,
+    drawn,
+    endlessly,
+    loader_of,
+    plain,
+    seed_all,
+)
 from starts import FRESH_STARTS
 from torch.utils.data import (
     BatchSampler,
@@ -26,7 +40,6 @@ from torch.utils.data import (
     Sampler,
     SequentialSampler,
     Subset,
-    SubsetRandomSampler,
     WeightedRandomSampler,
 )
 from torchdata.stateful_dataloader.sampler import RandomSampler as TorchdataRandomSampler
@@ -41,161 +54,6 @@ from torchyoga.sampling.replay import Replay
 from torchyoga.testing import assert_rows_equal, check_resume
 
 pytestmark = pytest.mark.filterwarnings("ignore:WeightedRandomSampler draws each row")
-ROWS = 23
-WEIGHTS = torch.arange(1.0, ROWS + 1)
-
-
-class Noisy(Dataset[Any]):
-    """Rows that draw random numbers, and hold their own number."""
-
-    def __len__(self) -> int:
-        return ROWS
-
-    def __getitem__(self, index: Any) -> Any:
-        return int(index), random.random(), np.random.rand(), torch.rand(())
-
-
-class Tasks(Sampler[list[int]]):
-    """Few-shot tasks, drawn one after the other from all generators there are."""
-
-    def __len__(self) -> int:
-        return 6
-
-    def __iter__(self) -> Iterator[list[int]]:
-        for _ in range(6):
-            classes = torch.randperm(5)[:2].tolist()
-            rows = [5 * one + int(np.random.randint(0, 3)) for one in classes for _ in range(2)]
-            yield [*rows, random.randrange(ROWS)]
-
-
-class Endless(Tasks):
-    """A sampler of the same tasks without a length."""
-
-    __len__: Any = None
-
-
-class ByLength(Sampler[int]):
-    """Rows of similar length together, in an order that depends on the epoch, as with `group_by_length`."""
-
-    def __init__(self) -> None:
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return ROWS
-
-    def __iter__(self) -> Iterator[int]:
-        generator = torch.Generator().manual_seed(17 + self.epoch)
-        rows = torch.randperm(ROWS, generator=generator).tolist()
-        for start in range(0, ROWS, 8):
-            yield from sorted(rows[start : start + 8], key=lambda row: (row * 7) % 11)
-
-
-class Reordered(Sampler[int]):
-    """A sampler that draws from its own generator while it iterates, and once more at the end."""
-
-    def __init__(self, generator: Any) -> None:
-        self.rng = generator
-
-    def __len__(self) -> int:
-        return 14
-
-    def __iter__(self) -> Iterator[int]:
-        for _ in range(14):
-            yield self._drawn()
-        self._drawn()
-
-    def _drawn(self) -> int:
-        if isinstance(self.rng, torch.Generator):
-            return int(torch.randint(ROWS, (), generator=self.rng))
-        return int((self.rng.integers if hasattr(self.rng, "integers") else self.rng.randint)(0, ROWS - 1))
-
-
-class Stateful(Sampler[int]):
-    """A sampler with a state of its own, which it begins from."""
-
-    def __init__(self) -> None:
-        self.begun = self.at = 0
-
-    def __len__(self) -> int:
-        return 11
-
-    def __iter__(self) -> Iterator[int]:
-        if self.at == 11:
-            self.at, self.begun = 0, self.begun + 1
-        while self.at < 11:
-            self.at += 1
-            yield (self.at * (self.begun + 3)) % ROWS
-        # The next iteration begins another epoch.
-
-    def state_dict(self) -> dict[str, int]:
-        return {"begun": self.begun, "at": self.at}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.begun, self.at = state["begun"], state["at"]
-
-
-Options = dict[str, Any]
-SAMPLERS: dict[str, Callable[[], Options]] = {
-    "weighted": lambda: {"sampler": WeightedRandomSampler(WEIGHTS, 18), "batch_size": 4},
-    "replacement": lambda: {"sampler": RandomSampler(range(ROWS), True, 70), "batch_size": 12},
-    "subset": lambda: {"sampler": SubsetRandomSampler(range(3, 20)), "batch_size": 4, "drop_last": True},
-    "tasks": lambda: {"batch_sampler": Tasks()},
-    "no length": lambda: {"batch_sampler": Endless()},
-    "by length": lambda: {"sampler": ByLength(), "batch_size": 5},
-    "a generator": lambda: {
-        "sampler": RandomSampler(range(ROWS), generator=torch.Generator().manual_seed(5)),
-        "batch_size": 5,
-    },
-    "lazily": lambda: {"sampler": Reordered(torch.Generator().manual_seed(5)), "batch_size": 4},
-    "NumPy's": lambda: {"sampler": Reordered(np.random.default_rng(5)), "batch_size": 4},
-    "NumPy's old": lambda: {"sampler": Reordered(np.random.RandomState(5)), "batch_size": 4},
-    "Python's": lambda: {"sampler": Reordered(random.Random(5)), "batch_size": 4},
-    "a state": lambda: {"sampler": Stateful(), "batch_size": 3},
-    "torchdata's": lambda: {"sampler": StatefulDistributedSampler(range(ROWS), 2, 1), "batch_size": 3},  # type: ignore[arg-type]
-    "a list": lambda: {"sampler": [3, 1, 2, 1, 1, 5, 6, -1], "batch_size": 3},
-    "batches": lambda: {"batch_sampler": [[1, 2, 3], np.array([4, 5]), torch.tensor([6])]},
-    "within": lambda: {"batch_sampler": Halves(WeightedRandomSampler(WEIGHTS, 18))},
-    "ours within": lambda: {"batch_sampler": Halves(yoga.ResumableSampler(ROWS, 1, 0))},
-    "singly": lambda: {"sampler": WeightedRandomSampler(WEIGHTS, 7), "batch_size": None},
-}
-
-
-class Halves(BatchSampler):
-    """A foreign batch sampler: long and short batches in turn."""
-
-    def __init__(self, sampler: Any) -> None:
-        self.sampler = sampler
-
-    def __len__(self) -> int:
-        return -(-len(self.sampler) // 6) * 2
-
-    def __iter__(self) -> Iterator[list[int]]:
-        rows = iter(self.sampler)
-        while batch := list(itertools.islice(rows, 6)):
-            yield batch[:4]
-            yield batch[4:] or batch[:1]
-
-
-def loader_of(name: str, dataset: Any = None, **options: Any) -> yoga.DataLoader[Any]:
-    options = {**SAMPLERS[name](), **options}
-    return yoga.DataLoader(Noisy() if dataset is None else dataset, **options)
-
-
-def seed_all(seed: int = 1) -> None:
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
-
-
-def drawn() -> Any:
-    return random.random(), float(np.random.rand()), float(torch.rand(()))
-
-
-def plain(batch: Any) -> Any:
-    return [column.tolist() if hasattr(column, "tolist") else column for column in batch]
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -228,11 +86,6 @@ def test_stopped_and_continued_with_other_workers(name: str) -> None:
         got += [plain(batch) for batch in itertools.islice(endlessly(second), len(expected) - stop)]
         assert got == expected
         assert drawn() == own
-
-
-def endlessly(loader: Any) -> Iterator[Any]:
-    while True:
-        yield from loader
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -400,80 +253,6 @@ def test_batches_that_were_overtaken_come_first_after_a_resume() -> None:
         other.load_state_dict(json.loads(json.dumps(state)))
         assert [plain(batch) for batch in other] == [whole[1], *whole[4:]]
         assert other.state_dict()["epoch"] == 1
-
-
-@pytest.mark.parametrize("name", ["tasks", "weighted"])
-def test_a_batch_of_a_dataref_is_looked_at_before_any_came(name: str) -> None:
-    ref = yoga.from_arrays({"row": np.arange(ROWS)})
-    loader = loader_of(name, ref, seed=3, collate_fn=None)
-    assert loader.peek()["row"].tolist() == next(iter(loader))["row"].tolist()
-
-
-@pytest.mark.parametrize("name", ["tasks", "weighted", "lazily", "a state", "by length", "torchdata's"])
-def test_a_look_at_a_batch_moves_nothing(name: str) -> None:
-    whole = loader_of(name, seed=3)
-    expected = [plain(batch) for _ in range(2) for batch in whole]
-    loader = loader_of(name, seed=3)
-    seed_all()
-    assert plain(loader.peek()) == plain(loader.peek()) == expected[0]
-    assert drawn() == (seed_all(), drawn())[1]  # type: ignore[func-returns-value]
-    next(iter(loader))  # PyTorch's tutorial does so for the size of a batch
-    loader.set_epoch(0)
-    assert [plain(batch) for _ in range(2) for batch in loader] == expected
-    state = loader.state_dict()
-    loader = loader_of(name, seed=3)
-    loader.load_state_dict(state)
-    assert plain(loader.peek()) == plain(next(iter(loader)))
-    half = loader_of(name, seed=3)
-    iterator = iter(half)
-    got = [plain(next(iterator)), plain(next(iterator))]
-    half.load_state_dict(half.state_dict())
-    assert plain(half.peek()) == expected[2]
-    with pytest.raises(StateError, match="iter"):
-        next(iterator)
-    assert got + [plain(batch) for batch in half] == expected[: len(expected) // 2]
-
-
-def test_a_look_while_an_iteration_is_under_way() -> None:
-    expected = [plain(batch) for _ in range(2) for batch in loader_of("lazily", seed=3)][:4]
-    loader = loader_of("lazily", seed=3)
-    iterator = iter(loader)
-    got = [plain(next(iterator)), plain(next(iterator))]
-    loader.peek()
-    assert got + [plain(batch) for batch in iterator] == expected
-    loader = loader_of("a state", seed=3)
-    iterator = iter(loader)
-    next(iterator), next(iterator)
-    with pytest.raises(StateError, match="Stateful keeps its place itself"):
-        loader.peek()
-
-
-class ByEpoch(ByLength):
-    """Asks itself for each row which epoch it is; every epoch is longer than the one before."""
-
-    def __len__(self) -> int:
-        return 6 * (self.epoch + 1)
-
-    def __iter__(self) -> Iterator[int]:
-        for row in range(len(self)):
-            yield row * (self.epoch + 2) % ROWS
-
-
-def test_after_a_look_the_sampler_is_told_its_epoch_again() -> None:
-    expected = [plain(batch) for batch in yoga.DataLoader(Noisy(), 2, sampler=ByEpoch(), seed=3)]
-    loader = yoga.DataLoader(Noisy(), 2, sampler=ByEpoch(), seed=3)
-    iterator = iter(loader)
-    got = [plain(next(iterator)), plain(next(iterator))]
-    assert plain(loader.peek())[0] == [0, 3]  # of the next epoch
-    assert got + [plain(batch) for batch in iterator] == expected
-
-
-def test_a_look_after_a_loop_that_was_left_warns_of_nothing() -> None:
-    loader = loader_of("weighted", seed=3)
-    assert len(list(itertools.islice(loader, 2))) == 2
-    loader.peek()
-    with pytest.warns(UserWarning, match="left after 2 of 5 batches of epoch 0"):
-        next(iter(loader))
 
 
 def test_batches_that_a_trainer_skips_may_be_more_than_the_epoch_before_had() -> None:

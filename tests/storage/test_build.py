@@ -10,13 +10,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from becoming import leave
 from children import run_program
 from hypothesis import given
 from hypothesis import strategies as st
@@ -228,18 +229,18 @@ def test_a_build_that_cannot_be_continued_starts_over(tmp_path: Path, damage: st
     checked(store, "1")
 
 
-def test_many_files_are_recorded_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_files_are_recorded_one_by_one(tmp_path: Path, files_of: Callable[[int], None]) -> None:
     """The cost of recording a file does not grow with the files before it; half a line is ignored."""
-    monkeypatch.setattr("torchyoga.building.build._BLOCK_ROWS", 1)
+    files_of(1)
     store, source = Store(tmp_path), Breakable([*range(50)])
     source.breaks = {30: OSError("offline")}
     with pytest.raises(OSError, match="offline"):
-        built(store, MapSource(source), "1", file_bytes=1)
+        built(store, MapSource(source), "1")
     (note,) = (store.root / ".staging").rglob("progress.json")
     assert note.read_bytes().count(b"\n") == 29  # one behind the other, none written twice
     note.write_bytes(note.read_bytes()[:-5])
     source.breaks, source.read = {}, []
-    ref = built(store, MapSource(source), "1", file_bytes=1)
+    ref = built(store, MapSource(source), "1")
     assert list(ref) == [*range(50)]
     assert {29, *range(30, 50)} <= set(source.read)
     checked(store, "1")
@@ -479,10 +480,15 @@ def test_an_empty_source_keeps_the_schema_that_was_passed(tmp_path: Path) -> Non
     assert built(store, source_of_arrays({"x": np.zeros(0, np.int64)}), "arrays").schema is not None
 
 
+def notice(nbytes: int, patch: pytest.MonkeyPatch) -> None:
+    """A source without a known end is logged from so many bytes on."""
+    patch.setattr("torchyoga.building.build._NOTICE_BYTES", nbytes)
+
+
 def test_an_endless_source_is_reported_while_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("torchyoga.building.build._NOTICE_BYTES", 10_000)
+    notice(10_000, monkeypatch)
 
     def rows() -> Iterator[int]:
         yield from itertools.count()
@@ -564,7 +570,7 @@ def test_blocks_without_a_known_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(tmp_path)
-    monkeypatch.setattr("torchyoga.building.build._NOTICE_BYTES", 1000)
+    notice(1000, monkeypatch)
     ref = built(store, Sequential(50), "1")
     assert list(ref) == list(range(350))
     assert [record.getMessage().split(" rows")[0] for record in caplog.records][:2] == [
@@ -652,7 +658,7 @@ def test_a_child_that_leaves_the_build_by_an_error_changes_nothing(tmp_path: Pat
         ref = built(store, Forking(), "1", block_bytes=16_000)
     except ValueError:
         if children and not children[-1]:
-            os._exit(7)
+            leave(7)
         raise
     assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 7
     assert [row["x"][0] for row in ref] == [*range(400)]

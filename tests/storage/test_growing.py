@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sound import check_versions
+from stored import objects_of, store_of
 from victims import Victim
 
 import torchyoga as yoga
@@ -71,7 +72,7 @@ def test_an_append_shares_files_and_says_of_what(storage: Storage) -> None:
     new = storage.append(rows_of(3, 4), "d", "2", after="1", info={"b": 2}, message="May")
     check_rows(storage, "2", rows_of(0, 1, 2, 3, 4))
     assert new.info == {"a": 1, "b": 2}
-    manifest = storage._store.manifest("d", "2")
+    manifest = store_of(storage).manifest("d", "2")
     assert [file.of for file in manifest.files] == ["1", None]
     assert manifest.requires == ("shared-files",)
     assert manifest.lineage["message"] == "May"
@@ -83,7 +84,7 @@ def test_an_append_shares_files_and_says_of_what(storage: Storage) -> None:
         True,
     )
     third = storage.append([], "d", "3", after="2")
-    assert [p.version for p in storage._store.manifest("d", "3").parents] == ["1", "2"]
+    assert [p.version for p in store_of(storage).manifest("d", "3").parents] == ["1", "2"]
     assert third.fingerprint == new.fingerprint
 
 
@@ -100,13 +101,13 @@ def test_nothing_that_another_version_names_is_deleted(storage: Storage) -> None
     storage.convert("d", "3", format="hdf5", compression="gzip")
     storage.clean(0)
     check_rows(storage, "3", rows_of(0, 1, 2, 3))
-    assert storage._store.manifest("d", "3").requires == ()
+    assert store_of(storage).manifest("d", "3").requires == ()
 
 
 def data_files(storage: Storage) -> list[str]:
     """All data files of the dataset "d"."""
     if storage.url.startswith("memory"):
-        return sorted(n for n in storage._store._remote.find("d") if not n.endswith(".json"))  # type: ignore[attr-defined]
+        return sorted(n for n in objects_of(storage).find("d") if not n.endswith(".json"))
     return sorted(str(p) for p in Path(storage.url, "d").rglob("*") if p.suffix in (".mdb", ".h5"))
 
 
@@ -238,7 +239,7 @@ def test_a_copy_has_files_of_its_own_and_goes_on(storage: Storage, tmp_path: Pat
     ref = storage.delete_rows("d", "2", rows=[0], to="3")
     for number, to in enumerate([Storage(tmp_path / "to"), Storage(f"memory://to-{next(COUNTER)}")]):
         calls = 0
-        receive = to._store.receive
+        receive = store_of(to).receive
 
         def interrupted(manifest: Manifest, held: Any, *more: Any, receive: Any = receive) -> Manifest:
             nonlocal calls
@@ -253,7 +254,7 @@ def test_a_copy_has_files_of_its_own_and_goes_on(storage: Storage, tmp_path: Pat
 
             return receive(manifest, once, *more)
 
-        to._store.receive = interrupted  # type: ignore[method-assign, assignment]
+        store_of(to).receive = interrupted
         with pytest.raises(KeyboardInterrupt):
             storage.copy("d", "3", to)
         copied = storage.copy("d", "3", to)
@@ -324,7 +325,7 @@ def forged_manifest(tmp_path: Path) -> tuple[Manifest, Any]:
     storage = Storage(tmp_path / "storage")
     storage.submit(rows_of(0, 1, 2), "d", "1")
     storage.delete_rows("d", "1", rows=[1], to="2")
-    manifest = storage._store.manifest("d", "2")
+    manifest = store_of(storage).manifest("d", "2")
     return manifest, json.loads(manifest.to_bytes())
 
 
@@ -620,7 +621,7 @@ def test_a_lost_parent_takes_the_new_version_back(tmp_path: Path, monkeypatch: p
     def silent(self: Versions, manifest: Manifest) -> None:
         look(self, manifest)
         if manifest.version == "2" and next(looks) == 0:
-            remote = storage._store._remote  # type: ignore[attr-defined]
+            remote = objects_of(storage)
             remote.delete(f"d/1/{name}" for name in list(remote.find("d/1")))
 
     monkeypatch.setattr(Versions, "refuse_unshared", silent)
@@ -647,7 +648,7 @@ def test_a_damaged_manifest_counts_as_naming_everything(tmp_path: Path) -> None:
 
 def test_an_unshared_manifest_is_as_before(tmp_path: Path) -> None:
     storage = Storage(tmp_path / "storage")
-    manifest = storage.submit(rows_of(0, 1), "d", "1") and storage._store.manifest("d", "1")
+    manifest = storage.submit(rows_of(0, 1), "d", "1") and store_of(storage).manifest("d", "1")
     content = json.loads(manifest.to_bytes())
     assert content["torchyoga"] == 1
     assert set(content["files"][0]) == {"name", "format", "rows", "nbytes", "index", "checks"}
@@ -661,9 +662,9 @@ def test_an_unshared_manifest_is_as_before(tmp_path: Path) -> None:
 def test_a_missing_file_is_named_where_it_lay(storage: Storage, tmp_path: Path) -> None:
     storage.submit(rows_of(0, 1), "d", "1")
     storage.append(rows_of(2), "d", "2", after="1")
-    (file,) = (file for file in storage._store.manifest("d", "2").files if file.of == "1")
+    (file,) = (file for file in store_of(storage).manifest("d", "2").files if file.of == "1")
     if storage.url.startswith("memory"):
-        storage._store._remote.delete([f"d/1/{file.name}"])  # type: ignore[attr-defined]
+        objects_of(storage).delete([f"d/1/{file.name}"])
         fresh = Storage(storage.url, cache_dir=tmp_path / "fresh")
     else:
         (Path(storage.url) / "d" / "1" / file.name).unlink()

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stored import store_of
 
 import torchyoga as yoga
 from torchyoga.adapters.sources import dataset_and_source
@@ -161,7 +162,7 @@ def test_files_and_blocks_do_not_matter(tmp_path: Path) -> None:
     found = []
     for file_bytes in (1, 2**30):
         options = BuildOptions(progress=False, block_bytes=500, file_bytes=file_bytes)
-        store = storage._store
+        store = store_of(storage)
         with store.lock("a", str(file_bytes), 10):
             source = dataset_and_source(data)[1]
             found.append(build(source, store, "a", str(file_bytes), options))

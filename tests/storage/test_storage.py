@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,17 +23,15 @@ from children import run_program, started
 from disks import small_disk
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import OTHER, ROWS, submit_damaged
 from torch.utils.data import Dataset, IterableDataset
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, ExistsError, NotFoundError, SchemaError
 from torchyoga.formats.contract import FORMATS, format_named
-from torchyoga.reading.reader import Reader
 from torchyoga.stores.local import Store
 from torchyoga.testing import assert_rows_equal, check_source
 from torchyoga.versions.location import Folder
-
-ROWS = [{"x": np.full((2, 3), i, np.float32), "y": (i, str(i)), "t": torch.arange(i % 4)} for i in range(40)]
 
 
 class Map(Dataset[Any]):
@@ -64,19 +62,15 @@ class Endless(IterableDataset[Any]):
         return iter(ROWS)
 
 
-FORMAT = "lmdb"
-
-
-@pytest.fixture(autouse=True, params=FORMATS)
-def format(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture(autouse=True, scope="module", params=FORMATS)
+def format(request: pytest.FixtureRequest) -> str:
     """Every test here runs with every file format."""
-    monkeypatch.setattr(sys.modules[__name__], "FORMAT", request.param)
     return str(request.param)
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> yoga.Storage:
-    return yoga.Storage(tmp_path / "storage", FORMAT)
+def storage(tmp_path: Path, format: str) -> yoga.Storage:
+    return yoga.Storage(tmp_path / "storage", format)
 
 
 SOURCES: dict[str, Any] = {
@@ -92,17 +86,17 @@ SOURCES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-def test_every_kind_of_source(kind: str, tmp_path: Path) -> None:
-    check_source(SOURCES[kind], ROWS, tmp_path, format=FORMAT)
+def test_every_kind_of_source(kind: str, tmp_path: Path, format: str) -> None:
+    check_source(SOURCES[kind], ROWS, tmp_path, format=format)
 
 
-def test_worker_processes_read_a_map_style_source(tmp_path: Path) -> None:
-    check_source(Map, ROWS, tmp_path, num_workers=2, format=FORMAT)
+def test_worker_processes_read_a_map_style_source(tmp_path: Path, format: str) -> None:
+    check_source(Map, ROWS, tmp_path, num_workers=2, format=format)
 
 
 def test_a_cached_dataset_is_a_source_too(storage: yoga.Storage, tmp_path: Path) -> None:
     ref = storage.submit(ROWS, "a", "1")
-    check_source(lambda: ref[10:30:2], ROWS[10:30:2], tmp_path, format=FORMAT)
+    check_source(lambda: ref[10:30:2], ROWS[10:30:2], tmp_path, format=storage.format)
 
 
 @pytest.mark.parametrize(
@@ -121,11 +115,11 @@ def test_a_cached_dataset_is_a_source_too(storage: yoga.Storage, tmp_path: Path)
     ],
     ids=lambda array: f"{array.dtype} {tuple(array.shape)}",
 )
-def test_rows_of_arrays(array: Any, tmp_path: Path) -> None:
-    check_source(lambda: array, [array[i] for i in range(len(array))], tmp_path / "one", format=FORMAT)
+def test_rows_of_arrays(array: Any, tmp_path: Path, format: str) -> None:
+    check_source(lambda: array, [array[i] for i in range(len(array))], tmp_path / "one", format=format)
     many = {"a": array, "b": np.arange(len(array))}
     expected = [{"a": array[i], "b": many["b"][i]} for i in range(len(array))]
-    check_source(lambda: many, expected, tmp_path / "many", format=FORMAT)
+    check_source(lambda: many, expected, tmp_path / "many", format=format)
 
 
 def test_real_images(mnist: tuple[np.ndarray, np.ndarray], storage: yoga.Storage) -> None:
@@ -181,7 +175,7 @@ def test_a_row_that_does_not_fit_publishes_nothing(storage: yoga.Storage) -> Non
     with pytest.raises(SchemaError, match=message):
         storage.submit(rows(), "a", "1")
     assert storage.list() == []
-    assert not list(storage.path.rglob("*" + format_named(FORMAT).SUFFIX))
+    assert not list(storage.path.rglob("*" + format_named(storage.format).SUFFIX))
 
 
 def test_a_shape_that_varies_late_needs_a_schema(storage: yoga.Storage) -> None:
@@ -243,9 +237,11 @@ def test_the_error_for_a_missing_version_lists_those_that_exist(storage: yoga.St
 
 
 @given(st.text(min_size=1, max_size=20), st.text(min_size=1, max_size=20))
-def test_any_text_is_an_id_and_none_leaves_the_root(tmp_path_factory: Any, id: str, version: str) -> None:
+def test_any_text_is_an_id_and_none_leaves_the_root(
+    tmp_path_factory: Any, format: str, id: str, version: str
+) -> None:
     root = tmp_path_factory.mktemp("root")
-    storage = yoga.Storage(root / "storage", FORMAT)
+    storage = yoga.Storage(root / "storage", format)
     try:
         storage.submit([1], id, version)
     except ValueError:  # lone surrogates, or longer than a directory's name may be
@@ -306,7 +302,7 @@ def test_the_build_of_a_dataset_that_has_changed_starts_over(storage: yoga.Stora
         storage.submit(Map(fuse=fuse), "a", "1")
     ref = storage.submit(Changed(), "a", "1")
     assert [row["y"][0] for row in ref] == [-i for i in range(40)]
-    assert not list((storage.path / ".staging").rglob("*" + format_named(FORMAT).SUFFIX))
+    assert not list((storage.path / ".staging").rglob("*" + format_named(storage.format).SUFFIX))
 
 
 def flip(path: Path, at: int) -> None:
@@ -381,7 +377,7 @@ print("done", flush=True)
 def test_killed_at_any_moment_a_version_is_complete_or_absent(storage: yoga.Storage) -> None:
     rng = random.Random(1)
     for _ in range(8):
-        with started(BUILDER, str(storage.path), FORMAT) as builder:
+        with started(BUILDER, str(storage.path), storage.format) as builder:
             builder.stdout.readline()
             time.sleep(rng.random() * 0.5)  # the random moment
             builder.kill()
@@ -407,10 +403,10 @@ def test_killed_at_any_moment_a_version_is_complete_or_absent(storage: yoga.Stor
     assert ref.fingerprint == storage.submit(rows, "b", "1").fingerprint
 
 
-def _cache(root: str, log: str, start: Any) -> int:
+def _cache(root: str, format: str, log: str, start: Any) -> int:
     start.wait(300)
 
-    @yoga.Storage(root, FORMAT).cacheable("numbers", "1")
+    @yoga.Storage(root, format).cacheable("numbers", "1")
     def numbers() -> Any:
         with open(log, "a") as file:
             file.write("built\n")
@@ -421,13 +417,15 @@ def _cache(root: str, log: str, start: Any) -> int:
     return sum(numbers())
 
 
-def test_many_processes_and_threads_build_once(tmp_path: Path) -> None:
+def test_many_processes_and_threads_build_once(tmp_path: Path, format: str) -> None:
     log = tmp_path / "log"
     context = multiprocessing.get_context("fork")
     start = context.Event()
     queue: Any = context.Queue()
     processes = [
-        context.Process(target=lambda: queue.put(_cache(str(tmp_path / "s"), str(log), start)), daemon=True)
+        context.Process(
+            target=lambda: queue.put(_cache(str(tmp_path / "s"), format, str(log), start)), daemon=True
+        )
         for _ in range(4)
     ]
     for process in processes:
@@ -435,7 +433,7 @@ def test_many_processes_and_threads_build_once(tmp_path: Path) -> None:
     sums: list[int] = []
     threads = [
         threading.Thread(
-            target=lambda: sums.append(_cache(str(tmp_path / "s"), str(log), start)), daemon=True
+            target=lambda: sums.append(_cache(str(tmp_path / "s"), format, str(log), start)), daemon=True
         )
         for _ in range(4)
     ]
@@ -551,24 +549,24 @@ storage.check("new", "1")
 """
 
 
-def test_a_full_disk_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
-    finished = run_program(FULL, str(tmp_path), FORMAT, str(8 * 2**20))
+def test_a_full_disk_is_an_error_and_nothing_is_lost(tmp_path: Path, format: str) -> None:
+    finished = run_program(FULL, str(tmp_path), format, str(8 * 2**20))
     assert finished.returncode == 0, finished.stderr
     assert "free some space" in finished.stdout
 
 
-def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
+def test_a_disk_that_is_really_full(tmp_path: Path, format: str) -> None:
     with small_disk(tmp_path / "disk", 9 * 2**20) as disk:
-        finished = run_program(FULL, str(disk.path / "s"), FORMAT)
+        finished = run_program(FULL, str(disk.path / "s"), format)
         assert finished.returncode == 0, finished.stderr
         assert "No space left on device" in finished.stdout
         assert "free some space" in finished.stdout
 
 
-def test_a_root_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_root_that_cannot_be_written_is_named(tmp_path: Path, format: str) -> None:
     (tmp_path / "file").write_text("not a directory")
     with pytest.raises(OSError, match="cannot write to the storage"):
-        yoga.Storage(tmp_path / "file" / "s", FORMAT).submit([1], "a", "1")
+        yoga.Storage(tmp_path / "file" / "s", format).submit([1], "a", "1")
     with pytest.raises(ValueError, match="cache_dir is for a store behind a URL"):
         yoga.Storage(tmp_path, cache_dir=tmp_path)
     with pytest.raises(ValueError, match="format='zip' is not known"):
@@ -576,17 +574,14 @@ def test_a_root_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_the_fingerprint_depends_on_the_rows_only(
-    storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch
+    storage: yoga.Storage, files_of: Callable[[int], None]
 ) -> None:
     one = storage.submit(ROWS, "a", "1").fingerprint
     assert storage.submit(iter(ROWS), "a", "2").fingerprint == one
     assert storage.submit(ROWS[1:] + ROWS[:1], "a", "3").fingerprint != one
     changed = [*ROWS[:-1], {**ROWS[-1], "y": (39, "38")}]
     assert storage.submit(changed, "a", "4").fingerprint != one
-    monkeypatch.setattr("torchyoga.building.build._BLOCK_ROWS", 7)
-    monkeypatch.setattr("torchyoga.building.build._ROWS_TO_LEARN", 4)
-    monkeypatch.setattr("torchyoga.building.build._FILE_SECONDS", 0.0)  # a file a block
-    monkeypatch.setattr("torchyoga.building.build._FILE_SHARE", 0.0)
+    files_of(7)
     small = storage.submit(ROWS, "a", "5")
     assert len(list((storage.path / "a" / "5").iterdir())) > 5
     assert small.fingerprint == one
@@ -627,8 +622,8 @@ print(peak - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux reports its memory there")
-def test_memory_while_building_is_bounded(tmp_path: Path) -> None:
-    arguments = [sys.executable, "-c", MEMORY, str(tmp_path), FORMAT]
+def test_memory_while_building_is_bounded(tmp_path: Path, format: str) -> None:
+    arguments = [sys.executable, "-c", MEMORY, str(tmp_path), format]
     finished = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=True)
     assert 0 < int(finished.stdout) < 100 * 1024  # KiB, while 400 MB went through
 
@@ -640,7 +635,7 @@ def test_loaders_take_an_empty_dataset(storage: yoga.Storage) -> None:
             assert (list(loader), len(loader)) == ([], 0)
 
 
-def test_rows_without_dimensions_or_elements(tmp_path: Path) -> None:
+def test_rows_without_dimensions_or_elements(tmp_path: Path, format: str) -> None:
     for number, rows in enumerate(
         [
             [np.array(i) for i in range(3)],
@@ -653,107 +648,7 @@ def test_rows_without_dimensions_or_elements(tmp_path: Path) -> None:
             [((), [])] * 2,
         ]
     ):
-        check_source(lambda rows=rows: rows, rows, tmp_path / str(number), format=FORMAT)
-
-
-# -- from one format to the other
-
-OTHER = {"lmdb": "hdf5", "hdf5": "lmdb"}
-
-
-def test_a_version_is_converted_in_place(storage: yoga.Storage) -> None:
-    before = storage.submit(ROWS, "a", "1")
-    assert_rows_equal(before[3], ROWS[3])
-    opened, pickled = pickle.loads(pickle.dumps(before)), pickle.dumps(before)
-    opened.open()
-    after = storage.convert("a", "1", format=OTHER[FORMAT])
-    (data,) = (path for path in (storage.path / "a" / "1").iterdir() if path.suffix != ".json")
-    assert data.suffix == format_named(OTHER[FORMAT]).SUFFIX
-    assert (after.fingerprint, after.schema) == (before.fingerprint, before.schema)
-    # Readers that have it open read on, and a new fetch finds the same rows.
-    unopened = pickle.loads(pickled)
-    for ref in (before, opened, unopened, after, storage.fetch("a", "1")):
-        assert_rows_equal(list(ref), ROWS)
-    again = storage.convert("a", "1", format=FORMAT)
-    assert again.fingerprint == before.fingerprint
-    for ref in (unopened, again, pickle.loads(pickled)):
-        assert_rows_equal(list(ref), ROWS)
-    storage.check("a", "1")
-    sampler = yoga.ResumableSampler(before, seed=1)
-    sampler.load_state_dict(yoga.ResumableSampler(again, seed=1).state_dict())
-
-
-def test_a_ref_that_was_not_open_follows_a_conversion(storage: yoga.Storage) -> None:
-    storage.submit(ROWS, "a", "1")
-    ref = pickle.loads(pickle.dumps(storage.fetch("a", "1")))
-    storage.convert("a", "1", format=OTHER[FORMAT])
-    assert_rows_equal(list(ref), ROWS)
-    assert pickle.loads(pickle.dumps(ref)).fingerprint == ref.fingerprint
-
-
-def test_a_ref_that_opens_follows_conversions_one_after_the_other(
-    storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    storage.submit([{"x": 1}, {"x": 2}], "a", "1", format="lmdb")
-    formats, mapped = ["hdf5", "lmdb", "hdf5"], Reader.map_all
-
-    def map_late(reader: Reader) -> None:
-        if formats and threading.current_thread() is threading.main_thread():
-            # As another process might.
-            there = threading.Thread(
-                target=storage.convert, args=("a", "1"), kwargs={"format": formats.pop()}
-            )
-            there.start()
-            there.join()
-        mapped(reader)
-
-    ref = storage.fetch("a", "1")
-    ref = pickle.loads(pickle.dumps(ref))
-    with monkeypatch.context() as patched:
-        patched.setattr(Reader, "map_all", map_late)
-        assert list(ref) == [{"x": 1}, {"x": 2}]
-        assert formats == []
-        formats += ["hdf5", "lmdb"]
-        assert list(storage.fetch("a", "1")) == [{"x": 1}, {"x": 2}]
-
-
-def test_a_version_is_converted_beside_the_old_one(storage: yoga.Storage) -> None:
-    old = storage.submit(ROWS, "a", "1")
-    for compression in ("gzip", "lzf", None):
-        version = f"1 {compression}"
-        new = storage.convert("a", "1", format="hdf5", compression=compression, to=version)
-        assert_rows_equal(list(new), ROWS)
-        assert new.fingerprint == old.fingerprint
-        storage.check("a", version)
-        back = storage.convert("a", version, format="lmdb", to=f"{version} back")
-        assert (back.fingerprint, list(back.schema.columns)) == (old.fingerprint, list(old.schema.columns))
-    with pytest.raises(ExistsError, match="'1 gzip' is published already"):
-        storage.convert("a", "1", format="lmdb", to="1 gzip")
-    with pytest.raises(NotFoundError, match="no version '2'"):
-        storage.convert("a", "2", format="lmdb")
-    with pytest.raises(ValueError, match="format='zip' is not known"):
-        storage.convert("a", "1", format="zip")
-    assert_rows_equal(list(storage.fetch("a", "1")), ROWS)
-
-
-def submit_damaged(storage: yoga.Storage) -> Path:
-    """A version of 5,000 numbers in which the 2,000th is wrong; the path of its only file."""
-    storage.submit({"x": np.arange(5000)}, "a", "1")
-    (data,) = (path for path in (storage.path / "a" / "1").iterdir() if path.suffix != ".json")
-    whole = bytearray(data.read_bytes())
-    whole[whole.index(np.arange(2000, 2010).tobytes())] ^= 1
-    data.write_bytes(whole)
-    return data
-
-
-@pytest.mark.damages("a byte of it is changed")
-def test_a_damaged_version_is_not_converted(storage: yoga.Storage) -> None:
-    data = submit_damaged(storage)
-    whole = data.read_bytes()
-    with pytest.raises(CorruptError, match="checksum does not match"):
-        storage.convert("a", "1", format=OTHER[FORMAT])
-    assert data.read_bytes() == whole
-    assert [path.name for path in (storage.path / ".staging").rglob("*") if path.is_file()] == []
+        check_source(lambda rows=rows: rows, rows, tmp_path / str(number), format=format)
 
 
 @pytest.mark.damages("a byte of it is changed")
@@ -764,21 +659,11 @@ def test_without_verification_rows_come_as_they_lie(storage: yoga.Storage) -> No
     assert [row["x"] for row in storage.fetch("a", "1", verify=False)[[1999, 2000]]] == [1999, 2001]
 
 
-def test_an_empty_version_is_converted(storage: yoga.Storage) -> None:
-    for version, data in (("rows", []), ("arrays", np.zeros((0, 3)))):
-        old = storage.submit(data, "empty", version)
-        new = storage.convert("empty", version, format=OTHER[FORMAT])
-        assert (len(new), new.schema, new.fingerprint) == (0, old.schema, old.fingerprint)
-
-
 def test_many_files_of_other_formats_in_one_storage(
-    storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch
+    storage: yoga.Storage, files_of: Callable[[int], None]
 ) -> None:
-    monkeypatch.setattr("torchyoga.building.build._BLOCK_ROWS", 3)
-    monkeypatch.setattr("torchyoga.building.build._ROWS_TO_LEARN", 4)
-    monkeypatch.setattr("torchyoga.building.build._FILE_SECONDS", 0.0)  # a file a block
-    monkeypatch.setattr("torchyoga.building.build._FILE_SHARE", 0.0)
-    for compression in (None, "gzip") if FORMAT == "hdf5" else (None,):
+    files_of(3)
+    for compression in (None, "gzip") if storage.format == "hdf5" else (None,):
         version = str(compression)
         schema = yoga.Schema.of(ROWS[1], ragged=["t"])
         ref = storage.submit(ROWS, "a", version, compression=compression, schema=schema)
@@ -791,7 +676,7 @@ def test_many_files_of_other_formats_in_one_storage(
 
 
 def test_the_format_of_a_call_comes_before_that_of_the_storage(storage: yoga.Storage) -> None:
-    other = OTHER[FORMAT]
+    other = OTHER[storage.format]
     storage.submit([1, 2], "a", "1", format=other)
 
     @storage.cacheable("a", "2", format=other)

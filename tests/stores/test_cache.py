@@ -240,10 +240,15 @@ Cache(Path(sys.argv[1])).get(sys.argv[2], 8, download, "k")
     assert cache.get(K, 8, go_on, "k").read_bytes() == b"half+end"
 
 
+def give_up_after(seconds: float, patch: pytest.MonkeyPatch) -> None:
+    """A download that stands still for so long is not waited for."""
+    patch.setattr("torchyoga.stores.cache._LONGEST_STANDSTILL", seconds)
+
+
 def test_waiting_ends_if_a_download_makes_no_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchyoga.stores.cache._LONGEST_STANDSTILL", 0.2)
+    give_up_after(0.2, monkeypatch)
     cache, begun, end = Cache(tmp_path), threading.Event(), threading.Event()
 
     def stand_still(path: Path) -> None:
@@ -291,7 +296,7 @@ def test_waiting_goes_on_and_is_logged_while_a_download_makes_progress(
     try:
         assert begun.wait(300)
         monkeypatch.setattr("torchyoga.stores.cache.time", SimpleNamespace(monotonic=now, time=time.time))
-        monkeypatch.setattr("torchyoga.stores.cache._LONGEST_STANDSTILL", 0)
+        give_up_after(0, monkeypatch)
         monkeypatch.setattr(Cache, "has", look)
         assert cache.get(K, 1, download, "the file") == tmp_path / "files" / K
     finally:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,11 +13,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import numpy as np
 import pytest
-from children import started
+from children import dies_in_a_child, started
 from hypothesis import given
 from hypothesis import strategies as st
+from leftovers import NEW, NEW_ROWS, OLD, OLD_ROWS, interrupted, put, values
+from stored import store_of
 from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
@@ -35,22 +33,11 @@ from torchyoga.stores.local import Store
 from torchyoga.versions.manifest import FileEntry, Manifest
 from torchyoga.versions.staging import Staging
 
-OLD = {"x": np.arange(30)}
-NEW = {"x": np.arange(50, 90)}
-
 
 def source_of_arrays(arrays: Any) -> RefSource:
     ref = from_arrays(arrays)
     assert ref.schema is not None
     return RefSource(ref, ref.schema)
-
-
-OLD_ROWS = [{"x": x} for x in OLD["x"]]
-NEW_ROWS = [{"x": x} for x in NEW["x"]]
-
-
-def values(ref: Any) -> list[int]:
-    return [int(row["x"]) for row in ref]
 
 
 @given(st.text(min_size=1, max_size=30), st.text(min_size=1, max_size=30))
@@ -97,45 +84,6 @@ def test_a_manifest_of_another_version_is_refused(tmp_path: Path) -> None:
         storage.fetch("a", "2")
 
 
-def in_a_child_that_dies(act: Callable[[], Any], operation: int) -> bool:
-    """Kills a forked child just before its `operation`th operation on the disk; False if it ended before."""
-    child = os.fork()
-    if child == 0:
-        left = operation
-
-        def watch(event: str, args: tuple[Any, ...]) -> None:
-            nonlocal left
-            writes = event == "open" and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-            if writes or event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree"):
-                left -= 1
-                if left < 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        status = 1
-        try:
-            sys.addaudithook(watch)
-            act()
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    deadline = time.monotonic() + 300
-    while True:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            break
-        if time.monotonic() > deadline:
-            os.kill(child, signal.SIGKILL)
-            raise TimeoutError(f"the child hangs at operation {operation}")
-        os.sched_yield()
-    if os.WIFSIGNALED(status):
-        assert os.WTERMSIG(status) == signal.SIGKILL
-        return True
-    assert os.WEXITSTATUS(status) == 0
-    return False
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("what", ["submit", "overwrite", "remove"])
 def test_killed_before_any_operation_a_version_exists_or_not(tmp_path: Path, what: str) -> None:
@@ -154,7 +102,7 @@ def test_killed_before_any_operation_a_version_exists_or_not(tmp_path: Path, wha
             else:
                 storage.submit(NEW, "a", "1", overwrite=True)
 
-        died = in_a_child_that_dies(act, operation)
+        died = dies_in_a_child(act, operation)
         if storage.list():
             found: list[int] | None = values(storage.fetch("a", "1"))
             storage.check("a", "1")
@@ -193,7 +141,7 @@ def test_a_version_that_could_not_be_read_is_not_published(url: str, tmp_path: P
     options = {"cache_dir": tmp_path / "cache"} if "memory" in url else {}
     storage = yoga.Storage(url.format(path=tmp_path), **options)  # type: ignore[arg-type]
     old = storage.submit(OLD, "a", "1")
-    store = storage._store
+    store = store_of(storage)
 
     def publish(change: Callable[[Manifest, Path], Manifest]) -> None:
         with store.lock("a", "1"):
@@ -251,7 +199,7 @@ def test_a_file_that_was_damaged_before_it_is_uploaded_is_not_published(
     place: int, format: str, tmp_path: Path
 ) -> None:
     """Wherever the damage is: bytes that readers never use are compared too."""
-    store = yoga.Storage(f"memory://{tmp_path}", cache_dir=tmp_path / "cache")._store
+    store = store_of(yoga.Storage(f"memory://{tmp_path}", cache_dir=tmp_path / "cache"))
     built = tmp_path / "cache" / "building"
     damaged: list[Path] = []
 
@@ -515,248 +463,6 @@ def test_a_manifest_that_no_version_could_have_is_not_read(tmp_path: Path) -> No
         storage.fetch("a", "1")
 
 
-# -- files that are not ours
-
-FOREIGN = [
-    "notes.txt",
-    "folder/",
-    "folder/inner.txt",
-    "0123456789abcdef-00000.mdb/",
-    "model.pt",
-    "Manifest.json",
-]
-
-
-def put(directory: Path, name: str) -> None:
-    path = directory / name
-    if name.endswith("/"):
-        path.mkdir(parents=True)
-    else:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"mine")
-
-
-def content(directory: Path) -> dict[str, bytes | str | None]:
-    """Everything below a directory; links not followed."""
-    return {
-        str(path.relative_to(directory)): os.readlink(path)
-        if path.is_symlink()
-        else (path.read_bytes() if path.is_file() else None)
-        for path in sorted(directory.rglob("*"))
-    }
-
-
-@pytest.mark.parametrize("name", FOREIGN)
-@pytest.mark.parametrize("act", ["submit", "overwrite", "convert", "copy", "remove", "cacheable"])
-@pytest.mark.damages("files of somebody else stay beside the version")
-def test_files_of_others_are_named_and_stay(tmp_path: Path, name: str, act: str) -> None:
-    storage, other = yoga.Storage(tmp_path / "here"), yoga.Storage(tmp_path / "there")
-    if act not in ("submit", "cacheable"):
-        storage.submit(OLD, "a", "1")
-    if act == "copy":
-        other.submit(NEW, "a", "1")
-    put(storage.path / "a" / "1", name)
-    before = content(storage.path / "a")
-    acts: dict[str, Callable[[], Any]] = {
-        "submit": lambda: storage.submit(NEW, "a", "1"),
-        "overwrite": lambda: storage.submit(NEW, "a", "1", overwrite=True),
-        "convert": lambda: storage.convert("a", "1", format="hdf5"),
-        "copy": lambda: other.copy("a", "1", storage, overwrite=True),
-        "remove": lambda: storage.remove("a", "1"),
-        "cacheable": storage.cacheable("a", "1")(lambda: pytest.fail("it was built in vain")),
-    }
-    first = name.partition("/")[0]
-    with pytest.raises(
-        YogaError, match=f"a/1 holds what torchyoga has not written: '{first}.*Nothing was changed"
-    ):
-        acts[act]()
-    assert content(storage.path / "a") == before
-    assert storage.clean(0) == []
-    assert content(storage.path / "a") == before
-
-
-def test_files_of_others_that_come_during_a_build_are_named_and_stay(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path)
-
-    def rows() -> Iterator[Any]:
-        yield from OLD_ROWS
-        put(tmp_path / "a" / "1", "notes.txt")
-
-    with pytest.raises(YogaError, match=r"a/1 holds what torchyoga has not written: 'notes\.txt'"):
-        storage.submit(rows(), "a", "1")
-    assert content(tmp_path / "a") == {"1": None, "1/notes.txt": b"mine"}
-
-
-def test_hidden_files_are_ignored_and_stay(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path)
-    for name in (".DS_Store", ".nfs0000000000000001", ".git/config"):
-        put(tmp_path / "a" / "1", name)
-    storage.submit(OLD, "a", "1")
-    storage.submit(NEW, "a", "1", overwrite=True)
-    storage.check("a", "1")
-    storage.remove("a", "1")
-    assert storage.list() == []
-    assert sorted(content(tmp_path / "a" / "1")) == [
-        ".DS_Store",
-        ".git",
-        ".git/config",
-        ".nfs0000000000000001",
-    ]
-
-
-def test_a_manifest_that_is_not_ours_stays(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path)
-    mine = b'{"name": "my web application", "fingerprint": "abc"}'
-    (tmp_path / "a" / "1").mkdir(parents=True)
-    (tmp_path / "a" / "1" / "manifest.json").write_bytes(mine)
-    acts: list[Callable[[], Any]] = [
-        lambda: storage.submit(OLD, "a", "1"),
-        lambda: storage.submit(OLD, "a", "1", overwrite=True),
-        lambda: storage.remove("a", "1"),
-    ]
-    for act in acts:
-        with pytest.raises(YogaError):
-            act()
-        storage.clean(0)
-        assert (tmp_path / "a" / "1" / "manifest.json").read_bytes() == mine
-
-
-@pytest.mark.parametrize("damage", ["cut", "cut short", "empty", "zeros", "garbage", "flipped"])
-def test_a_damaged_manifest_of_ours_can_be_removed_and_overwritten(tmp_path: Path, damage: str) -> None:
-    storage = yoga.Storage(tmp_path)
-    for act in ("remove", "overwrite"):
-        storage.submit(OLD, "a", "1", overwrite=True)
-        path = tmp_path / "a" / "1" / "manifest.json"
-        whole = path.read_bytes()
-        texts = {
-            "cut": whole[:-200],
-            "cut short": whole[:35],
-            "empty": b"",
-            "zeros": bytes(len(whole)),
-            "garbage": bytes(range(256)),
-            "flipped": whole.replace(b"30", b"31"),
-        }
-        path.write_bytes(texts[damage])
-        with pytest.raises(CorruptError, match="remove the version"):
-            storage.fetch("a", "1")
-        if act == "remove":
-            storage.remove("a", "1")
-            assert storage.list() == []
-        else:
-            assert values(storage.submit(NEW, "a", "1", overwrite=True)) == values(NEW_ROWS)
-
-
-@pytest.mark.skipif(os.name == "nt", reason="making links needs a right on Windows")
-@pytest.mark.parametrize("link", ["a", "a/1", ".staging", ".staging/a", ".staging/a/1", ".locks", ".locks/a"])
-@pytest.mark.parametrize("act", ["submit", "overwrite", "remove", "clean"])
-@pytest.mark.damages("the version behind a link lies where no storage is")
-def test_nothing_is_written_or_deleted_through_links(tmp_path: Path, link: str, act: str) -> None:
-    storage, outside = yoga.Storage(tmp_path / "storage"), tmp_path / "outside"
-    inner = {"a": "1", ".staging": "a/1", ".staging/a": "1", ".locks": "a"}.get(link, "")
-    if link.startswith("a"):  # the user has put a version there
-        yoga.Storage(tmp_path / "first").submit(OLD, "a", "1")
-        os.rename(tmp_path / "first" / "a" / "1", tmp_path / "version")
-        (outside / inner).parent.mkdir(parents=True, exist_ok=True)
-        os.rename(tmp_path / "version", outside / inner)
-    else:
-        storage.submit(OLD, "a", "1")
-        (outside / inner).mkdir(parents=True)
-        for name in ("0123456789abcdef-00000.mdb", "progress.json", "manifest.json.new", "1.lock", "notes"):
-            (outside / inner / name).write_bytes(b"mine")
-        if (storage.path / link).exists():
-            os.rename(storage.path / link, tmp_path / "away")
-    (storage.path / link).parent.mkdir(parents=True, exist_ok=True)
-    (storage.path / link).symlink_to(outside)
-    before = content(outside)
-    acts: dict[str, Callable[[], Any]] = {
-        "submit": lambda: storage.submit(NEW, "b", "1") and storage.submit(NEW, "a", "2"),
-        "overwrite": lambda: storage.submit(NEW, "a", "1", overwrite=True),
-        "remove": lambda: storage.remove("a", "1"),
-        "clean": lambda: storage.clean(0),
-    }
-    is_in_the_way = act == "overwrite" or (act == "remove" and not link.startswith(".staging"))
-    is_in_the_way |= act == "submit" and link in ("a", ".staging", ".staging/a", ".locks", ".locks/a")
-    if is_in_the_way:
-        with pytest.raises(YogaError, match="is a link to"):
-            acts[act]()
-    else:
-        acts[act]()
-    assert content(outside) == before
-    if is_in_the_way or act != "remove":
-        assert values(storage.fetch("a", "1")) == values(OLD_ROWS)
-        assert ("a", "1") in storage.list()
-
-
-def test_a_forged_note_of_progress_writes_nothing_elsewhere(tmp_path: Path) -> None:
-    class Breaking:
-        def __init__(self, until: int) -> None:
-            self.until = until
-
-        def __len__(self) -> int:
-            return 200
-
-        def __getitem__(self, number: int) -> dict[str, Any]:
-            if number >= self.until:
-                raise RuntimeError("it broke")
-            return {"x": np.full(50, number)}
-
-    storage = yoga.Storage(tmp_path / "storage")
-    with pytest.raises(RuntimeError, match="it broke"):
-        storage.submit(Breaking(100), "a", "1")
-    staging = Staging(Root(storage.path, within=".staging/a/1"))
-    for token in ("../../../../outside/x", "../x", "/tmp/x", "0123456789ABCDEF", 5, None, "", "0" * 17):
-        progress = staging.load()
-        assert progress
-        staging.save({**progress, "token": token})
-        with pytest.raises(RuntimeError, match="it broke"):
-            storage.submit(Breaking(150), "a", "1")
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["storage"]
-    ref = storage.submit(Breaking(300), "a", "1")
-    assert [int(row["x"][0]) for row in ref] == list(range(200))
-
-
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
-@pytest.mark.parametrize("format", ["lmdb", "hdf5"])
-def test_modes_of_a_storage(tmp_path: Path, format: str) -> None:
-    before = os.umask(0)
-    try:
-        for name, shared in (("own", False), ("team", True)):
-            storage = yoga.Storage(tmp_path / name, format, shared=shared)
-            storage.submit(OLD, "a", "1")
-            storage.submit(NEW, "a", "1", overwrite=True)
-            for path in [storage.path, *storage.path.rglob("*")]:
-                mode = path.stat().st_mode & 0o7777
-                if shared:
-                    assert mode == (0o2775 if path.is_dir() else 0o664), path
-                else:
-                    assert mode == (0o755 if path.is_dir() else 0o644), path
-    finally:
-        os.umask(before)
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be other users")
-def test_users_of_a_group_build_one_after_the_other(tmp_path_others_reach: Path) -> None:
-    root = tmp_path_others_reach / "storage"
-    root.mkdir()
-    os.chown(root, 0, 54321)
-    os.chmod(root, 0o2770)
-
-    def build(user: int) -> None:
-        os.umask(0o077)
-        os.setgroups([])
-        os.setgid(54321)
-        os.setuid(user)
-        storage = yoga.Storage(root, shared=True)
-        storage.submit([{"x": user}], "a", "1", overwrite=True)
-        storage.submit([{"x": user}], "b", str(user))
-
-    for user in (54322, 54323):
-        assert not in_a_child_that_dies(lambda user=user: build(user), 10_000)
-    storage = yoga.Storage(root)
-    assert storage.fetch("a", "1")[0] == {"x": 54323}
-    assert storage.list() == [("a", "1"), ("b", "54322"), ("b", "54323")]
-
-
 def test_nothing_is_left_where_builds_were(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     storage.submit(OLD, "a", "1")
@@ -764,61 +470,6 @@ def test_nothing_is_left_where_builds_were(tmp_path: Path) -> None:
         storage.submit(iter(OLD_ROWS), "a", "2", max_rows=3)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".locks", "a"]
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["1"]
-
-
-def test_cleaning_opens_only_what_it_cleans(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path)
-    storage.submit(OLD, "a", "1")
-    storage.submit(OLD, "b", "1")
-    left_over = tmp_path / "b" / "1" / "0123456789abcdef-00000.mdb"
-    left_over.write_bytes(b"half of a file")
-    for path in (tmp_path / ".locks").rglob("*.holder"):
-        path.unlink()
-    assert storage.clean(0) == ["b/1/0123456789abcdef-00000.mdb"]
-    assert not left_over.exists()
-    assert [path.parent.name for path in (tmp_path / ".locks").rglob("*.holder")] == ["b"]
-    for id in ("a", "b"):
-        storage.check(id, "1")
-
-
-@pytest.mark.damages("a manifest is changed")
-def test_one_damaged_version_does_not_keep_others_from_being_cleaned(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path)
-    left_over = "0123456789abcdef-00000.mdb"
-    for id in ("a", "b", "c"):
-        storage.submit(OLD, id, "1")
-        (tmp_path / id / "1" / left_over).write_bytes(b"half of a file")
-    manifest = tmp_path / "b" / "1" / "manifest.json"
-    manifest.write_bytes(manifest.read_bytes().replace(b"30", b"31"))
-    assert storage.clean(0) == [f"a/1/{left_over}", f"c/1/{left_over}"]
-    assert (tmp_path / "b" / "1" / left_over).exists()
-
-
-def test_files_without_a_manifest_are_cleaned(tmp_path: Path) -> None:
-    """As after a publication that was cut off before its manifest."""
-    name = "0123456789abcdef-00000.mdb"
-    put(tmp_path / "a" / "1", name)
-    assert yoga.Storage(tmp_path).clean(0) == [f"a/1/{name}"]
-
-
-def interrupted(root: Path) -> None:
-    """A build that has left a file and its note."""
-    staging = Store(root).stage("a", "1")
-    (staging.path / "0123456789abcdef-00000.mdb").write_bytes(b"half of a file")
-    staging.save({"files": []})
-
-
-def replaced(root: Path) -> None:
-    """A version beside which a file of another build lies."""
-    yoga.Storage(root).submit(OLD, "a", "1")
-    (root / "a" / "1" / "0123456789abcdef-00000.mdb").write_bytes(b"half of a file")
-
-
-def removed(root: Path) -> None:
-    """A removed version, of which the lock is left."""
-    yoga.Storage(root).submit(OLD, "a", "1")
-    yoga.Storage(root).remove("a", "1")
-    (root / "a").rmdir()
 
 
 def test_a_removal_deletes_what_an_interrupted_build_of_the_version_has_left(tmp_path: Path) -> None:
@@ -859,172 +510,6 @@ def test_a_file_that_is_deleted_while_sizes_are_listed_is_left_out(
 
     monkeypatch.setattr("torchyoga.stores.local._size", size)
     assert Store(tmp_path).sizes(ref.manifest) == sizes
-
-
-def empty(root: Path) -> None:
-    """An empty folder of a version, and its lock."""
-    removed(root)
-    (root / "a" / "1").mkdir(parents=True)
-
-
-LEFT: dict[Callable[[Path], None], list[str]] = {
-    interrupted: [".staging/a/1"],
-    replaced: ["a/1/0123456789abcdef-00000.mdb"],
-    removed: [],
-    empty: [],
-}
-
-
-def age(path: Path, seconds: float) -> None:
-    """Makes a file or folder, and everything in it, look as if it had been written `seconds` ago."""
-    then = time.time() - seconds
-    for one in (path, *path.rglob("*")):
-        os.utime(one, (then, then))
-
-
-def names(root: Path) -> set[str]:
-    """All names, except the notes about which process held a lock last."""
-    return {str(path.relative_to(root)) for path in root.rglob("*") if path.suffix != ".holder"}
-
-
-def clean_thoroughly(root: Path, before: set[str]) -> None:
-    """Cleans until nothing but versions is left; the lock taken for cleaning has to become old, too."""
-    yoga.Storage(root).clean(0)
-    whole = {"a", "a/1", ".locks", ".locks/a", ".locks/a/1.lock"} if "a/1/manifest.json" in before else set()
-    assert {name for name in names(root) if not name.endswith((".mdb", ".json"))} == (whole or {".locks"})
-
-
-@pytest.mark.parametrize("leave", list(LEFT))
-def test_files_younger_than_the_grace_are_not_cleaned(leave: Callable[[Path], None], tmp_path: Path) -> None:
-    leave(tmp_path)
-    storage, before = yoga.Storage(tmp_path), names(tmp_path)
-    assert storage.clean() == storage.clean(60) == []
-    assert names(tmp_path) == before
-    age(tmp_path, 3600)
-    assert storage.clean(7200) == []
-    assert names(tmp_path) == before
-    assert storage.clean(1800) == LEFT[leave]
-    clean_thoroughly(tmp_path, before)
-
-
-def test_a_build_is_as_young_as_its_youngest_file(tmp_path: Path) -> None:
-    interrupted(tmp_path)
-    storage, folder = yoga.Storage(tmp_path), tmp_path / ".staging" / "a" / "1"
-    for young in (folder, *folder.iterdir()):
-        age(tmp_path, 3600)
-        os.utime(young)
-        assert storage.clean(1800) == []
-        assert len(list(folder.iterdir())) == 2
-    age(tmp_path, 3600)
-    assert storage.clean(1800) == [".staging/a/1"]
-
-
-def test_a_lock_is_as_young_as_its_last_use(tmp_path: Path) -> None:
-    removed(tmp_path)
-    before = names(tmp_path)
-    age(tmp_path, 3600)
-    os.utime(tmp_path / ".locks" / "a" / "1.holder")
-    yoga.Storage(tmp_path).clean(1800)
-    assert names(tmp_path) == before
-
-
-def test_a_folder_that_is_young_stays_in_an_old_one(tmp_path: Path) -> None:
-    for young in ("a/1", "a"):
-        (tmp_path / "a" / "1").mkdir(parents=True, exist_ok=True)
-        age(tmp_path, 3600)
-        os.utime(tmp_path / young)
-        yoga.Storage(tmp_path).clean(1800)
-        assert (tmp_path / young).is_dir()
-    age(tmp_path, 3600)
-    yoga.Storage(tmp_path).clean(1800)
-    assert not (tmp_path / "a").exists()
-
-
-@pytest.mark.parametrize("leave", list(LEFT))
-def test_nothing_is_cleaned_while_the_lock_is_held(leave: Callable[[Path], None], tmp_path: Path) -> None:
-    leave(tmp_path)
-    age(tmp_path, 3600)
-    storage = yoga.Storage(tmp_path)
-    entered, over = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with Store(tmp_path).lock("a", "1", timeout=0):
-            os.utime(tmp_path / ".locks" / "a" / "1.holder", (1, 1))
-            entered.set()
-            over.wait(PATIENCE)
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    try:
-        assert entered.wait(PATIENCE)
-        before = names(tmp_path)
-        assert storage.clean(1800) == []
-        assert names(tmp_path) == before
-    finally:
-        over.set()
-        holder.join()
-    age(tmp_path, 3600)
-    assert storage.clean(1800) == LEFT[leave]
-    clean_thoroughly(tmp_path, before)
-
-
-class Overtaken(Store):
-    """A store whose lock is just being released: its holder does something before that."""
-
-    def __init__(self, root: Path, does: Callable[[], object]) -> None:
-        super().__init__(root)
-        self._does = does
-
-    @contextmanager
-    def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
-        self._does()
-        with super().lock(id, version, timeout):
-            yield
-
-
-def test_a_build_that_went_on_before_the_lock_was_free_is_not_cleaned(tmp_path: Path) -> None:
-    interrupted(tmp_path / "build")
-    folder = tmp_path / "build" / ".staging" / "a" / "1"
-    age(tmp_path / "build", 3600)
-    assert Overtaken(tmp_path / "build", lambda: age(folder, 0)).clean(1800) == []
-    assert len(list(folder.iterdir())) == 2
-
-    root = tmp_path / "version"
-    yoga.Storage(root).submit(OLD, "a", "1")
-    old = (root / "a" / "1" / "manifest.json").read_bytes()
-    (first,) = (root / "a" / "1").glob("*.mdb")
-    kept = first.read_bytes()
-    yoga.Storage(root).submit(NEW, "a", "1", overwrite=True)
-    first.write_bytes(kept)  # as after a publication that was cut off before its manifest
-    age(root, 3600)
-    cleaner = Overtaken(root, lambda: (root / "a" / "1" / "manifest.json").write_bytes(old))
-    assert first.name not in " ".join(cleaner.clean(1800))
-    assert values(yoga.Storage(root).fetch("a", "1")) == values(OLD_ROWS)
-
-    root = tmp_path / "empty"
-    empty(root)
-    age(root, 3600)
-    Overtaken(root, (root / "a" / "1" / "notes.txt").touch).clean(1800)
-    assert (root / "a" / "1" / "notes.txt").exists()
-    assert (root / ".locks" / "a" / "1.lock").exists()
-
-
-def test_clean_removes_what_is_left_of_removed_versions(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path)
-    storage.submit(OLD, "kept", "1")
-    for number in range(10):
-        storage.submit(OLD, f"a{number}", "1")
-        storage.remove(f"a{number}", "1")
-    storage.clean()  # they are young
-    assert len(list((tmp_path / ".locks").glob("*/*.lock"))) == 11
-    storage.clean(0)
-    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_dir()) == [
-        ".locks",
-        ".locks/kept",
-        "kept",
-        "kept/1",
-    ]
-    assert sorted(path.name for path in (tmp_path / ".locks" / "kept").iterdir()) == ["1.holder", "1.lock"]
 
 
 def test_a_lock_keeps_others_out_while_locks_are_removed(tmp_path: Path) -> None:
@@ -1086,4 +571,4 @@ def test_versions_that_may_not_be_read_are_not_listed(tmp_path_others_reach: Pat
             storage.fetch("b", "1")
         assert storage.clean(0) == []
 
-    assert not in_a_child_that_dies(look, 10_000)
+    assert not dies_in_a_child(look, 10_000)

@@ -191,10 +191,15 @@ def failing(ranks: Ranks) -> None:
     assert read_by_one("nothing", LIMIT, lambda: ranks.read("nothing", None)) is None
 
 
+def connected() -> Any:
+    """The store of the job."""
+    return job._connected(place())
+
+
 def dying(ranks: Ranks) -> None:
     """Who reads never comes back: after a while another one reads."""
     if ranks.rank == 0:
-        store = job._connected(place())
+        store = connected()
         store.compare_set(f"{job._key('dying')}/head", "", "1:somebody")
     ranks.meet("died")
     assert read_by_one("dying", LIMIT, lambda: ranks.read("dying")) == b"text"
@@ -213,7 +218,7 @@ def overwritten(ranks: Ranks) -> None:
 def forged(ranks: Ranks) -> None:
     """What is in the store and is none of ours, or of a clock that is wrong, is not taken."""
     if ranks.rank == 0:
-        store = job._connected(place())
+        store = connected()
         for name, head, about in (
             ("f1", b"\xff\xfe", "{}"),
             ("f2", b"7:x", "[[[["),
@@ -270,6 +275,16 @@ def _serve(ports: Any) -> None:
     time.sleep(5 * PATIENCE)
 
 
+def meet_at(where: Any, patch: pytest.MonkeyPatch) -> None:
+    """The store of the job is said to be there."""
+    patch.setattr(job, "_place", lambda: where)
+
+
+def await_answers(seconds: float, patch: pytest.MonkeyPatch) -> None:
+    """The store of the job has so long to answer."""
+    patch.setattr(job, "_ANSWER", seconds)
+
+
 def test_a_store_that_falls_silent_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 0 is stopped, or its machine hangs: torch's own timeouts do not see that."""
     context = multiprocessing.get_context("forkserver")
@@ -278,11 +293,12 @@ def test_a_store_that_falls_silent_holds_nobody(monkeypatch: pytest.MonkeyPatch)
     server.start()
     try:
         where = ("127.0.0.1", ports.get(timeout=60))
-        monkeypatch.setattr(job, "_place", lambda: where)
-        monkeypatch.setattr(job, "_silent", set())
+        meet_at(where, monkeypatch)
+        silent = set[Any]()
+        monkeypatch.setattr(job, "_silent", silent)
         assert read_by_one("a", LIMIT, lambda: b"first") == b"first"
-        assert not job._silent
-        monkeypatch.setattr(job, "_ANSWER", 0.5)
+        assert not silent
+        await_answers(0.5, monkeypatch)
         monkeypatch.setattr(job, "_WAIT", 0.5)
 
         def stops() -> bytes:
@@ -295,9 +311,9 @@ def test_a_store_that_falls_silent_holds_nobody(monkeypatch: pytest.MonkeyPatch)
 
         assert read_by_one("a", LIMIT, stops) == b"second"  # it cannot be sent to the others
         assert read_by_one("b", LIMIT, lambda: b"third") == b"third"  # nothing answers the connection
-        assert job._silent == {where}
+        assert silent == {where}
         note_written("b")
-        monkeypatch.setattr(job, "_ANSWER", 10 * PATIENCE)  # it is not asked again
+        await_answers(10 * PATIENCE, monkeypatch)  # it is not asked again
         assert read_by_one("b", LIMIT, lambda: b"fourth") == b"fourth"
     finally:
         server.kill()
@@ -308,7 +324,7 @@ def test_nothing_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         where = bound.getsockname()
-    monkeypatch.setattr(job, "_place", lambda: where)
+    meet_at(where, monkeypatch)
     assert read_by_one("a", LIMIT, lambda: b"x") == b"x"
     note_written("a")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stored import objects_of, store_of
 from victims import Victim
 
 import torchyoga as yoga
@@ -35,14 +36,14 @@ class Place:
         self.ours, self.others = self.storage("ours"), self.storage("others")
         self.ours.submit(rows_of(0, 1), "d", "1")
         self.ours.append([], "d", "2", after="1", record=False)
-        self.store = self.ours._store
+        self.store = store_of(self.ours)
 
     def storage(self, name: str) -> Storage:
         return Storage(self.url, **({"cache_dir": self.folder / name} if self.is_store else {}))  # type: ignore[arg-type]
 
     def data_files(self) -> list[str]:
         if self.is_store:
-            names = self.store._remote.find("d")  # type: ignore[attr-defined]
+            names = objects_of(self.ours).find("d")
         else:
             names = {str(path): None for path in Path(self.url, "d").rglob("*") if path.is_file()}
         return sorted(name for name in names if name.endswith((".mdb", ".h5")))
@@ -150,7 +151,7 @@ def test_nothing_is_lost_if_others_go_on_at_every_look(
 
 STOPPED: dict[str, Callable[[Storage, str], object]] = {
     "remove": lambda storage, version: storage.remove("d", version),
-    "clean": lambda storage, version: (storage._store.remove("d", version), storage.clean(0)),
+    "clean": lambda storage, version: (store_of(storage).remove("d", version), storage.clean(0)),
     "overwrite": lambda storage, version: storage.submit(rows_of(9), "d", version, overwrite=True),
     "compact": lambda storage, version: storage.compact("d", version),
 }

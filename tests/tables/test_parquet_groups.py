@@ -39,13 +39,23 @@ def made(count: int, limit: int | None, decode: Any = None) -> Groups:
     return Groups("x", starts, np.full(count, SIZE * 8), decode or Decoding(), limit)
 
 
+def leave_free(nbytes: int | None, patch: pytest.MonkeyPatch) -> None:
+    """So much memory of the machine is said to be free; None where that is not known."""
+    patch.setattr(groups, "free_memory", lambda: nbytes)
+
+
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No groups of other tests are counted."""
+    monkeypatch.setattr(groups, "_alive", [])
+
+
+@pytest.fixture
+def small(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is room for 80 groups, of which a fourth part is for them; no window asks for more."""
-    monkeypatch.setattr(groups, "free_memory", lambda: 80 * SIZE * 8)
+    leave_free(80 * SIZE * 8, monkeypatch)
     monkeypatch.setattr(groups, "_MOST_BYTES", SIZE * 8)
     monkeypatch.setattr(groups, "_MEASURED", 0)
-    monkeypatch.setattr(groups, "_alive", [])
 
 
 class Limits(torch.utils.data.Dataset):  # type: ignore[type-arg]
@@ -57,11 +67,10 @@ class Limits(torch.utils.data.Dataset):  # type: ignore[type-arg]
 
 
 def test_a_quarter_of_the_free_memory_is_shared_between_workers_and_ranks(
-    monkeypatch: pytest.MonkeyPatch,
+    alone: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "_alive", [])
     assert made(4, None).limit >= 64 * 2**20  # of this machine
-    monkeypatch.setattr(groups, "free_memory", lambda: 48 * 2**30)
+    leave_free(48 * 2**30, monkeypatch)
     for workers, ranks in ((0, 1), (2, 1), (2, 3)):
         monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
         loader = torch.utils.data.DataLoader(
@@ -71,7 +80,7 @@ def test_a_quarter_of_the_free_memory_is_shared_between_workers_and_ranks(
 
 
 def test_a_window_is_kept_whatever_memory_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "free_memory", lambda: None)
+    leave_free(None, monkeypatch)
     assert made(4, None).limit == 64 * 2**20
 
 

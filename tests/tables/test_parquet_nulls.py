@@ -69,12 +69,17 @@ def test_levels_say_where_nulls_are(kind: pa.DataType, value: Any, tmp_path: Pat
     assert ref.to_arrow().to_pylist() == in_pairs(table.to_pylist())
 
 
+@pytest.fixture
+def without_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with pyarrow before 19."""
+    monkeypatch.setattr(files, "nulls_below", lambda *_: None)
+
+
 # Of dictionaries within others, pyarrow does not count nulls.
 @pytest.mark.parametrize(("kind", "value"), [case for case in CASES if "dictionary" not in str(case.id)])
 def test_without_levels_some_groups_are_looked_at(
-    kind: pa.DataType, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: pa.DataType, value: Any, tmp_path: Path, without_levels: None
 ) -> None:
-    monkeypatch.setattr(files, "nulls_below", lambda *_: None)  # as with pyarrow before 19
     plain = VALUES[kind][-1]
     path = file_of(tmp_path, pa.array([plain, plain, value, plain], kind))
     ref, table = yoga.from_parquet(path, words=True), pq.read_table(path)
@@ -82,9 +87,8 @@ def test_without_levels_some_groups_are_looked_at(
 
 
 def test_what_is_found_in_none_of_the_groups_that_were_looked_at_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, without_levels: None
 ) -> None:
-    monkeypatch.setattr(files, "nulls_below", lambda *_: None)
     path = file_of(tmp_path, pa.array([[], [1], [None], [2], [], []], pa.list_(pa.int32())))
     with pytest.raises(SchemaError, match=r"row group 2.*name it in nulls=, with a value"):
         list(yoga.from_parquet(path))

@@ -256,14 +256,17 @@ def test_pickles_of_python_2_and_of_sparks_namedtuples_are_read(petastorm: Any, 
     )
     assert any(code.name == "GLOBAL" for code, _, _ in pickletools.genops(found))
     restored = module_of("pyspark.serializers")
-    restored._restore = lambda *_: None  # type: ignore[attr-defined]
-    restored._restore.__module__, restored._restore.__qualname__ = "pyspark.serializers", "_restore"
+
+    def _restore(*_: Any) -> None: ...
+
+    _restore.__module__, _restore.__qualname__ = "pyspark.serializers", "_restore"
+    vars(restored)["_restore"] = _restore
     sys.modules["pyspark.serializers"] = restored
 
     class Hijacked:
         def __reduce__(self) -> Any:
             values = ("small", np.uint8, (), with_state(codecs.ScalarCodec), False)
-            return restored._restore, ("UnischemaField", ("name",), values)
+            return _restore, ("UnischemaField", ("name",), values)
 
     hijacked = pickle.dumps(with_state(schemas.Unischema, _fields=OrderedDict(small=Hijacked())), 2)
     forget()

@@ -58,6 +58,11 @@ class Seen(HTMLParser):
         return [value for found, value in self.attributes if found == name]
 
 
+def in_a_notebook(ref: yoga.DataRef) -> str:
+    """The HTML that a notebook shows for it."""
+    return ref._repr_html_()
+
+
 def seen(ref: yoga.DataRef, path: Path, **options: object) -> Seen:
     found = yoga.report(ref, path / "report.html", **options)  # type: ignore[arg-type]
     assert [one.name for one in path.iterdir() if one.suffix == ".part"] == []
@@ -161,8 +166,8 @@ def test_hostile_data_is_text(storage: yoga.Storage, tmp_path: Path) -> None:
     assert "%D8" not in page.text  # as its name is quoted in the schema
     assert "\u202e" not in page.text
     assert page.tags.count("img") == 80  # of 1 pixel, and of 16 bits; the bytes are none
-    check_harmless(Seen(ref._repr_html_()))
-    html = ref[3:]._repr_html_()
+    check_harmless(Seen(in_a_notebook(ref)))
+    html = in_a_notebook(ref[3:])
     assert "\u202e" not in html
     check_harmless(Seen(html))
 
@@ -206,7 +211,7 @@ def test_many_columns(storage: yoga.Storage, tmp_path: Path) -> None:
     page = seen(Wide(), tmp_path)
     assert "The first 40 of 10,000 columns." in page.text
     assert "statistics cannot be made: " in page.text
-    assert "c00039" in Seen(Wide()._repr_html_()).text or "The first" in Wide()._repr_html_()
+    assert "c00039" in Seen(in_a_notebook(Wide())).text or "The first" in in_a_notebook(Wide())
 
 
 def test_an_empty_version_and_one_without_statistics(storage: yoga.Storage, tmp_path: Path) -> None:
@@ -214,7 +219,7 @@ def test_an_empty_version_and_one_without_statistics(storage: yoga.Storage, tmp_
     assert "There are no rows." in page.text
     ref = storage.submit(rows_of(), "plain", "1", stats=False)
     assert "Statistics of all 200 rows, counted for this page." in seen(ref, tmp_path).text
-    assert "histogram" not in ref._repr_html_().lower()  # nothing is counted in a notebook
+    assert "histogram" not in in_a_notebook(ref).lower()  # nothing is counted in a notebook
     many = yoga.from_arrays({"x": np.arange(10**6)})
     page = seen(many, tmp_path, order=yoga.ResumableSampler(many, shuffle="block"))
     assert "Statistics of 10,000 rows, drawn at random from 1,000,000" in page.text
@@ -233,7 +238,7 @@ def test_damage_is_an_error_that_says_so(ref: yoga.DataRef, storage: yoga.Storag
     with pytest.raises(CorruptError):
         yoga.report(damaged, page)
     assert page.read_text() == "old"
-    assert "CorruptError" in damaged._repr_html_()
+    assert "CorruptError" in in_a_notebook(damaged)
 
 
 class Large(yoga.DataRef):
@@ -261,7 +266,7 @@ def test_of_large_rows_few_are_read(tmp_path: Path) -> None:
     assert "2 rows and not 64, because they are large." in seen(large, tmp_path).text
     assert large.read <= 8
     large.read = 0
-    assert "they are large" in large._repr_html_()
+    assert "they are large" in in_a_notebook(large)
     assert large.read == 0
 
 
@@ -284,7 +289,7 @@ class Failing(Broken):
 
 
 def test_a_notebook_shows_any_dataset(ref: yoga.DataRef) -> None:
-    page = Seen(ref._repr_html_())
+    page = Seen(in_a_notebook(ref))
     assert page.tags.count("table") == 2
     assert page.tags.count("img") == 5
     assert "200 rows" in page.text
@@ -295,10 +300,10 @@ def test_a_notebook_shows_any_dataset(ref: yoga.DataRef) -> None:
         ref.where("label", lambda y: y > 0),
         ref[:0],
     ):
-        check_harmless(Seen(view._repr_html_()))
-    assert Seen(ref["text"]._repr_html_()).tags.count("table") == 2
-    assert Broken()._repr_html_() == "<pre>&lt;Broken&gt;\nRuntimeError: no &lt;length&gt;</pre>"
-    assert "OSError: no rows" in Failing()._repr_html_()
+        check_harmless(Seen(in_a_notebook(view)))
+    assert Seen(in_a_notebook(ref["text"])).tags.count("table") == 2
+    assert in_a_notebook(Broken()) == "<pre>&lt;Broken&gt;\nRuntimeError: no &lt;length&gt;</pre>"
+    assert "OSError: no rows" in in_a_notebook(Failing())
 
 
 def test_a_notebook_downloads_nothing(tmp_path: Path) -> None:
@@ -307,7 +312,7 @@ def test_a_notebook_downloads_nothing(tmp_path: Path) -> None:
     fresh = yoga.Storage("memory://reported", cache_dir=tmp_path / "other").fetch("pets", "1.0")
     before = {path for path in (tmp_path / "other").rglob("*") if path.suffix == ".mdb"}
     for one in (fresh, fresh[3:9]):
-        assert "might have to be downloaded" in one._repr_html_()
+        assert "might have to be downloaded" in in_a_notebook(one)
     assert {path for path in (tmp_path / "other").rglob("*") if path.suffix == ".mdb"} == before
     assert "from few files, so that little is downloaded" in seen(fresh, tmp_path).text
 

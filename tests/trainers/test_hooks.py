@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from accelerators import forget_accelerators
 from torch.utils.data import BatchSampler
 from torch.utils.data import DataLoader as TorchLoader
 
@@ -65,10 +66,7 @@ class TestAccelerate:
         from accelerate import Accelerator
 
         yield Accelerator(cpu=True, gradient_accumulation_steps=2)
-        from accelerate.state import AcceleratorState, GradientState
-
-        AcceleratorState._reset_state(True)
-        GradientState._reset_state()
+        forget_accelerators()
 
     def test_prepare_leaves_a_loader_as_it_is(self, accelerator: Any, tmp_path: Path) -> None:
         one = loader()
@@ -300,11 +298,8 @@ class TestAccelerate:
             rows_of(one)
 
     def test_an_accelerator_that_is_gone_is_not_asked(self, accelerator: Any) -> None:
-        from accelerate.state import AcceleratorState, GradientState
-
         one = accelerator.prepare(loader())
-        AcceleratorState._reset_state(True)
-        GradientState._reset_state()
+        forget_accelerators()
         assert rows_of(one) == WHOLE
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from accelerators import forget_accelerators
 
 import torchyoga as yoga
 
@@ -39,10 +40,7 @@ class TestAccelerate:
         from accelerate import Accelerator
 
         yield Accelerator(cpu=True)
-        from accelerate.state import AcceleratorState, GradientState
-
-        AcceleratorState._reset_state(True)
-        GradientState._reset_state()
+        forget_accelerators()
 
     def test_a_loop_over_a_prepared_loader(self, accelerator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         def loop() -> int:

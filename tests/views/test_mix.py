@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import WeightedRandomSampler
+from mixtures import delivered, ids, listed, shares
 
 import torchyoga as yoga
 from torchyoga.errors import SchemaError, StateError
@@ -42,41 +42,6 @@ def plain() -> dict[str, yoga.DataRef]:
         name: yoga.from_arrays({"id": 1000 * number + np.arange(size)})
         for number, (name, size) in enumerate(SIZES.items())
     }
-
-
-def listed(rows: list[Any]) -> list[Any]:
-    return rows
-
-
-def delivered(
-    ref: yoga.DataRef,
-    steps: int | None = None,
-    state: Any = None,
-    world: int = 1,
-    batch: int = 8,
-    **more: Any,
-) -> tuple[list[Any], Any]:
-    """The rows of all ranks, and the state after so many steps."""
-    options: dict[str, Any] = {"shuffle": True, "seed": 7, "remainder": "keep", "collate_fn": listed, **more}
-    found, states = [], []
-    for rank in range(world):
-        loader = yoga.DataLoader(ref, batch, num_replicas=world, rank=rank, **options)
-        if state is not None:
-            loader.load_state_dict(json.loads(json.dumps(state)))
-        batches = iter(loader)
-        found += [row for rows in itertools.islice(batches, steps) for row in rows]
-        states.append(loader.state_dict())
-        del batches
-    assert all(one == states[0] for one in states)
-    return found, states[0]
-
-
-def ids(rows: list[Any]) -> list[int]:
-    return [int(row["id"]) for row in rows]
-
-
-def shares(rows: list[Any]) -> Counter[int]:
-    return Counter(number // 1000 for number in ids(rows))
 
 
 @pytest.mark.parametrize("kind", [True, "block", False])
@@ -630,120 +595,7 @@ def test_a_mixture_can_be_cached(plain: Any, tmp_path: Path) -> None:
     assert ids(list(kept)) == ids(list(mix))
 
 
-# -- weights, balance, curricula, buckets
-
-
-@pytest.fixture(scope="module")
-def labelled() -> yoga.DataRef:
-    label = np.repeat([0, 1, 2], [70, 20, 10])
-    return yoga.from_arrays({"id": np.arange(100), "label": label, "name": np.array(["a", "b", "c"])[label]})
-
-
-def test_weights_of_rows_in_a_loader(labelled: yoga.DataRef) -> None:
-    weights = torch.tensor([0.0] * 50 + [1.0] * 30 + [3.0] * 20)
-    for workers, kind in [(0, True), (2, "block"), (0, False)]:
-        ref = labelled.weighted(weights, rows=180)
-        rows, _ = delivered(ref, shuffle=kind, num_workers=workers)
-        counts = Counter(ids(rows))
-        assert not any(counts[n] for n in range(50))
-        assert {counts[n] for n in range(50, 80)} == {2}
-        assert {counts[n] for n in range(80, 100)} == {6}
-    before, state = delivered(ref, 3, world=2)
-    after, _ = delivered(ref, None, state, world=3, batch=5)
-    assert sorted(ids(before + after)) == sorted(ids(rows))
-
-
-def test_other_weights_of_rows_from_a_state_on(labelled: yoga.DataRef) -> None:
-    ref = labelled.weighted(np.ones(100))
-    _, state = delivered(ref, 5, world=2, batch=4)
-    other = ref.reweighted([0] * 98 + [1, 2], at=state)
-    after, end = delivered(other, None, state)
-    assert Counter(ids(after)) == {98: 20, 99: 40}
-    assert other.reweighted([0] * 98 + [1, 2], at=end).fingerprint == other.fingerprint
-    with pytest.raises(StateError, match="the past cannot be changed"):
-        delivered(ref, 1, end)
-    with pytest.raises(StateError, match="other weights than this view has had"):
-        ref.reweighted(np.ones(100), at=end)
-    turned = labelled[::-1].weighted(np.ones(100)).reweighted([0] * 99 + [1], at=state)
-    with pytest.raises(StateError, match="has fingerprint"):
-        delivered(turned, 1, state)
-    with pytest.raises(StateError, match="every epoch is the same"):
-        ref.reweighted([0] * 99 + [1], at=delivered(ref, 2, shuffle=False)[1])
-    _, start = delivered(ref, 0)
-    assert Counter(ids(delivered(ref.reweighted([0] * 99 + [1], at=start))[0])) == {99: 100}
-
-
-def test_weights_that_do_not_fit(labelled: yoga.DataRef) -> None:
-    with pytest.raises(
-        ValueError, match=r"a weight for each of the 100 rows, found an array of shape \(3,\)"
-    ):
-        labelled.weighted([1, 2, 3])
-    with pytest.raises(ValueError, match=r"finite and at least 0, found -1\.0 for row 7"):
-        labelled.weighted([1.0] * 7 + [-1.0] + [0.0] * 92)
-    with pytest.raises(ValueError, match="rows must be in 1"):
-        labelled.weighted([1] * 100, rows=2**31)
-
-
-def test_torchs_weights_are_told_of_ours(labelled: yoga.DataRef) -> None:
-    loader = yoga.DataLoader(labelled, 10, sampler=WeightedRandomSampler([1.0] * 100, 20), seed=1)
-    with pytest.warns(UserWarning, match=r"ref\.weighted\(weights, rows=num_samples\) in its place"):
-        next(iter(loader))
-    list(loader)  # once
-
-
-@pytest.mark.parametrize("column", ["label", "name"])
-def test_batches_have_as_many_of_each_class(labelled: yoga.DataRef, column: str) -> None:
-    ref = labelled.balanced(column, batch=12, rows=120)
-    rows, _ = delivered(ref, batch=12)
-    for start in range(0, 120, 12):
-        assert Counter(row["label"] for row in rows[start : start + 12]) == {0: 4, 1: 4, 2: 4}
-    counts = Counter(ids(rows))
-    assert {counts[n] for n in range(90, 100)} == {4}
-    assert {counts[n] for n in range(70, 90)} == {2}
-    assert {counts[n] for n in range(70)} == {0, 1}
-    together, _ = delivered(ref, 1, world=3, batch=4)
-    assert Counter(row["label"] for row in together) == {0: 4, 1: 4, 2: 4}
-
-
-def test_balance_in_blocks_by_shares_and_from_a_state_on(labelled: yoga.DataRef) -> None:
-    ref = labelled.balanced("name", batch=10, rows=100, shares={"a": 0.5, "b": 0.4, "c": 0.1})
-    assert ref.counts(100) == {"a": 50, "b": 40, "c": 10}  # type: ignore[attr-defined]
-    rows, _ = delivered(ref, shuffle="block", batch=10)
-    assert Counter(row["name"] for row in rows) == {"a": 50, "b": 40, "c": 10}
-    before, state = delivered(ref, 4, batch=10)
-    after, _ = delivered(ref.reweighted({"a": 0, "b": 0, "c": 1}, at=state), None, state)
-    assert {row["name"] for row in after} == {"c"}
-    assert Counter(row["name"] for row in before) == {"a": 20, "b": 16, "c": 4}
-    assert repr(ref).endswith("balanced over 3 classes>")
-
-
-def test_balance_of_what_is_no_class(labelled: yoga.DataRef) -> None:
-    for given, message in [
-        ({"shares": {"a": 1}}, r"without a share are \['b', 'c'\], unknown are \[\]"),
-        ({"shares": {"a": 1, "b": 1, "c": 1, "d": 1}}, r"unknown are \['d'\]"),
-        ({"shares": dict.fromkeys("abc", 0)}, "all shares are 0"),
-        ({"shares": {"a": -1, "b": 1, "c": 1}}, "the weight of 'a' must be a number"),
-        ({"shares": 3}, "shares must be a dict"),
-        ({"batch": 0}, "batch must be in 1"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            labelled.balanced("name", **given)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="there are no rows to balance"):
-        labelled[:0].balanced("name")
-    with pytest.raises(KeyError, match="there is no column"):
-        labelled.balanced("kind")
-    many = yoga.from_arrays({"x": np.arange(70_000)})
-    with pytest.raises(ValueError, match="more than 65536 different values; is it a label"):
-        many.balanced("x")
-
-
-def test_a_label_that_is_none_in_some_rows(tmp_path: Path) -> None:
-    rows = [{"x": n, "label": None if n == 3 else n % 2, "name": None if n == 3 else "a"} for n in range(8)]
-    ref = yoga.Storage(tmp_path).submit(rows, "rows", "1", progress=False)
-    for column in ("label", "name"):
-        with pytest.raises(TypeError, match=rf"'{column}' is None in some rows; use ref\.filled"):
-            ref.balanced(column)
-    assert ref.filled({"label": -1}).balanced("label", batch=3).counts(9) == {-1: 3, 0: 3, 1: 3}  # type: ignore[attr-defined]
+# -- curricula, buckets
 
 
 def test_a_curriculum(labelled: yoga.DataRef) -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
-import json
 import pickle
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -20,34 +16,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packs import LENGTHS, ROWS, SCHEMA, Own, texts_of, tokens_of
 from smallfiles import make_files_of
 
 import torchyoga as yoga
-from torchyoga.errors import CorruptError, ExistsError, StateError
+from torchyoga.errors import StateError
 from torchyoga.formats.contract import FORMATS
 from torchyoga.reading.dataref import PackView
 from torchyoga.testing import assert_rows_equal, check_view
 from torchyoga.views.packs import packing
-from torchyoga.views.packs import request as request_file
-from torchyoga.views.packs.plan import Plan, planned
 
-LENGTHS = [*np.random.default_rng(0).integers(1, 12, 57).tolist(), 0, 16, 0]
-
-
-def row_of(number: int) -> dict[str, Any]:
-    length = LENGTHS[number]
-    return {
-        "ids": np.arange(length, dtype=np.int32) + 100 * number,
-        "mask": np.arange(length) % 3 == 0,
-        "label": number,
-        "text": f"text {number}",
-        "boxes": np.arange(number % 4),
-        "meta": {"vector": np.full((2, 3), number, np.float32), "name": b"n" * number},
-    }
-
-
-ROWS = [row_of(number) for number in range(len(LENGTHS))]
-SCHEMA = yoga.Schema.of(ROWS[0], ragged=["ids", "mask", "boxes"])
 OF_TOKENS = ("ids", "mask", "position_ids", "labels")
 
 
@@ -62,30 +40,6 @@ def ref(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture
 def storage(tmp_path: Path) -> yoga.Storage:
     return yoga.Storage(tmp_path)
-
-
-class Own(yoga.DataRef):
-    """A user's DataRef that gives plain rows."""
-
-    def __init__(self, rows: Any = ROWS, schema: Any = SCHEMA) -> None:
-        self.rows, self._schema = rows, schema
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def take(self, rows: Any) -> list[Any]:
-        return [self.rows[row] for row in rows.tolist()]
-
-    @property
-    def schema(self) -> Any:
-        return self._schema
-
-
-def tokens_of(lengths: list[int], **more: Any) -> yoga.DataRef:
-    """Rows of so many tokens, all different."""
-    ends = np.cumsum([0, *lengths]).tolist()
-    rows = [{"ids": np.arange(start, stop)} for start, stop in itertools.pairwise(ends)]
-    return Own(rows, yoga.Schema.of({"ids": np.arange(3)}, ragged=["ids"]), **more)
 
 
 def expected_of(packed: PackView, number: int) -> dict[str, Any]:
@@ -691,92 +645,7 @@ def test_balanced_packs_cost_alike_on_all_ranks() -> None:
     assert balanced < 1.05 < plain
 
 
-# -- kept by name
-
-
-@pytest.mark.filterwarnings("ignore:packed. 2 rows cost nothing:UserWarning")
-def test_kept_packs_are_read_and_nothing_is_measured(
-    storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ref = storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
-
-    def cost(c: Any) -> Any:
-        return c["ids"].lengths
-
-    made = ref.packed("ids", 16, long="split", name="sixteen")
-    other = ref.packed({"n": 16}, cost=cost, name="by cost", balance=True)
-    half = ref[:30].packed("ids", 16, name="sixteen")
-    with pytest.warns(UserWarning, match="1 of 60 rows are over the budget"):
-        ref.packed("ids", 15, long="drop", name="fewer")
-    monkeypatch.setattr(request_file, "measured", None)
-    ref = yoga.Storage(storage.path).fetch("rows", "1")
-    again = ref.packed("ids", 16, long="split", name="sixteen")
-    assert again.fingerprint == made.fingerprint
-    assert again.report() == made.report()
-    with pytest.warns(UserWarning, match="1 of 60 rows are over the budget"):
-        ref.packed("ids", 15, long="drop", name="fewer")
-    assert_rows_equal(list(again.in_epoch(1)), list(made.in_epoch(1)))
-    read = ref.packed({"n": 16}, cost=cost, name="by cost", balance=True, labels="ids")
-    assert_rows_equal([row["ids"] for row in read], [row["ids"] for row in other])
-    assert ref[:30].packed("ids", 16, name="sixteen").fingerprint == half.fingerprint
-    storage.check("rows", "1")
-    with pytest.raises(ExistsError, match=r"the packs 'sixteen' of 'rows' '1' were made with .* not with"):
-        ref.packed("ids", 17, name="sixteen")
-    with pytest.raises(ExistsError, match="made by another function: its code differs"):
-        ref.packed(
-            {"n": 16}, cost=lambda c: c["ids"].lengths + 1, name="by cost", balance=True, stale="error"
-        )
-    monkeypatch.undo()
-    assert ref.packed("ids", 17, name="sixteen", stale="rebuild").report().budget == 17
-    assert ref.packed("ids", 17, name="sixteen").report().budget == 17
-
-
-def test_kept_packs_of_other_rows_are_made_anew(storage: yoga.Storage) -> None:
-    ref = storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
-    ref.where("label", lambda y: y < 5, name="few")
-    ref.packed("ids", 16, name="few")  # a name of its own
-    assert len(ref.where("label", lambda y: y < 5, name="few")) == 5
-    ref = storage.submit(ROWS[:20], "rows", "1", schema=SCHEMA, progress=False, overwrite=True)
-    assert ref.packed("ids", 16, name="few").report().rows == 20
-    with pytest.raises(ValueError, match=r"packed\(name='a'\) keeps the packs beside the published version"):
-        Own().packed("ids", 16, name="a")
-
-
-@pytest.mark.damages("bytes of kept packs are changed")
-def test_damage_is_never_another_plan(storage: yoga.Storage) -> None:
-    ref = storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
-    made = ref.packed("ids", 16, name="p")
-    (manifest,) = (
-        path for path in storage.path.rglob("manifest.json") if '"packed_from"' in path.read_text()
-    )
-    found = json.loads(manifest.read_text())
-    found["info"]["sizes"][0] += 1
-    manifest.write_text(json.dumps(found))
-    with pytest.raises(CorruptError):
-        yoga.Storage(storage.path).fetch("rows", "1").packed("ids", 16, name="p")
-    with pytest.raises(CorruptError):
-        storage.check("rows", "1")
-    again = yoga.Storage(storage.path).fetch("rows", "1").packed("ids", 16, name="p", stale="rebuild")
-    assert again.fingerprint == made.fingerprint
-
-
 # -- other processes, stores
-
-
-SPAWNED = """
-import pickle, sys
-print([row["ids"].tolist() for row in pickle.load(open(sys.argv[1], "rb")).in_epoch(2)])
-"""
-
-
-def test_a_new_process_reads_the_same_packs(storage: yoga.Storage, tmp_path: Path) -> None:
-    ref = storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
-    packed = ref.packed("ids", 16)
-    (tmp_path / "view").write_bytes(pickle.dumps(packed))
-    done = subprocess.run(
-        [sys.executable, "-c", SPAWNED, str(tmp_path / "view")], capture_output=True, text=True, timeout=100
-    )
-    assert done.stdout.strip() == str([row["ids"].tolist() for row in packed.in_epoch(2)]), done.stderr
 
 
 def test_packs_are_built_under_a_new_name(ref: yoga.DataRef, storage: yoga.Storage) -> None:
@@ -820,111 +689,6 @@ def test_delivered_packs_are_delivered_rows(ref: yoga.DataRef) -> None:
         assert progress() == sum(counts[:reached])
 
 
-# -- training
-
-
-class _Tiny(torch.nn.Module):
-    """A transformer of one layer, in which a token attends to those before it in its document."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tokens = torch.nn.Embedding(256, 16)
-        self.positions = torch.nn.Embedding(128, 16)
-        self.mix = torch.nn.Linear(16, 48)
-        self.out = torch.nn.Linear(16, 256)
-
-    def forward(self, ids: torch.Tensor, positions: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
-        x = self.tokens(ids) + self.positions(positions)
-        q, k, v = self.mix(x).chunk(3, -1)
-        document = torch.repeat_interleave(torch.arange(len(cu_seqlens) - 1), cu_seqlens.diff().long())
-        mask = (document[:, None] == document) & torch.ones(len(ids), len(ids)).tril().bool()
-        attended = torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], mask[None])
-        return self.out(x + attended[0])
-
-
-def loss_of(model: _Tiny, batch: Any) -> torch.Tensor:
-    """Summed over the tokens that have a label: each token is to foresee the next one."""
-    scores = model(batch["ids"].long(), batch["position_ids"], batch["cu_seqlens"])
-    return torch.nn.functional.cross_entropy(scores[:-1], batch["labels"][1:], reduction="sum")
-
-
-def test_training_on_packs_is_training_on_rows() -> None:
-    functions = [
-        inspect.getsource(function).encode()[:100]
-        for _, function in inspect.getmembers(inspect, inspect.isfunction)
-    ]
-    rows = [{"ids": np.frombuffer(text, np.uint8)} for text in functions]
-    ref = Own(rows, yoga.Schema.of(rows[0], ragged=["ids"]))
-    packed, shifted = (ref.packed("ids", 256, labels=kind) for kind in ("same", "shifted"))
-    assert packed.report().tokens == sum(map(len, functions))
-    torch.manual_seed(0)
-    models = [_Tiny().double(), _Tiny().double()]
-    models[1].load_state_dict(models[0].state_dict())
-    optimizers = [torch.optim.SGD(model.parameters(), 1e-3) for model in models]
-    loaders = [yoga.DataLoader(packs, 2, shuffle=True, seed=3) for packs in (packed, shifted)]
-    for batch, moved in itertools.islice(zip(*loaders, strict=True), 6):
-        losses = [loss_of(models[0], batch)]
-        scores = models[0](moved["ids"].long(), moved["position_ids"], moved["cu_seqlens"])
-        assert torch.equal(
-            losses[0], torch.nn.functional.cross_entropy(scores[:-1], moved["labels"][:-1], reduction="sum")
-        )
-        alone = []
-        for row in batch["rows"].tolist():
-            ids = torch.from_numpy(rows[row]["ids"].copy())
-            labels = torch.cat([torch.tensor([-100]), ids[1:].long()])
-            ends = torch.tensor([0, len(ids)], dtype=torch.int32)
-            one = {"ids": ids, "labels": labels, "position_ids": torch.arange(len(ids)), "cu_seqlens": ends}
-            alone.append(loss_of(models[1], one))
-        losses.append(torch.stack(alone).sum())
-        assert abs(losses[0].item() - losses[1].item()) < 1e-9 * losses[1].item()
-        for loss, optimizer in zip(losses, optimizers, strict=True):
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
-        assert torch.allclose(one, other, rtol=0, atol=1e-9)
-
-
-def test_rows_of_no_tokens_have_no_labels() -> None:
-    """They are in packs if their cost says so."""
-    ref = tokens_of([2, 0, 1, 2, 0])
-    options: dict[str, Any] = {"cost": lambda c: c["ids"].lengths * 0 + 1, "along": ["ids"]}
-    for seed in range(5):
-        same, shifted = (
-            ref.packed({"rows": 5}, labels=kind, seed=seed, **options)[0] for kind in ("same", "shifted")
-        )
-        assert sorted(same["lengths"].tolist()) == [0, 0, 1, 2, 2]
-        own = [ref[row]["ids"].tolist() for row in same["rows"].tolist()]
-        assert same["labels"].tolist() == [label for ids in own for label in [-100, *ids[1:]][: len(ids)]]
-        assert shifted["labels"].tolist() == [label for ids in own for label in [*ids[1:], -100][: len(ids)]]
-
-
-# -- found by a review
-
-
-def texts_of(folder: Path, lengths: list[int]) -> yoga.DataRef:
-    rows = [{"ids": np.arange(length)} for length in lengths]
-    schema = yoga.Schema.of(rows[0], ragged=["ids"])
-    return yoga.Storage(folder).submit(rows, "texts", "1", schema=schema, progress=False)
-
-
-def test_packs_kept_with_and_without_a_cost_are_others(tmp_path: Path) -> None:
-    ref = texts_of(tmp_path, [3, 5, 2, 7, 1])
-    ref.packed("ids", 8, name="kept")
-
-    def dear(c: Any) -> Any:
-        return c["ids"].lengths + 1
-
-    for make in (
-        lambda: ref.packed({"ids": 8}, cost=dear, along=["ids"], name="kept", stale="error"),
-        lambda: ref.packed("ids", 8, cost=dear, name="kept", stale="error"),
-    ):
-        with pytest.raises(ExistsError):
-            make()
-    again = ref.packed("ids", 8, name="kept", stale="error")
-    assert again.report().tokens == 18
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.uint64, np.complex64])
 def test_labels_are_whole_numbers(tmp_path: Path, dtype: Any) -> None:
     rows = [{"ids": np.arange(3, dtype=dtype)}]
@@ -958,16 +722,3 @@ def test_with_several_budgets_some_packs_are_looked_at(monkeypatch: pytest.Monke
         groups = packing.fitted(costs[:, order], np.ones(3000, np.int64), np.array([8, 400_000])[order])
         assert int(groups.counts.sum()) < packs
     assert most == 32
-
-
-def test_forged_plans_are_refused() -> None:
-    plan = planned(np.arange(4), np.array([[3], [3], [2], [2]]), None, 4, np.array([5]), False)
-    parts = {name: array.astype(np.int64) for name, array in plan.parts.items()}
-    for name, change in {
-        "rows": lambda array: np.array([0, 0, 2, 3]),
-        "counts": lambda array: array * 2**62,
-        "each": lambda array: array * 2**62,
-    }.items():
-        with pytest.raises(CorruptError, match="not those of a plan"):
-            Plan.from_parts({**parts, name: change(parts[name])}, 4)
-    assert Plan.from_parts(parts, 4).pin == plan.pin

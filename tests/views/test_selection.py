@@ -94,8 +94,8 @@ def test_pins_tell_rows_and_totals_apart() -> None:
 def test_ones_are_counted_alike_without_numpy_2() -> None:
     words = np.random.default_rng(0).integers(0, 2**64, (50, 8), np.uint64)
     expected = [[bin(word).count("1") for word in run] for run in words.tolist()]
-    assert selection._counted(words).tolist() == expected
-    assert selection._counted(words[:, 0]).tolist() == [run[0] for run in expected]
+    for some, ones in ((words, expected), (words[:, 0], [run[0] for run in expected])):
+        assert selection._counted(some).tolist() == ones
 
 
 def test_what_is_unpacked_is_not_pickled() -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from smallfiles import make_files_of
+from smallfiles import make_blocks_of, make_files_of
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
@@ -495,7 +495,7 @@ def test_runs_are_joined_and_cut_to_one_size() -> None:
 def test_windows_across_blocks_of_a_file(
     format: Any, options: dict[str, Any], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchyoga.building.build._BLOCK_ROWS", 3)
+    make_blocks_of(3, monkeypatch.setattr)
     own = Own(documents_of(LENGTHS * 3))
     compressed = {"compression": "gzip"} if options and format == "hdf5" else {}
     storage = yoga.Storage(tmp_path, format=format, **compressed)

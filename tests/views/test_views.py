@@ -6,7 +6,6 @@ import pickle
 import warnings
 from collections.abc import Callable
 from datetime import datetime
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from records import ROWS, SCHEMA, Own, ids, plain
 
 import torchyoga as yoga
 from torchyoga.errors import SchemaError, StateError
@@ -25,59 +25,9 @@ from torchyoga.reading.dataref import ProjectedRef, RowView
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.rows.projection import Projection
 from torchyoga.testing import check_dataref
-from torchyoga.views import split
 from torchyoga.views.joined import JoinedRef
 from torchyoga.views.selected import SelectedRef
 from torchyoga.views.selection import Selection
-
-ROWS = [
-    {
-        "id": number,
-        "text": "abc"[number % 3] * (number % 4),
-        "ids": np.arange(number % 5, dtype=np.int32),
-        "meta": {"half": number / 2, "pair": (np.float32(number), torch.tensor([number, 1]))},
-    }
-    for number in range(60)
-]
-SCHEMA = yoga.Schema.of(ROWS[0], ragged=["ids"])
-
-
-@pytest.fixture(scope="module", params=["lmdb", "hdf5"])
-def ref(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
-    storage = yoga.Storage(tmp_path_factory.mktemp("views"), format=request.param)
-    return storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
-
-
-class Own(yoga.DataRef):
-    """A user's DataRef that gives plain rows."""
-
-    def __len__(self) -> int:
-        return len(ROWS)
-
-    def take(self, rows: Any) -> list[Any]:
-        return [ROWS[row] for row in rows.tolist()]
-
-    @property
-    def schema(self) -> yoga.Schema:
-        return SCHEMA
-
-    @property
-    def fingerprint(self) -> str:
-        return "own"
-
-
-def plain(row: Any) -> Any:
-    """A row as something that compares."""
-    if isinstance(row, dict):
-        return {key: plain(value) for key, value in row.items()}
-    if isinstance(row, (tuple, list)):
-        return type(row)(map(plain, row))
-    return (str(row.dtype), row.tolist()) if isinstance(row, (np.ndarray, torch.Tensor)) else row
-
-
-def ids(rows: Any) -> list[int]:
-    return [row["id"] for row in rows]
-
 
 # -- columns
 
@@ -344,163 +294,6 @@ def test_other_sources_keep_their_fingerprint_in_any_order(tmp_path: Path) -> No
         batch = next(iter(yoga.DataLoader(view[:1], 1)))
         assert list(batch) == ["c", "a"]
     assert list(yoga.from_parquet(tmp_path, ["c", "a"])[0]) == ["c", "a"]
-
-
-# -- split
-
-
-def test_splits_are_exact_and_complete(ref: yoga.DataRef) -> None:
-    for shares, counts in [
-        ([0.8, 0.1, 0.1], [48, 6, 6]),
-        ([0.5, 0.49, 0.01], [30, 29, 1]),
-        ([20, 40], [20, 40]),
-    ]:
-        parts = ref.split(shares, seed=3)
-        assert list(map(len, parts)) == counts
-        assert sorted(sum(map(ids, parts), [])) == list(range(60))
-        assert all(ids(part) == sorted(ids(part)) for part in parts)
-    assert ids(ref.split([0.5, 0.5], seed=3)[0]) != ids(ref.split([0.5, 0.5], seed=4)[0])
-    assert ids(ref.split([0.5, 0.5], seed=3)[0]) == ids(ref.split([0.5, 0.5], seed=3)[0])
-    for shares in ([1.0, 0.0], [60, 0], [0.999, 0.001]):
-        for how in ({}, {"stratify": "text"}) if isinstance(shares[0], float) else ({},):
-            with pytest.warns(UserWarning, match="no row is in part 1; give it a larger share") as caught:
-                ref.split(shares, **how)  # type: ignore[arg-type]
-            assert len(caught) == 1
-    with pytest.warns(UserWarning, match="no row is in part 1; 'id' has too few values"):
-        yoga.concat([ref[:1]] * 9).split([1.0, 0.0], by="id")
-
-
-@pytest.mark.parametrize(
-    "shares", [0.8, 8, None, "0.8", {"train": 0.8}, {0.8, 0.2}, ["a", "b"], [None, 1], [True]]
-)
-def test_shares_are_a_list_of_numbers(shares: Any, ref: yoga.DataRef) -> None:
-    with pytest.raises(
-        TypeError, match=r"split takes a list of the share of each part.*\[0\.8, 0\.2\]; found"
-    ):
-        ref.split(shares)
-    if shares == 0.8:
-        for fine in (
-            np.array([0.8, 0.2]),
-            torch.tensor([0.8, 0.2]),
-            iter([0.8, 0.2]),
-            [Fraction(4, 5), np.float32(0.2)],
-            (48, 12),
-        ):
-            assert [len(part) for part in ref.split(fine)] == [48, 12]  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="or numbers of rows and all of them int"):
-            ref.split([48.0, 12.0])
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.integers(0, 300), st.lists(st.integers(0, 20), min_size=1, max_size=5), st.integers(0, 9))
-def test_counts_are_within_one_of_the_shares(length: int, weights: list[int], seed: int) -> None:
-    weights[0] += 1
-    shares = [weight / sum(weights) for weight in weights]
-    ref = yoga.from_arrays({"x": np.arange(length)})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        parts = ref.split(shares, seed)
-    assert sorted(int(row["x"]) for part in parts for row in part) == list(range(length))
-    assert all(abs(len(part) - share * length) < 1 for part, share in zip(parts, shares, strict=True))
-
-
-def test_rows_of_a_key_stay_together_and_where_they_are(tmp_path: Path) -> None:
-    users = np.random.default_rng(0).integers(-50, 50, 3000)
-    rows = [{"user": user, "name": f"u{user}"} for user in users.tolist()]
-    ref = yoga.Storage(tmp_path).submit(rows, "users", "1", progress=False)
-    for key in ("user", "name"):
-        low, high = ref.split([0.7, 0.3], seed=5, by=key)
-        sides = [{row[key] for row in part} for part in (low, high)]
-        assert not sides[0] & sides[1]
-        assert 0.5 < len(low) / 3000 < 0.9
-        some, _ = ref[:1000].split([0.7, 0.3], seed=5, by=key)
-        assert {int(row["user"]) for row in some} <= {int(row["user"]) for row in low}
-    narrow = yoga.from_arrays({"user": users.astype(np.int8)})
-    assert [int(r["user"]) for r in narrow.split([0.7, 0.3], 5, "user")[0]] == [
-        int(r["user"]) for r in ref.split([0.7, 0.3], 5, "user")[0]
-    ]
-
-
-def test_values_with_too_few_rows_for_each_part_are_told() -> None:
-    ref = yoga.from_arrays({"label": np.repeat([0, 1, 7], [50, 8, 1])})
-    for shares, said in (
-        ([0.5, 0.5], "'label': 1 of 3 values have too few rows for each part .*7 with 1; take fewer parts"),
-        ([0.97, 0.03], "'label': 2 of 3 values have too few"),
-    ):
-        with pytest.warns(UserWarning, match=said) as caught:
-            parts = ref.split(shares, stratify="label")
-        assert caught[0].filename == __file__
-        assert sum(map(len, parts)) == 59
-    ref.where("label", lambda label: label < 7).split([0.5, 0.25, 0.25], stratify="label")
-
-
-def test_classes_are_split_alike() -> None:
-    labels = np.repeat([0, 1, 2], [500, 90, 10])[np.random.default_rng(0).permutation(600)]
-    parts = yoga.from_arrays({"label": labels, "x": np.arange(600)}).split(
-        [0.6, 0.4], seed=1, stratify="label"
-    )
-    counts = [np.bincount([int(row["label"]) for row in part], minlength=3).tolist() for part in parts]
-    assert counts == [[300, 54, 6], [200, 36, 4]]
-    assert sorted(int(row["x"]) for part in parts for row in part) == list(range(600))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "text"),
-    [
-        ({"shares": [0.5, 0.4]}, ValueError, "must sum to 1"),
-        ({"shares": []}, ValueError, "share of each part"),
-        ({"shares": [1.5, -0.5]}, ValueError, "from 0 to 1"),
-        ({"shares": [30, 20]}, ValueError, "have 50 rows, the DataRef has 60"),
-        ({"shares": [30, 30], "by": "id"}, ValueError, "need shares"),
-        ({"shares": [30, 30], "stratify": "id"}, ValueError, "need shares"),
-        ({"shares": [0.5, 0.5], "by": "id", "stratify": "id"}, ValueError, "not both"),
-        ({"shares": [0.5, 0.5], "by": "meta/half"}, TypeError, "integers or text"),
-        ({"shares": [0.5, 0.5], "by": "ids"}, ValueError, "one number or text a row"),
-        ({"shares": [0.5, 0.5], "seed": 0.5}, ValueError, "seed"),
-    ],
-)
-def test_splits_that_cannot_be(
-    arguments: dict[str, Any], error: type[Exception], text: str, ref: yoga.DataRef
-) -> None:
-    with pytest.raises(error, match=text):
-        ref.split(**arguments)
-
-
-def test_parts_are_split_again_by_the_same_key_and_seed(tmp_path: Path) -> None:
-    users = np.arange(6000) // 3
-    ref = yoga.from_arrays({"user": users, "x": np.arange(6000)})
-    train, rest = ref.split([0.8, 0.2], by="user")
-    for view in (rest, rest.where("x", lambda x: x >= 0), rest[:], train, rest.columns(["user"])):
-        some, _ = view.split([0.5, 0.5], by="user")
-        assert 0.4 < len(some) / len(view) < 0.6
-        more, _ = some.split([0.5, 0.5], by="user")
-        assert 0.35 < len(more) / len(some) < 0.65
-    # Rows that come later move nobody, in parts of parts, too.
-    early = ref[:3000].split([0.8, 0.2], by="user")[1].split([0.5, 0.5], by="user")[0]
-    late = rest.split([0.5, 0.5], by="user")[0]
-    assert {int(user) for user in early["user"]} <= {int(user) for user in late["user"]}
-
-
-@pytest.mark.filterwarnings("ignore:stratify='label'")  # some classes have fewer rows than there are parts
-@pytest.mark.parametrize("sizes", [[3] * 200, [300] + [1] * 300, [4] * 150, [1, 2, 5, 92]])
-@pytest.mark.parametrize("shares", [[0.5, 0.5], [0.9, 0.1], [0.6, 0.3, 0.1]])
-def test_each_class_and_all_rows_have_their_shares(sizes: list[int], shares: list[float]) -> None:
-    labels = np.repeat(np.arange(len(sizes)), sizes)
-    ref = yoga.from_arrays({"label": labels, "x": np.arange(len(labels))})
-    found = [[int(y) for y in part["label"]] for part in ref.split(shares, 2, stratify="label")]
-    counts = np.stack([np.bincount(each, minlength=len(sizes)) for each in found], 1)
-    assert (counts.sum(1) == sizes).all()
-    assert (np.abs(counts - np.outer(sizes, shares)) < 1).all()
-    assert (np.abs(counts.sum(0) - len(labels) * np.array(shares)) <= 2).all()
-
-
-def test_shares_may_be_arrays_and_sum_to_1_nearly() -> None:
-    ref = yoga.from_arrays({"x": np.arange(10)})
-    for shares in (np.array([0.8, 0.2]), torch.tensor([0.75, 0.25]), (share for share in (0.8, 0.2))):
-        assert sum(map(len, ref.split(shares))) == 10
-    assert [len(part) for part in ref.split(np.array([7, 3]))] == [7, 3]
-    assert split._exact([0.9999999991], 1_200_000_000) == [1_200_000_000]
-    assert sum(split._exact([0.5, 0.4999999991], 3_000_000_000)) == 3_000_000_000
 
 
 def test_places_of_rows_that_are_not_there(ref: yoga.DataRef) -> None:
@@ -861,112 +654,3 @@ def test_columns_of_columns_are_named_by_what_is_left() -> None:
         assert list(left.columns(names)[4]) == names
         assert pickle.loads(pickle.dumps(left.columns(names))).fingerprint == ref.columns(names).fingerprint
     assert int(left.columns(["z", "x"])["x"][3]) == 3
-
-
-@pytest.mark.parametrize("shuffle", [True, "block"])
-def test_rows_side_by_side_come_from_workers_too_and_resume(shuffle: Any, tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path)
-    one = storage.submit([{"x": n, "text": str(n)} for n in range(30)], "one", "1", progress=False)
-    both = one.zip(yoga.from_arrays({"y": -np.arange(30)}))
-
-    def batches(workers: int, state: Any = None) -> Any:
-        loader = yoga.DataLoader(both, 4, shuffle=shuffle, seed=3, num_workers=workers)
-        if state is not None:
-            loader.load_state_dict(state)
-        for batch in loader:
-            yield batch["x"].tolist(), batch["text"], batch["y"].tolist(), loader.state_dict()
-
-    whole = list(batches(0))
-    assert sorted(x for xs, *_ in whole for x in xs) == list(range(30))
-    assert all(ys == [-x for x in xs] and texts == list(map(str, xs)) for xs, texts, ys, _ in whole)
-    assert list(batches(2)) == whole
-    assert list(batches(2, whole[2][-1])) == whole[3:]
-
-
-def test_rows_side_by_side(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path)
-    rows = [{"x": n, "meta": {"a": n % 3, "b": str(n)}, "ids": np.arange(n % 4)} for n in range(30)]
-    one = storage.submit(rows, "one", "1", progress=False, info={"classes": ["a"], "license": "CC0"})
-    two = yoga.from_arrays({"x": -np.arange(30), "z": np.arange(60).reshape(30, 2)})
-    both = one.zip(two, prefix="of_")
-    assert both.info == {"classes": ["a"], "license": "CC0"}
-    assert list(both[3]) == ["x", "meta", "ids", "of_x", "of_z"]
-    assert both[4]["meta"] == {"a": 1, "b": "4"}
-    batch = next(iter(yoga.DataLoader(both.columns(["of_z", "meta/b", "x"]), 5)))
-    assert list(batch) == ["of_z", "meta", "x"]
-    assert batch["of_z"].tolist() == [[2 * n, 2 * n + 1] for n in range(5)]
-    assert int(both["of_x"][7]) == -7
-    assert list(both["meta"][5]) == ["a", "b"]
-    assert both.order_by("of_x")[0]["x"] == 29
-    assert len(both.where("of_x", lambda x: x > -5)) == 5
-    plain = two.zip(two, prefix="of_")  # rows that are in memory
-    assert sum(len(batch["x"]) for batch in yoga.DataLoader(plain, 7, shuffle=True, seed=1)) == 30
-    pairs = one["x"].zip(two["z"])
-    assert pairs[2][0] == 2
-    assert pairs[2][1].tolist() == [4, 5]
-    assert pairs["1"][2].tolist() == [4, 5]
-    assert list(both[:0]) == []
-    assert list(both[:0].zip(two[:0].columns(["z"]))) == []
-    other = yoga.from_arrays({"x": np.arange(30), "z": np.arange(60).reshape(30, 2)})
-    assert (
-        len(
-            {both.fingerprint, one.zip(other, prefix="of_").fingerprint, one.zip(two, prefix="p").fingerprint}
-        )
-        == 3
-    )
-
-
-def test_a_side_is_read_for_its_own_columns_only() -> None:
-    class Noted(yoga.DataRef):
-        def __init__(self, name: str, asked: list[Any]) -> None:
-            self.name, self.asked = name, asked
-
-        def __len__(self) -> int:
-            return 9
-
-        def take(self, rows: Any) -> Any:
-            self.asked.append(self.name)
-            return [{f"{self.name}1": int(row), f"{self.name}2": 2 * int(row)} for row in rows]
-
-        def projected(self, of: Projection) -> yoga.DataRef:
-            self.asked.append(sorted(column.name for column in of.schema.columns))
-            return ProjectedRef(self, of)
-
-        @property
-        def schema(self) -> yoga.Schema:
-            return yoga.Schema.of({f"{self.name}1": 1, f"{self.name}2": 2})
-
-    asked: list[Any] = []
-    both = Noted("a", asked).zip(Noted("b", asked))
-    assert both.columns(["b2"])[3] == {"b2": 6}
-    assert asked == [["b2"], "b"]
-    asked.clear()
-    assert both.columns(["b2", "a1"])[3] == {"b2": 6, "a1": 3}
-    assert sorted(map(str, asked)) == ["['a1']", "['b2']", "a", "b"]
-
-
-def test_rows_that_cannot_be_side_by_side() -> None:
-    one, two = yoga.from_arrays({"x": np.arange(3)}), yoga.from_arrays({"x": np.arange(4)})
-    with pytest.raises(ValueError, match=r"found 3 rows of .* and 4 of .* as in ref\[:3\]"):
-        one.zip(two)
-    with pytest.raises(ValueError, match=r"both sides of zip have \['x'\]; pass prefix=, as in zip\(other"):
-        one.zip(two[:3])
-    with pytest.raises(ValueError, match=r"both sides of zip have \['_x'\]"):
-        yoga.from_arrays({"_x": np.arange(3)}).zip(one, prefix="_")
-    with pytest.raises(
-        TypeError, match=r"zip needs rows that are dicts on both sides.* columns\(\[\"a\"\]\)"
-    ):
-        one.zip(one["x"])
-    with pytest.raises(TypeError, match=r"zip takes a DataRef, .* found a list"):
-        one.zip([1, 2, 3])  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="schema is None"):
-        one.zip(one.map(dict), prefix="b")
-
-
-def test_a_selection_of_a_zip_is_kept_only_where_both_sides_are_of_one_version(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path)
-    one = storage.submit([{"x": n} for n in range(9)], "one", "1", progress=False)
-    two = storage.submit([{"y": n % 2} for n in range(9)], "two", "1", progress=False)
-    with pytest.raises(ValueError, match="is not of a single one"):
-        one.zip(two).where("y", lambda y: y > 0, name="odd")
-    assert len(one.zip(one[::-1], prefix="b_").where("b_x", lambda x: x < 3, name="low")) == 3

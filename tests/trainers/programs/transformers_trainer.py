@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
@@ -50,7 +49,7 @@ class Stop(TrainerCallback):
 def main() -> None:
     log = Log(TASK, RANK)
     if log.due:
-        os._exit(0)  # nothing can be saved yet
+        leave()  # nothing can be saved yet
     arguments = TrainingArguments(
         output_dir=TASK.folder,
         use_cpu=True,

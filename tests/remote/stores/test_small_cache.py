@@ -9,11 +9,14 @@ import time
 import uuid
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from publishing import download_one_by_one
+from stored import short_waits, store_of
 from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
@@ -30,7 +33,7 @@ NUM_ROWS, NUM_FILES = 65_536, 16  # more rows for each file than are announced a
 def published(url: str, folder: Path) -> int:
     """Publishes files of 4,096 rows; returns the bytes of all."""
     data = from_arrays({"x": np.arange(NUM_ROWS * 8).reshape(NUM_ROWS, 8)})
-    store = yoga.Storage(url, cache_dir=folder / "built")._store
+    store = store_of(yoga.Storage(url, cache_dir=folder / "built"))
     assert data.schema is not None
     with store.lock("x", "1", 10):
         options = BuildOptions(progress=False, block_bytes=2**18, file_bytes=1)
@@ -39,18 +42,27 @@ def published(url: str, folder: Path) -> int:
     return manifest.nbytes
 
 
+def before_downloads(act: Callable[[Any], None], patch: pytest.MonkeyPatch) -> None:
+    """Does something with each file that is about to be downloaded."""
+    original = Downloads._download
+
+    def download(self: Downloads, entry: Any, path: Path) -> None:
+        act(entry)
+        original(self, entry, path)
+
+    patch.setattr(Downloads, "_download", download)
+
+
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Counts the downloads of each file, which take a while."""
     found: Counter[str] = Counter()
-    original = Downloads._download
 
-    def download(self: Downloads, entry: Any, path: Path) -> None:
+    def note(entry: Any) -> None:
         found[entry.name] += 1
         time.sleep(0.02)
-        original(self, entry, path)
 
-    monkeypatch.setattr(Downloads, "_download", download)
+    before_downloads(note, monkeypatch)
     return found
 
 
@@ -88,15 +100,14 @@ def test_a_file_that_a_reader_waits_for_comes_before_those_that_are_planned(
     assert isinstance(ref, VersionRef)
     files, entries = ref.location, ref.manifest.files
     assert isinstance(files, Downloads)
-    order, may_go_on, original = list[Any](), threading.Event(), Downloads._download
+    order, may_go_on = list[Any](), threading.Event()
 
-    def download(self: Downloads, entry: Any, path: Path) -> None:
+    def note(entry: Any) -> None:
         order.append(entry)
         assert may_go_on.wait(PATIENCE)
-        original(self, entry, path)
 
-    monkeypatch.setattr("torchyoga.stores.downloads._AT_ONCE", 1)
-    monkeypatch.setattr(Downloads, "_download", download)
+    download_one_by_one(monkeypatch)
+    before_downloads(note, monkeypatch)
     files.begin(entries[:4])
     eventually(lambda: len(order) == 1)
     reader = threading.Thread(target=files.path, args=[entries[9]], daemon=True)
@@ -132,7 +143,7 @@ def test_an_object_of_another_size_is_named(
 ) -> None:
     import fsspec
 
-    monkeypatch.setattr("torchyoga.stores.patience._FIRST_WAIT", 0.01)
+    short_waits(0.01, patch=monkeypatch.setattr)
     name = uuid.uuid4().hex
     published(f"memory://{name}", tmp_path)
     fs = fsspec.filesystem("memory")

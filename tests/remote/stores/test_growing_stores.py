@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from servers import http_server
+from stored import objects_of
 
 from torchyoga.errors import NotFoundError
 from torchyoga.storage import Storage
@@ -37,7 +38,7 @@ def test_shared_files_outlive_their_version_in_a_store(place: tuple[str, Any], t
     time.sleep(1.1)  # stores count whole seconds
     one.clean(0)
     fresh.check("d", "3")
-    assert len([name for name in one._store._remote.find("d") if not name.endswith(".json")]) == 1  # type: ignore[attr-defined]
+    assert len([name for name in objects_of(one).find("d") if not name.endswith(".json")]) == 1
     with pytest.raises(NotFoundError, match="has no version '2'"):
         one.append(rows_of(2), "d", "4", after="2")
 

@@ -9,8 +9,7 @@ import stat
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 from children import status_of_child
-from others import OTHERS, remove
+from publishing import QUICK, ROWS, Machine, cached, same, storages
 from servers import S3, Fault, Proxy, http_server
+from stored import objects_of, store_of
 from waiting import PATIENCE
 
 import torchyoga as yoga
@@ -27,60 +27,14 @@ from torchyoga import errors
 from torchyoga.stores.cache import Cache
 from torchyoga.stores.downloads import Downloads
 from torchyoga.testing import check_store
-from torchyoga.versions.manifest import Manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
-
-ROWS = [{"x": np.arange(100) + n, "text": "t" * (n % 7), "n": n} for n in range(500)]
-QUICK = {"config_kwargs": {"connect_timeout": 2, "read_timeout": 2, "retries": {"max_attempts": 0}}}
-Machine = Callable[..., yoga.Storage]
-
-
-@pytest.fixture(autouse=True)
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchyoga.stores.patience._FIRST_WAIT", 0.02)
-    monkeypatch.setattr("torchyoga.stores.patience._LONGEST_WAIT", 0.1)
-
-
-@pytest.fixture
-def small_files(files_of: Callable[[int], None]) -> None:
-    """Versions with one file for every 20 rows."""
-    files_of(20)
-
-
-@pytest.fixture
-def machine(place: tuple[str, Any], tmp_path: Path) -> Machine:
-    """A storage on a machine of that name, with a cache of its own."""
-    return storages(*place, tmp_path)
-
-
-def storages(url: str, options: Any, folder: Path) -> Machine:
-    def on(name: str, **more: Any) -> yoga.Storage:
-        return yoga.Storage(
-            url,
-            storage_options=options,
-            cache_dir=folder / name,
-            **{"lease_seconds": 2, "timeout": 30, **more},
-        )
-
-    return on
 
 
 def test_a_store_keeps_the_rules_of_all_stores(machine: Machine, tmp_path: Path) -> None:
     """Two machines act in turn."""
-    stores = itertools.cycle([machine("one")._store, machine("two")._store])
+    stores = itertools.cycle([store_of(machine("one")), store_of(machine("two"))])
     check_store(lambda: next(stores), tmp_path / "else")
-
-
-def same(ref: yoga.DataRef, rows: list[Any] = ROWS) -> bool:
-    return len(ref) == len(rows) and all(
-        found.keys() == row.keys() and all(np.array_equal(found[name], row[name]) for name in row)
-        for found, row in zip(ref, rows, strict=True)
-    )
-
-
-def cached(folder: Path) -> list[str]:
-    return sorted(path.name for path in (folder / "files").glob("*"))
 
 
 def test_one_machine_publishes_and_another_reads(machine: Machine, tmp_path: Path, small_files: None) -> None:
@@ -177,23 +131,26 @@ def test_overwritten_and_removed_versions(machine: Machine, small_files: None) -
     assert same(whole)
 
 
+def an_hour_later(remote: Any, patch: pytest.MonkeyPatch) -> None:
+    """An hour passes on the clock of its store."""
+    later = remote.now() + 3600
+    patch.setattr(type(remote), "now", lambda self: later)
+
+
 @pytest.mark.damages("a file of somebody else lies beside the version")
 def test_replaced_files_are_cleaned_after_the_grace(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchyoga.stores.objects import Remote
-
     storage = machine("here")
     storage.submit([1, 2], "a", "1")
     storage.submit([3], "a", "1", overwrite=True)
-    remote = storage._store._remote  # type: ignore[attr-defined]
+    remote = objects_of(storage)
     remote.write("a/1/0123456789abcdef-00000.mdb", b"of an upload that was never finished")
     remote.write("b/2/0123456789abcdef-00000.mdb", b"likewise")
     remote.write("a/1/notes.txt", b"another program's file")
     for number in (1, 2):  # a process ended between its claim and the removal of the one before
         remote.write(f".leases/c/3/0000000{number}.json", b"a claim")
-    later = remote.now() + 3600
-    monkeypatch.setattr(Remote, "now", lambda self: later)
+    an_hour_later(remote, monkeypatch)
     assert storage.clean(grace=7200) == []
     removed = storage.clean(grace=1800)
     assert len([name for name in removed if name.endswith(".mdb")]) == 3
@@ -207,15 +164,12 @@ def test_replaced_files_are_cleaned_after_the_grace(
 def test_overwriting_with_an_empty_dataset_leaves_nothing_of_the_old_version(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchyoga.stores.objects import Remote
-
     storage = machine("here")
     storage.submit([1, 2], "a", "1")
     storage.submit([], "a", "1", overwrite=True)
     storage.check("a", "1")
-    remote = storage._store._remote  # type: ignore[attr-defined]
-    later = remote.now() + 3600
-    monkeypatch.setattr(Remote, "now", lambda self: later)
+    remote = objects_of(storage)
+    an_hour_later(remote, monkeypatch)
     storage.clean(grace=60)
     assert list(remote.find("a")) == ["1/manifest.json"]
     storage.check("a", "1")
@@ -231,7 +185,7 @@ def test_clean_does_not_read_versions_that_have_nothing_to_remove(
     from torchyoga.stores.objects import Remote
 
     storage = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)("here", lease_seconds=60)
-    later = storage._store._remote.now() + 3600  # type: ignore[attr-defined]
+    later = objects_of(storage).now() + 3600
     counts = []
     for numbers in (range(2), range(2, 8)):
         for number in numbers:
@@ -250,15 +204,12 @@ def test_clean_does_not_end_uploads_of_others(
     s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bucket may hold more than datasets."""
-    from torchyoga.stores.objects import Remote
-
     storage = storages(f"s3://{bucket}", s3.storage_options, tmp_path)("here")
-    remote = storage._store._remote  # type: ignore[attr-defined]
+    remote = objects_of(storage)
     fs, _ = remote._at("")
     for key in ("films/1.mkv", "a/1/0123456789abcdef-00000.mdb", "a/1/notes.txt", "backup.tar"):
         fs.call_s3("create_multipart_upload", Bucket=bucket, Key=key)
-    later = remote.now() + 3600
-    monkeypatch.setattr(Remote, "now", lambda self: later)
+    an_hour_later(remote, monkeypatch)
     assert storage.clean(grace=60) == ["a/1/0123456789abcdef-00000.mdb"]
     left = [upload["Key"] for upload in fs.list_multipart_uploads(bucket)]
     assert sorted(left) == ["a/1/notes.txt", "backup.tar", "films/1.mkv"]
@@ -269,7 +220,7 @@ def test_objects_of_others_beside_a_version_stay(machine: Machine, tmp_path: Pat
     storage, local = machine("here"), yoga.Storage(tmp_path / "local")
     local.submit([4], "a", "2")
     storage.submit([1, 2], "a", "1")
-    remote = storage._store._remote  # type: ignore[attr-defined]
+    remote = objects_of(storage)
     for number in range(12):
         remote.write(f"a/1/results/{number:02}.txt", b"another program's file")
     remote.write("a/2/notes.txt", b"another program's file")
@@ -308,7 +259,7 @@ def test_the_error_for_a_missing_version_names_similar_ones(
 ) -> None:
     storage = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)("here")
     storage.submit([1], "digits", "v1.0")
-    remote = storage._store._remote  # type: ignore[attr-defined]
+    remote = objects_of(storage)
     for number in range(30):
         remote.write(f"digits/v2.{number}/manifest.json", b"{}")
         remote.write(f"set {number:02}/1/manifest.json", b"{}")
@@ -330,8 +281,8 @@ def test_the_error_for_a_missing_version_names_similar_ones(
 
 def test_a_build_under_way_is_not_cleaned(machine: Machine) -> None:
     storage = machine("here", lease_seconds=60)
-    remote = storage._store._remote  # type: ignore[attr-defined]
-    with storage._store.lock("a", "1"):
+    remote = objects_of(storage)
+    with store_of(storage).lock("a", "1"):
         remote.write("a/1/0123456789abcdef-00000.mdb", b"being uploaded")
         clock = ".leases/clock-0123456789abcdef"  # another process is about to look at its time
         remote.write(clock, b"")
@@ -345,7 +296,7 @@ def test_remove_leaves_what_another_builder_is_about_to_publish(
     proxy: Proxy, bucket: str, tmp_path: Path
 ) -> None:
     storage = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)("here")
-    remote = storage._store._remote  # type: ignore[attr-defined]
+    remote = objects_of(storage)
     theirs = "a/1/0123456789abcdef-00000.mdb"
     storage.submit([1, 2], "a", "1")
     remote.write(theirs, b"being uploaded")
@@ -393,7 +344,7 @@ def test_a_version_published_while_it_is_cleaned_stays_whole(
         patched.setattr("torchyoga.stores.lease.Lease._claim", lambda self, number: True)
         with pytest.raises(ZeroDivisionError):
             here.submit({"x": np.arange(100)}, "a", "1")
-    remote = cleaner._store._remote  # type: ignore[attr-defined]
+    remote = objects_of(cleaner)
     later, find = remote.now() + 3600, remote.find
     monkeypatch.setattr(remote, "now", lambda: later)
 
@@ -707,7 +658,7 @@ def test_over_http_it_is_read_only(tmp_path: Path, small_files: None) -> None:
         nbytes = path.stat().st_size
         with open(path, "ab") as file:
             file.write(b"x")  # pages of links do not say how large the files are
-        store = there._store
+        store = store_of(there)
         problem = f"{path.name} has {nbytes + 1} bytes, the manifest says {nbytes}"
         assert store.check_files(store.manifest("c", "1")) == [problem]
         os.truncate(path, nbytes)
@@ -720,239 +671,8 @@ def test_over_http_it_is_read_only(tmp_path: Path, small_files: None) -> None:
         path.write_bytes(whole)
 
 
-# -- damage
-
-
-@contextmanager
-def damaged(storage: yoga.Storage, pattern: str, change: Callable[[bytes], bytes | None]) -> Iterator[None]:
-    remote = storage._store._remote  # type: ignore[attr-defined]
-    (name,) = [name for name in remote.find() if pattern in name and not name.startswith(".")]
-    data = remote.read(name, 2**24)
-    new = change(data)
-    remote.delete([name]) if new is None else remote.write(name, new)
-    yield
-    remote.write(name, data)
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        (lambda data: data[: len(data) // 2], "bytes where .* were published"),
-        (lambda data: data + b"x", "bytes where .* were published"),
-        (lambda data: data[:5000] + bytes([data[5000] ^ 1]) + data[5001:], "is damaged: its CRC-32 is"),
-        (lambda data: None, "is missing though its manifest names it"),
-    ],
-    ids=["cut", "longer", "flipped", "missing"],
-)
-def test_a_damaged_file_is_never_read(change: Any, text: str, machine: Machine, tmp_path: Path) -> None:
-    machine("here").submit(ROWS, "a", "1")
-    with damaged(machine("here"), "-00000.mdb", change):
-        there = machine("there")
-        with pytest.raises(errors.CorruptError, match=text):
-            there.fetch("a", "1")[0]
-        assert cached(tmp_path / "there") == []
-        with pytest.raises(errors.CorruptError, match="damaged"):
-            there.check("a", "1")
-        with pytest.raises(errors.CorruptError):
-            there.copy("a", "1", to=yoga.Storage(tmp_path / "copy"))
-    assert same(machine("there").fetch("a", "1"))
-    machine("there").check("a", "1")
-
-
-def test_a_damaged_copy_in_the_cache_is_downloaded_again(machine: Machine, tmp_path: Path) -> None:
-    machine("here").submit(ROWS, "a", "1")
-    assert same(machine("there").fetch("a", "1"))
-    (copy,) = (tmp_path / "there" / "files").iterdir()
-    data = copy.read_bytes()
-    copy.write_bytes(data[:-4096])
-    assert same(machine("there").fetch("a", "1"))
-    assert copy.read_bytes() == data
-    copy.write_bytes(bytes(byte ^ (at % 512 == 0 and at > 2**14) for at, byte in enumerate(data)))
-    ref = machine("there").fetch("a", "1")
-    with pytest.raises(errors.CorruptError, match="has been deleted; read again to download it"):
-        list(ref)
-    assert not copy.exists()
-    assert same(ref)
-
-
-def test_a_hostile_manifest(machine: Machine, tmp_path: Path) -> None:
-    """Whatever a manifest says, nothing is written outside the cache, and no more than the store has."""
-    storage = machine("here")
-    storage.submit(ROWS, "a", "1")
-    remote = storage._store._remote  # type: ignore[attr-defined]
-    good = remote.read("a/1/manifest.json", 2**20)
-    (entry,) = Manifest.from_bytes(good).files
-    for name in ("../../../evil", "/etc/passwd", "..", "a/../../b.mdb", f"../{entry.name}", "", "\0", "CON"):
-        remote.write("a/1/manifest.json", forged(good, name=name))
-        with pytest.raises(errors.CorruptError, match="not the name of a data file"):
-            machine("there").fetch("a", "1")
-    remote.write("a/1/manifest.json", forged(good, nbytes=2**50))
-    with pytest.raises(errors.CorruptError, match=f"bytes where {2**50} were published"):
-        machine("there").fetch("a", "1")[0]
-    remote.write("a/1/manifest.json", forged(good, crc="x"))
-    with pytest.raises(errors.CorruptError):
-        machine("there").fetch("a", "1")
-    for text in (b"", b"{}", good[:-10], b"\0" * 1000):
-        remote.write("a/1/manifest.json", text)
-        with pytest.raises(errors.CorruptError, match="remove the version and build it again"):
-            machine("there").fetch("a", "1")
-    outside = {path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("*")}
-    assert outside <= {"here", "there"}
-    remote.write("a/1/manifest.json", good)
-    assert same(machine("there").fetch("a", "1"))
-
-
-def forged(good: bytes, **changes: Any) -> bytes:
-    """A forged manifest whose checksum is right."""
-    import json
-
-    from torchyoga.versions.manifest import digest
-
-    content = json.loads(good)
-    del content["checksum"]
-    content["files"][0] |= changes
-    return json.dumps({**content, "checksum": digest(content)}).encode()
-
-
-@pytest.mark.parametrize("kind", OTHERS)
-def test_something_in_the_cache_that_is_not_a_file_is_named(kind: str, tmp_path: Path) -> None:
-    url, cache = f"memory://{uuid.uuid4().hex}", tmp_path / "cache"
-    yoga.Storage(url, cache_dir=tmp_path / "builder").submit([1, 2], "a", "1")
-    storage = yoga.Storage(url, cache_dir=cache)
-    assert storage.fetch("a", "1")[0] == 1
-    (kept,) = (cache / "files").iterdir()
-    kept.unlink()
-    for folder in ("files", "parts"):
-        path = cache / folder / kept.name
-        OTHERS[kind](path)
-        found = "a link" if path.is_symlink() else kind  # links in it are not followed
-        with pytest.raises(errors.CorruptError, match=f"is {found} where a file should be"):
-            storage.fetch("a", "1")[0]
-        remove(path)
-    assert storage.fetch("a", "1")[0] == 1
-
-
-@pytest.mark.damages("a file that no manifest names is left")
-def test_a_file_of_another_store_with_the_same_name_is_not_used(machine: Machine, tmp_path: Path) -> None:
-    """Two stores may have files of the same name with different content."""
-    first, second = machine("here"), yoga.Storage(f"memory://{uuid.uuid4().hex}", cache_dir=tmp_path / "here")
-    first.submit([1, 2], "a", "1")
-    remote, other = first._store._remote, second._store._remote  # type: ignore[attr-defined]
-    second.submit([3, 4], "a", "1")
-    theirs = second.fetch("a", "1").manifest.files[0].name  # type: ignore[attr-defined]
-    ours = first.fetch("a", "1").manifest.files[0].name  # type: ignore[attr-defined]
-    other.write(f"a/1/{ours}", other.read(f"a/1/{theirs}", 2**20))
-    text = forged(other.read("a/1/manifest.json", 2**20), name=ours)
-    other.write("a/1/manifest.json", text)
-    assert remote.find_one(f"a/1/{ours}") is not None
-    assert (list(first.fetch("a", "1")), list(second.fetch("a", "1"))) == ([1, 2], [3, 4])
-
-
-# -- faults, in front of S3
-
-
-FAULTS = {
-    "503": [Fault("status", times=5, status=503)],
-    "500": [Fault("status", times=5, status=500)],
-    "refused": [Fault("refuse", times=5)],
-    "silence": [Fault("timeout", r"\.mdb|manifest", times=2)],
-    "lost replies": [Fault("lost reply", method="PUT", times=5)],
-    "cut uploads": [Fault("cut upload", r"\.mdb", "PUT", times=5, bytes=1000)],
-    "cut bodies": [Fault("cut body", method="GET", times=5, bytes=100)],
-    "flipped bytes": [Fault("flip", r"\.mdb", "GET", times=3, bytes=500)],
-}
-
-
-@pytest.mark.parametrize("kind", FAULTS)
-def test_temporary_faults_do_no_harm(
-    kind: str, proxy: Proxy, bucket: str, tmp_path: Path, small_files: None
-) -> None:
-    hasty = QUICK if kind == "silence" else {}
-    on = storages(f"s3://{bucket}/p", {**proxy.storage_options, **hasty}, tmp_path)
-    proxy.faults = FAULTS[kind]
-    on("here").submit(ROWS[:100], "a", "1")
-    proxy.faults = FAULTS[kind]
-    ref = on("there").fetch("a", "1")
-    proxy.faults = FAULTS[kind]
-    assert same(ref, ROWS[:100])
-    assert any(request.fault for request in proxy.requests)
-    proxy.faults = ()
-    on("there").check("a", "1")
-    assert {name for name in on("here")._store._remote.find("a/1") if name.endswith(".mdb")} == {  # type: ignore[attr-defined]
-        entry.name
-        for entry in ref.manifest.files  # type: ignore[attr-defined]
-    }
-
-
-@pytest.mark.parametrize("kind", ["503", "refused", "flipped bytes", "denied", "read-only", "down"])
-def test_lasting_faults_are_errors_and_nothing_is_published(
-    kind: str, proxy: Proxy, bucket: str, tmp_path: Path, small_files: None
-) -> None:
-    on = storages(f"s3://{bucket}/p", {**proxy.storage_options, **QUICK}, tmp_path)
-    on("here").submit(ROWS[:100], "a", "1")
-    ref = on("there").fetch("a", "1")
-    stay = {
-        "503": [Fault("status", status=503)],
-        "refused": [Fault("refuse")],
-        "flipped bytes": [Fault("flip", r"\.mdb", "GET", bytes=500)],
-        "denied": [Fault("status", status=403)],
-        "read-only": [Fault("status", method="PUT", status=403)],
-        "down": [],
-    }
-    proxy.faults = stay[kind]
-    if kind == "down":
-        proxy.down()
-    if kind != "read-only":
-        with pytest.raises((errors.RemoteError, errors.CorruptError), match=r"cannot read|is damaged"):
-            ref[0]
-        assert cached(tmp_path / "there") == []
-    if kind != "flipped bytes":
-        with pytest.raises(errors.RemoteError, match=r"cannot (read|write|list)"):
-            on("here").submit(ROWS[:100], "b", "1")
-    proxy.clear()
-    assert same(ref, ROWS[:100])
-    assert on("here").list() == [("a", "1")]
-    # The interrupted build is continued, and its rows are not read again.
-    assert same(on("here").submit(ROWS[:100], "b", "1"), ROWS[:100])
-
-
-def test_the_error_for_a_full_disk_names_the_folder(
-    s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on = storages(f"s3://{bucket}/p", s3.storage_options, tmp_path)
-    on("here").submit(ROWS, "a", "1")
-    ref = on("there").fetch("a", "1")
-
-    def full(self: Downloads, *_: Any) -> int:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Downloads, "_append", full)
-        with pytest.raises(OSError, match=r"no space left for s3://.*choose another cache_dir"):
-            ref[0]
-    assert same(ref)
-
-
-@pytest.mark.parametrize("often", [{"every": 2}, {"chance": 0.5}])
-def test_a_busy_store_is_asked_again(
-    often: dict[str, Any], proxy: Proxy, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("torchyoga.stores.patience._LONGEST_WAIT", 0.02)
-    on = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)
-    proxy.faults = [Fault("status", **often)]
-    ref = on("here").submit(ROWS, "a", "1")
-    on("here").submit(ROWS, "a", "1", overwrite=True)
-    assert len(ref) == len(ROWS)
-    assert same(on("there").fetch("a", "1", download=True))
-    on("there").check("a", "1")
-    assert on("there").list() == [("a", "1")]
-    on("there").remove("a", "1")
-    on("there").clean(0)
-    assert sum(request.fault is not None for request in proxy.requests) > 20
-
-
 def test_an_empty_folder_is_listed_by_one_request(proxy: Proxy, bucket: str, tmp_path: Path) -> None:
-    remote = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)("here")._store._remote  # type: ignore[attr-defined]
+    remote = objects_of(storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)("here"))
     assert remote.find("nothing") == {}
     assert len(proxy.requests) == 1
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from machines import running
+from publishing import download_one_by_one
 from servers import S3, Fault, Proxy, faulty, http_server
 from smallfiles import make_files_of
 from torch.utils.data import DataLoader
@@ -79,7 +80,7 @@ def test_a_file_is_downloaded_when_one_of_its_rows_is_wanted(fetch: Any, proxy: 
 def test_an_iteration_downloads_files_ahead_in_its_order(
     shuffle: Any, fetch: Any, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchyoga.stores.downloads._AT_ONCE", 1)  # several threads overtake each other
+    download_one_by_one(monkeypatch)  # several threads overtake each other
     ref = fetch("a")
     stream = ref.stream(shuffle=shuffle, shuffle_seed=3)
     first = [int(next(iter(stream))["n"])]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from servers import http_server
+from stored import store_of
 
 import torchyoga as yoga
 from torchyoga.errors import ExistsError
@@ -53,7 +54,7 @@ def test_a_store_keeps_selections(place: tuple[str, Any], tmp_path: Path) -> Non
     new = other.submit({"y": np.arange(30)}, "a b", "1/2", overwrite=True, progress=False)
     assert len(new.where("y", lambda y: y < 5, name="low ../é")) == 5
     other.remove("a b", "1/2")
-    kept = other._store.kept  # type: ignore[attr-defined]
+    kept = store_of(other).kept
     assert kept.published() == other.list() == []
 
 

@@ -1,0 +1,43 @@
+"""A version of numbers, and what builds and others leave beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import torchyoga as yoga
+from torchyoga.stores.local import Store
+
+OLD = {"x": np.arange(30)}
+NEW = {"x": np.arange(50, 90)}
+OLD_ROWS = [{"x": x} for x in OLD["x"]]
+NEW_ROWS = [{"x": x} for x in NEW["x"]]
+
+
+def values(ref: Any) -> list[int]:
+    return [int(row["x"]) for row in ref]
+
+
+def put(directory: Path, name: str) -> None:
+    path = directory / name
+    if name.endswith("/"):
+        path.mkdir(parents=True)
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"mine")
+
+
+def interrupted(root: Path) -> None:
+    """A build that has left a file and its note."""
+    staging = Store(root).stage("a", "1")
+    (staging.path / "0123456789abcdef-00000.mdb").write_bytes(b"half of a file")
+    staging.save({"files": []})
+
+
+def removed(root: Path) -> None:
+    """A removed version, of which the lock is left."""
+    yoga.Storage(root).submit(OLD, "a", "1")
+    yoga.Storage(root).remove("a", "1")
+    (root / "a").rmdir()

@@ -1,0 +1,224 @@
+"""What cleaning deletes, and what it leaves to those who are still at work."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from leftovers import NEW, OLD, OLD_ROWS, interrupted, put, removed, values
+from waiting import PATIENCE
+
+import torchyoga as yoga
+from torchyoga.stores.local import Store
+
+
+def test_cleaning_opens_only_what_it_cleans(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit(OLD, "a", "1")
+    storage.submit(OLD, "b", "1")
+    left_over = tmp_path / "b" / "1" / "0123456789abcdef-00000.mdb"
+    left_over.write_bytes(b"half of a file")
+    for path in (tmp_path / ".locks").rglob("*.holder"):
+        path.unlink()
+    assert storage.clean(0) == ["b/1/0123456789abcdef-00000.mdb"]
+    assert not left_over.exists()
+    assert [path.parent.name for path in (tmp_path / ".locks").rglob("*.holder")] == ["b"]
+    for id in ("a", "b"):
+        storage.check(id, "1")
+
+
+@pytest.mark.damages("a manifest is changed")
+def test_one_damaged_version_does_not_keep_others_from_being_cleaned(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    left_over = "0123456789abcdef-00000.mdb"
+    for id in ("a", "b", "c"):
+        storage.submit(OLD, id, "1")
+        (tmp_path / id / "1" / left_over).write_bytes(b"half of a file")
+    manifest = tmp_path / "b" / "1" / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes().replace(b"30", b"31"))
+    assert storage.clean(0) == [f"a/1/{left_over}", f"c/1/{left_over}"]
+    assert (tmp_path / "b" / "1" / left_over).exists()
+
+
+def test_files_without_a_manifest_are_cleaned(tmp_path: Path) -> None:
+    """As after a publication that was cut off before its manifest."""
+    name = "0123456789abcdef-00000.mdb"
+    put(tmp_path / "a" / "1", name)
+    assert yoga.Storage(tmp_path).clean(0) == [f"a/1/{name}"]
+
+
+def replaced(root: Path) -> None:
+    """A version beside which a file of another build lies."""
+    yoga.Storage(root).submit(OLD, "a", "1")
+    (root / "a" / "1" / "0123456789abcdef-00000.mdb").write_bytes(b"half of a file")
+
+
+def empty(root: Path) -> None:
+    """An empty folder of a version, and its lock."""
+    removed(root)
+    (root / "a" / "1").mkdir(parents=True)
+
+
+LEFT: dict[Callable[[Path], None], list[str]] = {
+    interrupted: [".staging/a/1"],
+    replaced: ["a/1/0123456789abcdef-00000.mdb"],
+    removed: [],
+    empty: [],
+}
+
+
+def age(path: Path, seconds: float) -> None:
+    """Makes a file or folder, and everything in it, look as if it had been written `seconds` ago."""
+    then = time.time() - seconds
+    for one in (path, *path.rglob("*")):
+        os.utime(one, (then, then))
+
+
+def names(root: Path) -> set[str]:
+    """All names, except the notes about which process held a lock last."""
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.suffix != ".holder"}
+
+
+def clean_thoroughly(root: Path, before: set[str]) -> None:
+    """Cleans until nothing but versions is left; the lock taken for cleaning has to become old, too."""
+    yoga.Storage(root).clean(0)
+    whole = {"a", "a/1", ".locks", ".locks/a", ".locks/a/1.lock"} if "a/1/manifest.json" in before else set()
+    assert {name for name in names(root) if not name.endswith((".mdb", ".json"))} == (whole or {".locks"})
+
+
+@pytest.mark.parametrize("leave", list(LEFT))
+def test_files_younger_than_the_grace_are_not_cleaned(leave: Callable[[Path], None], tmp_path: Path) -> None:
+    leave(tmp_path)
+    storage, before = yoga.Storage(tmp_path), names(tmp_path)
+    assert storage.clean() == storage.clean(60) == []
+    assert names(tmp_path) == before
+    age(tmp_path, 3600)
+    assert storage.clean(7200) == []
+    assert names(tmp_path) == before
+    assert storage.clean(1800) == LEFT[leave]
+    clean_thoroughly(tmp_path, before)
+
+
+def test_a_build_is_as_young_as_its_youngest_file(tmp_path: Path) -> None:
+    interrupted(tmp_path)
+    storage, folder = yoga.Storage(tmp_path), tmp_path / ".staging" / "a" / "1"
+    for young in (folder, *folder.iterdir()):
+        age(tmp_path, 3600)
+        os.utime(young)
+        assert storage.clean(1800) == []
+        assert len(list(folder.iterdir())) == 2
+    age(tmp_path, 3600)
+    assert storage.clean(1800) == [".staging/a/1"]
+
+
+def test_a_lock_is_as_young_as_its_last_use(tmp_path: Path) -> None:
+    removed(tmp_path)
+    before = names(tmp_path)
+    age(tmp_path, 3600)
+    os.utime(tmp_path / ".locks" / "a" / "1.holder")
+    yoga.Storage(tmp_path).clean(1800)
+    assert names(tmp_path) == before
+
+
+def test_a_folder_that_is_young_stays_in_an_old_one(tmp_path: Path) -> None:
+    for young in ("a/1", "a"):
+        (tmp_path / "a" / "1").mkdir(parents=True, exist_ok=True)
+        age(tmp_path, 3600)
+        os.utime(tmp_path / young)
+        yoga.Storage(tmp_path).clean(1800)
+        assert (tmp_path / young).is_dir()
+    age(tmp_path, 3600)
+    yoga.Storage(tmp_path).clean(1800)
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("leave", list(LEFT))
+def test_nothing_is_cleaned_while_the_lock_is_held(leave: Callable[[Path], None], tmp_path: Path) -> None:
+    leave(tmp_path)
+    age(tmp_path, 3600)
+    storage = yoga.Storage(tmp_path)
+    entered, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with Store(tmp_path).lock("a", "1", timeout=0):
+            os.utime(tmp_path / ".locks" / "a" / "1.holder", (1, 1))
+            entered.set()
+            over.wait(PATIENCE)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    try:
+        assert entered.wait(PATIENCE)
+        before = names(tmp_path)
+        assert storage.clean(1800) == []
+        assert names(tmp_path) == before
+    finally:
+        over.set()
+        holder.join()
+    age(tmp_path, 3600)
+    assert storage.clean(1800) == LEFT[leave]
+    clean_thoroughly(tmp_path, before)
+
+
+class Overtaken(Store):
+    """A store whose lock is just being released: its holder does something before that."""
+
+    def __init__(self, root: Path, does: Callable[[], object]) -> None:
+        super().__init__(root)
+        self._does = does
+
+    @contextmanager
+    def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
+        self._does()
+        with super().lock(id, version, timeout):
+            yield
+
+
+def test_a_build_that_went_on_before_the_lock_was_free_is_not_cleaned(tmp_path: Path) -> None:
+    interrupted(tmp_path / "build")
+    folder = tmp_path / "build" / ".staging" / "a" / "1"
+    age(tmp_path / "build", 3600)
+    assert Overtaken(tmp_path / "build", lambda: age(folder, 0)).clean(1800) == []
+    assert len(list(folder.iterdir())) == 2
+
+    root = tmp_path / "version"
+    yoga.Storage(root).submit(OLD, "a", "1")
+    old = (root / "a" / "1" / "manifest.json").read_bytes()
+    (first,) = (root / "a" / "1").glob("*.mdb")
+    kept = first.read_bytes()
+    yoga.Storage(root).submit(NEW, "a", "1", overwrite=True)
+    first.write_bytes(kept)  # as after a publication that was cut off before its manifest
+    age(root, 3600)
+    cleaner = Overtaken(root, lambda: (root / "a" / "1" / "manifest.json").write_bytes(old))
+    assert first.name not in " ".join(cleaner.clean(1800))
+    assert values(yoga.Storage(root).fetch("a", "1")) == values(OLD_ROWS)
+
+    root = tmp_path / "empty"
+    empty(root)
+    age(root, 3600)
+    Overtaken(root, (root / "a" / "1" / "notes.txt").touch).clean(1800)
+    assert (root / "a" / "1" / "notes.txt").exists()
+    assert (root / ".locks" / "a" / "1.lock").exists()
+
+
+def test_clean_removes_what_is_left_of_removed_versions(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit(OLD, "kept", "1")
+    for number in range(10):
+        storage.submit(OLD, f"a{number}", "1")
+        storage.remove(f"a{number}", "1")
+    storage.clean()  # they are young
+    assert len(list((tmp_path / ".locks").glob("*/*.lock"))) == 11
+    storage.clean(0)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_dir()) == [
+        ".locks",
+        ".locks/kept",
+        "kept",
+        "kept/1",
+    ]
+    assert sorted(path.name for path in (tmp_path / ".locks" / "kept").iterdir()) == ["1.holder", "1.lock"]

@@ -1,0 +1,122 @@
+"""Rows side by side: columns of several datasets in one row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import torchyoga as yoga
+from torchyoga.reading.dataref import ProjectedRef
+from torchyoga.rows.projection import Projection
+
+
+@pytest.mark.parametrize("shuffle", [True, "block"])
+def test_rows_side_by_side_come_from_workers_too_and_resume(shuffle: Any, tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    one = storage.submit([{"x": n, "text": str(n)} for n in range(30)], "one", "1", progress=False)
+    both = one.zip(yoga.from_arrays({"y": -np.arange(30)}))
+
+    def batches(workers: int, state: Any = None) -> Any:
+        loader = yoga.DataLoader(both, 4, shuffle=shuffle, seed=3, num_workers=workers)
+        if state is not None:
+            loader.load_state_dict(state)
+        for batch in loader:
+            yield batch["x"].tolist(), batch["text"], batch["y"].tolist(), loader.state_dict()
+
+    whole = list(batches(0))
+    assert sorted(x for xs, *_ in whole for x in xs) == list(range(30))
+    assert all(ys == [-x for x in xs] and texts == list(map(str, xs)) for xs, texts, ys, _ in whole)
+    assert list(batches(2)) == whole
+    assert list(batches(2, whole[2][-1])) == whole[3:]
+
+
+def test_rows_side_by_side(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    rows = [{"x": n, "meta": {"a": n % 3, "b": str(n)}, "ids": np.arange(n % 4)} for n in range(30)]
+    one = storage.submit(rows, "one", "1", progress=False, info={"classes": ["a"], "license": "CC0"})
+    two = yoga.from_arrays({"x": -np.arange(30), "z": np.arange(60).reshape(30, 2)})
+    both = one.zip(two, prefix="of_")
+    assert both.info == {"classes": ["a"], "license": "CC0"}
+    assert list(both[3]) == ["x", "meta", "ids", "of_x", "of_z"]
+    assert both[4]["meta"] == {"a": 1, "b": "4"}
+    batch = next(iter(yoga.DataLoader(both.columns(["of_z", "meta/b", "x"]), 5)))
+    assert list(batch) == ["of_z", "meta", "x"]
+    assert batch["of_z"].tolist() == [[2 * n, 2 * n + 1] for n in range(5)]
+    assert int(both["of_x"][7]) == -7
+    assert list(both["meta"][5]) == ["a", "b"]
+    assert both.order_by("of_x")[0]["x"] == 29
+    assert len(both.where("of_x", lambda x: x > -5)) == 5
+    plain = two.zip(two, prefix="of_")  # rows that are in memory
+    assert sum(len(batch["x"]) for batch in yoga.DataLoader(plain, 7, shuffle=True, seed=1)) == 30
+    pairs = one["x"].zip(two["z"])
+    assert pairs[2][0] == 2
+    assert pairs[2][1].tolist() == [4, 5]
+    assert pairs["1"][2].tolist() == [4, 5]
+    assert list(both[:0]) == []
+    assert list(both[:0].zip(two[:0].columns(["z"]))) == []
+    other = yoga.from_arrays({"x": np.arange(30), "z": np.arange(60).reshape(30, 2)})
+    assert (
+        len(
+            {both.fingerprint, one.zip(other, prefix="of_").fingerprint, one.zip(two, prefix="p").fingerprint}
+        )
+        == 3
+    )
+
+
+def test_a_side_is_read_for_its_own_columns_only() -> None:
+    class Noted(yoga.DataRef):
+        def __init__(self, name: str, asked: list[Any]) -> None:
+            self.name, self.asked = name, asked
+
+        def __len__(self) -> int:
+            return 9
+
+        def take(self, rows: Any) -> Any:
+            self.asked.append(self.name)
+            return [{f"{self.name}1": int(row), f"{self.name}2": 2 * int(row)} for row in rows]
+
+        def projected(self, of: Projection) -> yoga.DataRef:
+            self.asked.append(sorted(column.name for column in of.schema.columns))
+            return ProjectedRef(self, of)
+
+        @property
+        def schema(self) -> yoga.Schema:
+            return yoga.Schema.of({f"{self.name}1": 1, f"{self.name}2": 2})
+
+    asked: list[Any] = []
+    both = Noted("a", asked).zip(Noted("b", asked))
+    assert both.columns(["b2"])[3] == {"b2": 6}
+    assert asked == [["b2"], "b"]
+    asked.clear()
+    assert both.columns(["b2", "a1"])[3] == {"b2": 6, "a1": 3}
+    assert sorted(map(str, asked)) == ["['a1']", "['b2']", "a", "b"]
+
+
+def test_rows_that_cannot_be_side_by_side() -> None:
+    one, two = yoga.from_arrays({"x": np.arange(3)}), yoga.from_arrays({"x": np.arange(4)})
+    with pytest.raises(ValueError, match=r"found 3 rows of .* and 4 of .* as in ref\[:3\]"):
+        one.zip(two)
+    with pytest.raises(ValueError, match=r"both sides of zip have \['x'\]; pass prefix=, as in zip\(other"):
+        one.zip(two[:3])
+    with pytest.raises(ValueError, match=r"both sides of zip have \['_x'\]"):
+        yoga.from_arrays({"_x": np.arange(3)}).zip(one, prefix="_")
+    with pytest.raises(
+        TypeError, match=r"zip needs rows that are dicts on both sides.* columns\(\[\"a\"\]\)"
+    ):
+        one.zip(one["x"])
+    with pytest.raises(TypeError, match=r"zip takes a DataRef, .* found a list"):
+        one.zip([1, 2, 3])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="schema is None"):
+        one.zip(one.map(dict), prefix="b")
+
+
+def test_a_selection_of_a_zip_is_kept_only_where_both_sides_are_of_one_version(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    one = storage.submit([{"x": n} for n in range(9)], "one", "1", progress=False)
+    two = storage.submit([{"y": n % 2} for n in range(9)], "two", "1", progress=False)
+    with pytest.raises(ValueError, match="is not of a single one"):
+        one.zip(two).where("y", lambda y: y > 0, name="odd")
+    assert len(one.zip(one[::-1], prefix="b_").where("b_x", lambda x: x < 3, name="low")) == 3
