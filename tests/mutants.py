@@ -73,10 +73,10 @@ ROOMS = {
     "versions/staging": "stores/local storage/build storage/full_disk storage/storage power",
     "files/root": "files/root stores/local storage/full_disk storage/storage power",
     "stores/local": "stores/local storage/full_disk storage/storage storage/build files/root power",
-    "stores/lease": "remote/lease remote/races remote/stores",
-    "stores/cache": "stores/cache remote/small_cache remote/downloads remote/stores",
-    "stores/downloads": "remote/downloads remote/small_cache remote/stores remote/races",
-    "stores/mirror": "remote/stores remote/races remote/remote",
+    "stores/lease": "remote/lease remote/races remote/stores/stores",
+    "stores/cache": "stores/cache remote/stores/small_cache remote/stores/downloads remote/stores/stores",
+    "stores/downloads": "remote/stores/downloads remote/stores/small_cache remote/stores/stores remote/races",
+    "stores/mirror": "remote/stores/stores remote/races remote/remote",
 }
 # Modules that take long to import and do not import torchyoga. What tests set before they import them must be
 # set here, too: with this, gcsfs would speak gRPC, which no emulator does.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import contextlib
 import itertools
+import os
 import random
 import threading
 from collections import UserList
@@ -536,3 +537,27 @@ def test_loaders_of_threads_leave_the_generators_as_they_were() -> None:
         )
         assert list(epochs) == [11, 11]
     assert (generators(), np.random.get_bit_generator()) == (before, bits)  # type: ignore[attr-defined]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_puts_back_what_its_parent_had_beside_another_thread() -> None:
+    before, entered, leave = generators(), threading.Event(), threading.Event()
+
+    def stay() -> None:
+        with GeneratorsPutBack():
+            seeder()(6)
+            entered.set()
+            leave.wait(60)
+
+    with GeneratorsPutBack():
+        seeder()(5)
+        thread = threading.Thread(target=stay)
+        thread.start()
+        assert entered.wait(60)
+        child = os.fork()
+    if child == 0:
+        os._exit(0 if generators() == before else 1)
+    leave.set()
+    thread.join(60)
+    assert os.waitpid(child, 0)[1] == 0
+    assert generators() == before

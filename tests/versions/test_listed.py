@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
 import secrets
 import shutil
 import zlib
@@ -253,6 +254,7 @@ FORGERIES: dict[str, Callable[[Any, Any], object]] = {
 }
 
 
+@pytest.mark.damages("the lists that it forges")
 @pytest.mark.parametrize("what", FORGERIES)
 def test_forged_lists_are_refused_and_nothing_is_deleted(what: str, tmp_path: Path) -> None:
     storage = Storage(tmp_path / "storage")
@@ -269,6 +271,86 @@ def test_forged_lists_are_refused_and_nothing_is_deleted(what: str, tmp_path: Pa
         str(path) for path in [Path(storage.url) / "d" / "5" / "manifest.json"]
     }
     storage.check("d", "4")
+
+
+@pytest.mark.damages("the version that it forges")
+@pytest.mark.parametrize("name", ["manifest.json", "../good/manifest.json", "../../../outside.txt"])
+def test_a_forged_name_deletes_nothing(name: str, tmp_path: Path) -> None:
+    storage = Storage(tmp_path / "storage")
+    storage.submit({"x": np.arange(2)}, "d", "good", format="hdf5")
+    storage.append({"x": np.arange(2)}, "d", "9", after="good")
+    found, path = content(storage, "9")
+    found["files"][0]["name"] = name
+    path.write_bytes(json.dumps({**found, "checksum": digest(found)}).encode())
+    storage.clean(0, keep=yoga.Keep(versions=["good"], last=0))
+    storage.remove("d", "9")
+    storage.clean(0)
+    storage.check("d", "good")
+
+
+@pytest.mark.damages("the version that it forges")
+def test_lists_of_one_name_in_two_folders_are_two(tmp_path: Path) -> None:
+    storage = Storage(tmp_path / "storage")
+    storage.submit({"x": np.arange(2)}, "d", "0", format="hdf5")
+    for number in range(9):
+        storage.append({"x": np.arange(2)}, "d", str(number + 1), after=str(number))
+    storage.append([], "d", "zz", after="9")
+    found, path = content(storage, "zz")
+    for file in found["files"]:
+        if file["format"] == "list":
+            inner = json.loads(zlib.decompress((path.parent.parent / file["of"] / file["name"]).read_bytes()))
+            text = zlib.compress(json.dumps({**inner, "files": inner["files"][:1]}).encode())
+            (path.parent / file["name"]).write_bytes(text)
+            file["index"] |= {"digest": hexdigest(text), "entries": 1}
+            file |= {"of": "zz", "nbytes": len(text)}
+    path.write_bytes(json.dumps({**found, "checksum": digest(found)}).encode())
+    for version in map(str, range(8)):
+        storage.remove("d", version)
+    storage.clean(0)
+    storage.check("d", "9")
+
+
+def test_a_version_is_compacted_while_its_lists_are_read(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.submit({"x": np.arange(2)}, "d", "0", format="hdf5")
+    for number in range(4):
+        storage.append({"x": np.arange(2)}, "d", str(number + 1), after=str(number))
+    kind = type(store_of(storage))
+    read_list, left = kind.read_list, ["one"]
+
+    def late(self: Any, id: str, version: str, entry: Any) -> bytes:
+        if left and version == "4":
+            left.clear()
+            storage.compact("d", "4")
+            for older in map(str, range(4)):
+                storage.remove("d", older)
+            storage.clean(0)
+        return read_list(self, id, version, entry)
+
+    monkeypatch.setattr(kind, "read_list", late)
+    assert numbers_of(storage.fetch("d", "4")) == [0, 1] * 5
+    assert not left
+
+
+def test_what_was_overwritten_is_a_newest_version_and_the_log_says_so(storage: Storage) -> None:
+    storage.submit({"x": np.arange(2)}, "d", "a")
+    storage.append({"x": np.arange(2)}, "d", "b", after="a")
+    storage.submit({"x": np.arange(9)}, "d", "a", overwrite=True)
+    storage.append({"x": np.arange(2)}, "d", "c", after="b")
+    with pytest.raises(YogaError, match="2 newest versions"):
+        storage.fetch("d", latest=True)
+    for most in range(4):
+        assert [*storage.log("d", limit=most)] == [*storage.log("d")][:most]
+
+
+def test_a_manifest_with_lists_is_pickled(storage: Storage) -> None:
+    storage.submit({"x": np.arange(2)}, "d", "0")
+    for number in range(3):
+        ref = storage.append({"x": np.arange(2)}, "d", str(number + 1), after=str(number))
+    found = pickle.loads(pickle.dumps(ref.manifest))
+    assert found == ref.manifest
+    assert [*found.files] == [*storage.fetch("d", "3").manifest.files]
 
 
 def test_a_version_of_before_becomes_one_with_lists(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ class GeneratorsPutBack:
     several threads may end in any order: one that ends before a later one leaves to it what it has kept.
     """
 
-    __slots__ = ("_bits", "_numpy", "_python", "_spare", "_torch")
+    __slots__ = ("_bits", "_numpy", "_python", "_spare", "_torch", "thread")
 
     def __enter__(self) -> None:
         with _entered.lock:
@@ -186,21 +186,26 @@ class GeneratorsPutBack:
                 np.random.set_bit_generator(self._spare)  # type: ignore[attr-defined]
             else:
                 self._numpy = np.random.get_state(legacy=False)
+            self.thread = threading.get_ident()
             _entered.contexts.append(self)
 
     def __exit__(self, *_: object) -> None:
         with _entered.lock:
-            contexts = _entered.contexts
-            at = contexts.index(self)
-            del contexts[at]
-            if at < len(contexts):
-                later = contexts[at]
-                later._bits, later._numpy = self._bits, self._numpy
-                later._python, later._torch = self._python, self._torch
-            else:
-                self._put_back()
-            if self._spare is not None and np.random.get_bit_generator() is not self._spare:  # type: ignore[attr-defined]
-                _spares.append(self._spare)  # what others have put in its place is theirs
+            self.leave()
+
+    def leave(self) -> None:
+        """Ends the context; hold the lock."""
+        contexts = _entered.contexts
+        at = contexts.index(self)
+        del contexts[at]
+        if at < len(contexts):
+            later = contexts[at]
+            later._bits, later._numpy = self._bits, self._numpy
+            later._python, later._torch = self._python, self._torch
+        else:
+            self._put_back()
+        if self._spare is not None and np.random.get_bit_generator() is not self._spare:  # type: ignore[attr-defined]
+            _spares.append(self._spare)  # what others have put in its place is theirs
 
     def _put_back(self) -> None:
         np.random.set_bit_generator(self._bits)  # type: ignore[attr-defined]
@@ -220,6 +225,9 @@ class _Entered:
 
     def renew(self) -> None:
         self.lock = threading.Lock()  # while one begins or ends
+        # In a forked child the other threads' never end.
+        for context in [one for one in self.contexts if one.thread != threading.get_ident()]:
+            context.leave()
 
 
 _entered = _Entered()

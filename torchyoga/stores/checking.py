@@ -38,7 +38,7 @@ def _problems(store: Versions, manifest: Manifest) -> Sequence[str]:
     removed."""
     try:
         problems = store.check_files(manifest)
-    except FileNotFoundError as error:
+    except (CorruptError, FileNotFoundError) as error:  # of a list of files
         return [str(error)]
     if manifest.schema is not None:
         with store.fresh(manifest) as files:

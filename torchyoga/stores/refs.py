@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
-from ..errors import NotFoundError
+from ..errors import CorruptError, NotFoundError
 from ..files.root import Root
 from ..reading.version_ref import VersionRef
 from ..versions.location import Files, Folder
@@ -38,8 +37,14 @@ def fetched(
     for look in range(_LOOKS - 1):
         manifest = store.manifest(id, version, shared=not look)
         # Overwritten or removed while it was being opened? The next look shows which.
-        with contextlib.suppress(NotFoundError):
+        try:
             return ref_of(store, manifest, verify, download, progress)
+        except NotFoundError:
+            continue
+        except CorruptError:
+            now = store.find(id, version)
+            if now is not None and now.build == manifest.build:
+                raise
     return ref_of(store, store.manifest(id, version), verify, download, progress)
 
 

@@ -54,7 +54,8 @@ class Sharing:
         self.store, self.id = store, id
         self._known: dict[tuple[str, object], Read] = {}
         self._named: Counter[str] = Counter()
-        self._inside: dict[str, tuple[DataFile, ...] | None] = {}  # of lists, by name; None if unreadable
+        self._lists: Counter[tuple[str, str]] = Counter()  # that manifests name, by folder and name
+        self._inside: dict[tuple[str, str], tuple[DataFile, ...] | None] = {}  # of them; None if unreadable
         self._last: dict[str, object] | None = None
 
     # -- looking
@@ -115,29 +116,30 @@ class Sharing:
 
     def _read_lists(self, outlines: Iterable[Outline]) -> None:
         """Reads those lists of files that none before has named."""
-        lists = {entry.name: (one, entry) for one in outlines for entry in one.lists}
-        new = [pair for name, pair in lists.items() if name not in self._inside]
+        lists = {_place(one, entry): (one, entry) for one in outlines for entry in one.lists}
+        new = [pair for place, pair in lists.items() if place not in self._inside]
 
         def inside(pair: tuple[Outline, FileEntry]) -> tuple[DataFile, ...] | None:
             try:
                 return pair[0].inside(partial(self.store.read_list, self.id, pair[0].version), pair[1])
-            except (CorruptError, NotFoundError, FileNotFoundError) as error:
+            except (CorruptError, NotFoundError) as error:
                 _log.warning(
                     "%s: the list %s of %r is unreadable: %s", self.store.name, pair[1].name, self.id, error
                 )
                 return None
 
-        for (_, entry), files in zip(new, self.store.each(new, inside), strict=True):
-            self._inside[entry.name] = files
+        for pair, files in zip(new, self.store.each(new, inside), strict=True):
+            self._inside[_place(*pair)] = files
 
     def _count(self, read: Read, by: int) -> list[DataFile]:
         """Counts a manifest in or out; returns the files that none names any more."""
         if not isinstance(read, Outline):
             return []
         files = [*read.files]
-        for entry in read.lists:
-            if self._named[entry.name] == (0 if by > 0 else 1):  # the first that names it, or the last
-                files += self._inside.get(entry.name) or ()
+        for place in (_place(read, entry) for entry in read.lists):
+            if self._lists[place] == (0 if by > 0 else 1):  # the first that names it, or the last
+                files += self._inside.get(place) or ()
+            self._lists[place] += by
         for file in files:
             self._named[file.name] += by
         return [file for file in files if self._named[file.name] <= 0]
@@ -178,8 +180,8 @@ class Sharing:
             self._read_lists([] if known is None else [known])  # before they are deleted
             store.delete(id, version, [name for name in names if name in left])
         if known is not None:
-            lists = [entry.name for entry in known.lists if self._named[entry.name] <= 0]
-            every = (*known.files, *chain.from_iterable(self._inside[name] or () for name in lists))
+            places = [place for entry in known.lists if self._lists[place := _place(known, entry)] <= 0]
+            every = (*known.files, *chain.from_iterable(self._inside[place] or () for place in places))
             self._delete_shared([file for file in every if file.version != version], set())
 
     def remove(
@@ -313,6 +315,10 @@ class Sharing:
             raise
         except (YogaError, PermissionError) as error:
             _log.info("%s: %r %r is left: %s", self.store.name, self.id, version, error)
+
+
+def _place(one: Outline, entry: FileEntry) -> tuple[str, str]:
+    return entry.of or one.version, entry.name
 
 
 def _batches(versions: Iterable[str]) -> Iterator[list[str]]:

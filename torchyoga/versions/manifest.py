@@ -61,6 +61,7 @@ __all__ = [
     "is_token",
     "parents_in",
     "telling_damage",
+    "telling_damage_of",
 ]
 
 # What a version may require besides its schema.
@@ -74,6 +75,7 @@ _TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _MARK = re.compile(r"[0-9a-f]{8}")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
+_DAMAGE = ValueError, TypeError, KeyError, AttributeError, RecursionError  # what parsing raises
 _FEW = 16  # checks that are combined in less time than it takes to load NumPy
 # For files of the formats; for a file being written; for the object that a store keeps next to replaced
 # files.
@@ -396,20 +398,12 @@ class Manifest:
         if not self.lists:
             return self
 
-        def files(piece: FileEntry) -> Sequence[FileEntry]:
-            with _telling_damage_of(piece):
-                index = piece.index
-                text = entries_of(read(piece), index["digest"], self.id, "files", index["entries"])
-                found = [*map(FileEntry.from_json, text)]
-                _refuse_other_list(piece, found, self)
-                return found
-
-        files_, parents = self.files, self.parents
-        if isinstance(files_, Listed):
-            files_ = Listed(files_.pieces, files)
+        files, parents = self.files, self.parents
+        if isinstance(files, Listed):
+            files = Listed(files.pieces, partial(_files_in, replace(self, files=(), parents=()), read))
         if isinstance(parents, Listed):
             parents = Listed(parents.pieces, partial(parents_in, self.id, read))
-        return replace(self, files=files_, parents=parents)
+        return replace(self, files=files, parents=parents)
 
     def is_copy_of(self, other: Manifest) -> bool:
         """True for the same rows in the same files of the same build, whatever the names of the files."""
@@ -518,16 +512,16 @@ def telling_damage() -> Iterator[None]:
     """Whatever parsing a manifest raises is a CorruptError."""
     try:
         yield
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except _DAMAGE as error:
         raise CorruptError(f"the manifest is damaged: {error}") from error
 
 
 @contextmanager
-def _telling_damage_of(piece: FileEntry) -> Iterator[None]:
+def telling_damage_of(piece: FileEntry) -> Iterator[None]:
+    """Whatever reading a list raises is a CorruptError, unless the store cannot be reached."""
     try:
-        with telling_damage():
-            yield
-    except (CorruptError, FileNotFoundError) as error:
+        yield
+    except (CorruptError, *_DAMAGE, FileNotFoundError) as error:
         of = "" if piece.of is None else f" of {piece.of!r}"
         raise CorruptError(f"{piece.name}{of}, a list of files or versions, is damaged: {error}") from error
 
@@ -552,9 +546,19 @@ def _parent_or_list(data: Json) -> Parent | FileEntry:
     return found
 
 
+def _files_in(of: Manifest, read: Callable[[FileEntry], bytes], piece: FileEntry) -> Sequence[FileEntry]:
+    """The files of a list of a version; CorruptError if it is damaged or missing."""
+    with telling_damage_of(piece):
+        index = piece.index
+        text = entries_of(read(piece), index["digest"], of.id, "files", index["entries"])
+        found = [*map(FileEntry.from_json, text)]
+        _refuse_other_list(piece, found, of)
+        return found
+
+
 def parents_in(id: str, read: Callable[[FileEntry], bytes], piece: FileEntry) -> Sequence[Parent]:
     """The parents of a list; CorruptError if it is damaged or missing."""
-    with _telling_damage_of(piece):
+    with telling_damage_of(piece):
         index = piece.index
         text = entries_of(read(piece), index["digest"], id, "parents", index["entries"])
         return [*map(Parent.from_json, text)]

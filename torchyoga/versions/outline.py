@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from ..rows.types import Json
 from .listed import LIST, Listed, entries_of
-from .manifest import FileEntry, content_of, parents_in, telling_damage
+from .manifest import FileEntry, content_of, is_data_file, parents_in, telling_damage, telling_damage_of
+from .names import encoded
 from .parent import Parent
 
 __all__ = ["DataFile", "Outline"]
@@ -59,7 +60,7 @@ class Outline:
 
     def inside(self, read: Callable[[FileEntry], bytes], entry: FileEntry) -> tuple[DataFile, ...]:
         """The data files of one of its lists; CorruptError if that is damaged or missing."""
-        with telling_damage():
+        with telling_damage_of(entry):
             index = entry.index
             found = entries_of(read(entry), index["digest"], self.id, "files", index["entries"])
             return tuple(_file(data["name"], data["of"], data["nbytes"]) for data in found)
@@ -113,6 +114,9 @@ def _list(data: Json) -> FileEntry:
 def _file(name: object, version: object, nbytes: object) -> DataFile:
     if not (isinstance(name, str) and isinstance(version, str)):
         raise TypeError("the name of a file and of its version must be text")
+    if not is_data_file(name):
+        raise ValueError(f"not the name of a data file: {name!r:.80}")
+    encoded("version", version)  # refuses what no version has
     if type(nbytes) is not int or not 0 <= nbytes < 2**62:
         raise ValueError(f"not the size of a file: {nbytes!r:.40}")
     return DataFile(name, version, nbytes)

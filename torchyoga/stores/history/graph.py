@@ -22,6 +22,8 @@ from ..contract import MOST_NAMED, Versions
 
 __all__ = ["heads", "in_time", "newest", "parent_of", "recent"]
 
+_LOOKS = 3  # at versions that are removed or replaced meanwhile
+
 
 def _is_parent(parent: Parent, of: Outline, nodes: Mapping[str, Outline]) -> bool:
     """True for a parent that is published, with the rows that it had."""
@@ -39,16 +41,18 @@ def heads(nodes: Mapping[str, Outline]) -> list[str]:
     below: set[str] = set()
     read: set[str] = set()
     for node in nodes.values():
-        below |= {p.version for p in _new_parents(node, read) if _is_parent(p, node, nodes)}
+        below |= {p.version for p in _line(node, read) if p is not None and _is_parent(p, node, nodes)}
     return sorted(nodes.keys() - below)
 
 
-def _new_parents(node: Outline, read: set[str]) -> Iterator[Parent]:
-    """The parents of a version, but for those of lists that have been `read`, of which it notes its own."""
+def _line(node: Outline, read: set[str]) -> Iterator[Parent | None]:
+    """The parents of a version, but None for those of each list that has been `read`, which notes its own."""
     for piece in pieces_of(node.parents):
         if isinstance(piece, Parent):
             yield piece
-        elif piece.name not in read and isinstance(node.parents, Listed):
+        elif piece.name in read or not isinstance(node.parents, Listed):
+            yield None
+        else:
             read.add(piece.name)
             yield from node.parents.of_piece(piece)
 
@@ -77,7 +81,13 @@ def newest(store: Versions, id: str) -> Outline:
         NotFoundError: there is none, or there are several; names them, and when they were made.
         CorruptError: a manifest is damaged, so that it is not known.
     """
-    nodes = _latest(store, id)
+    for left in reversed(range(_LOOKS)):
+        try:
+            nodes = _latest(store, id)
+            break
+        except CorruptError:  # unless it was removed or replaced while its lists were read
+            if not left:
+                raise
     if not nodes:
         store.manifest(id, "latest")  # its error lists what is published
     found = heads(nodes)
@@ -97,8 +107,8 @@ def newest(store: Versions, id: str) -> Outline:
 def _latest(store: Versions, id: str) -> dict[str, Outline]:
     """The versions of an id but for those that one of these was made from.
 
-    They are read from the one on that was written last. A version that is older than one that names it among
-    its parents has not been overwritten since, so it need not be read.
+    They are read from the one on that was written last. Parents that are in line, each older than the next,
+    have not been overwritten since, so they need not be read.
 
     Raises:
         CorruptError: a manifest is damaged.
@@ -106,19 +116,22 @@ def _latest(store: Versions, id: str) -> dict[str, Outline]:
     places = {v: place for v, place in store.places(id).items() if place.is_published}
     times = {v: place.written for v, place in places.items() if place.written is not None}
     nodes: dict[str, Outline] = {}
-    below: dict[str, float] = {}
+    below: set[str] = set()
     read: set[str] = set()
     for version in sorted(places, key=lambda version: (-times.get(version, math.inf), version)):
-        if times.get(version, math.inf) < below.get(version, -math.inf):
+        if version in below:
             continue
         try:
             text = store.read_manifest(id, version)
             if text is None:  # removed just now
                 continue
             nodes[version] = node = store.parsed(id, version, text, Outline)
-            if version in times:
-                for parent in _new_parents(node, read):
-                    below.setdefault(parent.version, times[version])
+            line = [*(parent and parent.version for parent in _line(node, read)), version]
+            below |= {
+                parent
+                for parent, child in pairwise(line)
+                if parent in times and child in times and times[parent] < times[child]
+            }
         except CorruptError as error:
             raise CorruptError(
                 f"the newest version of {id!r} is not known, since that of {version!r} cannot be read: "
@@ -136,18 +149,19 @@ def recent(store: Versions, id: str, most: int) -> tuple[list[Outline], int] | N
     try:
         nodes = _latest(store, id)
         found = heads(nodes)
-        if len(found) != 1 or len(places) <= most:
+        if len(found) != 1 or not 0 < most < len(places):
             return None
         node = nodes[found[0]]
         line = [parent.version for parent in reversed(node.parents) if parent.version in places]
-        if {*line, node.version} != places.keys():
+        if sorted([*line, node.version]) != sorted(places):
             return None
         texts = store.each(line[: most - 1], partial(store.read_manifest, id))
         below = [store.parsed(id, v, text or b"", Outline) for v, text in zip(line, texts, strict=False)]
     except (CorruptError, NotFoundError, FileNotFoundError):
         return None
     for child, parent in pairwise([node, *below]):
-        if child.parents[-1].version != parent.version or child.parents[-1].fingerprint != parent.fingerprint:
+        direct = child.parents[-1] if child.parents else None
+        if direct is None or (direct.version, direct.fingerprint) != (parent.version, parent.fingerprint):
             return None
     return [node, *below][:most], len(places)
 
