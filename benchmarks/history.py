@@ -1,16 +1,21 @@
-"""The history of a dataset: the log of 1,000 versions, the newest one, one of 100 tags, and staleness.
+"""The history of a dataset: one that grows to 10,000 versions; the log of 1,000, one of 100 tags, staleness.
 
-Called by run.py.
+Called by run.py; `python benchmarks/history.py` measures what grows alone.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 import torchyoga as yoga
 from torchyoga.versions.parent import Parent
@@ -19,6 +24,12 @@ VERSIONS, TAGS = 1000, 100
 LOG, CALL = "log of 1,000 versions", "a cached function's call, compared and opened"
 GOALS = {LOG: 1.0, CALL: 0.01}  # seconds
 FACTOR = 3
+COUNTS = 10, 100, 1000, 10_000  # versions of a history that grows by ten rows at a time
+BESIDE, AS_FIRST = 64 * 2**10, 2.0  # bytes beside the rows of an append; its CPU time, of the first
+    64 * 2**10,
+    2.0,
+)  # bytes that an append writes beside its rows; its CPU time as of the first
+TOGETHER, FETCH, SWEEP = 50e6, 0.3, 20.0  # bytes of all manifests and lists; seconds
 
 
 def scaled(value: int) -> int:
@@ -83,6 +94,58 @@ def measure(repetitions: int = 3) -> list[list[str]]:
     return rows
 
 
+def grown(counts: tuple[int, ...] = COUNTS) -> list[list[str]]:
+    """Lines of the table: what an append, the newest version, the log and a sweep cost as a history grows."""
+    rows: list[list[str]] = []
+    with tempfile.TemporaryDirectory() as name:
+        storage = yoga.Storage(Path(name) / "grown")
+        storage.submit(_ten(0), "d", "0", progress=False)
+        took: list[float] = []
+        for number in range(1, counts[-1] + 1):
+            started = time.process_time()
+            storage.append(_ten(number), "d", str(number), after=str(number - 1), progress=False)
+            took.append(time.process_time() - started)
+            if number in counts:
+                rows += _at(storage, number, statistics.median(took[-10:]) / statistics.median(took[:10]))
+    return rows
+
+
+def _ten(number: int) -> dict[str, np.ndarray]:
+    return {"x": np.arange(10) + 10 * number, "y": np.random.default_rng(number).random(10)}
+
+
+def _at(storage: yoga.Storage, count: int, as_first: float) -> list[list[str]]:
+    """The lines of a history of so many versions, which stays as it is."""
+    folder = storage.path / "d"
+    beside = [
+        sum(file.stat().st_size for file in version.iterdir() if file.suffix in (".json", ".list"))
+        for version in folder.iterdir()
+    ]
+    newest = seconds(lambda: storage.fetch("d", str(count)), 3)
+    latest = seconds(lambda: storage.fetch("d", latest=True), 3)
+    log = seconds(lambda: storage.log("d", limit=5), 3)
+    copy = storage.path.parent / "copy"
+    shutil.copytree(folder, copy / "d", copy_function=os.link)
+    started = time.perf_counter()
+    yoga.Storage(copy).clean(0, keep=yoga.Keep(last=5))
+    sweep = time.perf_counter() - started
+    shutil.rmtree(copy)
+
+    def line(what: str, found: str, value: float, goal: float) -> list[str]:
+        reached = f"{'reached' if value <= goal else 'MISSED'} ({goal:g})"
+        return [f"{count:,} versions", what, found, "", reached]
+
+    return [
+        line("append, CPU", f"{as_first:.2f} of the first", as_first, AS_FIRST),
+        line("append, bytes beside the rows", f"{max(beside):,} at most", max(beside), BESIDE),
+        line("all manifests and lists", f"{sum(beside) / 1e6:.1f} MB", sum(beside), TOGETHER),
+        line("fetch of the newest", f"{1000 * newest:.0f} ms", newest, FETCH),
+        line("fetch(latest=True)", f"{1000 * latest:.0f} ms", latest, FETCH),
+        line("log(limit=5)", f"{1000 * log:.0f} ms", log, FETCH),
+        line("clean(keep last 5)", f"{sweep:.2f} s", sweep, SWEEP),
+    ]
+
+
 if __name__ == "__main__":
-    for line in measure():
+    for line in grown(COUNTS[: int(sys.argv[1])] if len(sys.argv) > 1 else COUNTS):
         print("  ".join(line))
