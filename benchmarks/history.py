@@ -26,9 +26,6 @@ GOALS = {LOG: 1.0, CALL: 0.01}  # seconds
 FACTOR = 3
 COUNTS = 10, 100, 1000, 10_000  # versions of a history that grows by ten rows at a time
 BESIDE, AS_FIRST = 64 * 2**10, 2.0  # bytes beside the rows of an append; its CPU time, of the first
-    64 * 2**10,
-    2.0,
-)  # bytes that an append writes beside its rows; its CPU time as of the first
 TOGETHER, FETCH, SWEEP = 50e6, 0.3, 20.0  # bytes of all manifests and lists; seconds
 
 
