@@ -9,6 +9,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from stored import objects_of, store_of
 from victims import Victim
 
 import torchyoga as yoga
+from torchyoga.errors import NotFoundError, YogaError
 from torchyoga.storage import Storage
 
 COUNTER = itertools.count()
@@ -77,9 +79,26 @@ class Others:
         return looked
 
     def _go_on(self) -> None:
-        before, self.newest = self.newest, next(self._names)
-        self._place.others.append([], "d", self.newest, after=before, record=False)
-        self._place.others.remove("d", before)
+        name = next(name for name in self._names if name != self.newest)
+        others = self._place.others
+        for version in {name, *others.versions("d")} - {"1", "kin", self.newest}:
+            self._unless_held(lambda version=version: others.remove("d", version))
+        append = partial(others.append, [], "d", name, after=self.newest, record=False)
+        if name not in others.versions("d") and self._unless_held(append):
+            before, self.newest = self.newest, name
+            self._unless_held(lambda: others.remove("d", before))
+
+    def _unless_held(self, call: Callable[[], object]) -> bool:
+        """Calls it; False if the deleter, in this very thread, holds the lock that it needs."""
+        try:
+            call()
+        except NotFoundError:
+            return True
+        except YogaError as error:
+            if "by this same call" not in str(error):
+                raise
+            return False
+        return True
 
 
 DELETERS: dict[str, Callable[[Storage], object]] = {
