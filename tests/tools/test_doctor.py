@@ -118,7 +118,7 @@ def test_what_is_no_loader_is_refused() -> None:
 
 @pytest.mark.rest
 def test_a_dataset_alone_and_the_machine_alone_are_examined() -> None:
-    diagnosis = yoga.doctor(Slow(0.0), seconds=3)
+    diagnosis = yoga.doctor(Slow(0.0), seconds=20)  # which it does not need
     assert names(diagnosis) == set()
     assert re.search(r"rows/s: [\d,]+ with 0, [\d,]+ with 1", diagnosis.measured["workers"])
     assert set(yoga.doctor(seconds=5).measured) == {"cpus"}
