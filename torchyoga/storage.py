@@ -631,7 +631,7 @@ class Storage:
             >>> storage.compact("compacted", "2").fingerprint == reduced.fingerprint
             True
         """
-        found = _rewritten.own_format(self._store.manifest(id, version), self.format, self.compression)
+        found = _appended.own_format(self._store.manifest(id, version), self.format, self.compression)
         return self.convert(id, version, format=found[0], compression=found[1], to=to, progress=progress)
 
     def delete_rows(

@@ -24,11 +24,11 @@ from ..stores.history.graph import newest
 from ..stores.refs import ref_of
 from ..versions.info import plain
 from ..versions.listed import with_more
-from ..versions.manifest import FileEntry, Manifest, fingerprint_of
+from ..versions.manifest import Manifest, fingerprint_of
 from ..versions.parent import Parent
 from .submission import given_info
 
-__all__ = ["Growth", "appended"]
+__all__ = ["Growth", "appended", "own_format"]
 
 _log = logging.getLogger("torchyoga")
 _MOST_OTHERS = 10_000  # versions that others publish while one waits for its turn
@@ -133,8 +133,8 @@ def appended(
     """
     store, id = growth.store, growth.id
     old = store.manifest(id, growth.first())
-    if old.files:
-        options = replace(options, format=old.files[-1].format, compression=_compression(old.files[-1]))
+    format, compression = own_format(old, options.format, options.compression)
+    options = replace(options, format=format, compression=compression)
     dataset, source = dataset_and_source(data, num_workers)
     options = replace(options, publishing=partial(growth.publishing, given_info(dataset, options)))
     if old.schema is None or not (isinstance(dataset, DataRef) and dataset.schema == old.schema):
@@ -148,9 +148,12 @@ def appended(
     return VersionRef(store.files(new), new) if new.lists else ref_of(store, new)
 
 
-def _compression(entry: FileEntry) -> str | None:
-    found = entry.index.get("compression")
-    return found if isinstance(found, str) else None
+def own_format(manifest: Manifest, format: str, compression: str | None) -> tuple[str, str | None]:
+    """The format and the compression of the files of a version; those given if it has none."""
+    if not manifest.files:
+        return format, compression
+    found = manifest.files[-1].index.get("compression")
+    return manifest.files[-1].format, found if isinstance(found, str) else None
 
 
 def _differing(old: Manifest, found: Schema) -> SchemaError:

@@ -13,22 +13,14 @@ from ..reading.version_ref import VersionRef
 from ..rows.types import Ints, Json
 from ..stores.refs import fetched, ref_of
 from ..versions.deleted import MOST_DELETED, Deleted
-from ..versions.manifest import FileEntry, Manifest, fingerprint_of
+from ..versions.manifest import FileEntry, fingerprint_of
 from ..versions.parent import Parent
 from .appended import Growth
 
-__all__ = ["Numbers", "Where", "deleted_rows", "own_format", "reduced"]
+__all__ = ["Numbers", "Where", "deleted_rows", "reduced"]
 
 Numbers = Sequence[int] | Ints
 Where = tuple[str | Sequence[str], Condition]
-
-
-def own_format(manifest: Manifest, format: str, compression: str | None) -> tuple[str, str | None]:
-    """The format and the compression of the files of a version; those given if it has none."""
-    if not manifest.files:
-        return format, compression
-    found = manifest.files[-1].index.get("compression")
-    return manifest.files[-1].format, found if isinstance(found, str) else None
 
 
 def reduced(

@@ -123,9 +123,7 @@ class Sharing:
             try:
                 return pair[0].inside(partial(self.store.read_list, self.id, pair[0].version), pair[1])
             except (CorruptError, NotFoundError) as error:
-                _log.warning(
-                    "%s: the list %s of %r is unreadable: %s", self.store.name, pair[1].name, self.id, error
-                )
+                _log.warning("%s: of %r, %s", self.store.name, self.id, error)  # which names the list
                 return None
 
         for pair, files in zip(new, self.store.each(new, inside), strict=True):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -305,24 +305,20 @@ class Manifest:
         new = {place: piece for place, piece in own.items() if place not in theirs}
         if any(piece.num_listed and piece.of is not None for piece in new.values()):
             return False
-        left = [piece for piece in new.values() if piece.of is not None or piece.num_listed]
-        shared = {(file.of, file.name) for file in self._inside(left)} if left else set()
-        if not shared - theirs.keys():
-            return True
-        others = [piece for place, piece in theirs.items() if place not in own]
-        return not shared - theirs.keys() - {(file.of, file.name) for file in parent._inside(others)}
+        left = {place for place, piece in new.items() if piece.of is not None or piece.num_listed}
+        shared = self._inside(left) - theirs.keys()
+        return not shared or not shared - parent._inside(theirs.keys() - own.keys())
 
     def _places(self) -> dict[tuple[str, str], FileEntry]:
         """Its lists and the files that are in none, by the version in whose folder they lie and the name."""
         pieces = (*self.lists, *pieces_of(self.files))
         return {(piece.of or self.version, piece.name): piece for piece in pieces}
 
-    def _inside(self, pieces: Iterable[FileEntry]) -> Iterator[FileEntry]:
-        """The data files of pieces of its files."""
-        named = set(map(id, pieces_of(self.files)))
-        for piece in pieces:
-            if id(piece) in named:
-                yield from self.files.of_piece(piece) if isinstance(self.files, Listed) else (piece,)
+    def _inside(self, places: Set[tuple[str, str]]) -> set[tuple[str | None, str]]:
+        """The data files in pieces of its files that lie there, as `_places` has them."""
+        every = self.files if isinstance(self.files, Listed) else Listed(self.files, _unread)
+        pieces = (piece for piece in every.pieces if (piece.of or self.version, piece.name) in places)
+        return {(file.of, file.name) for piece in pieces for file in every.of_piece(piece)}
 
     def on_its_own(self) -> Manifest:
         """This version with all files in its own folder, numbered if some are shared."""

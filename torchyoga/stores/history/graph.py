@@ -18,7 +18,7 @@ from ...versions.lineage import escaped
 from ...versions.listed import Listed, pieces_of
 from ...versions.outline import Outline
 from ...versions.parent import Parent
-from ..contract import MOST_NAMED, Versions
+from ..contract import MOST_NAMED, Place, Versions
 
 __all__ = ["heads", "in_time", "newest", "parent_of", "recent"]
 
@@ -83,7 +83,7 @@ def newest(store: Versions, id: str) -> Outline:
     """
     for left in reversed(range(_LOOKS)):
         try:
-            nodes = _latest(store, id)
+            nodes = _latest(store, id, _published(store, id))
             break
         except CorruptError:  # unless it was removed or replaced while its lists were read
             if not left:
@@ -104,8 +104,12 @@ def newest(store: Versions, id: str) -> Outline:
     )
 
 
-def _latest(store: Versions, id: str) -> dict[str, Outline]:
-    """The versions of an id but for those that one of these was made from.
+def _published(store: Versions, id: str) -> dict[str, Place]:
+    return {version: place for version, place in store.places(id).items() if place.is_published}
+
+
+def _latest(store: Versions, id: str, places: Mapping[str, Place]) -> dict[str, Outline]:
+    """The published versions of an id but for those that one of these was made from.
 
     They are read from the one on that was written last. Parents that are in line, each older than the next,
     have not been overwritten since, so they need not be read.
@@ -113,7 +117,6 @@ def _latest(store: Versions, id: str) -> dict[str, Outline]:
     Raises:
         CorruptError: a manifest is damaged.
     """
-    places = {v: place for v, place in store.places(id).items() if place.is_published}
     times = {v: place.written for v, place in places.items() if place.written is not None}
     nodes: dict[str, Outline] = {}
     below: set[str] = set()
@@ -145,11 +148,12 @@ def recent(store: Versions, id: str, most: int) -> tuple[list[Outline], int] | N
 
     None if that takes all of them: they are not in one line, or one is damaged.
     """
-    places = {v: place for v, place in store.places(id).items() if place.is_published}
+    places = _published(store, id)
+    if not 0 < most < len(places):
+        return None
     try:
-        nodes = _latest(store, id)
-        found = heads(nodes)
-        if len(found) != 1 or not 0 < most < len(places):
+        nodes = _latest(store, id, places)
+        if len(found := heads(nodes)) != 1:
             return None
         node = nodes[found[0]]
         line = [parent.version for parent in reversed(node.parents) if parent.version in places]
