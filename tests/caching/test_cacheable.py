@@ -28,7 +28,7 @@ from waiting import PATIENCE
 
 import torchyoga as yoga
 from torchyoga.errors import BusyError, ExistsError
-from torchyoga.versions.manifest import digest
+from torchyoga.process.digests import json_digest
 
 numbers = itertools.count()
 
@@ -133,7 +133,7 @@ def test_equal_texts_of_different_types_are_different_values(storage: yoga.Stora
     assert content["function"]["arguments"].keys() == {"{x}", "{x}: value"}
     # A version that records only the text.
     del content["function"]["arguments"]["{x}: value"], content["checksum"]
-    path.write_text(json.dumps({**content, "checksum": digest(content)}))
+    path.write_text(json.dumps({**content, "checksum": json_digest(content)}))
     assert list(made("1")) == list(made(1))
 
 

@@ -23,6 +23,7 @@ import torchyoga as yoga
 from torchyoga.errors import CorruptError, SchemaError
 from torchyoga.files.checksum import combine_crc32
 from torchyoga.formats import contract as formats
+from torchyoga.process.digests import json_digest
 from torchyoga.reading.reader import Reader
 from torchyoga.rows.block import Block, Rows
 from torchyoga.rows.collector import Collector
@@ -31,7 +32,9 @@ from torchyoga.rows.data import Data
 from torchyoga.rows.node import Node
 from torchyoga.rows.schema import Schema
 from torchyoga.testing import assert_rows_equal, check_format
-from torchyoga.versions.manifest import FileEntry, Manifest, digest, fingerprint_of
+from torchyoga.versions.checks import fingerprint_of
+from torchyoga.versions.file_entry import FileEntry
+from torchyoga.versions.manifest import Manifest
 from torchyoga.versions.names import SUFFIXES
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
@@ -199,7 +202,7 @@ def test_hostile_manifests_are_refused_and_never_crash(version: str, tmp_path: P
         content = json.loads((target / "manifest.json").read_bytes())
         del content["checksum"]
         change(content)
-        content["checksum"] = digest(content)
+        content["checksum"] = json_digest(content)
         (target / "manifest.json").write_text(json.dumps(content))
         roots.append(str(tmp_path / str(number)))
     finished = run_program(FETCH, version, *roots)
@@ -391,7 +394,7 @@ def resealed(path: Path, content: dict[str, Any]) -> None:
     content.pop("checksum", None)
     files = [FileEntry.from_json(file) for file in content["files"]]
     content["fingerprint"] = fingerprint_of(Schema.from_json(content["schema"]), files)
-    path.write_text(json.dumps({**content, "checksum": digest(content)}))
+    path.write_text(json.dumps({**content, "checksum": json_digest(content)}))
 
 
 @pytest.mark.parametrize(("format", "compression"), KINDS)
@@ -438,7 +441,7 @@ def test_a_forged_schema_is_refused_when_its_version_is_opened(tmp_path: Path) -
 
     for change in ({"dtype": "<i4"}, {"shape": [0]}, {"shape": [1, 3], "ndim": 2}):
         content = forge(**change)
-        path.write_text(json.dumps({**content, "checksum": digest(content)}))
+        path.write_text(json.dumps({**content, "checksum": json_digest(content)}))
         for ask in (storage.fetch, storage.check):
             with pytest.raises(CorruptError, match=r"fingerprint is not that of|do not cover the bytes"):
                 ask("a", "1")
@@ -616,7 +619,8 @@ import numpy as np
 from pathlib import Path
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.errors import CorruptError, SchemaError
-from torchyoga.versions.manifest import Manifest, digest
+from torchyoga.versions.manifest import Manifest
+from torchyoga.process.digests import json_digest
 from torchyoga.testing import assert_rows_equal
 sys.path.insert(0, sys.argv[3])
 from golden.make import rows, rows_2
@@ -640,7 +644,7 @@ for place in range(0, len(table), int(sys.argv[4])):
         (scratch / entry["name"]).write_bytes(data.tobytes())
         index["crc32"] = zlib.crc32(forged.tobytes())
         del content["checksum"]
-        content["checksum"] = digest(content)
+        content["checksum"] = json_digest(content)
         manifest = Manifest.from_bytes(json.dumps(content).encode())
         verify = bool(place % 2)
         ref = VersionRef(str(scratch), manifest, verify)

@@ -16,9 +16,9 @@ from stored import store_of
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
+from torchyoga.process.digests import json_digest
 from torchyoga.stores.history import tags
 from torchyoga.stores.history.tags import TagEntry, moment, named_by
-from torchyoga.versions.manifest import digest
 
 
 @pytest.fixture(params=["directory", "memory"])
@@ -182,7 +182,7 @@ def test_damaged_and_forged_notes(local: yoga.Storage) -> None:
         {"who": ["a"]},
     ):
         changed = {**content, **change}
-        forged.append(json.dumps({**changed, "checksum": digest(changed)}).encode())
+        forged.append(json.dumps({**changed, "checksum": json_digest(changed)}).encode())
     cut = [sound[:length] for length in range(0, len(sound), 7)]
     others = [b"[" * 60_000, b"{}", b"null", b"\xff", b" " * 70_000, sound.replace(b'"1.0"', b'"1.1"')]
     for text in forged + cut + others:

@@ -33,8 +33,8 @@ from torchyoga.rows.block import Block, Rows, joined
 from torchyoga.rows.collector import Collector
 from torchyoga.rows.data import Data
 from torchyoga.rows.schema import Schema
+from torchyoga.versions.file_entry import FileEntry
 from torchyoga.versions.location import Folder
-from torchyoga.versions.manifest import FileEntry
 
 FORMAT = "lmdb"
 

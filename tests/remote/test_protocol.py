@@ -29,7 +29,8 @@ from torchyoga.stores.cache import Cache
 from torchyoga.stores.lease import Lease
 from torchyoga.stores.mirror import Mirror
 from torchyoga.stores.objects import Remote
-from torchyoga.versions.manifest import FileEntry, Manifest
+from torchyoga.versions.file_entry import FileEntry
+from torchyoga.versions.manifest import Manifest
 
 LEASE = 4.0
 EVERY = float("inf")

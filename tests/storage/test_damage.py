@@ -13,7 +13,7 @@ import pytest
 from children import run_program
 from waiting import PATIENCE
 
-from torchyoga.versions.manifest import digest
+from torchyoga.process.digests import json_digest
 
 MUTANTS, MUTANTS_IN_ALL = 150, 2500  # of each kind of version
 KINDS = ["lmdb", "hdf5", "hdf5 gzip", "hdf5 lzf"]
@@ -171,7 +171,7 @@ def forged(data: bytes, chance: random.Random) -> bytes:
     del content["checksum"]
     for _ in range(chance.choice([1, 1, 1, 2, 4])):
         changed(content, chance)
-    content["checksum"] = digest(content)
+    content["checksum"] = json_digest(content)
     return json.dumps(content).encode()
 
 

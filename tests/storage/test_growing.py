@@ -37,8 +37,9 @@ from torchyoga.formats.contract import FORMATS
 from torchyoga.storage import Storage
 from torchyoga.stores.contract import Versions
 from torchyoga.testing import check_view
+from torchyoga.versions.checks import fingerprint_of
 from torchyoga.versions.deleted import Deleted
-from torchyoga.versions.manifest import Manifest, fingerprint_of
+from torchyoga.versions.manifest import Manifest
 
 COUNTER = itertools.count()
 NAMES = ["1", "2", "3", "4"]
@@ -329,10 +330,10 @@ def forged_manifest(tmp_path: Path) -> tuple[Manifest, Any]:
 
 
 def resealed(content: Any) -> bytes:
-    from torchyoga.versions.manifest import digest
+    from torchyoga.process.digests import json_digest
 
     content.pop("checksum", None)
-    return json.dumps({**content, "checksum": digest(content)}).encode()
+    return json.dumps({**content, "checksum": json_digest(content)}).encode()
 
 
 @pytest.mark.damages("manifests are forged")

@@ -16,9 +16,10 @@ from torchyoga.adapters.sources import dataset_and_source
 from torchyoga.building.build import BuildOptions, build
 from torchyoga.errors import CorruptError
 from torchyoga.formats.contract import FORMATS
+from torchyoga.process.digests import json_digest
 from torchyoga.reading.reader import Reader
 from torchyoga.rows.stats.column_stats import TableStats
-from torchyoga.versions.manifest import Manifest, digest
+from torchyoga.versions.manifest import Manifest
 
 ROWS = [
     {
@@ -179,14 +180,14 @@ def test_damaged_statistics_are_named_and_rows_still_read(tmp_path: Path) -> Non
     content = json.loads(path.read_bytes())
     content.pop("checksum")
     content["stats"]["x"]["numbers"]["min"] = 7.5
-    path.write_text(json.dumps({**content, "checksum": digest(content)}))
+    path.write_text(json.dumps({**content, "checksum": json_digest(content)}))
     ref = storage.fetch("a", "1")
     with pytest.raises(CorruptError, match=r"of 'a' '1' are damaged: .*counts anew"):
         ref.stats()
     assert ref[:].stats()["x"].min == 0
     assert len(list(ref)) == 300
     content["stats"] = {"y": []}
-    path.write_text(json.dumps({**content, "checksum": digest(content)}))
+    path.write_text(json.dumps({**content, "checksum": json_digest(content)}))
     with pytest.raises(CorruptError, match="damaged"):
         storage.fetch("a", "1").stats()
     assert Manifest.from_bytes(path.read_bytes()).fingerprint == ref.fingerprint

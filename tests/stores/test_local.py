@@ -30,7 +30,8 @@ from torchyoga.files.root import Root
 from torchyoga.formats.contract import FORMATS
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.stores.local import Store
-from torchyoga.versions.manifest import FileEntry, Manifest
+from torchyoga.versions.file_entry import FileEntry
+from torchyoga.versions.manifest import Manifest
 from torchyoga.versions.staging import Staging
 
 

@@ -20,11 +20,13 @@ from golden.make import grown
 
 import torchyoga as yoga
 from torchyoga.errors import YogaError
-from torchyoga.process.digests import hexdigest
+from torchyoga.process.digests import hexdigest, json_digest
 from torchyoga.storage import Storage, store_of
 from torchyoga.stores.objects import Remote
+from torchyoga.versions.checks import fingerprint_of
+from torchyoga.versions.file_entry import FileEntry
 from torchyoga.versions.listed import LARGEST_LIST, SIZES, Listed, grouped, pieces_of, with_more
-from torchyoga.versions.manifest import FileEntry, Manifest, digest, fingerprint_of
+from torchyoga.versions.manifest import Manifest
 from torchyoga.versions.parent import Parent
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -227,7 +229,7 @@ def forged(storage: Storage, change: Callable[[Any, Any], object]) -> None:
         piece["nbytes"], piece["crc"] = len(text), zlib.crc32(text)
         if piece["index"].get("digest") != "wrong":
             piece["index"]["digest"] = hexdigest(text)
-    path.write_bytes(json.dumps({**found, "checksum": digest(found)}).encode())
+    path.write_bytes(json.dumps({**found, "checksum": json_digest(found)}).encode())
 
 
 BOMB = zlib.compress(bytes(LARGEST_LIST + 1), 1)
@@ -281,7 +283,7 @@ def test_a_forged_name_deletes_nothing(name: str, tmp_path: Path) -> None:
     storage.append({"x": np.arange(2)}, "d", "9", after="good")
     found, path = content(storage, "9")
     found["files"][0]["name"] = name
-    path.write_bytes(json.dumps({**found, "checksum": digest(found)}).encode())
+    path.write_bytes(json.dumps({**found, "checksum": json_digest(found)}).encode())
     storage.clean(0, keep=yoga.Keep(versions=["good"], last=0))
     storage.remove("d", "9")
     storage.clean(0)
@@ -303,7 +305,7 @@ def test_lists_of_one_name_in_two_folders_are_two(tmp_path: Path) -> None:
             (path.parent / file["name"]).write_bytes(text)
             file["index"] |= {"digest": hexdigest(text), "entries": 1}
             file |= {"of": "zz", "nbytes": len(text)}
-    path.write_bytes(json.dumps({**found, "checksum": digest(found)}).encode())
+    path.write_bytes(json.dumps({**found, "checksum": json_digest(found)}).encode())
     for version in map(str, range(8)):
         storage.remove("d", version)
     storage.clean(0)

@@ -21,15 +21,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchyoga.errors import CorruptError
+from torchyoga.process.digests import json_digest
 from torchyoga.rows.schema import Schema
-from torchyoga.versions.manifest import (
-    FileEntry,
-    FunctionEntry,
-    Manifest,
-    digest,
-    fingerprint_of,
-    is_like_manifest,
-)
+from torchyoga.versions.checks import fingerprint_of
+from torchyoga.versions.file_entry import FileEntry
+from torchyoga.versions.manifest import FunctionEntry, Manifest, is_like_manifest
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1" / "golden" / "1"
 TEXT = (GOLDEN / "manifest.json").read_bytes()
@@ -322,7 +318,7 @@ def test_a_nesting_without_end_is_refused() -> None:
     content = json.loads(TEXT)
     del content["checksum"]
     content["schema"] = {"tree": {"list": [{"list": []}] * 2**18}, "columns": []}
-    text = json.dumps({**content, "checksum": digest(content)}, indent=1).encode()
+    text = json.dumps({**content, "checksum": json_digest(content)}, indent=1).encode()
     with pytest.raises(CorruptError, match="nest more than 262144 containers"):
         Manifest.from_bytes(text)
     content["schema"] = {"tree": "leaf", "columns": [None] * 2**14}

@@ -34,8 +34,10 @@ from ..rows.schema import Schema
 from ..rows.stats.statistics import TableStatistics
 from ..rows.types import Json
 from ..stores.contract import Seen, Versions
+from ..versions.checks import fingerprint_of
+from ..versions.file_entry import FileEntry
 from ..versions.info import plain
-from ..versions.manifest import FileEntry, FunctionEntry, Manifest, fingerprint_of
+from ..versions.manifest import FunctionEntry, Manifest
 from ..versions.parent import Parent
 from ..versions.staging import Staging
 from .record import Kept, Record

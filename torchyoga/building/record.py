@@ -23,7 +23,8 @@ from ..rows.block import Block, equal_blocks
 from ..rows.collector import Collector
 from ..rows.schema import Schema
 from ..rows.types import Json, Row
-from ..versions.manifest import FileEntry, FunctionEntry, is_token
+from ..versions.file_entry import FileEntry, is_token
+from ..versions.manifest import FunctionEntry
 from ..versions.staging import Staging
 from .sources import PlacedSource, RowSource, SeekableBlocks
 

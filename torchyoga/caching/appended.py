@@ -22,9 +22,10 @@ from ..rows.types import Json
 from ..stores.contract import Versions
 from ..stores.history.graph import newest
 from ..stores.refs import ref_of
+from ..versions.checks import fingerprint_of
 from ..versions.info import plain
 from ..versions.listed import with_more
-from ..versions.manifest import Manifest, fingerprint_of
+from ..versions.manifest import Manifest
 from ..versions.parent import Parent
 from .submission import given_info
 

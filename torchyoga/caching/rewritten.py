@@ -12,8 +12,9 @@ from ..reading.dataref import Condition
 from ..reading.version_ref import VersionRef
 from ..rows.types import Ints, Json
 from ..stores.refs import fetched, ref_of
+from ..versions.checks import fingerprint_of
 from ..versions.deleted import MOST_DELETED, Deleted
-from ..versions.manifest import FileEntry, fingerprint_of
+from ..versions.file_entry import FileEntry
 from ..versions.parent import Parent
 from .appended import Growth
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
-__all__ = ["hexdigest"]
+__all__ = ["hexdigest", "json_digest"]
 
 
 def hexdigest(*parts: str | bytes | memoryview) -> str:
@@ -18,3 +19,8 @@ def hexdigest(*parts: str | bytes | memoryview) -> str:
     for part in parts:
         found.update(part.encode() if isinstance(part, str) else part)
     return found.hexdigest()
+
+
+def json_digest(content: object) -> str:
+    """`hexdigest` of plain data, whatever the order of its keys; ValueError for NaN or infinity."""
+    return hexdigest(json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False))

@@ -29,8 +29,8 @@ from ..rows.pieces import check_parts, joined_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints
+from ..versions.file_entry import FileEntry
 from ..versions.location import Files, Folder
-from ..versions.manifest import FileEntry
 from .open_files import Opened, Part, Shelf
 from .together import Located
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -73,6 +73,19 @@ class Projection:
         if found is None:
             raise unknown_column(schema, name)
         tree, columns = found
+        return Projection(_schema(schema, tree, columns), tuple(columns))
+
+    @staticmethod
+    def of_keys(schema: Schema, keys: Collection[str | int]) -> Projection:
+        """What rows that are dicts hold under some of their keys."""
+        columns: list[int] = []
+        first, kept = 0, []
+        for key, child in zip(schema.tree.keys, schema.tree.children, strict=True):
+            if key in keys:
+                kept.append((key, child))
+                columns += range(first, first + child.num_leaves)
+            first += child.num_leaves
+        tree = Node("dict", tuple(key for key, _ in kept), tuple(child for _, child in kept))
         return Projection(_schema(schema, tree, columns), tuple(columns))
 
     def ordered(self, names: Sequence[str]) -> Projection:

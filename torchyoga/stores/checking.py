@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from ..errors import CorruptError, NotFoundError
 from ..reading.reader import Reader
-from ..versions.manifest import FileEntry, Manifest
+from ..versions.file_entry import FileEntry
+from ..versions.manifest import Manifest
 from .contract import Held, Versions
 
 __all__ = ["MOST_LOOKS", "check", "checked_files", "latest", "overwritten"]

@@ -12,9 +12,10 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from ..errors import CorruptError, ExistsError, NotFoundError, YogaError
+from ..versions.file_entry import FileEntry, is_data_file
 from ..versions.listed import pieces_of
 from ..versions.location import MANIFEST, Files, is_foreign, list_bytes
-from ..versions.manifest import FileEntry, Manifest, is_data_file, is_like_manifest
+from ..versions.manifest import Manifest, is_like_manifest
 from ..versions.outline import Outline
 from ..versions.staging import Staging
 from .notes import Notes

@@ -40,8 +40,9 @@ from ..process.warned import warn_user
 from ..reading.reader import Reader
 from ..rows.schema import Schema
 from ..rows.types import Ints
+from ..versions.file_entry import FileEntry
 from ..versions.location import MANIFEST, Progress, list_bytes
-from ..versions.manifest import LARGEST_MANIFEST, FileEntry, Manifest
+from ..versions.manifest import LARGEST_MANIFEST, Manifest
 from ..versions.names import encoded
 from .cache import Cache
 from .local import transfer_bar

@@ -38,9 +38,10 @@ from ..errors import CorruptError, ExistsError, LostError, NotFoundError, Remote
 from ..files.checksum import crc32_of
 from ..files.root import beside
 from ..process.progress import Bar
+from ..versions.file_entry import FileEntry, is_data_file
 from ..versions.lineage import sendable
 from ..versions.location import MANIFEST, Folder, list_bytes
-from ..versions.manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file
+from ..versions.manifest import LARGEST_MANIFEST, Manifest
 from ..versions.names import KEPT, decoded, encoded
 from ..versions.outline import Outline
 from ..versions.staging import Staging

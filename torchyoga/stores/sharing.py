@@ -26,7 +26,7 @@ from itertools import chain
 
 from ..errors import CorruptError, NotFoundError, RemoteError, YogaError
 from ..process.progress import progress_bar
-from ..versions.manifest import FileEntry
+from ..versions.file_entry import FileEntry
 from ..versions.names import encoded
 from ..versions.outline import DataFile, Outline
 from .contract import Place, Versions

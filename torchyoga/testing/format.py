@@ -17,7 +17,7 @@ from ..rows.block import Block, Rows
 from ..rows.collector import Collector
 from ..rows.schema import Schema
 from ..rows.types import Row
-from ..versions.manifest import FileEntry
+from ..versions.file_entry import FileEntry
 from .rows import assert_rows_equal
 
 __all__ = ["check_format"]

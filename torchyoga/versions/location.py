@@ -12,8 +12,9 @@ from ..errors import NotFoundError
 from ..files.regular import read_regular
 from ..files.root import beside
 from ..process.later import np
+from .file_entry import FileEntry, is_data_file
 from .listed import LARGEST_LIST
-from .manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file
+from .manifest import LARGEST_MANIFEST, Manifest
 from .names import encoded
 
 if TYPE_CHECKING:

@@ -2,18 +2,12 @@
 
 Note 6. A manifest is read back before it is published, by the code that readers use.
 Two lists of what is allowed, one for writing and one for reading, would drift apart.
-
-Note 8. The fingerprint binds the schema to the rows.
-It is made of both, so opening the manifest shows whether a type or a shape was changed. The CRCs of all files
-are combined together, one digit of the lengths that follow at a time. A conversion keeps the fingerprint, so
-references that were pickled before it still find their rows.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,16 +16,17 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ..errors import CorruptError
-from ..files.checksum import combine_crc32, crc32_of_all
-from ..process.digests import hexdigest
+from ..process.digests import json_digest
 from ..process.later import later
 from ..process.lazy import cached_property
 from ..rows.schema import FEATURES, Schema
 from ..rows.types import Json
-from .deleted import MOST_DELETED, Deleted
+from .checks import fingerprint_of, list_of, refuse_unfit
+from .columns import MOST_GROUPS, ColumnGroup, Keys, groups_of
+from .deleted import MOST_DELETED
+from .file_entry import FileEntry, is_data_file, is_token
 from .info import plain
-from .listed import LIST, MOST_LISTED, SIZES, Listed, entries_of, grouped, pieces_of, text_of
-from .names import SUFFIXES, encoded
+from .listed import LIST, SIZES, Listed, entries_of, grouped, pieces_of, text_of
 from .parent import Parent
 
 if TYPE_CHECKING:
@@ -45,20 +40,16 @@ else:
     np, _statistics = later("numpy"), later("torchyoga.rows.stats.statistics")
 
 __all__ = [
+    "COLUMN_GROUPS",
     "DELETED_ROWS",
     "FORMAT_VERSION",
     "LARGEST_MANIFEST",
     "LISTS",
     "SHARED_FILES",
-    "FileEntry",
     "FunctionEntry",
     "Manifest",
     "content_of",
-    "digest",
-    "fingerprint_of",
-    "is_data_file",
     "is_like_manifest",
-    "is_token",
     "parents_in",
     "telling_damage",
     "telling_damage_of",
@@ -66,6 +57,7 @@ __all__ = [
 
 # What a version may require besides its schema.
 SHARED_FILES, DELETED_ROWS, LISTS = "shared-files", "deleted-rows", "listed-files"
+COLUMN_GROUPS = "column-groups"
 FORMAT_VERSION = 3  # the latest, of versions with lists; one whose rows need nothing of 2 is of format 1
 LARGEST_MANIFEST = 256 * 2**20  # bytes
 # `to_bytes` writes each element of an object or a list on a line of its own: a long text of shorter elements
@@ -74,100 +66,9 @@ _ANY_ELEMENTS, _ELEMENT_BYTES = 2**16, 4
 _TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _MARK = re.compile(r"[0-9a-f]{8}")
-_TOKEN = re.compile(r"[0-9a-f]{16}")
 _DAMAGE = ValueError, TypeError, KeyError, AttributeError, RecursionError  # what parsing raises
-_FEW = 16  # checks that are combined in less time than it takes to load NumPy
-# For files of the formats; for a file being written; for the object that a store keeps next to replaced
-# files.
-_FILE_NAME = re.compile(rf"{_TOKEN.pattern}-[0-9]{{5,}}\.({'|'.join(SUFFIXES)}|part|replaced)", re.ASCII)
 # Keys are sorted, so every text of `to_bytes` begins like this, also if it was cut.
 _BEGIN = re.compile(rb'\{\s*"build":\s*"[0-9a-f]{16}"')
-
-
-@dataclass(frozen=True)
-class FileEntry:
-    """One data file of a version.
-
-    Attributes:
-        name: its name in the version's directory.
-        format: the name of the format that wrote it, as in `torchyoga.formats.contract`.
-        rows: how many rows it holds; `nbytes`: its size.
-        index: where the format keeps its table of blocks.
-        checks: for each part of each column, the number of bytes and the CRC-32 of all rows of the file,
-            whatever the blocks are.
-        crc: CRC-32 of the whole file, to check downloads; None if it was not recorded.
-        of: the version of the same id in whose folder the file lies; None for the version's own.
-        deleted: rows in the file that the version leaves out; `rows` and `checks` are of the others.
-    """
-
-    name: str
-    format: str
-    rows: int
-    nbytes: int
-    index: Json
-    checks: tuple[tuple[int, int], ...]
-    crc: int | None = None
-    of: str | None = None
-    deleted: Deleted | None = None
-
-    @property
-    def num_listed(self) -> int:
-        """The entries of a list; 0 for a file with rows.
-
-        The rows and the checks of a list are those of its files together; its index has their bytes, how
-        many of their rows are deleted, and the digest of the list itself.
-        """
-        found: int = self.index["entries"] if self.format == LIST else 0
-        return found
-
-    @property
-    def whole(self) -> FileEntry:
-        """The file as it was written: in its own folder, with all of its rows."""
-        if self.of is None and self.deleted is None:
-            return self
-        if self.deleted is None:
-            return replace(self, of=None)
-        rows, checks = self.rows + self.deleted.count, self.deleted.checks
-        return replace(self, of=None, deleted=None, rows=rows, checks=checks)
-
-    def to_json(self) -> Json:
-        """Plain data."""
-        found = {**vars(self), "checks": [list(check) for check in self.checks]}
-        if self.deleted is not None:
-            found["deleted"] = self.deleted.to_json()
-        return {name: value for name, value in found.items() if value is not None}
-
-    @staticmethod
-    def from_json(data: Json) -> FileEntry:
-        """The entry that `to_json` described; ValueError, TypeError or KeyError if it is not one."""
-        numbers = {key: data[key] for key in ("rows", "nbytes")}
-        checks = tuple((size, crc) for size, crc in data["checks"])
-        every = [*numbers.values(), *(number for check in checks for number in check), data.get("crc", 0)]
-        if not all(type(number) is int and 0 <= number < 2**62 for number in every):
-            raise ValueError(f"counts and sizes must be ints of at least 0, found {numbers!r:.80}")
-        if any(crc >= 2**32 for crc in (*(crc for _, crc in checks), data.get("crc", 0))):
-            raise ValueError("a CRC-32 has 32 bits")
-        if not isinstance(data["name"], str) or not is_data_file(data["name"]):
-            raise ValueError(f"not the name of a data file: {data['name']!r:.80}")
-        if not isinstance(data["format"], str) or not isinstance(data["index"], dict):
-            raise TypeError("format must be a str and index a dict")
-        if (data["format"] == LIST) != data["name"].endswith(f".{LIST}"):
-            raise ValueError(f"not the name of a file of format {data['format']!r:.20}: {data['name']}")
-        if data["format"] == LIST:
-            _refuse_forged_list(data)
-        of = data.get("of")
-        if "of" in data:
-            encoded("version", str(of) if isinstance(of, str) else "")  # refuses what no version has
-        return FileEntry(
-            name=data["name"],
-            format=data["format"],
-            index=data["index"],
-            checks=checks,
-            crc=data.get("crc"),
-            of=of,
-            deleted=Deleted.from_json(data["deleted"]) if "deleted" in data else None,
-            **numbers,
-        )
 
 
 @dataclass(frozen=True)
@@ -238,6 +139,9 @@ class Manifest:
         info: what the user keeps with it.
         function: the function that made it, if `cacheable` did.
         parents: versions that it was made from, the direct one last.
+        groups: if columns lie in files of their own, the keys of the rows that each group has, by
+            `FileEntry.group`; a group of which no column is left has none. Else empty.
+        written: schemas that files were written with, by `FileEntry.written`.
         lineage: how it was made, as `caching.lineage` describes it; `stats`: statistics of columns, by name.
     """
 
@@ -251,22 +155,44 @@ class Manifest:
     info: Json = field(default_factory=dict)
     function: FunctionEntry | None = None
     parents: Sequence[Parent] = ()
+    groups: tuple[Keys, ...] = ()
+    written: tuple[Schema, ...] = ()
     lineage: Json = field(default_factory=dict)
     stats: Json = field(default_factory=dict)
 
     @cached_property
     def file_starts(self) -> npt.NDArray[np.int64]:
-        """(files + 1,) the first row of each file, and the number of rows."""
-        return np.concatenate([[0], np.cumsum([file.rows for file in self.files])]).astype(np.int64)
+        """(files + 1,) the first row of each file of the first group, and the number of rows."""
+        files = self.column_groups[0].files if self.groups else self.files
+        return np.concatenate([[0], np.cumsum([file.rows for file in files])]).astype(np.int64)
 
     @cached_property
     def num_rows(self) -> int:
-        """Rows in all files."""
-        return sum(piece.rows for piece in pieces_of(self.files))
+        """Rows in all files of a group."""
+        files = self.column_groups[0].files if self.groups else self.files
+        return sum(piece.rows for piece in pieces_of(files))
+
+    @cached_property
+    def column_groups(self) -> list[ColumnGroup]:
+        """Its columns by the files in which they lie: one group, if it has a schema, until some are added."""
+        return [] if self.schema is None else groups_of(self.schema, self.files, self.groups)
+
+    def group_of(self, entry: FileEntry) -> ColumnGroup:
+        """The group whose columns a file has."""
+        return next(group for group in self.column_groups if group.number == entry.group)
+
+    @property
+    def each_file(self) -> list[FileEntry]:
+        """The files with rows, each once, if it has columns of several groups."""
+        return (
+            [*{(file.of, file.name): file for file in self.files}.values()] if self.groups else [*self.files]
+        )
 
     @cached_property
     def nbytes(self) -> int:
         """Bytes of all files."""
+        if self.groups:
+            return sum(file.nbytes for file in self.each_file)
         pieces = pieces_of(self.files)
         return sum(piece.index["nbytes"] if piece.num_listed else piece.nbytes for piece in pieces)
 
@@ -282,9 +208,9 @@ class Manifest:
 
     @cached_property
     def own_files(self) -> tuple[FileEntry, ...]:
-        """The files in the version's own folder: its lists, then those with rows."""
+        """The files in the version's own folder, each once: its lists, then those with rows."""
         rows = (piece for piece in pieces_of(self.files) if not piece.num_listed)
-        return tuple(file for file in (*self.lists, *rows) if file.of is None)
+        return tuple({file.name: file for file in (*self.lists, *rows) if file.of is None}.values())
 
     @property
     def requires(self) -> tuple[str, ...]:
@@ -293,7 +219,8 @@ class Manifest:
         is_deleted = any(piece.deleted or piece.index.get("deleted") for piece in pieces)
         found += (SHARED_FILES,) if any(piece.of is not None or piece.num_listed for piece in pieces) else ()
         found += (DELETED_ROWS,) if is_deleted else ()
-        return found + ((LISTS,) if self.lists else ())
+        found += (LISTS,) if self.lists else ()
+        return found + ((COLUMN_GROUPS,) if self.groups or self.written else ())
 
     def shared(self) -> Manifest:
         """This version with its files as another version of the same id names them."""
@@ -322,22 +249,23 @@ class Manifest:
 
     def on_its_own(self) -> Manifest:
         """This version with all files in its own folder, numbered if some are shared."""
-        if not self.lists and len(self.own_files) == len(self.files):
+        if not self.lists and all(file.of is None for file in self.files):
             return self
-        files = (
-            replace(file, of=None, name=f"{self.build}-{number:05}.{file.name.rpartition('.')[2]}")
-            for number, file in enumerate(self.files)
-        )
-        return replace(self, files=tuple(files), parents=tuple(self.parents))
+        names = {
+            (file.of, file.name): f"{self.build}-{number:05}.{file.name.rpartition('.')[2]}"
+            for number, file in enumerate(self.each_file)
+        }
+        files = tuple(replace(file, of=None, name=names[file.of, file.name]) for file in self.files)
+        return replace(self, files=files, parents=tuple(self.parents))
 
     def named_anew(self, build: str) -> Manifest:
         """This version as another build, with new names for its own files."""
         # Not by their own numbers: files of a build by many have the tokens of several, and so equal ones.
-        numbers = count()
-        named = self.with_own(
-            lambda file: replace(file, name=f"{build}-{next(numbers):05d}.{file.name.rpartition('.')[2]}")
-        )
-        return replace(named, build=build)
+        names = {
+            file.name: f"{build}-{number:05d}.{file.name.rpartition('.')[2]}"
+            for number, file in enumerate(self.own_files)
+        }
+        return replace(self.with_own(lambda file: replace(file, name=names[file.name])), build=build)
 
     def with_own(self, change: Callable[[FileEntry], FileEntry]) -> Manifest:
         """This version with other entries for the files in its own folder, lists among them."""
@@ -357,37 +285,42 @@ class Manifest:
         Args:
             write: writes a new list, by its name.
         """
-        own = sum(piece.of is None and not piece.num_listed for piece in pieces_of(self.files))
         numbers = count()
 
-        def listed(entries: Sequence[T], kind: str, stay: int) -> Sequence[T]:
-            pieces = pieces_of(entries)
-            every = entries if isinstance(entries, Listed) else Listed(entries, _unread)
+        def listed(entries: Sequence[T], pieces: Sequence[Any], kind: str, stay: int) -> list[Any]:
             stop = len(pieces) - stay
             start, most = grouped(pieces[:stop], *SIZES[kind]), SIZES[kind][-1]
             if start >= stop:
-                return entries
+                return [*pieces]
+            every = entries if isinstance(entries, Listed) else Listed(entries, _unread)
             inner: list[Any] = [entry for piece in pieces[start:stop] for entry in every.of_piece(piece)]
             new: list[FileEntry] = []
-            known: dict[str, Sequence[T]] = {}
             while inner:
                 size = most if len(inner) >= 2 * most else len(inner)
                 some, inner = inner[:size], inner[size:]
                 text, digest = text_of(self.id, kind, [entry.to_json() for entry in some])
-                new.append(_list_of(some, f"{self.build}-{next(numbers):05}.{LIST}", text, digest))
-                known[digest] = tuple(some)
+                new.append(list_of(some, f"{self.build}-{next(numbers):05}.{LIST}", text, digest))
+                known[digest] = some
                 write(new[-1].name, text)
+            return [*pieces[:start], *new, *pieces[stop:]]
 
-            def read(piece: FileEntry) -> Sequence[T]:
-                found = known.get(piece.index["digest"])
-                return every.of_piece(piece) if found is None else found
+        known: dict[str, Sequence[Any]] = {}
 
-            return Listed([*pieces[:start], *new, *pieces[stop:]], read)
+        def reading(entries: Sequence[T], pieces: Sequence[Any]) -> Sequence[T]:
+            every = entries if isinstance(entries, Listed) else Listed(entries, _unread)
+            return Listed(pieces, lambda list: known.get(list.index["digest"]) or every.of_piece(list))
 
-        files = listed(self.files, "files", own)
+        files, parents = self.files, self.parents
+        pieces: list[FileEntry] = []
+        for number in range(max(1, len(self.groups))):
+            some = [piece for piece in pieces_of(files) if piece.group == number]
+            own = sum(piece.of is None and not piece.num_listed for piece in some)
+            pieces += listed(files, some, "files", own)
+        if known:
+            return replace(self, files=reading(files, pieces))
         # One or the other, so that no append writes much.
-        parents = listed(self.parents, "parents", 1) if files is self.files else self.parents
-        return replace(self, files=files, parents=parents)
+        ways = listed(parents, pieces_of(parents), "parents", 1)
+        return replace(self, parents=reading(parents, ways)) if known else self
 
     def located(self, read: Callable[[FileEntry], bytes]) -> Manifest:
         """This version with a way to read its lists; as `from_bytes` gives it there is none."""
@@ -455,10 +388,12 @@ class Manifest:
             **({"info": self.info} if self.info else {}),
             **({"function": self.function.to_json()} if self.function else {}),
             **({"parents": [piece.to_json() for piece in pieces_of(self.parents)]} if self.parents else {}),
+            **({"groups": [list(keys) for keys in self.groups]} if self.groups else {}),
+            **({"written": [schema.to_json() for schema in self.written]} if self.written else {}),
             **({"lineage": self.lineage} if self.lineage else {}),
             **({"stats": self.stats} if self.stats else {}),
         }
-        content["checksum"] = digest(content)
+        content["checksum"] = json_digest(content)
         if LISTS in requires:  # of which there are many
             return json.dumps(content, separators=(",", ":"), sort_keys=True).encode()
         return json.dumps(content, indent=1, sort_keys=True).encode()
@@ -484,21 +419,22 @@ class Manifest:
                 info=plain(content.get("info", {})),
                 function=FunctionEntry.from_json(content["function"]) if "function" in content else None,
                 parents=_unlocated(map(_parent_or_list, content.get("parents", []))),
+                groups=_groups_in(content, schema),
+                written=tuple(map(Schema.from_json, content.get("written", []))),
                 lineage=_object_in(content, "lineage"),
                 stats=_object_in(content, "stats"),
                 **texts,
             )
             if manifest.num_rows != content["rows"] or manifest.num_rows >= 2**62:
                 raise ValueError(f"its files hold {manifest.num_rows} rows, it says {content['rows']!r:.40}")
+            groups = [sum(file.rows for file in pieces_of(group.files)) for group in manifest.column_groups]
+            if {*groups} - {manifest.num_rows}:
+                raise ValueError(f"its groups of columns have {groups} rows")
             if manifest.files and schema is None:
                 raise ValueError("it has files but no schema")
             pieces = pieces_of(manifest.files)
-            _refuse_twice(pieces)
             _refuse_forged(manifest, content.get("requires", []))
-            if schema is not None:
-                _refuse_other_sizes(schema, pieces)
-                _refuse_other_sizes(schema, [file.whole for file in pieces if file.deleted])
-            if manifest.fingerprint != fingerprint_of(schema, pieces):
+            if manifest.fingerprint != fingerprint_of(schema, pieces, manifest.groups):
                 raise ValueError("its fingerprint is not that of its schema and the checks of its files")
             return manifest
 
@@ -560,50 +496,14 @@ def parents_in(id: str, read: Callable[[FileEntry], bytes], piece: FileEntry) ->
         return [*map(Parent.from_json, text)]
 
 
-def _list_of(entries: Sequence[FileEntry | Parent], name: str, text: bytes, digest: str) -> FileEntry:
-    """The entry of a list of these files or parents."""
-    files = [entry for entry in entries if isinstance(entry, FileEntry)]
-    return FileEntry(
-        name=name,
-        format=LIST,
-        rows=sum(file.rows for file in files),
-        nbytes=len(text),
-        index={
-            "entries": len(entries),
-            "nbytes": sum(file.nbytes for file in files),
-            "deleted": sum(file.deleted.count for file in files if file.deleted is not None),
-            "digest": digest,
-        },
-        checks=_total_checks(files),
-        crc=zlib.crc32(text),
-    )
-
-
-def _total_checks(files: Sequence[FileEntry]) -> tuple[tuple[int, int], ...]:
-    """For each part, the checks of all files as of one."""
-    found = _checks_of(files, len(files[0].checks)) if files else []
-    return tuple(
-        (sum(size for size, _ in part), crc) for part, crc in zip(found, _combined(found), strict=True)
-    )
-
-
 def _refuse_other_list(piece: FileEntry, files: Sequence[FileEntry], of: Manifest) -> None:
     """Raises ValueError unless a list says of its files what the manifest says of it."""
     if any(file.num_listed or file.of is None for file in files):
         raise ValueError("it names lists, or files in no folder")
-    found = _list_of(files, piece.name, b"", piece.index["digest"])
+    found = list_of(files, piece.name, b"", piece.index["digest"])
     if replace(found, nbytes=piece.nbytes, crc=piece.crc, of=piece.of) != piece:
         raise ValueError("its files do not have the rows and bytes that the manifest says")
-    _refuse_twice(files)
-    _refuse_forged(replace(of, files=tuple(files), parents=()), [SHARED_FILES, DELETED_ROWS])
-    if of.schema is not None:
-        _refuse_other_sizes(of.schema, files)
-        _refuse_other_sizes(of.schema, [file.whole for file in files if file.deleted])
-
-
-def _refuse_twice(files: Sequence[FileEntry]) -> None:
-    if len({file.name for file in files}) < len(files):
-        raise ValueError("it names a file twice")
+    _refuse_forged(replace(of, files=tuple(files), parents=()), [SHARED_FILES, DELETED_ROWS, COLUMN_GROUPS])
 
 
 def content_of(text: bytes, refuse_twice: bool = True) -> Json:
@@ -620,7 +520,7 @@ def content_of(text: bytes, refuse_twice: bool = True) -> Json:
             f"{FORMAT_VERSION}; update torchyoga"
         )
     _refuse_unknown(content.get("requires", []))
-    if content.pop("checksum", None) != digest(content):
+    if content.pop("checksum", None) != json_digest(content):
         raise ValueError("its checksum does not match its content")
     return content
 
@@ -633,30 +533,29 @@ def _object_in(content: Json, name: str) -> Json:
     return found
 
 
+def _groups_in(content: Json, schema: Schema | None) -> tuple[Keys, ...]:
+    """The keys of each group of columns; ValueError unless all of them together are those of the rows."""
+    found = tuple(tuple(keys) for keys in content.get("groups", []))
+    every = [key for keys in found for key in keys]
+    if found and (schema is None or schema.tree.kind != "dict" or len(found) > MOST_GROUPS):
+        raise ValueError(f"{len(found)} groups of columns of rows that are no dicts, or too many")
+    if found and schema is not None and sorted(map(repr, every)) != sorted(map(repr, schema.tree.keys)):
+        raise ValueError(f"its groups do not have each column once: {every!r:.200}")
+    return found
+
+
 def _refuse_unknown(requires: object) -> None:
     """Raises ValueError unless this reader knows all that a version requires."""
-    known = {*FEATURES, SHARED_FILES, DELETED_ROWS, LISTS}
+    known = {*FEATURES, SHARED_FILES, DELETED_ROWS, LISTS, COLUMN_GROUPS}
     unknown = set(map(str, requires)) - known if isinstance(requires, list) else {str(requires)}
     if unknown:
         raise ValueError(f"it requires {', '.join(sorted(unknown))!r:.200}, unknown here; update torchyoga")
 
 
-def _refuse_forged_list(data: Json) -> None:
-    """Raises ValueError or TypeError for a list that no version can have."""
-    index = data["index"]
-    counts = [index[name] for name in ("entries", "nbytes", "deleted")]
-    if not all(type(count) is int and 0 <= count < 2**62 for count in counts):
-        raise TypeError(f"not the counts of a list: {counts!r:.80}")
-    if not 0 < counts[0] <= MOST_LISTED or "deleted" in data:
-        raise ValueError(f"a list has 1 to {MOST_LISTED} entries, found {counts[0]}")
-    if not _DIGEST.fullmatch(index["digest"]):
-        raise ValueError("the digest of a list must be 32 hex digits")
-
-
 def _refuse_forged(manifest: Manifest, requires: object) -> None:
     """Raises ValueError for shared files or deleted rows that the writer of a manifest cannot have meant."""
     files = pieces_of(manifest.files)
-    for name in (SHARED_FILES, DELETED_ROWS, LISTS):
+    for name in (SHARED_FILES, DELETED_ROWS, LISTS, COLUMN_GROUPS):
         if name in manifest.requires and not (isinstance(requires, list) and name in requires):
             raise ValueError(f"it does not say that it requires {name}")
     if any(file.name.startswith(f"{manifest.build}-") for file in files if file.of is not None):
@@ -669,11 +568,14 @@ def _refuse_forged(manifest: Manifest, requires: object) -> None:
         assert file.deleted is not None
         if file.rows < 1 or int(file.deleted.rows[-1]) >= file.rows + file.deleted.count:
             raise ValueError(f"{file.name} does not have the rows that are deleted")
-
-
-def is_token(build: object) -> bool:
-    """True for the token that names a build."""
-    return isinstance(build, str) and bool(_TOKEN.fullmatch(build))
+    groups = manifest.column_groups
+    if {file.group for file in files} - {group.number for group in groups}:
+        raise ValueError("it has files of no group of columns")
+    for group in groups:
+        some = pieces_of(group.files)
+        if len({file.name for file in some}) < len(some):
+            raise ValueError("it names a file twice")
+        refuse_unfit(group, manifest.written)
 
 
 def _plain_data(text: bytes, hook: Callable[[list[tuple[str, object]]], Json] | None) -> object:
@@ -702,68 +604,6 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number")
 
 
-def _checks_of(files: Sequence[FileEntry], num_parts: int) -> list[tuple[tuple[int, int], ...]]:
-    """For each part, the checks of all files; ValueError if some file has another number of them."""
-    if any(len(file.checks) != num_parts for file in files):
-        raise ValueError(f"a file does not have the {num_parts} checks of its schema")
-    found = [tuple(file.checks[part] for file in files) for part in range(num_parts)]
-    if any(sum(nbytes for nbytes, _ in part) >= 2**61 for part in found):
-        raise ValueError("the sizes in the checks of its files are too large")
-    return found
-
-
-def _refuse_other_sizes(schema: Schema, files: Sequence[FileEntry]) -> None:
-    """Raises ValueError unless the checks of each file cover as many bytes as its rows need."""
-    rows = [file.rows for file in files]
-    names = [(column, name) for column in schema.columns for name in column.parts]
-    item_bytes = [size for column in schema.columns for size in column.part_bytes]
-    for (column, name), checks, size in zip(
-        names, _checks_of(files, schema.num_parts), item_bytes, strict=True
-    ):
-        sizes = [nbytes for nbytes, _ in checks]
-        if size and not (column.is_ragged and name == "values"):
-            sound = sizes == [count * size for count in rows]
-        else:
-            sound = not any(nbytes % size if size else nbytes for nbytes in sizes)
-        if not sound:
-            raise ValueError(f"the checks of {column.name}/{name} do not cover the bytes that its rows have")
-
-
-def is_data_file(name: str) -> bool:
-    """True for a name that data files have; such a name never leads out of its folder."""
-    return bool(_FILE_NAME.fullmatch(name))
-
-
 def is_like_manifest(text: bytes) -> bool:
     """True for a manifest, intact, cut or lost in a crash; False for a foreign file of that name."""
     return bool(not text.strip(b"\0 \r\n") or _BEGIN.match(text) or re.search(rb'"torchyoga":\s*[0-9]', text))
-
-
-def digest(content: object) -> str:
-    """A checksum of plain data, whatever the order of its keys; ValueError for NaN or infinity."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hexdigest(text)
-
-
-def fingerprint_of(schema: Schema | None, files: Sequence[FileEntry]) -> str:
-    """A name for the content, equal for equal rows, whatever the files, blocks and format are."""
-    pieces = pieces_of(files)
-    found = _checks_of(pieces, schema.num_parts if schema else 0)
-    totals = [sum(nbytes for nbytes, _ in part) for part in found]
-    checks = list(zip(totals, _combined(found), strict=True)) if pieces else []
-    return digest([schema.to_json() if schema else None, sum(file.rows for file in pieces), checks])
-
-
-def _combined(checks: Sequence[Sequence[tuple[int, int]]]) -> list[int]:
-    """For each part, the CRC-32 of the bytes of all files."""
-    if sum(map(len, checks)) > _FEW:
-        sizes, crcs = np.array(checks, np.int64).transpose(2, 1, 0)
-        found: list[int] = crc32_of_all(crcs.astype(np.uint32), sizes).tolist()
-        return found
-    wholes = []
-    for part in checks:
-        whole = 0
-        for nbytes, crc in part:
-            whole = combine_crc32(whole, crc, nbytes)
-        wholes.append(whole)
-    return wholes

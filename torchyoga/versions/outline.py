@@ -8,8 +8,9 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from ..rows.types import Json
+from .file_entry import FileEntry, is_data_file
 from .listed import LIST, Listed, entries_of
-from .manifest import FileEntry, content_of, is_data_file, parents_in, telling_damage, telling_damage_of
+from .manifest import content_of, parents_in, telling_damage, telling_damage_of
 from .names import encoded
 from .parent import Parent
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from ..errors import YogaError
 from ..files.checksum import crc32_of
 from ..files.root import Root
+from ..process.digests import json_digest
 from ..rows.types import Json
-from .manifest import FileEntry, digest, is_data_file
+from .file_entry import FileEntry, is_data_file
 
 __all__ = ["sealed", "Staging", "unsealed"]
 
@@ -114,14 +115,14 @@ def _is_own(name: str) -> bool:
 
 def sealed(content: Json) -> bytes:
     """A line with its own checksum."""
-    return json.dumps({**content, "checksum": digest(content)}).encode()
+    return json.dumps({**content, "checksum": json_digest(content)}).encode()
 
 
 def unsealed(line: bytes) -> Json:
     """The content that `sealed` wrote; empty if it is cut or changed."""
     try:
         found = json.loads(line)
-        sound = isinstance(found, dict) and found.pop("checksum", None) == digest(found)
+        sound = isinstance(found, dict) and found.pop("checksum", None) == json_digest(found)
         return found if sound else {}
     except (ValueError, RecursionError):
         return {}

@@ -92,12 +92,12 @@ def forged(good: bytes, **changes: Any) -> bytes:
     """A forged manifest whose checksum is right."""
     import json
 
-    from torchyoga.versions.manifest import digest
+    from torchyoga.process.digests import json_digest
 
     content = json.loads(good)
     del content["checksum"]
     content["files"][0] |= changes
-    return json.dumps({**content, "checksum": digest(content)}).encode()
+    return json.dumps({**content, "checksum": json_digest(content)}).encode()
 
 
 @pytest.mark.parametrize("kind", OTHERS)

@@ -31,8 +31,8 @@ from ...rows.types import Json
 from ...stores.contract import Versions
 from ...stores.notes import at_work
 from ...stores.remote_notes import RemoteNotes
+from ...versions.file_entry import FileEntry
 from ...versions.lineage import sendable
-from ...versions.manifest import FileEntry
 from ...versions.names import encoded
 from ...versions.staging import sealed, unsealed
 from .plan import Plan, typed

@@ -10,8 +10,9 @@ from ...errors import CorruptError
 from ...rows.schema import Schema
 from ...rows.types import Json
 from ...stores.contract import Seen
+from ...versions.file_entry import is_token
 from ...versions.info import plain
-from ...versions.manifest import FunctionEntry, is_token
+from ...versions.manifest import FunctionEntry
 
 __all__ = ["MOST_PARTS", "Plan", "typed"]
 

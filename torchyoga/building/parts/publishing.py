@@ -11,8 +11,9 @@ from ...errors import ExistsError, SchemaError, YogaError
 from ...reading.reader import Reader
 from ...rows.types import Json
 from ...stores.contract import Versions
+from ...versions.checks import fingerprint_of
 from ...versions.lineage import MOST_BUILDERS
-from ...versions.manifest import Manifest, fingerprint_of
+from ...versions.manifest import Manifest
 from ..build import BuildOptions, info_with, written
 from ..sources import RowSource
 from ..statistics import merged

@@ -23,7 +23,8 @@ from ...rows.hashing import Hashes, alike, exact_hashes, key_words, values_of
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Ints
-from ...versions.manifest import FileEntry, Manifest
+from ...versions.file_entry import FileEntry
+from ...versions.manifest import Manifest
 from .blocks import Ranges, known_schema
 from .matching import Groups, Side, dealt, grouped, matched
 from .spool import PART_ROWS, Parts

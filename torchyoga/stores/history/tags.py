@@ -24,8 +24,10 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, timezone
 
 from ...errors import CorruptError, NotFoundError, YogaError
+from ...process.digests import json_digest
 from ...rows.types import Json
-from ...versions.manifest import Manifest, digest, is_token
+from ...versions.file_entry import is_token
+from ...versions.manifest import Manifest
 from ...versions.names import decoded, encoded
 from ..contract import Versions, nearest, some
 from ..notes import Notes
@@ -101,7 +103,7 @@ class TagEntry:
             "message": self.message,
             "salt": secrets.token_hex(8),
         }
-        return json.dumps({**content, "checksum": digest(content)}, indent=1, sort_keys=True).encode()
+        return json.dumps({**content, "checksum": json_digest(content)}, indent=1, sort_keys=True).encode()
 
     @staticmethod
     def from_bytes(text: bytes) -> TagEntry:
@@ -111,7 +113,7 @@ class TagEntry:
             raise ValueError("it is not a note of a tag")
         if content["torchyoga_tag"] != 1:
             raise ValueError("it is of a later format; update torchyoga")
-        if content.pop("checksum", None) != digest(content):
+        if content.pop("checksum", None) != json_digest(content):
             raise ValueError("its checksum does not match its content")
         return _entry(content)
 

@@ -28,8 +28,9 @@ from ...reading.dataref import DataRef
 from ...reading.version_ref import VersionColumns, VersionRef
 from ...stores.history.log import VersionLog, log_of
 from ...stores.refs import store_of
+from ...versions.file_entry import FileEntry
 from ...versions.lineage import Lineage
-from ...versions.manifest import FileEntry, Manifest
+from ...versions.manifest import Manifest
 from ..cells.text import shown, visible
 from .charts import segments
 from .columns import Columns, columns_of, first_columns

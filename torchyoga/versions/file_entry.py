@@ -1,0 +1,137 @@
+"""A data file of a version, as its manifest describes it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from ..rows.types import Json
+from .deleted import Deleted
+from .listed import LIST, MOST_LISTED
+from .names import SUFFIXES, encoded
+
+__all__ = ["FileEntry", "is_data_file", "is_token"]
+
+_DIGEST = re.compile(r"[0-9a-f]{32}")
+_TOKEN = re.compile(r"[0-9a-f]{16}")
+# For files of the formats; for a file being written; for the object that a store keeps next to replaced
+# files.
+_FILE_NAME = re.compile(rf"{_TOKEN.pattern}-[0-9]{{5,}}\.({'|'.join(SUFFIXES)}|part|replaced)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One data file of a version.
+
+    Attributes:
+        name: its name in the version's directory.
+        format: the name of the format that wrote it, as in `torchyoga.formats.contract`.
+        rows: how many rows it holds; `nbytes`: its size.
+        index: where the format keeps its table of blocks.
+        checks: for each part of each column, the number of bytes and the CRC-32 of all rows of the file,
+            whatever the blocks are.
+        crc: CRC-32 of the whole file, to check downloads; None if it was not recorded.
+        of: the version of the same id in whose folder the file lies; None for the version's own.
+        deleted: rows in the file that the version leaves out; `rows` and `checks` are of the others.
+        group: the number of the group of columns that it belongs to, as `Manifest.groups` has them.
+        written: the schema that it was written with, as `Manifest.written` has them, of which its group shows
+            some columns; `checks` are of those. None if it was written with that of its group.
+    """
+
+    name: str
+    format: str
+    rows: int
+    nbytes: int
+    index: Json
+    checks: tuple[tuple[int, int], ...]
+    crc: int | None = None
+    of: str | None = None
+    deleted: Deleted | None = None
+    group: int = 0
+    written: int | None = None
+
+    @property
+    def num_listed(self) -> int:
+        """The entries of a list; 0 for a file with rows.
+
+        The rows and the checks of a list are those of its files together; its index has their bytes, how
+        many of their rows are deleted, and the digest of the list itself.
+        """
+        found: int = self.index["entries"] if self.format == LIST else 0
+        return found
+
+    @property
+    def whole(self) -> FileEntry:
+        """The file as it was written: in its own folder, with all of its rows."""
+        if self.of is None and self.deleted is None:
+            return self
+        if self.deleted is None:
+            return replace(self, of=None)
+        rows, checks = self.rows + self.deleted.count, self.deleted.checks
+        return replace(self, of=None, deleted=None, rows=rows, checks=checks)
+
+    def to_json(self) -> Json:
+        """Plain data."""
+        found = {**vars(self), "checks": [list(check) for check in self.checks]}
+        if self.deleted is not None:
+            found["deleted"] = self.deleted.to_json()
+        if not self.group:  # as in most versions
+            del found["group"]
+        return {name: value for name, value in found.items() if value is not None}
+
+    @staticmethod
+    def from_json(data: Json) -> FileEntry:
+        """The entry that `to_json` described; ValueError, TypeError or KeyError if it is not one."""
+        numbers = {key: data[key] for key in ("rows", "nbytes")}
+        checks = tuple((size, crc) for size, crc in data["checks"])
+        optional = [data.get(key, 0) for key in ("crc", "group", "written")]
+        every = [*numbers.values(), *(number for check in checks for number in check), *optional]
+        if not all(type(number) is int and 0 <= number < 2**62 for number in every):
+            raise ValueError(f"counts and sizes must be ints of at least 0, found {numbers!r:.80}")
+        if any(crc >= 2**32 for crc in (*(crc for _, crc in checks), data.get("crc", 0))):
+            raise ValueError("a CRC-32 has 32 bits")
+        if not isinstance(data["name"], str) or not is_data_file(data["name"]):
+            raise ValueError(f"not the name of a data file: {data['name']!r:.80}")
+        if not isinstance(data["format"], str) or not isinstance(data["index"], dict):
+            raise TypeError("format must be a str and index a dict")
+        if (data["format"] == LIST) != data["name"].endswith(f".{LIST}"):
+            raise ValueError(f"not the name of a file of format {data['format']!r:.20}: {data['name']}")
+        if data["format"] == LIST:
+            _refuse_forged_list(data)
+        of = data.get("of")
+        if "of" in data:
+            encoded("version", str(of) if isinstance(of, str) else "")  # refuses what no version has
+        return FileEntry(
+            name=data["name"],
+            format=data["format"],
+            index=data["index"],
+            checks=checks,
+            crc=data.get("crc"),
+            of=of,
+            deleted=Deleted.from_json(data["deleted"]) if "deleted" in data else None,
+            group=data.get("group", 0),
+            written=data.get("written"),
+            **numbers,
+        )
+
+
+def _refuse_forged_list(data: Json) -> None:
+    """Raises ValueError or TypeError for a list that no version can have."""
+    index = data["index"]
+    counts = [index[name] for name in ("entries", "nbytes", "deleted")]
+    if not all(type(count) is int and 0 <= count < 2**62 for count in counts):
+        raise TypeError(f"not the counts of a list: {counts!r:.80}")
+    if not 0 < counts[0] <= MOST_LISTED or "deleted" in data:
+        raise ValueError(f"a list has 1 to {MOST_LISTED} entries, found {counts[0]}")
+    if not _DIGEST.fullmatch(index["digest"]):
+        raise ValueError("the digest of a list must be 32 hex digits")
+
+
+def is_token(build: object) -> bool:
+    """True for the token that names a build."""
+    return isinstance(build, str) and bool(_TOKEN.fullmatch(build))
+
+
+def is_data_file(name: str) -> bool:
+    """True for a name that data files have; such a name never leads out of its folder."""
+    return bool(_FILE_NAME.fullmatch(name))
