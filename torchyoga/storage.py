@@ -6,6 +6,7 @@ Door: `Storage`. Never sees the network, or how rows are shuffled.
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import itertools
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from .building.build import BuildOptions
     from .caching import appended as _appended
     from .caching import cacheable as _cacheable
+    from .caching import columns as _columns
     from .caching import kept as _kept
     from .caching import lineage as _lineage
     from .caching import rewritten as _rewritten
@@ -66,6 +68,7 @@ else:  # loaded when they are first called, so that a first dataset opens at onc
     _build = later("torchyoga.building.build")
     _appended = later("torchyoga.caching.appended")
     _cacheable = later("torchyoga.caching.cacheable")
+    _columns = later("torchyoga.caching.columns")
     _audit = later("torchyoga.caching.comparing.audit")
     _kept_hashes = later("torchyoga.caching.comparing.kept_hashes")
     _kept = later("torchyoga.caching.kept")
@@ -595,17 +598,110 @@ class Storage:
         growth = _appended.Growth(self._store, self._lock, id, after)
         options = self._options(None, max_rows, progress, None, None, info)
         options = replace(options, lineage=_lineage.lineage_of(data, record, message))
-        if version is not None:
-            self._store.refuse_existing(id, version)
-        self._store.manifest(id, growth.first())
-        with self._free(id) if version is None else self._lock(id, version) as free:
-            version = free or version
-            assert version is not None, "one of them has a name"
-            self._store.refuse_existing(id, version)
-            self._store.check_place(id, version)
+        with self._new_version(growth, version) as to:
             return _appended.appended(
-                data, growth, version, options, num_workers, fit=partial(_encoding.fitted, codecs or {})
+                data, growth, to, options, num_workers, fit=partial(_encoding.fitted, codecs or {})
             )
+
+    def add_columns(
+        self,
+        data: object,
+        id: str,
+        version: str | None = None,
+        *,
+        after: str | None = None,
+        columns: Sequence[str] | None = None,
+        replace: bool = False,
+        num_workers: int = 0,
+        progress: bool | None = None,
+        codecs: Mapping[str, Encoder | None] | None = None,
+        record: Record = True,
+        message: str | None = None,
+    ) -> DataRef:
+        """Publishes a version of the rows of `after` with more columns; only the new columns are written.
+
+        The files of `after` are shared. Whoever reads some columns opens only the files in which they lie.
+        The fingerprint is that of whole rows submitted at once, and a state that was saved over `after`
+        loads. See docs/versions.md.
+
+        Args:
+            data: a value of the new columns for each row, in order: a dict of arrays, a DataRef, a list of
+                dicts, or whatever `submit` takes; or a function of columns that are there, as
+                `DataRef.map_batches` takes it, which returns the new ones.
+            id: which dataset.
+            version: the name of the new version; by default the next number that is free.
+            after: a published version of the same id, whose rows are dicts; by default the newest one.
+            columns: the columns that the function gets; by default all.
+            replace: a new column takes the place of one that has its name, such as a corrected label.
+            num_workers: as in `submit`.
+            progress: as in `submit`.
+            codecs: as in `submit`, for new columns.
+            record: as in `submit`.
+            message: as in `submit`.
+
+        Raises:
+            SchemaError: there are more or fewer rows than `after` has; or a column is there already, and
+                `replace` is False; or rows are no dicts; or the function returns other lengths.
+            KeyError: `columns` names one that is not there.
+            NotFoundError: `after` is not published, or was removed or overwritten meanwhile.
+            ExistsError, BusyError, LostError, OSError, RemoteError, TypeError, ValueError: as `append`.
+
+        Whatever is raised, nothing is published.
+
+        Example:
+            >>> old = storage.submit({"image": np.zeros((3, 8, 8)), "label": np.arange(3)}, "scored", "1")
+            >>> new = storage.add_columns({"score": np.array([0.1, 0.9, 0.5])}, "scored")
+            >>> new.schema.tree.keys, float(new[1]["score"])
+            (('image', 'label', 'score'), 0.9)
+            >>> def brightness(c):
+            ...     return {"mean": c["image"].mean((1, 2))}
+            >>> storage.add_columns(brightness, "scored", columns=["image"])[2]["mean"].item()
+            0.0
+        """
+        growth = _appended.Growth(self._store, self._lock, id, after)
+        options = self._options(None, None, progress, None, None, codecs=codecs)
+        options = dataclasses.replace(options, lineage=_lineage.lineage_of(data, record, message))
+        with self._new_version(growth, version) as to:
+            return _columns.added(data, growth, to, options, num_workers, names=columns, replacing=replace)
+
+    def drop_columns(
+        self,
+        names: Sequence[str],
+        id: str,
+        version: str | None = None,
+        *,
+        after: str | None = None,
+        record: Record = True,
+        message: str | None = None,
+    ) -> DataRef:
+        """Publishes a version of the rows of `after` without some columns; no data is read or written.
+
+        The bytes stay in the files, which are shared; to take them away, `compact` the new version and remove
+        the others. A state that was saved over `after` loads.
+
+        Args:
+            names: keys of the rows.
+            id: which dataset.
+            version: the name of the new version; by default the next number that is free.
+            after: a published version of the same id; by default the newest one.
+            record: as in `submit`.
+            message: as in `submit`.
+
+        Raises:
+            KeyError: there is no such column; says which ones are.
+            ValueError: no column would be left, or none is named.
+            SchemaError: the rows are no dicts.
+            NotFoundError, ExistsError, BusyError, LostError, OSError, RemoteError: as `append`.
+
+        Example:
+            >>> old = storage.submit({"image": np.zeros((3, 8, 8)), "label": np.arange(3)}, "labels", "1")
+            >>> storage.drop_columns(["image"], "labels")[2]
+            {'label': np.int64(2)}
+        """
+        growth = _appended.Growth(self._store, self._lock, id, after)
+        lineage = _lineage.lineage_of(None, record, message)
+        with self._new_version(growth, version) as to:
+            return _columns.dropped(names, growth, to, lineage)
 
     def compact(
         self, id: str, version: str, *, to: str | None = None, progress: bool | None = None
@@ -674,11 +770,7 @@ class Storage:
         """
         growth = _appended.Growth(self._store, self._lock, id, version)
         lineage = _lineage.lineage_of(None, record, message)
-        self._store.refuse_existing(id, to)
-        self._store.manifest(id, version)
-        with self._lock(id, to):
-            self._store.refuse_existing(id, to)
-            self._store.check_place(id, to)
+        with self._new_version(growth, to):
             return _rewritten.reduced(growth, to, rows, where, lineage)
 
     def copy(
@@ -960,6 +1052,20 @@ class Storage:
                 if self._store.find(id, str(number)) is None:
                     yield str(number)
                     return
+
+    @contextmanager
+    def _new_version(self, growth: _appended.Growth, version: str | None) -> Iterator[str]:
+        """The name of a version that is made from another one, by default the next number; holds its lock."""
+        id = growth.id
+        if version is not None:
+            self._store.refuse_existing(id, version)
+        self._store.manifest(id, growth.first())
+        with self._free(id) if version is None else self._lock(id, version) as free:
+            to = free or version
+            assert to is not None, "one of them has a name"
+            self._store.refuse_existing(id, to)
+            self._store.check_place(id, to)
+            yield to
 
     def _many(self, executor: object | None, together: bool) -> Many | None:
         """Who builds; None for this process."""

@@ -222,7 +222,7 @@ def test_few_files_are_open_at_once_and_all_rows_are_right(tmp_path: Path, most:
     written = write(tmp_path, [[3, 2], [4], [1, 1, 5], [2], [6], [2, 2]])
     reader = Reader(str(tmp_path), written.schema, written.files, most_open=most)
     rng = np.random.default_rng(most)
-    reader.map_all()
+    reader.open()
     for _ in range(60):
         numbers = rng.integers(0, reader.num_rows, rng.integers(1, 4))
         assert_rows(reader, numbers)
@@ -256,7 +256,7 @@ def test_a_reader_maps_more_files_while_the_process_has_mappings_to_spare(
     readers += [Reader(str(tmp_path), written.schema, written.files) for _ in range(2)]
     first, second = readers
     assert 2 < num_mapped_after_a_pass(first) <= 5
-    first.map_all()
+    first.open()
     assert num_mapped_after_a_pass(second) <= 2  # the other has them all
     first._mapped.clear()
     first._shelf = None

@@ -14,6 +14,7 @@ import torchyoga as yoga
 from torchyoga.errors import CorruptError, ExistsError, NotFoundError
 from torchyoga.formats.contract import FORMATS, format_named
 from torchyoga.reading.reader import Reader
+from torchyoga.rows.projection import Projection
 from torchyoga.testing import assert_rows_equal
 
 
@@ -56,9 +57,9 @@ def test_a_ref_that_opens_follows_conversions_one_after_the_other(
     storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage.submit([{"x": 1}, {"x": 2}], "a", "1", format="lmdb")
-    formats, mapped = ["hdf5", "lmdb", "hdf5"], Reader.map_all
+    formats, mapped = ["hdf5", "lmdb", "hdf5"], Reader.open
 
-    def map_late(reader: Reader) -> None:
+    def map_late(reader: Reader, of: Projection | None) -> None:
         if formats and threading.current_thread() is threading.main_thread():
             # As another process might.
             there = threading.Thread(
@@ -66,12 +67,12 @@ def test_a_ref_that_opens_follows_conversions_one_after_the_other(
             )
             there.start()
             there.join()
-        mapped(reader)
+        mapped(reader, of)
 
     ref = storage.fetch("a", "1")
     ref = pickle.loads(pickle.dumps(ref))
     with monkeypatch.context() as patched:
-        patched.setattr(Reader, "map_all", map_late)
+        patched.setattr(Reader, "open", map_late)
         assert list(ref) == [{"x": 1}, {"x": 2}]
         assert formats == []
         formats += ["hdf5", "lmdb"]

@@ -23,6 +23,7 @@ from ..stores.contract import Versions
 from ..stores.history.graph import newest
 from ..stores.refs import ref_of
 from ..versions.checks import fingerprint_of
+from ..versions.columns import with_rows
 from ..versions.info import plain
 from ..versions.listed import with_more
 from ..versions.manifest import Manifest
@@ -89,12 +90,14 @@ class Growth:
             if new.schema is not None and schema != new.schema:
                 raise _differing(old, new.schema)
             before, after = old.shared(), Parent(old.version, old.fingerprint, old.num_rows, is_prefix=True)
-            files = with_more(before.files, new.files)
+            files, written = with_rows(before, new.files)
             yield replace(
                 new,
                 schema=schema,
                 files=files,
-                fingerprint=fingerprint_of(schema, files),
+                groups=before.groups,
+                written=written,
+                fingerprint=fingerprint_of(schema, files, before.groups),
                 info=plain({**old.info, **added}),
                 parents=with_more(before.parents, [after]),
                 stats=_stats(old, new, schema),

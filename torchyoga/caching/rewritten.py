@@ -9,10 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from ..reading.dataref import Condition
+from ..reading.reader import Reader
 from ..reading.version_ref import VersionRef
 from ..rows.types import Ints, Json
 from ..stores.refs import fetched, ref_of
 from ..versions.checks import fingerprint_of
+from ..versions.columns import ColumnGroup
 from ..versions.deleted import MOST_DELETED, Deleted
 from ..versions.file_entry import FileEntry
 from ..versions.parent import Parent
@@ -48,7 +50,9 @@ def reduced(
             growth.begun(to),
             schema=old.schema,
             files=files,
-            fingerprint=fingerprint_of(old.schema, files),
+            groups=old.groups,
+            written=old.written,
+            fingerprint=fingerprint_of(old.schema, files, old.groups),
             info=old.info,
             function=old.function,
             parents=(*(_still(before, gone) for before in old.parents), parent),
@@ -103,9 +107,14 @@ def _found(whole: VersionRef, where: Where) -> Ints:
 
 def _without(whole: VersionRef, gone: Ints) -> Iterator[FileEntry]:
     """The files of a version without some rows; only those that lose rows are read."""
-    old, starts = whole.manifest, whole.manifest.file_starts
+    for group in whole.manifest.column_groups:
+        yield from _left_in(group, whole, gone)
+
+
+def _left_in(group: ColumnGroup, whole: VersionRef, gone: Ints) -> Iterator[FileEntry]:
+    old, starts = whole.manifest, group.file_starts
     bounds = np.searchsorted(gone, starts).tolist()
-    for number, file in enumerate(old.files):
+    for number, file in enumerate(group.files):
         lost = gone[bounds[number] : bounds[number + 1]] - int(starts[number])
         shared = replace(file, of=file.of or old.version)
         if len(lost) == file.rows and file.rows:
@@ -117,6 +126,7 @@ def _without(whole: VersionRef, gone: Ints) -> Iterator[FileEntry]:
             before = file.deleted.rows
             lost = lost + np.searchsorted(before - np.arange(len(before)), lost, side="right")
             lost = np.sort(np.concatenate([before, lost]))
-        checks = whole.open().checks_without(number, lost)
+        alone = replace(group, files=(file,))
+        checks = Reader.of_group(whole.location, alone).checks_without(0, lost)
         rows = file.whole.rows - len(lost)
         yield replace(shared, rows=rows, checks=checks, deleted=Deleted.of_rows(lost, file.whole.checks))

@@ -53,6 +53,8 @@ def carried(
             cannot be done.
     """
     is_own = saved.fingerprint == fingerprint or (saved.fingerprint, saved.rows) not in prefixes
+    if not is_own and saved.rows == whole.length:  # the same rows, with other columns
+        saved, is_own = replace(saved, fingerprint=fingerprint), True
     if is_own and not saved.is_carried:
         mine = {**pins, "length": whole.length, "seed": seed, "fingerprint": fingerprint}
         saved.check_same({**whole.pins(saved.epoch), **mine})

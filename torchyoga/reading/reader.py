@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from time import perf_counter, thread_time
 
@@ -29,6 +31,7 @@ from ..rows.pieces import check_parts, joined_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints
+from ..versions.columns import ColumnGroup, parts_of
 from ..versions.file_entry import FileEntry
 from ..versions.location import Files, Folder
 from .open_files import Opened, Part, Shelf
@@ -70,6 +73,8 @@ class Reader:
         self.where: Files = Folder(where) if isinstance(where, str) else where
         self.schema = schema
         self.files = tuple(files)
+        self._written: Sequence[Schema] = ()
+        self._first_mark = 0  # of its files, among those that the marks are of
         self._verify = verify
         self._marks = Marks([file.nbytes for file in self.files]) if marks is None else marks
         self._format_of = format_of
@@ -96,6 +101,25 @@ class Reader:
         self.renew()
         renew_in_children(self)
 
+    @staticmethod
+    def of_group(
+        where: str | Files,
+        group: ColumnGroup,
+        verify: bool = True,
+        marks: Marks | None = None,
+        first_mark: int = 0,
+    ) -> Reader:
+        """A reader of a group; of the files that `marks` are of, its own begin at `first_mark`."""
+        found = Reader(where, group.schema, group.files, verify, marks=marks)
+        found._written, found._first_mark = group.written, first_mark
+        return found
+
+    @staticmethod
+    def of_file(path: str, group: ColumnGroup, entry: FileEntry) -> Reader:
+        """A reader of a file of a group, wherever it lies."""
+        folder, name = os.path.split(path)
+        return Reader.of_group(folder, replace(group, files=(replace(entry, name=name, of=None),)))
+
     def _rows_kept_before(self) -> Ints | None:
         """(D,) for each deleted row, how many that stay come before it; None if no row is deleted."""
         starts = self._file_starts.tolist()
@@ -115,7 +139,12 @@ class Reader:
             return rows
         return rows + np.searchsorted(self._kept_before, rows, side="right")
 
-    def map_all(self) -> None:
+    @staticmethod
+    def has(of: Projection | None) -> bool:
+        """True: all columns are read alike."""
+        return True
+
+    def open(self, of: Projection | None = None) -> None:
         """Maps every file, or the last ones of very many: what is mapped stays readable if it is deleted.
 
         Files that would have to be downloaded are left where they are.
@@ -535,12 +564,18 @@ class Reader:
     def _opened(self, number: int) -> Opened:
         file, entry = self._map(number), self.files[number]
         try:
-            extents = self._format_of(entry.format).read_extents(file.data, entry.index, self.schema)
-            check_extents(extents, self.schema, entry.nbytes, entry.whole.rows)
+            written = self.schema if entry.written is None else self._written[entry.written]
+            extents = self._format_of(entry.format).read_extents(file.data, entry.index, written)
+            check_extents(extents, written, entry.nbytes, entry.whole.rows)
+            if written is not self.schema:
+                places = {column.name: place for place, column in enumerate(written.columns)}
+                columns = [places[column.name] for column in self.schema.columns]
+                extents = [extents[part] for part in parts_of(written, columns)]
         except (CorruptError, ValueError) as error:
             raise CorruptError(f"{file.path}: {error}; remove the version and build it again") from error
         names = [f"{column.name}/{part}" for column in self.schema.columns for part in column.parts]
-        first_cell = self._marks.first_cell(number, file.identity) if self._verify else -1
+        marked = self._first_mark + number
+        first_cell = self._marks.first_cell(marked, file.identity) if self._verify else -1
         return Opened(file, extents, names, self.where.is_checked(entry), first_cell)
 
     def open_all(self) -> None:
@@ -611,7 +646,8 @@ class Reader:
             CorruptError: the file is missing, cut or damaged.
         """
         entry = self.files[number]
-        problems = Reader(self.where, self.schema, [entry]).verify_all()
+        alone = ColumnGroup(entry.group, self.schema, self._whole.columns, (entry,), self._written)
+        problems = Reader.of_group(self.where, alone).verify_all()
         if problems:
             raise CorruptError(f"{self.where.name}: {problems[0]}")
         items = np.delete(np.arange(entry.whole.rows), deleted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -13,12 +14,16 @@ from ..errors import CorruptError, NotFoundError
 from ..formats.mapped.marks import Marks
 from ..process.lazy import cached_property
 from ..rows.block import Rows
+from ..rows.data import bounds_of
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row
+from ..versions.columns import parts_of
+from ..versions.listed import pieces_of
 from ..versions.location import Files, Folder, Progress, list_bytes
 from ..versions.manifest import Manifest
 from .dataref import DataRef
+from .grouped_reader import GroupedReader
 from .readahead import ReadAhead
 from .reader import Reader
 from .together import Located
@@ -84,7 +89,7 @@ class VersionRef(DataRef):
         """
         self.location.download_all(self.manifest, progress)
 
-    def open(self) -> Reader:
+    def open(self) -> Reader | GroupedReader:
         """Maps the files, unless this process has done so; readers that have them open keep them."""
         return self._version.open()
 
@@ -141,7 +146,7 @@ class VersionColumns(DataRef):
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows` over one gathered block."""
-        return Rows(self._version.open().take(rows, self._of)) if len(rows) else []
+        return Rows(self._version.open(self._of).take(rows, self._of)) if len(rows) else []
 
     @property
     def location(self) -> Files:
@@ -162,13 +167,13 @@ class VersionColumns(DataRef):
         """How many elements rows of a ragged column have; its values are not read."""
         if not self.schema.is_sequence:
             return super().lengths(rows)  # says what is wrong
-        return self._version.open().lengths(rows, self._of.columns[0])
+        return self._version.open(self._of).lengths(rows, self._of.columns[0])
 
     def take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
         """Parts of rows of a ragged column, end to end; nothing else of them is read."""
         if not self.schema.is_sequence or not len(rows):
             return super().take_parts(rows, starts, stops)
-        return self._version.open().take_parts(rows, self._of.columns[0], starts, stops)
+        return self._version.open(self._of).take_parts(rows, self._of.columns[0], starts, stops)
 
     def projected(self, of: Projection) -> DataRef:
         """Some of these columns."""
@@ -179,10 +184,10 @@ class VersionColumns(DataRef):
         """Bytes of an average row, as its columns are stored."""
         manifest, found = self._version.manifest, 0
         assert manifest.schema is not None
-        ends = list(itertools.accumulate((len(c.parts) for c in manifest.schema.columns), initial=0))
-        for file in manifest.files:
-            for column in self._of.columns:
-                found += sum(nbytes for nbytes, _ in file.checks[ends[column] : ends[column + 1]])
+        for group in manifest.column_groups:
+            wanted = [place for place, column in enumerate(group.columns) if column in self._of.columns]
+            parts = parts_of(group.schema, wanted)
+            found += sum(piece.checks[part][0] for piece in pieces_of(group.files) for part in parts)
         return found // max(1, len(self))
 
     @cached_property
@@ -204,7 +209,12 @@ class VersionColumns(DataRef):
     def prefixes(self) -> Sequence[tuple[str, int]]:
         """Those of the version, cut down to the columns."""
         parents = [parent for parent in self._version.manifest.parents if parent.is_prefix]
-        return [(self._of.pinned(parent.fingerprint) or "", parent.rows) for parent in parents]
+        columns = [parent.numbers_of(self._of.columns) for parent in parents]
+        return [
+            (replace(self._of, columns=numbers).pinned(parent.fingerprint) or "", parent.rows)
+            for parent, numbers in zip(parents, columns, strict=True)
+            if numbers is not None
+        ]
 
     @property
     def schema(self) -> Schema:
@@ -231,7 +241,7 @@ def located(ref: DataRef, rows: Ints) -> Located | None:
         return None
     if type(ref) is VersionRef:
         return ref.open().located(rows)
-    return ref._version.open().located(rows, ref._of) if type(ref) is VersionColumns else None
+    return ref._version.open(ref._of).located(rows, ref._of) if type(ref) is VersionColumns else None
 
 
 class _Version:
@@ -247,7 +257,7 @@ class _Version:
         self._given = marks
         if not manifest.lists:  # now: processes that are forked before the first row is read share it, too
             _ = self.marks
-        self._reader: Reader | None = None
+        self._reader: Reader | GroupedReader | None = None
 
     @cached_property
     def marks(self) -> Marks:
@@ -257,28 +267,36 @@ class _Version:
         return self._given if self._given is not None and self._given.nbytes == found.nbytes else found
 
     def _new_marks(self) -> Marks:
-        return Marks(tuple(file.nbytes for file in self.manifest.files) if self.verify else ())
+        files = (file for group in self.manifest.column_groups for file in group.files)
+        return Marks(tuple(file.nbytes for file in files) if self.verify else ())
 
-    def open(self) -> Reader:
-        """The reader of this process."""
-        if self._reader is None:
-            assert self.manifest.schema is not None, "only an empty dataset has no schema"
+    def open(self, of: Projection | None = None) -> Reader | GroupedReader:
+        """The reader of this process, with the files of some columns, or of all, open."""
+        if self._reader is None or not self._reader.has(of):
             for left in reversed(range(_LOOKS)):
-                reader = Reader(
-                    self.where, self.manifest.schema, self.manifest.files, self.verify, marks=self.marks
-                )
+                reader = self._reader or self._new_reader()
                 try:
-                    reader.map_all()
+                    reader.open(of)
                     break
                 except CorruptError:
                     # Damaged; or overwritten, removed or converted since, perhaps more than once?
                     now = _manifest_of(self.where, self.manifest.fingerprint)
                     if now.build == self.manifest.build or not left:
                         raise
-                    self.manifest = now
+                    self.manifest, self._reader = now, None
                     self.marks = self._new_marks()
             self._reader = reader
         return self._reader
+
+    def _new_reader(self) -> Reader | GroupedReader:
+        assert self.manifest.schema is not None, "only an empty dataset has no schema"
+        groups, first, opened = self.manifest.column_groups, 0, {}
+        for group in groups:
+            opened[group.number] = partial(Reader.of_group, self.where, group, self.verify, self.marks, first)
+            first += len(group.files)
+        if len(groups) == 1:
+            return opened[groups[0].number]()
+        return GroupedReader(self.manifest.schema, groups, lambda group: opened[group.number]())
 
     def reopening(self) -> tuple[Files, str, bool, Marks | None]:
         """What another process opens it with."""
@@ -296,15 +314,28 @@ class _Version:
     def announce(self, rows: Ints, values: bool) -> None:
         self.open().announce(rows, values)
 
-    def probe(self) -> None:
+    def probe(self, of: Projection | None = None) -> None:
         if self.manifest.num_rows:
-            self.open().probe()
+            self.open(of).probe()
 
-    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
-        if self.where.is_remote and self.manifest.num_rows:
-            starts = self.manifest.file_starts
-            files = (np.searchsorted(starts, rows, side="right") - 1 for rows in order)
-            self.where.follow(self.manifest.files, files, progress)
+    def follow(self, order: Iterable[Ints], progress: Progress, of: Projection | None = None) -> None:
+        if not self.where.is_remote or not self.manifest.num_rows:
+            return
+        groups = [
+            group for group in self.manifest.column_groups if of is None or {*group.columns} & {*of.columns}
+        ]
+        ends = bounds_of(np.array([len(group.files) for group in groups])).tolist()
+
+        def numbers(rows: Ints) -> Ints:  # of the files of each row, those of all groups side by side
+            found = [np.searchsorted(group.file_starts, rows, side="right") - 1 for group in groups]
+            return np.stack([some + first for some, first in zip(found, ends, strict=False)], 1).reshape(-1)
+
+        def reached() -> int | None:
+            found = progress()
+            return None if found is None else found * len(groups)
+
+        files = tuple(itertools.chain.from_iterable(group.files for group in groups))
+        self.where.follow(files, map(numbers, order), reached)
 
 
 class _Columns:
@@ -316,20 +347,20 @@ class _Columns:
 
     @property
     def is_cold(self) -> bool:
-        return self._version.manifest.num_rows > 0 and self._version.open().is_cold_for(self._of)
+        return self._version.manifest.num_rows > 0 and self._version.open(self._of).is_cold_for(self._of)
 
     @property
     def ahead_bytes(self) -> int | None:
         return self._version.ahead_bytes
 
     def announce(self, rows: Ints, values: bool) -> None:
-        self._version.open().announce(rows, values, self._of)
+        self._version.open(self._of).announce(rows, values, self._of)
 
     def probe(self) -> None:
-        self._version.probe()
+        self._version.probe(self._of)
 
     def follow(self, order: Iterable[Ints], progress: Progress) -> None:
-        self._version.follow(order, progress)
+        self._version.follow(order, progress, self._of)
 
 
 def _reopened(where: Files, fingerprint: str, verify: bool, marks: Marks | None) -> VersionRef:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from ..errors import CorruptError, NotFoundError
 from ..reading.reader import Reader
@@ -41,9 +39,9 @@ def _problems(store: Versions, manifest: Manifest) -> Sequence[str]:
         problems = store.check_files(manifest)
     except (CorruptError, FileNotFoundError) as error:  # of a list of files
         return [str(error)]
-    if manifest.schema is not None:
-        with store.fresh(manifest) as files:
-            problems += Reader(files, manifest.schema, manifest.files).verify_all()
+    with store.fresh(manifest) as files:
+        for group in manifest.column_groups:
+            problems += Reader.of_group(files, group).verify_all()
     return problems
 
 
@@ -53,10 +51,8 @@ def checked_files(store: Versions, manifest: Manifest) -> Held:
 
     @contextlib.contextmanager
     def held(entry: FileEntry) -> Iterator[str]:
-        assert manifest.schema is not None, "a version with files has a schema"
         with files.held(entry) as path:
-            folder, name = os.path.split(path)
-            problems = Reader(folder, manifest.schema, [replace(entry, name=name, of=None)]).verify_all()
+            problems = Reader.of_file(path, manifest.group_of(entry), entry).verify_all()
             if problems:
                 raise CorruptError(f"{files.name} is damaged: {problems[0]}; nothing was published")
             yield path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -60,11 +59,9 @@ def opening(manifest: Manifest, held: Held) -> Held:
 
     @contextmanager
     def opened(entry: FileEntry) -> Iterator[str]:
-        assert manifest.schema is not None, "a version with files has a schema"
         with held(entry) as path:
             if not entry.num_listed:
-                folder, name = os.path.split(path)
-                Reader(folder, manifest.schema, [replace(entry, name=name, of=None)]).open_all()
+                Reader.of_file(path, manifest.group_of(entry), entry).open_all()
             yield path
 
     return opened

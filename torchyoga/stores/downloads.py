@@ -22,7 +22,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -38,8 +37,8 @@ from ..process.forks import renew_in_children
 from ..process.stages import Stage, timed
 from ..process.warned import warn_user
 from ..reading.reader import Reader
-from ..rows.schema import Schema
 from ..rows.types import Ints
+from ..versions.columns import ColumnGroup
 from ..versions.file_entry import FileEntry
 from ..versions.location import MANIFEST, Progress, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest
@@ -72,7 +71,7 @@ class Downloads:
         remote: the store.
         folder: the folder of the version in the store.
         cache: where the files are kept on this machine.
-        schema: the schema of the version, to check files without a checksum of their own.
+        groups: of columns, without their files, to check files without a checksum of their own.
         lease_seconds: as in `Mirror`, for what is kept beside the version.
 
     Attributes:
@@ -86,10 +85,10 @@ class Downloads:
         remote: Remote,
         folder: str,
         cache: Cache,
-        schema: Schema | None,
+        groups: Sequence[ColumnGroup],
         lease_seconds: float = 60.0,
     ) -> None:
-        self._schema = schema
+        self._groups = groups
         self.remote = remote
         self._folder = folder
         self.cache = cache
@@ -110,7 +109,7 @@ class Downloads:
         self._checked: set[str] = set()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Downloads, (self.remote, self._folder, self.cache, self._schema, self.lease_seconds)
+        return Downloads, (self.remote, self._folder, self.cache, self._groups, self.lease_seconds)
 
     @property
     def name(self) -> str:
@@ -225,16 +224,16 @@ class Downloads:
                 "least that, or leave download=True out"
             )
         with transfer_bar(manifest, f"downloading {self.name}", progress) as bar:
-            self.begin(manifest.files)
-            for entry in manifest.files:
+            self.begin(manifest.each_file)
+            for entry in manifest.each_file:
                 self.path(entry)
                 bar.update(entry.nbytes)
-        missing = [entry for entry in manifest.files if not self.is_here(entry)]
+        missing = [entry for entry in manifest.each_file if not self.is_here(entry)]
         if missing:
             raise OSError(
                 errno.ENOSPC,
-                f"{len(missing)} of {len(manifest.files)} files of {self.name} had to be deleted again to "
-                "make room; make room there, or choose another cache_dir",
+                f"{len(missing)} of {len(manifest.each_file)} files of {self.name} had to be deleted again "
+                "to make room; make room there, or choose another cache_dir",
                 str(self.cache.folder),
             )
 
@@ -416,9 +415,9 @@ class Downloads:
     def _problem(self, entry: FileEntry, crc: int, path: Path) -> str | None:
         if entry.crc is not None:
             return None if crc == entry.crc else f"its CRC-32 is {crc:08x}, the manifest says {entry.crc:08x}"
-        assert self._schema is not None, "a version with files has a schema"
         # Uploaded by other tools: its blocks have checksums.
-        found = Reader(str(path.parent), self._schema, [replace(entry.whole, name=path.name)]).verify_all()
+        group = next(group for group in self._groups if group.number == entry.group)
+        found = Reader.of_file(str(path), group, entry.whole).verify_all()
         return found[0] if found else None
 
     def _check_size(self, entry: FileEntry) -> None:

@@ -330,7 +330,7 @@ class Store(Versions):
     def missing(self, manifest: Manifest) -> set[str]:
         """The names of files that are not in the folder of the version."""
         present = self.sizes(manifest)
-        return {file.name for file in manifest.files if present.get(file.name) != file.nbytes}
+        return {file.name for file in manifest.own_files if present.get(file.name) != file.nbytes}
 
     def commit(self, manifest: Manifest, replaces: Seen | None) -> None:
         """Writes the manifest in one step."""
@@ -356,7 +356,7 @@ class Store(Versions):
         arrived = {entry.name: entry.nbytes for entry in staging.root.scan()}
         try:
             with transfer_bar(manifest, f"copying to {self.name}", progress) as bar:
-                for entry in manifest.files:
+                for entry in manifest.own_files:
                     if arrived.get(entry.name) != entry.nbytes:
                         self._copy(staging.root, entry, held)
                     bar.update(entry.nbytes)

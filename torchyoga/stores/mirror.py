@@ -134,7 +134,8 @@ class Mirror(Versions):
 
     def _downloads(self, manifest: Manifest, cache: Cache) -> Downloads:
         folder = self._folder(manifest.id, manifest.version)
-        return Downloads(self._remote, folder, cache, manifest.schema, self._lease_seconds)
+        groups = [replace(group, files=()) for group in manifest.column_groups]
+        return Downloads(self._remote, folder, cache, groups, self._lease_seconds)
 
     @contextlib.contextmanager
     def fresh(self, manifest: Manifest) -> Iterator[Downloads]:
@@ -298,7 +299,7 @@ class Mirror(Versions):
     def missing(self, manifest: Manifest) -> set[str]:
         """The names of files that are not behind the URL."""
         present = self.sizes(manifest)
-        return {file.name for file in manifest.files if present.get(file.name) != file.nbytes}
+        return {file.name for file in manifest.own_files if present.get(file.name) != file.nbytes}
 
     def commit(self, manifest: Manifest, replaces: Seen | None) -> None:
         """Creates the manifest."""
@@ -346,7 +347,7 @@ class Mirror(Versions):
             own = self._uploaded(folder, manifest.own_files, named.own_files, opened, present, bar)
             entries = {entry.name: entry for entry in own}
         self._check_arrived(folder, manifest.own_files, named.own_files, opened)
-        published = named.with_own(lambda file: entries[file.name])
+        published = named.with_own(lambda file: replace(file, crc=entries[file.name].crc))
         text = sealed(published)
         if not manifest.own_files and any(map(is_data_file, present)):
             # `clean` takes files of a single build for those of the manifest, but these are not.

@@ -51,15 +51,11 @@ def fingerprint_of(schema: Schema | None, files: Sequence[FileEntry], keys: Sequ
     return json_digest([schema.to_json(), rows, checks])
 
 
-def refuse_unfit(group: ColumnGroup, written: Sequence[Schema]) -> None:
+def refuse_unfit(group: ColumnGroup) -> None:
     """Raises ValueError unless the checks of each file, or list, of a group cover as many bytes as its rows
     need, and files hold the columns that they are said to.
-
-    Args:
-        group: the columns, and the files.
-        written: the schemas with which files were written, by their number.
     """
-    files = pieces_of(group.files)
+    files, written = pieces_of(group.files), group.written
     for number in {file.written for file in files} - {None}:
         if not 0 <= number < len(written):
             raise ValueError(f"a file was written with schema {number} of {len(written)}")

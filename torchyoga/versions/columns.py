@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ..errors import SchemaError
 from ..process.later import later
+from ..process.lazy import cached_property
 from ..rows.column import Column
 from ..rows.node import Node
 from ..rows.schema import Schema
@@ -23,16 +24,20 @@ from .file_entry import FileEntry
 from .listed import Listed, pieces_of, with_more
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from ..rows import projection as _projection
     from .manifest import Manifest
 else:
-    _projection = later("torchyoga.rows.projection")
+    np, _projection = later("numpy"), later("torchyoga.rows.projection")
 
 __all__ = [
     "MOST_GROUPS",
     "ColumnGroup",
     "Keys",
     "groups_of",
+    "parts_of",
     "merged_schema",
     "with_columns",
     "with_rows",
@@ -52,34 +57,44 @@ class ColumnGroup:
         schema: of a row that has these columns only.
         columns: their numbers in the version's schema.
         files: in the order of the rows; a tuple, or `Listed`.
+        written: schemas that they were written with, as `Manifest.written`.
     """
 
     number: int
     schema: Schema
     columns: tuple[int, ...]
     files: Sequence[FileEntry]
+    written: Sequence[Schema] = ()
+
+    @cached_property
+    def file_starts(self) -> npt.NDArray[np.int64]:
+        """(files + 1,) the first row of each file, and the number of rows."""
+        return np.concatenate([[0], np.cumsum([file.rows for file in self.files])]).astype(np.int64)
 
     def parts_in(self, whole: Schema) -> list[int]:
         """The numbers of the parts of these columns among those of the version's schema."""
-        return _parts(whole, self.columns)
+        return parts_of(whole, self.columns)
 
 
-def groups_of(schema: Schema, files: Sequence[FileEntry], keys: Sequence[Keys]) -> list[ColumnGroup]:
+def groups_of(
+    schema: Schema, files: Sequence[FileEntry], keys: Sequence[Keys], written: Sequence[Schema] = ()
+) -> list[ColumnGroup]:
     """The groups of a version that have columns.
 
     Args:
         schema: the version's.
         files: of all groups.
         keys: for each group, which keys of the rows it has; none if there is one group, with all of them.
+        written: as `Manifest.written`.
     """
     if not keys:
-        return [ColumnGroup(0, schema, tuple(range(len(schema.columns))), files)]
+        return [ColumnGroup(0, schema, tuple(range(len(schema.columns))), files, written)]
     found = []
     for number, own in enumerate(keys):
         if own:
             of = _projection.Projection.of_keys(schema, own)
             some = [piece for piece in pieces_of(files) if piece.group == number]
-            found.append(ColumnGroup(number, of.schema, of.columns, _joined(files, some)))
+            found.append(ColumnGroup(number, of.schema, of.columns, _joined(files, some), written))
     return found
 
 
@@ -188,14 +203,14 @@ def _cut(file: FileEntry, before: Schema, now: Schema, written: list[Schema]) ->
             written.append(before)
         number = written.index(before)
     places = {column.name: place for place, column in enumerate(before.columns)}
-    parts = _parts(before, [places[column.name] for column in now.columns])
+    parts = parts_of(before, [places[column.name] for column in now.columns])
     deleted = file.deleted
     if deleted is not None:
         deleted = Deleted(deleted.text, deleted.count, tuple(deleted.checks[part] for part in parts))
     return replace(file, written=number, checks=tuple(file.checks[part] for part in parts), deleted=deleted)
 
 
-def _parts(schema: Schema, columns: Sequence[int]) -> list[int]:
+def parts_of(schema: Schema, columns: Sequence[int]) -> list[int]:
     """The numbers of the parts of some columns."""
     ends = list(itertools.accumulate((len(column.parts) for column in schema.columns), initial=0))
     return [part for column in columns for part in range(ends[column], ends[column + 1])]

@@ -163,8 +163,7 @@ class Manifest:
     @cached_property
     def file_starts(self) -> npt.NDArray[np.int64]:
         """(files + 1,) the first row of each file of the first group, and the number of rows."""
-        files = self.column_groups[0].files if self.groups else self.files
-        return np.concatenate([[0], np.cumsum([file.rows for file in files])]).astype(np.int64)
+        return self.column_groups[0].file_starts if self.column_groups else np.zeros(1, np.int64)
 
     @cached_property
     def num_rows(self) -> int:
@@ -175,7 +174,7 @@ class Manifest:
     @cached_property
     def column_groups(self) -> list[ColumnGroup]:
         """Its columns by the files in which they lie: one group, if it has a schema, until some are added."""
-        return [] if self.schema is None else groups_of(self.schema, self.files, self.groups)
+        return [] if self.schema is None else groups_of(self.schema, self.files, self.groups, self.written)
 
     def group_of(self, entry: FileEntry) -> ColumnGroup:
         """The group whose columns a file has."""
@@ -575,7 +574,7 @@ def _refuse_forged(manifest: Manifest, requires: object) -> None:
         some = pieces_of(group.files)
         if len({file.name for file in some}) < len(some):
             raise ValueError("it names a file twice")
-        refuse_unfit(group, manifest.written)
+        refuse_unfit(group)
 
 
 def _plain_data(text: bytes, hook: Callable[[list[tuple[str, object]]], Json] | None) -> object:

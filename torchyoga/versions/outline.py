@@ -83,7 +83,7 @@ class Outline:
                 raise TypeError("id, version, build, created and fingerprint must be text, lineage an object")
             if type(num_rows) is not int or not 0 <= num_rows < 2**62:
                 raise ValueError(f"not a number of rows: {num_rows!r:.40}")
-            pieces: list[Any] = [_list(piece) if "format" in piece else _parent(**piece) for piece in ways]
+            pieces: list[Any] = [_list(piece) if "format" in piece else _parent_of(piece) for piece in ways]
             lists = [_list(piece) for piece in data if piece["format"] == LIST]
             listed = [*lists, *(piece for piece in pieces if isinstance(piece, FileEntry))]
             files = [
@@ -121,6 +121,10 @@ def _file(name: object, version: object, nbytes: object) -> DataFile:
     if type(nbytes) is not int or not 0 <= nbytes < 2**62:
         raise ValueError(f"not the size of a file: {nbytes!r:.40}")
     return DataFile(name, version, nbytes)
+
+
+def _parent_of(data: Json) -> Parent:
+    return Parent.from_json(data) if "columns" in data else _parent(**data)
 
 
 @lru_cache(2**16, typed=True)
