@@ -180,7 +180,7 @@ def _made_of(old: Manifest, new: Manifest) -> Manifest:
     places = {column.name: place for place, column in enumerate(old.schema.columns)}
     numbers = [places.get(column.name, -1) for column in new.schema.columns]
     parent = Parent(old.version, old.fingerprint, old.num_rows, is_prefix=True).with_columns(numbers)
-    before = old.parents
+    before = old.shared().parents
     if parent.columns is not None:
         before = tuple(one.with_columns(numbers) for one in before)
     fingerprint = fingerprint_of(new.schema, new.files, new.groups)

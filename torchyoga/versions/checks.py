@@ -8,6 +8,7 @@ references that were pickled before it still find their rows.
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 else:
     np = later("numpy")
 
-__all__ = ["fingerprint_of", "list_of", "refuse_unfit"]
+__all__ = ["checks_of_columns", "fingerprint_of", "list_of", "refuse_unfit"]
 
 _FEW = 16  # checks that are combined in less time than it takes to load NumPy
 
@@ -41,14 +42,21 @@ def fingerprint_of(schema: Schema | None, files: Sequence[FileEntry], keys: Sequ
     """
     if schema is None or not files:
         return json_digest([schema.to_json() if schema else None, 0, []])
-    checks: list[tuple[int, int]] = [(0, 0)] * schema.num_parts
     groups = groups_of(schema, files, keys)
-    for group in groups:
-        totals = _total_checks(pieces_of(group.files), group.schema.num_parts)
-        for part, check in zip(group.parts_in(schema), totals, strict=True):
-            checks[part] = check
     rows = sum(piece.rows for piece in pieces_of(groups[0].files)) if groups else 0
-    return json_digest([schema.to_json(), rows, checks])
+    checks = checks_of_columns(groups)
+    every = [check for column in schema.columns for check in checks[column.name]]
+    return json_digest([schema.to_json(), rows, every])
+
+
+def checks_of_columns(groups: Sequence[ColumnGroup]) -> dict[str, tuple[tuple[int, int], ...]]:
+    """For each column the bytes and the CRC-32 of each part of all rows: equal for equal values."""
+    found = {}
+    for group in groups:
+        totals = iter(_total_checks(pieces_of(group.files), group.schema.num_parts))
+        for column in group.schema.columns:
+            found[column.name] = tuple(itertools.islice(totals, len(column.parts)))
+    return found
 
 
 def refuse_unfit(group: ColumnGroup) -> None:

@@ -71,10 +71,6 @@ class ColumnGroup:
         """(files + 1,) the first row of each file, and the number of rows."""
         return np.concatenate([[0], np.cumsum([file.rows for file in self.files])]).astype(np.int64)
 
-    def parts_in(self, whole: Schema) -> list[int]:
-        """The numbers of the parts of these columns among those of the version's schema."""
-        return parts_of(whole, self.columns)
-
 
 def groups_of(
     schema: Schema, files: Sequence[FileEntry], keys: Sequence[Keys], written: Sequence[Schema] = ()
@@ -130,6 +126,7 @@ def with_columns(old: Manifest, new: Manifest, replacing: bool) -> Manifest:
     assert new.schema is not None, "it has as many rows"
     schema = merged_schema(old.schema, new.schema, replacing)
     base = without_columns(old.shared(), [key for key in new.schema.tree.keys if key in old.schema.tree.keys])
+    has_stats = bool(new.stats and (base.stats or not any(base.groups)))
     number = len(base.groups)
     (own,) = groups_of(schema, (), (*((),) * number, new.schema.tree.keys))
     files, written = list(pieces_of(base.files)), list(base.written)
@@ -141,7 +138,7 @@ def with_columns(old: Manifest, new: Manifest, replacing: bool) -> Manifest:
         files=_joined(base.files, files),
         groups=groups,
         written=tuple(written),
-        stats={**base.stats, **new.stats},
+        stats={**base.stats, **new.stats} if has_stats else {},
     )
 
 

@@ -97,7 +97,7 @@ class Outline:
                 ),
                 lists=tuple(lists),
                 num_rows=num_rows,
-                nbytes=sum(nbytes for _, _, nbytes in files) + sum(list.index["nbytes"] for list in lists),
+                nbytes=sum(nbytes for *_, nbytes in {*files}) + sum(list.index["nbytes"] for list in lists),
                 lineage=lineage,
                 **texts,
             )

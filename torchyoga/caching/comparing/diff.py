@@ -7,10 +7,9 @@ columns of the key are read of them, since a row of another file could have a ke
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,17 +22,15 @@ from ...rows.hashing import Hashes, alike, exact_hashes, key_words, values_of
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Ints
-from ...versions.file_entry import FileEntry
-from ...versions.manifest import Manifest
 from .blocks import Ranges, known_schema
 from .matching import Groups, Side, dealt, grouped, matched
+from .shared import apart, differing_values
 from .spool import PART_ROWS, Parts
 
-__all__ = ["apart", "Diff", "diff"]
+__all__ = ["Diff", "diff"]
 
 _CONFIRMED = 2**13  # pairs of rows whose bytes are compared at once
 _NONE = np.zeros(0, np.int64)
-_Name: TypeAlias = tuple[object, ...]
 _NAMED = 3  # keys in a message
 _SEEN_BITS = 26  # of a key, by which most that are not there are told
 _SEEN_SHIFT = np.uint64(64 - _SEEN_BITS)
@@ -53,6 +50,9 @@ class Diff:
         key: the names of the columns of the key.
         columns: the names of the values that were compared; empty if no rows were.
         lengths: rows of the old and of the new one.
+        differing: the names of columns that both have and whose values are not the same in each row; None
+            unless one is a version that was made of the other by `add_columns` or `drop_columns`, since only
+            then checksums tell it.
         are_rows_compared: False if the columns differ and there is no key: then all that is known is
             `schema`.
     """
@@ -66,6 +66,7 @@ class Diff:
     columns: tuple[str, ...]
     lengths: tuple[int, int]
     are_rows_compared: bool = True
+    differing: tuple[str, ...] | None = None
 
     @property
     def same(self) -> bool:
@@ -82,7 +83,9 @@ class Diff:
             lines[0] += f"{self.unchanged:,} unchanged"
         if self.schema:
             lines += str(self.schema).split("\n")
-        if not self.are_rows_compared:
+        if self.differing is not None:
+            lines.append(f"values that differ: {', '.join(self.differing) or 'none in the columns of both'}")
+        elif not self.are_rows_compared:
             lines.append(
                 "rows were not compared, since their columns differ; pass key= to compare what both have"
             )
@@ -147,11 +150,12 @@ def diff(
     names = _compared(first, second, keys)
     lengths = len(old), len(new)
     same = tuple(names)
+    differs = None if confirm else differing_values(old, new)
     if not confirm and _are_same_rows(old, new):
         return Diff(_NONE, _NONE, _pairs(_NONE, _NONE), len(new), schema, keys, same, lengths)
     if not schema.is_comparable and not keys:
-        return Diff(_NONE, _NONE, _pairs(_NONE, _NONE), 0, schema, keys, (), lengths, False)
-    rest_of_old, rest_of_new, common = apart(old, new)
+        return Diff(_NONE, _NONE, _pairs(_NONE, _NONE), 0, schema, keys, (), lengths, False, differs)
+    rest_of_old, rest_of_new, common = apart(old, new, names, not confirm)
     task = _Task(
         Side(old, first, names, keys, rest_of_old, confirm),
         Side(new, second, names, keys, rest_of_new, confirm),
@@ -159,7 +163,9 @@ def diff(
     )
     found = task.by_key(common) if keys else task.by_content()
     unchanged = found.equal + sum(stop - start for start, stop in common)
-    return Diff(found.added, found.removed, found.changed, unchanged, schema, keys, same, lengths)
+    return Diff(
+        found.added, found.removed, found.changed, unchanged, schema, keys, same, lengths, differing=differs
+    )
 
 
 def _compared(old: Schema | None, new: Schema | None, keys: Sequence[str]) -> list[str]:
@@ -200,50 +206,6 @@ def _are_same_rows(old: DataRef, new: DataRef) -> bool:
     if not isinstance(old, versions) or not isinstance(new, versions):
         return False
     return old.fingerprint is not None and old.fingerprint == new.fingerprint and old.schema == new.schema
-
-
-def apart(old: DataRef, new: DataRef) -> tuple[Ranges, Ranges, Ranges]:
-    """The rows in files that only one version has: of the old and of the new one; and those of the new one
-    that are in both.
-
-    A file is in both if its name, which no other build gives, its size and all its checksums agree. Of
-    anything but whole versions, all rows are apart.
-    """
-    if not isinstance(old, VersionRef) or not isinstance(new, VersionRef):
-        return _whole(old), _whole(new), []
-    mine, theirs = _names(old.manifest), _names(new.manifest)
-    common = set(mine) & set(theirs)
-    return (
-        _ranges(old.manifest, mine, common, False),
-        _ranges(new.manifest, theirs, common, False),
-        _ranges(new.manifest, theirs, common, True),
-    )
-
-
-def _whole(ref: DataRef) -> Ranges:
-    return [(0, len(ref))] if len(ref) else []
-
-
-def _names(manifest: Manifest) -> list[_Name]:
-    return [_name(entry) for entry in manifest.files]
-
-
-def _name(entry: FileEntry) -> _Name:
-    index = json.dumps(entry.index, sort_keys=True)
-    return entry.name, entry.format, entry.rows, entry.nbytes, index, entry.checks, entry.crc
-
-
-def _ranges(manifest: Manifest, names: list[_Name], common: set[_Name], are_common: bool) -> Ranges:
-    """The rows of the files that are in both, or of the others; neighbours as one range."""
-    found: list[tuple[int, int]] = []
-    bounds = manifest.file_starts.tolist()
-    for name, start, stop in zip(names, bounds[:-1], bounds[1:], strict=True):
-        if (name in common) is not are_common or start == stop:
-            continue
-        if found and found[-1][1] == start:
-            start = found.pop()[0]
-        found.append((start, stop))
-    return found
 
 
 class _Found(NamedTuple):

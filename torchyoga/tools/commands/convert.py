@@ -69,9 +69,9 @@ def compact(id: str, version: str | None, to: str | None, dry_run: bool, storage
         "id": old.id,
         "version": old.version if to is None else to,
         "rows": old.num_rows,
-        "files": len(old.files),
+        "files": len(old.each_file),
         "bytes": old.nbytes,
         "freed": nbytes,
     }
-    what = f"{old.id} {old.version} in {place.url}: {old.num_rows:,} rows of {len(old.files):,} files"
+    what = f"{old.id} {old.version} in {place.url}: {old.num_rows:,} rows of {len(old.each_file):,} files"
     write(plain, as_json, f"{what} would be written anew, and {bytes_text(nbytes)} of old files deleted")

@@ -56,7 +56,7 @@ def command(id: str, version: str | None, storage: str, as_json: bool) -> None:
         ],
         "files": [
             {"name": file.name, "format": file.format, "rows": file.rows, "bytes": file.nbytes, "of": file.of}
-            for file in manifest.files
+            for file in manifest.each_file
         ],
         "parents": [parent.version for parent in manifest.parents],
         "message": lineage.message,
@@ -72,10 +72,10 @@ def command(id: str, version: str | None, storage: str, as_json: bool) -> None:
 
 
 def _facts(manifest: Manifest, lineage: Lineage, tags: list[str]) -> list[tuple[str, str]]:
-    formats = ", ".join(sorted({file.format for file in manifest.files}))
-    num_files = len(manifest.files)
+    formats = ", ".join(sorted({file.format for file in manifest.each_file}))
+    num_files = len(manifest.each_file)
     files = f"{num_files:,} {formats} file{'s' if num_files != 1 else ''}, {bytes_text(manifest.nbytes)}"
-    shared = len(manifest.files) - len(manifest.own_files)
+    shared = sum(file.of is not None for file in manifest.each_file)
     dirty = " with changes" if lineage.dirty else ""
     return [
         ("id", manifest.id),

@@ -136,7 +136,11 @@ def command(id: str, version: str | None, cluster: Cluster, epochs: int, storage
     store = versions_in(storage)
     place = placed(store, id, version)
     manifest = store.manifest(*place)
-    files = Files.of([(file.nbytes, file.rows) for file in manifest.files])
+    # Files of added columns are of the same rows.
+    groups = [group.number for group in manifest.column_groups]
+    files = Files.of(
+        [(file.nbytes, file.rows if file.group == groups[0] else 0) for file in manifest.each_file]
+    )
     first, later = epoch_of(files, cluster, is_first=True), epoch_of(files, cluster, is_first=False)
     together = first.then(later, epochs - 1)
     rows = [

@@ -79,7 +79,7 @@ def newest_files(store: Versions) -> list[str]:
 
 
 def _files(location: Files, manifest: Manifest) -> list[str]:
-    return [location.path(file) for file in manifest.files if location.is_here(file)]
+    return [location.path(file) for file in manifest.each_file if location.is_here(file)]
 
 
 def read(paths: Sequence[str], seconds: float, root: Path = Path("/")) -> dict[str, Any]:

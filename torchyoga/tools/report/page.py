@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Sequence
@@ -164,7 +165,7 @@ def _facts(ref: DataRef, columns: Columns, title: str | None) -> _Facts:
         name = f"{visible(manifest.id)} {visible(manifest.version)}"
         found |= {
             "size": bytes_text(manifest.nbytes),
-            "files": number(len(manifest.files)),
+            "files": number(len(manifest.each_file)),
             "made": _day(manifest.created),
         }
         lead += [bytes_text(manifest.nbytes)]
@@ -295,7 +296,7 @@ def _history_of(ref: VersionRef | VersionColumns) -> _History:
         _lineage(manifest, lineage),
         "\n".join(visible(line) for line in source[:_MOST_SOURCE].splitlines()) + cut,
         {visible(name): visible(text) for name, text in sorted(lineage.packages.items())},
-        *_builders(manifest.files, lineage),
+        *_builders(manifest.each_file, lineage),
         tuple(_TITLES[n] for n in used),
         tuple(tuple(row[n] for n in used) for row in cells),
         here[0] if here else None,
@@ -322,9 +323,9 @@ def _files(manifest: Manifest, made: dict[str, str]) -> _Files:
             visible(file.of or manifest.version),
             _day(made.get(file.of, "") if file.of else manifest.created),
         )
-        for file in manifest.files[:_MOST_FILES]
+        for file in manifest.each_file[:_MOST_FILES]
     )
-    found = manifest.files
+    found = manifest.each_file
     formats = ", ".join(sorted({file.format for file in found}))
     shared = sum(file.of is not None for file in found)
     deleted = sum(file.deleted.count for file in found if file.deleted is not None)
@@ -338,7 +339,7 @@ def _files(manifest: Manifest, made: dict[str, str]) -> _Files:
         said.append(f"{shared:,} of them shared with other versions")
     if deleted:
         said.append(f"{deleted:,} rows in them left out")
-    sizes = [file.rows for file in found]
+    sizes = [stop - start for start, stop in itertools.pairwise(manifest.file_starts.tolist())]
     if len(sizes) > _MOST_SEGMENTS:  # neighbours together
         step = -(-len(sizes) // _MOST_SEGMENTS)
         sizes = [sum(sizes[at : at + step]) for at in range(0, len(sizes), step)]

@@ -132,7 +132,7 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
 def _drawn(ref: DataRef, count: int, seed: int) -> Ints:
     random = np.random.default_rng(seed)
     if isinstance(ref, (VersionRef, VersionColumns)) and ref.location.is_remote:
-        starts, files = ref.file_starts, ref.manifest.files
+        starts, files = ref.file_starts, ref.manifest.column_groups[0].files
         # Not by what is here: the page of a version is the same on every machine.
         chosen = random.choice(len(files), min(_MOST_FILES, len(files)), replace=False)
         ends = np.cumsum([files[number].nbytes for number in chosen.tolist()])
