@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import pickle
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 
 import torchyoga as yoga
-from torchyoga.errors import CorruptError, NotFoundError, SchemaError, StateError, YogaError
+from torchyoga.errors import CorruptError, NotFoundError, SchemaError, StateError
 from torchyoga.process.digests import json_digest
 from torchyoga.reading.grouped_reader import GroupedReader
 from torchyoga.reading.version_ref import VersionRef
@@ -135,3 +134,309 @@ def test_any_history_gives_what_rows_give(storage: Storage) -> None:
 def told(storage: Storage, rows: Rows) -> yoga.DataRef:
     """Rows that say what all look like."""
     return storage.submit(rows, "told", str(next(COUNTER)), schema=schema_of([*rows[0]]))
+
+
+def arrays(count: int = 40) -> dict[str, Any]:
+    return {"image": np.arange(count * 6, dtype=np.float32).reshape(count, 2, 3), "label": np.arange(count)}
+
+
+def score(columns: Any) -> dict[str, Any]:
+    return {"score": columns["label"] * 0.5}
+
+
+def test_only_the_new_columns_are_written(tmp_path: Path) -> None:
+    storage = Storage(tmp_path)
+    images = {"image": np.zeros((2000, 64, 64), np.uint8), "label": np.arange(2000)}
+    storage.submit(images, "a", "1")
+    ref = storage.add_columns({"score": np.arange(2000)}, "a", message="scores")
+    own = sum(path.stat().st_size for path in (tmp_path / "a" / "2").iterdir())
+    assert own < 2000 * 8 + 200_000
+    assert ref.fingerprint == storage.submit({**images, "score": np.arange(2000)}, "b", "1").fingerprint
+    assert storage.log("a")[0].message == "scores"
+    storage.remove("a", "1")  # its file stays
+    assert int(storage.fetch("a", "2")[1999]["score"]) == 1999
+
+
+def test_a_function_gets_the_columns_that_it_names(storage: Storage) -> None:
+    storage.submit(arrays(), "a", "1")
+    seen: set[str] = set()
+
+    def function(columns: Any) -> dict[str, Any]:
+        seen.update(columns)
+        return score(columns)
+
+    ref = storage.add_columns(function, "a", columns=["label"])
+    assert seen == {"label"}
+    assert [float(one["score"]) for one in ref] == [n * 0.5 for n in range(40)]
+    with pytest.raises(KeyError, match=r"no column 'lable'.*'label'"):
+        storage.add_columns(score, "a", columns=["lable"])
+    with pytest.raises(TypeError, match="with a function"):
+        storage.add_columns(arrays(), "a", columns=["label"])
+
+
+def test_whoever_reads_some_columns_opens_only_their_files(tmp_path: Path) -> None:
+    storage = Storage(tmp_path)
+    storage.submit(arrays(), "a", "1")
+    storage.add_columns(score, "a", "2")
+    (row_file,) = (path for path in (tmp_path / "a" / "1").iterdir() if path.suffix == ".mdb")
+    row_file.write_bytes(b"damaged")
+    manifest = store_manifest(tmp_path / "a" / "2")
+    ref = VersionRef(str(tmp_path / "a" / "2"), manifest)
+    assert float(ref["score"][3]) == 1.5
+    (batch,) = yoga.DataLoader(ref.columns(["score"]), batch_size=40)
+    assert batch["score"].tolist() == [n * 0.5 for n in range(40)]
+    with pytest.raises(CorruptError, match="00000"):
+        ref.take(np.arange(3))
+
+
+def store_manifest(folder: Path) -> Manifest:
+    return Manifest.from_bytes((folder / "manifest.json").read_bytes())
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_workers_read_all_groups(tmp_path: Path, context: str) -> None:
+    storage = Storage(tmp_path)
+    storage.submit(arrays(), "a", "1")
+    ref = storage.append({**arrays(), "score": np.arange(40.0)}, "a", after=str(added(storage)))
+    assert isinstance(pickle.loads(pickle.dumps(ref)).open(), GroupedReader)
+    plain = Storage(tmp_path / "plain").submit(list(ref), "a", "1")
+    loaders = [
+        yoga.DataLoader(
+            one, batch_size=16, shuffle=True, seed=3, num_workers=2, multiprocessing_context=context
+        )
+        for one in (ref, plain)
+    ]
+    for one, other in zip(*loaders, strict=True):
+        assert all(bool((one[key] == other[key]).all()) for key in ("image", "label", "score"))
+
+
+def added(storage: Storage) -> str:
+    storage.add_columns(score, "a", "scored")
+    return "scored"
+
+
+def test_a_bounded_cache_reads_all_groups(tmp_path: Path) -> None:
+    url = f"memory://columns-{next(COUNTER)}"
+    writer = Storage(url, cache_dir=tmp_path / "writer")
+    writer.submit(arrays(4000), "a", "1")
+    for _ in range(3):
+        writer.append(arrays(4000), "a")
+    writer.add_columns(score, "a", "scored")
+    size = writer.fetch("a", "scored").manifest.nbytes  # type: ignore[attr-defined]
+    reader = Storage(url, cache_dir=tmp_path / "reader", cache_bytes=size // 2)
+    ref = reader.fetch("a", "scored")
+    loader = yoga.DataLoader(ref, batch_size=100, shuffle="block", seed=1, num_workers=0)
+    got = np.concatenate([np.stack([b["label"], b["score"] * 2]) for b in loader], axis=1)
+    assert (got[0] == got[1]).all()
+    assert sorted(got[0].tolist()) == sorted([*range(4000)] * 4)
+    assert [float(x) for x in reader.fetch("a", "scored")["score"][:4]] == [0.0, 0.5, 1.0, 1.5]
+    reader = Storage(url, cache_dir=tmp_path / "all")
+    reader.fetch("a", "scored", download=True)
+
+
+def test_states_fit_versions_with_other_columns(storage: Storage) -> None:
+    first = storage.submit(arrays(), "a", "1")
+    storage.add_columns(score, "a", "2")
+    storage.add_columns({"label": np.arange(40) + 7}, "a", "3", replace=True)
+    last = storage.drop_columns(["image"], "a", "4")
+    for key in (None, "label"):
+        old = first if key is None else first.columns([key])
+        loader = yoga.DataLoader(old, batch_size=6, shuffle=True, seed=5)
+        batches = iter(loader)
+        next(batches)
+        state = json.loads(json.dumps(loader.state_dict()))
+        rest = [batch["label"].tolist() for batch in batches]
+        for version, more in (("2", 0), ("3", 7), ("4", 7)):
+            ref = storage.fetch("a", version)
+            again = yoga.DataLoader(
+                ref if key is None else ref.columns([key]), batch_size=6, shuffle=True, seed=5
+            )
+            again.load_state_dict(state)
+            assert [batch["label"].tolist() for batch in again] == [[n + more for n in b] for b in rest]
+    image = yoga.DataLoader(first.columns(["image"]), batch_size=6, shuffle=True, seed=5)
+    with pytest.raises(StateError):
+        yoga.DataLoader(last, batch_size=6, shuffle=True, seed=5).load_state_dict(image.state_dict())
+    storage.append({"label": np.arange(3), "score": np.zeros(3)}, "a", "5")
+    grown = yoga.DataLoader(storage.fetch("a", "5"), batch_size=6, shuffle=True, seed=5)
+    with pytest.raises(StateError, match="appended="):
+        grown.load_state_dict(state_of(first))
+    grown.load_state_dict(state_of(first), appended="next")
+
+
+def state_of(ref: Any) -> Any:
+    loader = yoga.DataLoader(ref, batch_size=6, shuffle=True, seed=5)
+    next(iter(loader))
+    return loader.state_dict()
+
+
+def test_diff_says_which_columns_changed(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = storage.submit(arrays(), "a", "1")
+    more = storage.add_columns(score, "a", "2")
+    with monkeypatch.context() as patched:
+        patched.setattr(VersionRef, "take", lambda *_: pytest.fail("it reads nothing"))
+        found = yoga.diff(first, more)
+    assert found.differing == ()
+    assert "added: score" in str(found)
+    assert "values that differ: none in the columns of both" in str(found)
+    label = np.arange(40)
+    label[[3, 9]] = 99
+    fixed = storage.add_columns({"label": label}, "a", "3", replace=True)
+    found = yoga.diff(more, fixed)
+    assert (found.added.tolist(), found.removed.tolist(), found.unchanged) == ([3, 9], [3, 9], 38)
+    assert found.differing == ("label",)
+    assert yoga.diff(first, fixed).differing == ("label",)
+    by_score = yoga.diff(more, fixed, key="score")
+    assert (by_score.changed.tolist(), by_score.unchanged) == ([[3, 3], [9, 9]], 38)
+    assert yoga.diff(more, fixed, confirm=True).removed.tolist() == [3, 9]
+    grown = storage.append({**arrays(2), "score": np.zeros(2)}, "a", "4")
+    assert yoga.diff(fixed, grown).added.tolist() == [40, 41]
+    assert yoga.diff(fixed, grown).differing is None
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        ({"score": np.arange(39)}, "'a' '1' has 40 rows, and the new columns have 39"),
+        ({"score": np.arange(41)}, "have 41"),
+        (39, "have 39"),
+        (2**62, "or more; give a value for each row"),
+        ({"label": np.arange(40)}, r"\['label'\] already; pass replace=True"),
+        (lambda c: {"label": c["label"]}, r"\['label'\] already"),
+        (lambda c: {"score": c["label"][:-1]}, "score"),
+        (np.arange(40), "rows that are one value"),
+        ([(1, 2)] * 40, "a tuple"),
+        ([{}] * 40, "no columns"),
+    ],
+)
+def test_columns_that_do_not_fit(storage: Storage, data: Any, error: str) -> None:
+    storage.submit(arrays(), "a", "1")
+    if isinstance(data, int):
+        data = ({"score": n} for n in range(data))
+    with pytest.raises(SchemaError, match=error):
+        storage.add_columns(data, "a")
+    assert storage.versions("a") == ["1"]
+    storage.add_columns(score, "a")  # what failed has left no lock
+
+
+def test_what_has_no_columns(storage: Storage) -> None:
+    storage.submit(np.arange(3), "values", "1")
+    with pytest.raises(SchemaError, match="one value"):
+        storage.add_columns({"x": np.arange(3)}, "values")
+    with pytest.raises(SchemaError, match="no dicts"):
+        storage.drop_columns(["x"], "values")
+    storage.submit([], "empty", "1")
+    with pytest.raises(SchemaError, match="no rows"):
+        storage.add_columns({"x": np.arange(0)}, "empty")
+    with pytest.raises(NotFoundError):
+        storage.add_columns({"x": np.arange(3)}, "nothing")
+    storage.submit(arrays(), "a", "1")
+    with pytest.raises(KeyError, match="no column 'x'"):
+        storage.drop_columns(["x"], "a")
+    with pytest.raises(ValueError, match="all that"):
+        storage.drop_columns(["image", "label"], "a")
+    with pytest.raises(ValueError, match="a list of one"):
+        storage.drop_columns("image", "a")
+
+
+def test_a_base_that_goes_meanwhile(storage: Storage) -> None:
+    def going(what: str) -> Iterator[dict[str, int]]:
+        for n in range(40):
+            if n == 20 and what == "remove":
+                storage.remove("a", "1")
+            if n == 20 and what == "overwrite":
+                storage.submit({"label": np.arange(40) + 1}, "a", "1", overwrite=True)
+            if n == 20 and what == "convert":
+                storage.convert("a", "1", format="hdf5")
+            yield {"score": n}
+
+    for what in ("remove", "overwrite", "convert"):
+        storage.submit(arrays(), "a", "1", overwrite=True)
+        if what == "convert":
+            assert int(storage.add_columns(going(what), "a", "2", after="1")[39]["score"]) == 39
+            continue
+        with pytest.raises(NotFoundError, match="'1'"):
+            storage.add_columns(going(what), "a", "2", after="1")
+        assert "2" not in storage.versions("a")
+
+
+def _add(folder: str, number: int) -> None:
+    Storage(folder).add_columns({f"c{number}": np.full(40, number)}, "a")
+
+
+def test_many_add_columns_at_once(tmp_path: Path) -> None:
+    storage = Storage(tmp_path)
+    storage.submit(arrays(), "a", "1")
+    context = multiprocessing.get_context("spawn")
+    every = [context.Process(target=_add, args=(str(tmp_path), number)) for number in range(3)]
+    for one in every:
+        one.start()
+    for one in every:
+        one.join(120)
+        assert one.exitcode == 0
+    found = [storage.fetch("a", version) for version in storage.versions("a")]
+    assert len(found) == 4  # each is made of one that was the newest when it began
+    for ref in found:
+        for key in ref.schema.tree.keys[2:]:
+            assert {int(value) for value in ref[key]} == {int(key[1:])}
+        storage.check("a", ref.manifest.version)
+
+
+def test_forged_groups_are_refused(tmp_path: Path) -> None:
+    storage = Storage(tmp_path)
+    storage.submit(arrays(), "a", "1")
+    storage.add_columns(score, "a", "2")
+    storage.append({**arrays(2), "score": np.zeros(2)}, "a", "3")
+    path = tmp_path / "a" / "3" / "manifest.json"
+    content = json.loads(path.read_bytes())
+    assert content["requires"] == ["shared-files", "column-groups"]
+    forged: list[tuple[str, Any]] = [
+        ("groups", [["image", "label"]]),
+        ("groups", [["image", "label"], ["score", "label"]]),
+        ("groups", [["image"], ["label", "score"]]),
+        ("groups", [["score"], ["image", "label"]]),
+        ("groups", [["image", "label"], ["score"], *[[]] * 2**17]),
+        ("groups", "image"),
+        ("written", []),
+        ("written", [yoga.Schema.of({"x": 1}).to_json()]),
+        ("requires", ["shared-files"]),
+    ]
+    forged += [("files", [{**file, "group": n} for file in content["files"]]) for n in (0, 1, 2, -1, 2**70)]
+    forged += [("files", [{**file, "written": n} for file in content["files"]]) for n in (1, -1, "0", 2**70)]
+    forged += [("files", content["files"][:n]) for n in range(4)]
+    for name, value in forged:
+        made = {**content, name: value}
+        del made["checksum"]
+        with pytest.raises(CorruptError):
+            Manifest.from_bytes(json.dumps({**made, "checksum": json_digest(made)}).encode())
+    parents = [{**content["parents"][0], "columns": columns} for columns in ([-2], ["a"], 3, [2**80])]
+    for parent in parents:
+        made = {**content, "parents": [parent]}
+        del made["checksum"]
+        with pytest.raises(CorruptError):
+            Manifest.from_bytes(json.dumps({**made, "checksum": json_digest(made)}).encode())
+
+
+def test_a_version_with_groups_is_copied_and_converted(storage: Storage, tmp_path: Path) -> None:
+    storage.submit(arrays(), "a", "1")
+    storage.add_columns(score, "a", "2")
+    last = storage.append({**arrays(2), "score": np.zeros(2)}, "a", "3")
+    for target in (
+        Storage(tmp_path / "other"),
+        Storage(f"memory://columns-{next(COUNTER)}", cache_dir=tmp_path),
+    ):
+        found = storage.copy("a", "3", to=target)
+        assert found.fingerprint == last.fingerprint
+        assert [float(one["score"]) for one in found] == [float(one["score"]) for one in last]
+        target.check("a", "3")
+        assert storage.copy("a", "3", to=target).fingerprint == last.fingerprint
+        target.remove("a", "3")
+    assert storage.convert("a", "3", format="hdf5").fingerprint == last.fingerprint
+    assert storage.fetch("a", "3").manifest.groups == ()  # type: ignore[attr-defined]
+
+
+def test_statistics_of_added_columns(storage: Storage) -> None:
+    storage.submit(arrays(), "a", "1")
+    ref = storage.add_columns(score, "a", "2")
+    assert ref.stats()["score"].max == 19.5
+    assert ref.columns(["score"]).stats()["score"].min == 0
+    assert storage.drop_columns(["label"], "a", "3").stats()["score"].max == 19.5

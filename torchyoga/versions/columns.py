@@ -112,6 +112,8 @@ def merged_schema(old: Schema, new: Schema, replacing: bool) -> Schema:
                 f"columns are added to rows that are dicts, by their keys; found rows that are "
                 f"{'one value' if schema.tree.kind == 'leaf' else f'a {schema.tree.kind}'}"
             )
+    if not new.columns:
+        raise SchemaError("there are no columns in the new rows; add at least one")
     clashing = [key for key in new.tree.keys if key in old.tree.keys]
     if clashing and not replacing:
         raise SchemaError(
