@@ -163,6 +163,7 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
     }
     assert shown(yoga.Storage(tmp_path)) == {
         *(
+            "add_columns",
             "append",
             "audit",
             "cacheable",
@@ -173,6 +174,7 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
             "convert",
             "copy",
             "delete_rows",
+            "drop_columns",
             "fetch",
             "format",
             "list",

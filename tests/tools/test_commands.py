@@ -455,7 +455,7 @@ def test_audit(storage: yoga.Storage) -> None:
         (["stats", "images", "-c", "txt"], "there is no column 'txt'; there are 'text', 'id'"),
         (["diff", "images", "1.0", "--key", "di"], "there is no column 'di'"),
         (["lss"], "there is no command 'lss'; did you mean ls or stats?"),
-        (["xyz"], "there is no command 'xyz'; there are append, audit"),
+        (["xyz"], "there is no command 'xyz'; there are add-columns, append"),
         (["tag", "images", "prodd"], "'images' has no tag 'prodd'"),
         (["ls", "nowhere"], "the storage 'nowhere' is not there"),
         (["ls", "mydata.py"], "the storage 'mydata.py' is a file"),

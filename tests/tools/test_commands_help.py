@@ -99,7 +99,7 @@ def test_a_command_whose_file_is_missing_is_not_shown(monkeypatch: pytest.Monkey
     monkeypatch.setitem(COMMANDS, "zzz", "is on no machine")
     assert "zzz" not in said("--help")
     text = said("zzz", code=2)
-    assert text.startswith("error: there is no command 'zzz'; there are append, audit")
+    assert text.startswith("error: there is no command 'zzz'; there are add-columns, append")
 
 
 def test_the_help_of_the_group_imports_no_command(tmp_path: Path) -> None:

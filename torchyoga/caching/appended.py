@@ -23,11 +23,11 @@ from ..stores.contract import Versions
 from ..stores.history.graph import newest
 from ..stores.refs import ref_of
 from ..versions.checks import fingerprint_of
-from ..versions.columns import with_rows
 from ..versions.info import plain
 from ..versions.listed import with_more
 from ..versions.manifest import Manifest
 from ..versions.parent import Parent
+from ..versions.regrouped import with_rows
 from .submission import given_info
 
 __all__ = ["Growth", "appended", "own_format"]

@@ -19,11 +19,11 @@ from ..rows.schema import Schema
 from ..rows.types import Json
 from ..stores.refs import fetched, ref_of
 from ..versions.checks import fingerprint_of
-from ..versions.columns import merged_schema, with_columns, without_columns
 from ..versions.info import plain
 from ..versions.listed import with_more
 from ..versions.manifest import Manifest
 from ..versions.parent import Parent
+from ..versions.regrouped import merged_schema, with_columns, without_columns
 from .appended import Growth, own_format
 from .submission import given_info, prepared
 

@@ -9,40 +9,25 @@ them: then its entry says with which schema it was written, and has the checks o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..errors import SchemaError
 from ..process.later import later
 from ..process.lazy import cached_property
-from ..rows.column import Column
-from ..rows.node import Node
 from ..rows.schema import Schema
-from .deleted import Deleted
 from .file_entry import FileEntry
-from .listed import Listed, pieces_of, with_more
+from .listed import Listed, pieces_of
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     from ..rows import projection as _projection
-    from .manifest import Manifest
 else:
     np, _projection = later("numpy"), later("torchyoga.rows.projection")
 
-__all__ = [
-    "MOST_GROUPS",
-    "ColumnGroup",
-    "Keys",
-    "groups_of",
-    "parts_of",
-    "merged_schema",
-    "with_columns",
-    "with_rows",
-    "without_columns",
-]
+__all__ = ["MOST_GROUPS", "ColumnGroup", "Keys", "groups_of", "joined", "parts_of"]
 
 MOST_GROUPS = 2**16
 Keys: TypeAlias = tuple[str | int, ...]
@@ -90,140 +75,17 @@ def groups_of(
         if own:
             of = _projection.Projection.of_keys(schema, own)
             some = [piece for piece in pieces_of(files) if piece.group == number]
-            found.append(ColumnGroup(number, of.schema, of.columns, _joined(files, some), written))
+            found.append(ColumnGroup(number, of.schema, of.columns, joined(files, some), written))
     return found
 
 
-def _joined(files: Sequence[FileEntry], pieces: Sequence[FileEntry]) -> Sequence[FileEntry]:
+def joined(files: Sequence[FileEntry], pieces: Sequence[FileEntry]) -> Sequence[FileEntry]:
     """Pieces of some files, whose lists are read as those of the files."""
     has_list = any(piece.num_listed for piece in pieces)
     return files.with_pieces(pieces) if has_list and isinstance(files, Listed) else tuple(pieces)
-
-
-def merged_schema(old: Schema, new: Schema, replacing: bool) -> Schema:
-    """The schema of rows that have the columns of both; those of the new one replace others in their places.
-
-    Raises:
-        SchemaError: rows are not dicts; or both have a key, and none is to be replaced.
-    """
-    for schema in (old, new):
-        if schema.tree.kind != "dict":
-            raise SchemaError(
-                f"columns are added to rows that are dicts, by their keys; found rows that are "
-                f"{'one value' if schema.tree.kind == 'leaf' else f'a {schema.tree.kind}'}"
-            )
-    if not new.columns:
-        raise SchemaError("there are no columns in the new rows; add at least one")
-    clashing = [key for key in new.tree.keys if key in old.tree.keys]
-    if clashing and not replacing:
-        raise SchemaError(
-            f"there are columns {clashing[:8]} already; pass replace=True to put the new ones in their place"
-        )
-    return _schema_of({**_by_key(old), **_by_key(new)})
-
-
-def with_columns(old: Manifest, new: Manifest, replacing: bool) -> Manifest:
-    """A new version, whose rows also have the columns of an old one; `SchemaError` as `merged_schema`."""
-    assert old.schema is not None, "it was looked at before"
-    assert new.schema is not None, "it has as many rows"
-    schema = merged_schema(old.schema, new.schema, replacing)
-    base = without_columns(old.shared(), [key for key in new.schema.tree.keys if key in old.schema.tree.keys])
-    has_stats = bool(new.stats and (base.stats or not any(base.groups)))
-    number = len(base.groups)
-    (own,) = groups_of(schema, (), (*((),) * number, new.schema.tree.keys))
-    files, written = list(pieces_of(base.files)), list(base.written)
-    files += [replace(_cut(file, new.schema, own.schema, written), group=number) for file in new.files]
-    groups = (*base.groups, own.schema.tree.keys)
-    return replace(
-        new,
-        schema=schema,
-        files=_joined(base.files, files),
-        groups=groups,
-        written=tuple(written),
-        stats={**base.stats, **new.stats} if has_stats else {},
-    )
-
-
-def without_columns(old: Manifest, keys: Collection[str | int]) -> Manifest:
-    """A version without the columns of some keys, with a list of its groups."""
-    assert old.schema is not None, "it has columns"
-    left = _schema_of({key: value for key, value in _by_key(old.schema).items() if key not in keys})
-    groups = [(*filter(lambda key: key not in keys, own),) for own in old.groups or [old.schema.tree.keys]]
-    pieces: list[FileEntry] = []
-    written = list(old.written)
-    after = {group.number: group for group in groups_of(left, (), groups)}
-    for group in old.column_groups:
-        if group.number not in after:
-            continue
-        now = after[group.number].schema
-        if now.columns == group.schema.columns:
-            pieces += pieces_of(group.files)
-        else:
-            pieces += [_cut(file, group.schema, now, written) for file in group.files]
-    names = {column.name for column in left.columns}
-    return replace(
-        old,
-        schema=left,
-        files=_joined(old.files, pieces),
-        groups=tuple(groups),
-        written=tuple(written),
-        stats={name: found for name, found in old.stats.items() if name in names},
-    )
-
-
-def with_rows(old: Manifest, new: Sequence[FileEntry]) -> tuple[Sequence[FileEntry], tuple[Schema, ...]]:
-    """The files of a version and those of new rows behind them, in each group, and `Manifest.written`."""
-    if not old.groups:
-        return with_more(old.files, new), old.written
-    assert old.schema is not None, "it has groups"
-    pieces: list[FileEntry] = []
-    written = list(old.written)
-    for group in old.column_groups:
-        pieces += pieces_of(group.files)
-        some = (_cut(file, old.schema, group.schema, written) for file in new)
-        pieces += [replace(file, group=group.number) for file in some]
-    return _joined(old.files, pieces), tuple(written)
-
-
-def _cut(file: FileEntry, before: Schema, now: Schema, written: list[Schema]) -> FileEntry:
-    """A file of which a group shows these columns now.
-
-    Args:
-        file: its entry.
-        before: the schema that its checks are of.
-        now: that of the group, with some of these columns.
-        written: what `Manifest.written` is to be.
-    """
-    if before.columns == now.columns:
-        return file
-    number = file.written
-    if number is None:
-        if before not in written:
-            written.append(before)
-        number = written.index(before)
-    places = {column.name: place for place, column in enumerate(before.columns)}
-    parts = parts_of(before, [places[column.name] for column in now.columns])
-    deleted = file.deleted
-    if deleted is not None:
-        deleted = Deleted(deleted.text, deleted.count, tuple(deleted.checks[part] for part in parts))
-    return replace(file, written=number, checks=tuple(file.checks[part] for part in parts), deleted=deleted)
 
 
 def parts_of(schema: Schema, columns: Sequence[int]) -> list[int]:
     """The numbers of the parts of some columns."""
     ends = list(itertools.accumulate((len(column.parts) for column in schema.columns), initial=0))
     return [part for column in columns for part in range(ends[column], ends[column + 1])]
-
-
-def _by_key(schema: Schema) -> dict[str | int, tuple[Node, tuple[Column, ...]]]:
-    """For each key of the rows, what it holds, and the columns of that."""
-    found, first = {}, 0
-    for key, child in zip(schema.tree.keys, schema.tree.children, strict=True):
-        found[key] = child, schema.columns[first : first + child.num_leaves]
-        first += child.num_leaves
-    return found
-
-
-def _schema_of(held: Mapping[str | int, tuple[Node, tuple[Column, ...]]]) -> Schema:
-    tree = Node("dict", tuple(held), tuple(child for child, _ in held.values()))
-    return Schema(tree, tuple(itertools.chain.from_iterable(columns for _, columns in held.values())))

@@ -1,4 +1,4 @@
-"""`yoga delete-rows`: a version without some rows."""
+"""`yoga delete-rows` and `yoga drop-columns`: a version without some rows, or without some columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...caching.rewritten import Where
     from ...rows.types import Ints
 
-__all__ = ["command"]
+__all__ = ["command", "drop_columns"]
 
 _PART = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 _CONDITION = re.compile(r"(.+?)\s*(==|!=|<=|>=|<|>)\s*(.+)", re.DOTALL)
@@ -83,6 +83,35 @@ def command(
     plain = {"storage": place.url, "id": old.id, "version": to, "rows": old.num_rows - gone, "deleted": gone}
     what = f"{gone:,} of {old.num_rows:,} rows of {old.id} {old.version} in {place.url}"
     write(plain, as_json, f"{what} would be deleted")
+
+
+@storage_command("drop-columns", id_argument())
+@click.argument("new")
+@click.argument("names", nargs=-1, required=True)
+@click.option("--after", help="The version that has the columns; by default the newest.")
+@message_option
+def drop_columns(
+    id: str,
+    new: str,
+    names: tuple[str, ...],
+    after: str | None,
+    message: str | None,
+    storage: str,
+    as_json: bool,
+) -> None:
+    """Publish a version of ID without the columns NAMES as NEW; it shares the files of the old one.
+
+    The old version stays as it is. To take the bytes away, delete it with yoga rm, and compact the new one.
+
+    \b
+    Example:
+      yoga drop-columns images 1.3 thumbnail score
+    """
+    place = opened(storage)
+    old = fetched(place, id, after).manifest
+    write_published(
+        place, place.drop_columns(names, old.id, new, after=old.version, message=message), as_json
+    )
 
 
 def _numbers(text: str, length: int) -> Ints:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS", "command", "main"]
 
 COMMANDS = {  # by name: what it does
+    "add-columns": "add columns of files to a version, as a new version",
     "append": "add the rows of files to a version, as a new version",
     "audit": "make random rows anew and compare them with those kept",
     "bench": "measure how fast a loader reads a version",
@@ -37,6 +38,7 @@ COMMANDS = {  # by name: what it does
     "delete-rows": "publish a version without some rows",
     "diff": "show which rows and columns differ between two versions",
     "doctor": "find what slows down or spoils training",
+    "drop-columns": "publish a version without some columns",
     "gc": "say what could be deleted, and delete it with --yes",
     "head": "show the first rows of a version",
     "info": "show what a version is: rows, columns, files, how it was made",
@@ -49,12 +51,18 @@ COMMANDS = {  # by name: what it does
     "tag": "show, set or take away names of versions",
     "view": "page through rows in a browser",
 }
-_BESIDE = {"compact": "convert", "rm": "gc"}  # in the file of another command
+_BESIDE = {
+    "add-columns": "append",
+    "compact": "convert",
+    "drop-columns": "delete-rows",
+    "rm": "gc",
+}  # in the file of another command
 _DAMAGED, _WRONG, _INTERRUPTED, _UNREAD = 1, 2, 130, 141
 _MOST_LINES, _MOST_TEXT = 2, 2000  # of an error
 _FLAG = re.compile(r"(,? or pass| with) ([a-z_]+)=True")
 _ADVICE = {
     "fetch one by version=": "name one",
+    "pass replace=True to put": "pass --replace to put",
     "call compact first": "run yoga compact first",
     "longer (timeout=)": "longer",
     "with storage.tag": "with yoga tag",
@@ -75,9 +83,8 @@ class _Group(click.Group):
         if cmd_name not in COMMANDS:
             return None
         try:
-            found = getattr(
-                importlib.import_module(_module(cmd_name)), cmd_name if cmd_name in _BESIDE else "command"
-            )
+            name = cmd_name.replace("-", "_") if cmd_name in _BESIDE else "command"
+            found = getattr(importlib.import_module(_module(cmd_name)), name)
         except ModuleNotFoundError as error:
             if error.name != _module(cmd_name):
                 raise

@@ -64,12 +64,13 @@ def imported(name: str) -> Any:
     return found
 
 
-def rows_of(sources: Sequence[str], schema: Schema | None) -> object:
+def rows_of(sources: Sequence[str], schema: Schema | None, named: bool = False) -> object:
     """The rows of files of one kind, one file after the other, or what a function of the user's gives.
 
     Args:
         sources: paths, `COLUMN=FILE.npy` or one `module:function`.
         schema: what rows of the version look like; rows of JSON are turned into such.
+        named: rows must be dicts, so arrays have names.
 
     Raises:
         ValueError: the files are of several kinds, or of one that is not known.
@@ -86,7 +87,7 @@ def rows_of(sources: Sequence[str], schema: Schema | None) -> object:
             _check_there(path)
         return _JsonLines(sources, schema)
     if kind == "NumPy":
-        return _arrays(sources)
+        return _arrays(sources, named)
     if kind == "Parquet":
         from ...tables.parquet.ref import from_parquet
 
@@ -117,11 +118,13 @@ def _joined(refs: Sequence[DataRef]) -> DataRef:
     return refs[0] if len(refs) == 1 else concat(refs)
 
 
-def _arrays(sources: Sequence[str]) -> object:
+def _arrays(sources: Sequence[str], must_be_named: bool) -> object:
     """Rows of .npy files: one after the other, or side by side where they are named."""
     from ...adapters.arrays import from_arrays
 
     named = [source.partition("=") for source in sources if "=" in source and not os.path.exists(source)]
+    if must_be_named and len(named) < len(sources):
+        raise ValueError(f"name the columns of .npy files, as in score={sources[0]}")
     if not named:
         return _joined([from_arrays(_array(path)) for path in sources])
     if len(named) < len(sources):
