@@ -615,6 +615,7 @@ class Storage:
         num_workers: int = 0,
         progress: bool | None = None,
         codecs: Mapping[str, Encoder | None] | None = None,
+        executor: object | None = None,
         record: Record = True,
         message: str | None = None,
     ) -> DataRef:
@@ -636,6 +637,7 @@ class Storage:
             num_workers: as in `submit`.
             progress: as in `submit`.
             codecs: as in `submit`, for new columns.
+            executor: as in `submit`, for columns that can be made anywhere, such as by a function.
             record: as in `submit`.
             message: as in `submit`.
 
@@ -661,8 +663,12 @@ class Storage:
         growth = _appended.Growth(self._store, self._lock, id, after)
         options = self._options(None, None, progress, None, None, codecs=codecs)
         options = dataclasses.replace(options, lineage=_lineage.lineage_of(data, record, message))
+        many = self._many(executor, False)
+        added = partial(_columns.added, names=columns, replacing=replace, many=many)
         with self._new_version(growth, version) as to:
-            return _columns.added(data, growth, to, options, num_workers, names=columns, replacing=replace)
+            if many is None:
+                return added(data, growth, to, options, num_workers)
+        return added(data, growth, to, options, num_workers)  # who publishes holds the lock
 
     def drop_columns(
         self,

@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import pickle
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -440,3 +441,20 @@ def test_statistics_of_added_columns(storage: Storage) -> None:
     assert ref.stats()["score"].max == 19.5
     assert ref.columns(["score"]).stats()["score"].min == 0
     assert storage.drop_columns(["label"], "a", "3").stats()["score"].max == 19.5
+
+
+def test_an_executor_makes_columns(storage: Storage) -> None:
+    storage.submit(arrays(4000), "a", "1")
+    with ThreadPoolExecutor(2) as executor:
+        ref = storage.add_columns(score, "a", columns=["label"], executor=executor)
+        assert [float(x) for x in ref["score"]] == [n * 0.5 for n in range(4000)]
+        assert [float(x) for x in storage.fetch("a", "2")["score"][-2:]] == [1999.0, 1999.5]
+        with pytest.raises(SchemaError, match="already"):
+            storage.add_columns(score, "a", executor=executor)
+        with pytest.raises(SchemaError, match="have 3"):
+            storage.add_columns({"x": np.arange(3)}, "a", executor=executor)
+    assert storage.versions("a") == ["1", "2"]
+    for version in "12":
+        storage.check("a", version)
+    plain = {**arrays(4000), "score": np.arange(4000) * 0.5}
+    assert ref.fingerprint == storage.submit(plain, "b", "1").fingerprint

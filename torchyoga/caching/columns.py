@@ -25,6 +25,7 @@ from ..versions.manifest import Manifest
 from ..versions.parent import Parent
 from ..versions.regrouped import merged_schema, with_columns, without_columns
 from .appended import Growth, own_format
+from .parts.many import Many, submitted_by_many
 from .submission import given_info, prepared
 
 __all__ = ["Added", "added", "dropped"]
@@ -103,8 +104,9 @@ def added(
     *,
     names: Sequence[str] | None,
     replacing: bool,
+    many: Many | None = None,
 ) -> VersionRef:
-    """Publishes a version with more columns; see `Storage.add_columns`. Hold its lock.
+    """Publishes a version with more columns; see `Storage.add_columns`. Hold its lock, unless many build it.
 
     Args:
         data: the columns, or a function of columns that are there.
@@ -114,6 +116,7 @@ def added(
         num_workers: processes that read rows by number.
         names: the columns that the function gets; None for all.
         replacing: a new column may take the place of one that has its name.
+        many: who builds; None for this process.
     """
     store, id = growth.store, growth.id
     growth = replace(growth, after=growth.first())
@@ -128,13 +131,17 @@ def added(
     format, compression = own_format(whole.manifest, options.format, options.compression)
     options = replace(options, format=format, compression=compression)
     given = given_info(data, options)
-    source, options = prepared(data, id, version, options, num_workers)
+    source, ready = prepared(data, id, version, options, num_workers)
     if source.length is not None:
         task.check_length(source.length)
     if isinstance(source, BlockSource):
         task.check_schema(source.schema)
-    options = replace(task.watch(options), info={}, publishing=partial(task.publishing, given))
-    return ref_of(store, build(source, store, id, version, options))
+    publishing = partial(task.publishing, given)
+    if many is not None:
+        options = replace(options, publishing=publishing)
+        return submitted_by_many(data, store, id, version, options, many, num_workers)
+    ready = replace(task.watch(ready), info={}, publishing=publishing)
+    return ref_of(store, build(source, store, id, version, ready))
 
 
 def dropped(

@@ -340,6 +340,7 @@ class Store(Versions):
         self.check_place(manifest.id, manifest.version)
         if self.seen(manifest.id, manifest.version) not in (None, replaces):
             raise ExistsError(f"{manifest.id!r} {manifest.version!r} was published meanwhile; fetch that")
+        self.refuse_unshared(manifest)
         self._root.prepare(f"{folder}/{MANIFEST}", text)
         self._publish(manifest)
 

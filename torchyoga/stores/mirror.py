@@ -309,7 +309,7 @@ class Mirror(Versions):
         text = sealed(manifest)
         if lease.is_another_deleting():
             lease.check()
-        self._write_manifest(id, version, text, replaces)
+        self._create(manifest, text, replaces)
         if (lease.may_be_deleted or lease.is_another_deleting()) and self._is_torn(manifest):
             raise LostError(
                 f"files of {id!r} {version!r} were removed from {self.name} while it was published, by clean "
@@ -354,8 +354,15 @@ class Mirror(Versions):
             self._remote.write(f"{folder}/{_OTHER_BUILD}", b"")
         if lease.is_another_deleting():
             lease.check()
+        self._create(published, text, replaces)
+        if lease.is_another_deleting() or self._is_torn(published):
+            return self._put_again(manifest, held, published, progress, tries - 1)
+        return published
+
+    def _create(self, published: Manifest, text: bytes, replaces: Seen | None) -> None:
+        """Creates a manifest; NotFoundError if the version whose files it shares goes meanwhile."""
         self.refuse_unshared(published)
-        self._write_manifest(id, version, text, replaces)
+        self._write_manifest(published.id, published.version, text, replaces)
         try:
             # Whoever removes the parent from now on sees this manifest before any file is deleted.
             self.refuse_unshared(published)
@@ -363,9 +370,6 @@ class Mirror(Versions):
             if replaces is None:
                 self._take_back(published)
             raise
-        if lease.is_another_deleting() or self._is_torn(published):
-            return self._put_again(manifest, held, published, progress, tries - 1)
-        return published
 
     def _write_manifest(self, id: str, version: str, text: bytes, replaces: Seen | None) -> None:
         """Creates the manifest, in place of the one that was seen and of no other; else ExistsError."""

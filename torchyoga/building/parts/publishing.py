@@ -27,7 +27,7 @@ _log = logging.getLogger("torchyoga")
 
 
 def publish(
-    store: Versions, board: Board, plan: Plan, timeout: float, max_rows: int | None
+    store: Versions, board: Board, plan: Plan, timeout: float, options: BuildOptions
 ) -> tuple[Manifest, bool] | None:
     """Publishes a version whose parts are all done. Any number of builders may do so: they write the same.
 
@@ -36,7 +36,7 @@ def publish(
         board: the notes of the plan.
         plan: says which parts there are.
         timeout: seconds to wait for others that publish it.
-        max_rows: more rows than this are an error.
+        options: how to build; more than its `max_rows` are an error.
 
     Returns:
         The manifest, and True if rows were others when they were read again; None if a part is not done, or
@@ -53,6 +53,7 @@ def publish(
     if len(notes) < plan.num_parts:
         return None
     manifest = _manifest(plan, notes)
+    max_rows = options.max_rows
     if max_rows is not None and manifest.num_rows > max_rows:
         raise ValueError(
             f"{plan.signature[0]} has {manifest.num_rows} rows, more than max_rows={max_rows}; raise max_rows"
@@ -80,14 +81,15 @@ def publish(
                 names = [{file.name for file in note.files} for note in notes]
                 board.forget(plan, [part for part, own in enumerate(names) if gone & own])
                 return None
-            store.commit(manifest, plan.replaces)
+            with options.publishing(manifest) as grown:
+                store.commit(grown, plan.replaces)
             board.clear()
     except ExistsError:
         published = _published(store, plan)  # as when the reply to our own commit was lost
         if published is None:
             raise
         return published, False
-    return manifest, any(note.is_random for note in notes)
+    return grown, any(note.is_random for note in notes)
 
 
 def _published(store: Versions, plan: Plan) -> Manifest | None:

@@ -9,6 +9,7 @@ import pickle
 import secrets
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -62,7 +63,13 @@ class Job:
             TypeError: something in the data cannot be sent; says what.
         """
         plain = replace(
-            self.options, differing=None, before_publishing=None, lineage=None, progress=False, info={}
+            self.options,
+            differing=None,
+            before_publishing=None,
+            lineage=None,
+            progress=False,
+            info={},
+            publishing=nullcontext,
         )
         sent = replace(self, options=plain, many=replace(self.many, executor=None), splits=None)
         with sent_with_options():
@@ -104,7 +111,7 @@ class Job:
             ExistsError: another version is published there.
             ValueError: there are more than `max_rows` rows.
         """
-        done = publish(self.store, self.board, self.plan, self.many.timeout, self.options.max_rows)
+        done = publish(self.store, self.board, self.plan, self.many.timeout, self.options)
         if done is None:
             return None
         manifest, is_random = done
