@@ -1,6 +1,6 @@
 """The history of a dataset: one that grows to 10,000 versions; the log of 1,000, one of 100 tags, staleness.
 
-Called by run.py; `python benchmarks/history.py` measures what grows alone.
+Called by run.py; `python benchmarks/history.py` measures what grows, and columns, alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torchyoga.versions.parent import Parent
 VERSIONS, TAGS = 1000, 100
 LOG, CALL = "log of 1,000 versions", "a cached function's call, compared and opened"
 GOALS = {LOG: 1.0, CALL: 0.01}  # seconds
-FACTOR = 3
+FACTOR, ROWS = 3, 1_000_000
 COUNTS = 10, 100, 1000, 10_000  # versions of a history that grows by ten rows at a time
 BESIDE, AS_FIRST = 64 * 2**10, 2.0  # bytes beside the rows of an append; its CPU time, of the first
 TOGETHER, FETCH, SWEEP = 50e6, 0.3, 20.0  # bytes of all manifests and lists; seconds
@@ -143,6 +143,50 @@ def _at(storage: yoga.Storage, count: int, as_first: float) -> list[list[str]]:
     ]
 
 
+def columns(repetitions: int = 5) -> list[list[str]]:
+    """Lines of the table: what it costs to add a column, and to read it from files of its own."""
+    number = np.arange(ROWS)
+    with tempfile.TemporaryDirectory() as name:
+        storage = yoga.Storage(Path(name) / "columns")
+        storage.submit({"x": np.zeros((ROWS, 1024), np.uint8)}, "a", "1", progress=False)
+        took: dict[str, list[float]] = {"raw": [], "added": []}
+        for turn in range(repetitions):
+            started = time.perf_counter()
+            with open(Path(name) / "raw", "wb") as file:
+                file.write(number.tobytes())
+                file.flush()
+                os.fsync(file.fileno())
+            took["raw"].append(time.perf_counter() - started)
+            started = time.perf_counter()
+            storage.add_columns({f"n{turn}": number}, "a", f"added {turn}", after="1", progress=False)
+            took["added"].append(time.perf_counter() - started)
+        raw, added = (statistics.median(times) for times in took.values())
+        own = sum(file.stat().st_size for file in (storage.path / "a" / "added 0").iterdir())
+        storage.remove("a", "1")
+        images = np.random.default_rng(0).integers(0, 256, (20_000, 12_288), np.uint8)
+        both = {"image": images, "number": np.arange(20_000)}
+        one = storage.submit(both, "one", "1", progress=False)
+        storage.submit({"image": images}, "two", "1", progress=False)
+        two = storage.add_columns({"number": both["number"]}, "two", "2", progress=False)
+        rates: list[list[float]] = [[], []]
+        for _ in range(repetitions + 1):
+            for ref, times in zip((one, two), rates, strict=True):
+                started = time.perf_counter()
+                for _batch in yoga.DataLoader(ref, batch_size=64, shuffle=True, seed=1):
+                    continue
+                times.append(time.perf_counter() - started)
+        ratio = statistics.median(rates[0][1:]) / statistics.median(rates[1][1:])
+
+    def line(what: str, found: str, is_reached: bool, goal: str) -> list[str]:
+        return ["columns", what, found, "", f"{'reached' if is_reached else 'MISSED'} ({goal})"]
+
+    return [
+        line("int64 added to 1,000,000 rows of 1 KiB, bytes", f"{own:,}", own <= 8_200_000, "8.2 MB"),
+        line("the same, beside a raw write and fsync", f"{added / raw:.1f}", added <= 2 * raw, "2"),
+        line("epoch over two groups, 12 KiB and a number", f"{ratio:.2f} of one", ratio >= 0.9, "0.9"),
+    ]
+
+
 if __name__ == "__main__":
-    for line in grown(COUNTS[: int(sys.argv[1])] if len(sys.argv) > 1 else COUNTS):
+    for line in columns() + grown(COUNTS[: int(sys.argv[1])] if len(sys.argv) > 1 else COUNTS):
         print("  ".join(line))

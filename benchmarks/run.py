@@ -332,7 +332,7 @@ def main() -> None:
     packs = packing.measure(few)
     apart = differing.measure(few)
     mixed = mixtures.measure(few)
-    past = history.measure(few) + history.grown() + by_many.measure(3)
+    past = history.measure(few) + history.grown() + history.columns() + by_many.measure(3)
     lying = tables.measure(few) + parquet.measure(few)
     encoded = decoding.measure(repetitions)
     people = tools.measure(few)
