@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from urllib.request import url2pathname
 
 __all__ = ["directory_of", "is_url"]
 
@@ -26,6 +25,8 @@ def directory_of(text: str) -> Path:
     """
     scheme, _, rest = text.partition(":")
     if scheme.lower() in ("file", "local") and rest.startswith("/"):
+        from urllib.request import url2pathname  # 20 ms, with all of HTTP
+
         host, _, below = rest[2:].partition("/")
         if not rest.startswith("//"):
             return Path(url2pathname(rest)).absolute()
