@@ -617,8 +617,8 @@ def test_a_lost_parent_takes_the_new_version_back(tmp_path: Path, monkeypatch: p
     storage.submit(rows_of(0, 1), "d", "1")
     looks, look = itertools.count(), Versions.refuse_unshared
 
-    def silent(self: Versions, manifest: Manifest) -> None:
-        look(self, manifest)
+    def silent(self: Versions, manifest: Manifest, *hosts: Any) -> None:
+        look(self, manifest, *hosts)
         if manifest.version == "2" and next(looks) == 0:
             remote = objects_of(storage)
             remote.delete(f"d/1/{name}" for name in list(remote.find("d/1")))

@@ -198,8 +198,21 @@ class Versions(ABC):
         held: Held,
         replaces: Seen | None = None,
         progress: bool | None = None,
+        hosts: Sequence[str] | None = None,
     ) -> Manifest:
-        """Publishes a version with copies of its files; `held` gives a path for each. Hold the lock."""
+        """Publishes a version with copies of its own files. Hold the lock.
+
+        Args:
+            manifest: of the version.
+            held: gives a path for each of its own files.
+            replaces: the version that may be replaced.
+            progress: show a progress bar.
+            hosts: versions that name the files it shares, and another name for each of its own, whatever was
+                sent before; None if it shares none.
+
+        Raises:
+            NotFoundError: one of `hosts` was removed or replaced; nothing was published.
+        """
 
     @abstractmethod
     def remove(
@@ -405,20 +418,25 @@ class Versions(ABC):
                     problems.append(f"{file.name} of {version!r} {found}, the manifest says {file.nbytes}")
         return problems
 
-    def refuse_unshared(self, manifest: Manifest) -> None:
-        """Raises NotFoundError unless the direct parent of a version still names all files that it shares.
+    def refuse_unshared(self, manifest: Manifest, hosts: Sequence[str] | None = None) -> None:
+        """Raises NotFoundError unless other versions still name all files that a version shares.
 
-        Hold the lock of the parent: as long as it is published nobody deletes these files.
+        Hold their locks: as long as they are published nobody deletes these files.
+
+        Args:
+            manifest: of the version.
+            hosts: the others; None for its direct parent.
         """
         files = pieces_of(manifest.files)
         is_shared = any(piece.num_listed for piece in files)  # what lies in lists is of others
         if not is_shared and all(piece.of is None for piece in (*manifest.lists, *files)):
             return
-        parent = manifest.parents[-1].version
-        found = self.find(manifest.id, parent)
-        if found is None or not manifest.shares_with(found):
+        names = [manifest.parents[-1].version] if hosts is None else hosts
+        found = [other for name in names if (other := self.find(manifest.id, name)) is not None]
+        if not manifest.shares_with(*found):
+            which = " or ".join(map(repr, names[:MOST_NAMED]))
             raise NotFoundError(
-                f"{manifest.id!r} {parent!r} in {self.name}, whose files {manifest.version!r} shares, was "
+                f"{manifest.id!r} {which} in {self.name}, whose files {manifest.version!r} shares, was "
                 "removed or replaced meanwhile; nothing was published, try again"
             )
 
