@@ -214,6 +214,43 @@ def test_what_was_removed_there_comes_again(lists: None, to: Storage, tmp_path: 
         same(storage, to)
 
 
+def test_versions_that_got_other_names_there(lists: None, tmp_path: Path) -> None:
+    """As where a deleter may be late, and at other times than the versions that they share with."""
+    storage, to = history(tmp_path), new("memory", tmp_path)
+    storage.copy("d", "5", to=to, history=True)
+    for version in ("3", "4", "5"):
+        old, objects = store_of(to).manifest("d", version), objects_of(to)
+        anew = old.named_anew("f" * 16)
+        for one, other in zip(old.own_files, anew.own_files, strict=True):
+            name = f"d/{version}/{one.name}"
+            objects.write(f"d/{version}/{other.name}", objects.read(name, 2**30))
+        objects.write(f"d/{version}/manifest.json", anew.to_bytes())
+        to.check("d", version)
+    assert {*storage.copy("d", to=to, history=True)} == {*storage.versions("d")} - {"0", "3", "4", "5"}
+    same(storage, to)
+    for version in ("4", "7"):
+        to.remove("d", version, force=True)
+    to.clean(0)
+    same(storage, to, [version for version in storage.versions("d") if version not in ("4", "7")])
+    assert {*storage.copy("d", to=to, history=True)} == {"4", "7"}
+    same(storage, to)
+
+
+def test_the_copy_comes_back(lists: None, tmp_path: Path) -> None:
+    """To where files have names that they got when they were built."""
+    storage = history(tmp_path)
+    backups = [new(kind, tmp_path) for kind in ("directory", "memory")]
+    for backup in backups:
+        storage.copy("d", to=backup, history=True)
+    for number, versions in enumerate((["0", "5"], ["3", "7"], ["8", "4", "side 2"])):
+        for version in versions:
+            storage.remove("d", version, force=True)
+        storage.clean(0)
+        backup = backups[number % 2]
+        assert {*backup.copy("d", to=storage, history=True)} == {*versions}
+        same(backup, storage)
+
+
 def test_the_copy_lives_on(lists: None, to: Storage, tmp_path: Path) -> None:
     storage = history(tmp_path)
     storage.copy("d", to=to, history=True)

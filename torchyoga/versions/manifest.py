@@ -130,6 +130,14 @@ class FileEntry:
         rows, checks = self.rows + self.deleted.count, self.deleted.checks
         return replace(self, of=None, deleted=None, rows=rows, checks=checks)
 
+    @property
+    def as_own(self) -> FileEntry:
+        """The file in the folder of a version that shares it, of a name that no other file there has."""
+        if self.of is None:
+            return self
+        name = f"{digest(self.whole.to_json())[:16]}-00000.{self.name.rpartition('.')[2]}"
+        return replace(self, of=None, name=name)
+
     def to_json(self) -> Json:
         """Plain data."""
         found = {**vars(self), "checks": [list(check) for check in self.checks]}
@@ -321,14 +329,10 @@ class Manifest:
         return {(file.of, file.name) for piece in pieces for file in every.of_piece(piece)}
 
     def on_its_own(self) -> Manifest:
-        """This version with all files in its own folder, numbered if some are shared."""
+        """This version with all files in its own folder, of other names if some are shared."""
         if not self.lists and len(self.own_files) == len(self.files):
             return self
-        files = (
-            replace(file, of=None, name=f"{self.build}-{number:05}.{file.name.rpartition('.')[2]}")
-            for number, file in enumerate(self.files)
-        )
-        return replace(self, files=tuple(files), parents=tuple(self.parents))
+        return replace(self, files=tuple(file.as_own for file in self.files), parents=tuple(self.parents))
 
     def named_anew(self, build: str) -> Manifest:
         """This version as another build, with new names for its own files."""
@@ -405,7 +409,7 @@ class Manifest:
             for piece in pieces_of(entries):
                 found = place(piece) if isinstance(piece, FileEntry) else piece
                 if found is None and not piece.num_listed:
-                    found = replace(piece, of=None)
+                    found = piece.as_own
                 if found is not None:
                     yield found
                     continue
@@ -415,7 +419,9 @@ class Manifest:
                     continue
                 text, digest = text_of(self.id, kind, [entry.to_json() for entry in inner])
                 new[digest] = text
-                yield _list_of(inner, f"{digest[:16]}-00000.{LIST}", text, digest)
+                is_same = piece.of is None and digest == piece.index["digest"]
+                name = piece.name if is_same else f"{digest[:16]}-00000.{LIST}"
+                yield _list_of(inner, name, text, digest)
 
         found = replace(
             self,

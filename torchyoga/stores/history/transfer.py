@@ -9,9 +9,6 @@ once more.
 What was sent is known by the manifests there.
 Files of one version here and there stand in the same order, whatever their names are, so no note has to be
 kept, and a version that was copied alone, or by another process meanwhile, counts as well.
-
-A name stands for all files that are sent with it.
-It is made of the entries of all of them, so no later try takes one that has arrived for another one.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from ...errors import CorruptError, ExistsError, NotFoundError
 from ...process.progress import Bar, progress_bar
 from ...versions.lineage import sendable
 from ...versions.listed import pieces_of
-from ...versions.manifest import FileEntry, Manifest, digest
+from ...versions.manifest import FileEntry, Manifest
 from ..checking import MOST_LOOKS, checked_files, latest, overwritten
 from ..contract import Versions, some
 from ..local import Store
@@ -152,23 +149,17 @@ class Transfer:
         to.check_place(id, version)
         replaces = to.seen(id, version) if self._overwrite else None
         hosts: set[str] = set()
-        own: dict[str, FileEntry] = {}
+        sources: dict[str, FileEntry] = {}  # of what is sent, by its name there
 
         def place(entry: FileEntry) -> FileEntry | None:
             found = self._known.entry(entry, version)
             if found is None:
-                own[entry.name] = replace(entry.whole, of=entry.of)
+                sources[entry.as_own.name] = replace(entry.whole, of=entry.of)
                 return None
             hosts.add(found[1])
             return found[0]
 
         new, lists = manifest.elsewhere(place, partial(to.read_list, id, version))
-        token = digest([entry.to_json() for entry in new.own_files])[:16]
-        named = replace(new.named_anew(token), build=manifest.build)
-        sources = {
-            name.name: own.get(entry.name, entry)
-            for name, entry in zip(named.own_files, new.own_files, strict=True)
-        }
         held = checked_files(self._store, manifest)
 
         @contextmanager
@@ -184,7 +175,7 @@ class Transfer:
                 yield path
             bar.update(entry.nbytes)
 
-        return to.receive(named, opened, replaces, False, sorted(hosts))
+        return to.receive(new, opened, replaces, False, sorted(hosts))
 
 
 class _Known:
