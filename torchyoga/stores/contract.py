@@ -395,11 +395,13 @@ class Versions(ABC):
         named = {file.name: file.nbytes for file in manifest.own_files}
         # An interrupted publication, or readers on Windows, may leave files of another build behind. They
         # are harmless, and the next publication deletes them.
-        problems = [
-            f"{name} is not named in the manifest"
-            for name in sorted(present.keys() - named.keys())
-            if not manifest.is_of_another_build(name)
-        ]
+        left = {name for name in present.keys() - named.keys() if not manifest.is_of_another_build(name)}
+        if data := set(filter(is_data_file, left)):
+            from .sharing import Sharing  # which knows this contract
+
+            # Others may share what a version had before it was removed and copied back.
+            left -= data - Sharing(self, manifest.id).perhaps_unnamed(data)
+        problems = [f"{name} is not named in the manifest" for name in sorted(left)]
         for name, nbytes in named.items():
             if name not in present:
                 problems.append(f"{name} is missing")
@@ -431,8 +433,8 @@ class Versions(ABC):
         if not is_shared and all(piece.of is None for piece in (*manifest.lists, *files)):
             return
         names = [manifest.parents[-1].version] if hosts is None else hosts
-        found = [other for name in names if (other := self.find(manifest.id, name)) is not None]
-        if not manifest.shares_with(*found):
+        others = [other for name in names if (other := self.find(manifest.id, name)) is not None]
+        if not manifest.shares_with(*others):
             which = " or ".join(map(repr, names[:MOST_NAMED]))
             raise NotFoundError(
                 f"{manifest.id!r} {which} in {self.name}, whose files {manifest.version!r} shares, was "

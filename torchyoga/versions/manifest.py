@@ -407,11 +407,11 @@ class Manifest:
 
         def placed(entries: Sequence[T], kind: str) -> Iterator[Any]:
             for piece in pieces_of(entries):
-                found = place(piece) if isinstance(piece, FileEntry) else piece
-                if found is None and not piece.num_listed:
-                    found = piece.as_own
-                if found is not None:
-                    yield found
+                moved = place(piece) if isinstance(piece, FileEntry) else piece
+                if moved is None and not piece.num_listed:
+                    moved = piece.as_own
+                if moved is not None:
+                    yield moved
                     continue
                 inner = [*placed(entries.of_piece(piece), kind)] if isinstance(entries, Listed) else []
                 if any(isinstance(entry, FileEntry) and entry.of is None for entry in inner):
@@ -423,12 +423,12 @@ class Manifest:
                 name = piece.name if is_same else f"{digest[:16]}-00000.{LIST}"
                 yield _list_of(inner, name, text, digest)
 
-        found = replace(
+        moved = replace(
             self,
             files=_unlocated(placed(self.files, "files")),
             parents=_unlocated(placed(self.parents, "parents")),
         )
-        return found.located(lambda piece: new.get(piece.index["digest"]) or read(piece)), new
+        return moved.located(lambda piece: new.get(piece.index["digest"]) or read(piece)), new
 
     def located(self, read: Callable[[FileEntry], bytes]) -> Manifest:
         """This version with a way to read its lists; as `from_bytes` gives it there is none."""

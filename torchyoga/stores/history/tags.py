@@ -352,16 +352,16 @@ def _chains(store: Versions, id: str) -> dict[str, dict[str, float | None]]:
 def all_moves(store: Versions, id: str) -> dict[str, list[tuple[TagEntry, bytes]]]:
     """All moves of each tag of an id, the first one first, and their notes; those with damaged notes are
     left out, with a warning."""
-    found = {}
+    every = {}
     for tag in sorted(_chains(store, id)):
         chain = _Chain(store, id, tag)
         try:
             moves = chain.all()
             texts = store.each(moves, chain.text)
-            found[tag] = [*zip(moves, texts, strict=True)]
+            every[tag] = [*zip(moves, texts, strict=True)]
         except CorruptError as error:
             _log.warning("the tag %r of %r is not copied: %s", tag, id, error)
-    return found
+    return every
 
 
 def add_moves(

@@ -39,7 +39,7 @@ Place = tuple[str, str]  # the version in whose folder a file lies, and its name
 
 
 class Transfer:
-    """What is to be copied of an id, as `Storage.copy` with `history=True` describes it.
+    """The versions of an id that are copied, as `Storage.copy` with `history=True` describes it.
 
     Args:
         store: the versions are read from here.
@@ -56,8 +56,8 @@ class Transfer:
         self._store, self._to, self._id, self._version = store, to, id, version
         self._overwrite = overwrite
         self._moves = all_moves(store, id)  # before the versions, so that those named are among them
-        found = self._each(store, _chosen(store, id, version))
-        here = {name: self._fitting(one) for name, one in found.items()}
+        read = self._each(store, _chosen(store, id, version))
+        here = {name: self._fitting(one) for name, one in read.items()}
         there, self._missing, others = self._each(to, [*here]), {}, []
         for name, manifest in here.items():
             if name not in there or not there[name].is_copy_of(manifest):
@@ -69,14 +69,14 @@ class Transfer:
                 "nothing was sent. Remove these versions there, or pass overwrite=True"
             )
         self._here = {name: one for name, one in here.items() if name not in self._missing}
-        self._known = _Known()
+        self._known = _Arrived()
         for name in self._here if self._missing else ():
             self._known.add(self._here[name], there[name])
 
     def _each(self, store: Versions, names: Sequence[str]) -> dict[str, Manifest]:
         """The manifests of versions, of those that are published."""
-        found = zip(names, store.each(names, partial(store.find, self._id)), strict=True)
-        return {name: manifest for name, manifest in found if manifest is not None}
+        read = zip(names, store.each(names, partial(store.find, self._id)), strict=True)
+        return {name: manifest for name, manifest in read if manifest is not None}
 
     def _fitting(self, manifest: Manifest) -> Manifest:
         """A version as it may be published there."""
@@ -86,15 +86,15 @@ class Transfer:
     def sizes(self) -> dict[str, int]:
         """The versions that are missing there, the oldest first, and the bytes to send with each."""
         seen: set[Place] = set()
-        found = {}
+        sizes = {}
         for version, manifest in self._missing.items():
-            found[version] = 0
+            sizes[version] = 0
             for entries in (manifest.files, manifest.parents):
                 for piece in self._new(seen, version, pieces_of(entries)):
                     inner = entries.of_piece(piece) if piece.num_listed else ()  # type: ignore[union-attr]
                     files = [piece, *self._new(seen, version, inner)]
-                    found[version] += sum(file.nbytes for file in files)
-        return found
+                    sizes[version] += sum(file.nbytes for file in files)
+        return sizes
 
     def _new(self, seen: set[Place], version: str, entries: Sequence[Any]) -> Iterator[FileEntry]:
         for entry in entries:
@@ -129,14 +129,14 @@ class Transfer:
                 self._known.add(manifest, published)
                 return not is_there
             except (CorruptError, FileNotFoundError, NotFoundError) as error:
-                found = store.find(id, version)
-                if found is None and version != self._version:
+                now = store.find(id, version)
+                if now is None and version != self._version:
                     return False
-                now = self._fitting(found or latest(store, manifest, "copied"))
+                now = self._fitting(now or latest(store, manifest, "copied"))
                 # A version there, whose files it shares, may have been removed.
                 if now.build == manifest.build and not (left and isinstance(error, NotFoundError)):
                     raise
-                manifest, self._known = now, _Known()
+                manifest, self._known = now, _Arrived()
                 for name, one in self._each(to, [*self._here]).items():
                     if one.is_copy_of(self._here[name]):
                         self._known.add(self._here[name], one)
@@ -152,12 +152,12 @@ class Transfer:
         sources: dict[str, FileEntry] = {}  # of what is sent, by its name there
 
         def place(entry: FileEntry) -> FileEntry | None:
-            found = self._known.entry(entry, version)
-            if found is None:
+            twin = self._known.entry(entry, version)
+            if twin is None:
                 sources[entry.as_own.name] = replace(entry.whole, of=entry.of)
                 return None
-            hosts.add(found[1])
-            return found[0]
+            hosts.add(twin[1])
+            return twin[0]
 
         new, lists = manifest.elsewhere(place, partial(to.read_list, id, version))
         held = checked_files(self._store, manifest)
@@ -178,7 +178,7 @@ class Transfer:
         return to.receive(new, opened, replaces, False, sorted(hosts))
 
 
-class _Known:
+class _Arrived:
     """Where files and lists of versions here lie there, and a version that names them there."""
 
     def __init__(self) -> None:
@@ -209,12 +209,12 @@ class _Known:
     def entry(self, entry: FileEntry, version: str) -> tuple[FileEntry, str] | None:
         """A file or list of a version as another one there names it, and which does; None if none does."""
         place = _place(entry, version)
-        found = self._there.get(place)
-        if found is None or found.of == version or not _are_alike(entry, found):
+        twin = self._there.get(place)
+        if twin is None or twin.of == version or not _are_alike(entry, twin):
             return None
         if not entry.num_listed:
-            found = replace(entry, of=found.of, name=found.name, crc=found.crc)
-        return found, self._by[self._inside.get(place, place)]
+            twin = replace(entry, of=twin.of, name=twin.name, crc=twin.crc)
+        return twin, self._by[self._inside.get(place, place)]
 
 
 def _place(entry: FileEntry, version: str) -> Place:
