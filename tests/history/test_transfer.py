@@ -13,16 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stored import objects_of, store_of
+from stored import objects_of, short_lists, store_of
 from victims import Victim
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, ExistsError, NotFoundError
 from torchyoga.storage import Storage
-from torchyoga.versions.listed import SIZES
 from torchyoga.versions.manifest import digest
 
-FEW = {"files": (1, 2, 4), "parents": (1, 2, 4)}
 COUNTER = itertools.count()
 ROWS = 2000
 
@@ -30,8 +28,8 @@ ROWS = 2000
 @pytest.fixture(params=["few", "many"])
 def lists(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a few files and parents make lists, or none."""
-    for kind, sizes in FEW.items() if request.param == "few" else ():
-        monkeypatch.setitem(SIZES, kind, sizes)
+    if request.param == "few":
+        short_lists(monkeypatch.setitem)
 
 
 @pytest.fixture(params=["directory", "memory"])

@@ -11,6 +11,7 @@ from ..errors import CorruptError, NotFoundError
 from ..reading.reader import Reader
 from ..versions.manifest import FileEntry, Manifest
 from .contract import Held, Versions
+from .sharing import Sharing
 
 __all__ = ["MOST_LOOKS", "check", "checked_files", "latest", "overwritten"]
 
@@ -37,7 +38,7 @@ def _problems(store: Versions, manifest: Manifest) -> Sequence[str]:
     """Files that are missing, cut, damaged or not in the manifest, even if the version is about to be
     removed."""
     try:
-        problems = store.check_files(manifest)
+        problems = store.check_files(manifest, Sharing(store, manifest.id).perhaps_unnamed)
     except (CorruptError, FileNotFoundError) as error:  # of a list of files
         return [str(error)]
     if manifest.schema is not None:

@@ -389,18 +389,22 @@ class Versions(ABC):
                 "or choose another version"
             )
 
-    def check_files(self, manifest: Manifest) -> list[str]:
-        """Differences between a manifest and the files next to it, both ways; empty if there are none."""
+    def check_files(
+        self, manifest: Manifest, unnamed: Callable[[Iterable[str]], set[str]] = set
+    ) -> list[str]:
+        """Differences between a manifest and the files next to it, both ways; empty if there are none.
+
+        Args:
+            manifest: of the version.
+            unnamed: gives those of some files that no version of the id names.
+        """
         present = self.sizes(manifest)
         named = {file.name: file.nbytes for file in manifest.own_files}
         # An interrupted publication, or readers on Windows, may leave files of another build behind. They
         # are harmless, and the next publication deletes them.
         left = {name for name in present.keys() - named.keys() if not manifest.is_of_another_build(name)}
-        if data := set(filter(is_data_file, left)):
-            from .sharing import Sharing  # which knows this contract
-
-            # Others may share what a version had before it was removed and copied back.
-            left -= data - Sharing(self, manifest.id).perhaps_unnamed(data)
+        # Others may share what a version had before it was removed and copied back.
+        left -= {name for name in left if is_data_file(name)} - unnamed(filter(is_data_file, left))
         problems = [f"{name} is not named in the manifest" for name in sorted(left)]
         for name, nbytes in named.items():
             if name not in present:
