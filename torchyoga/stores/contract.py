@@ -198,7 +198,7 @@ class Versions(ABC):
         held: Held,
         replaces: Seen | None = None,
         progress: bool | None = None,
-        hosts: Sequence[str] = (),
+        hosts: Sequence[str] | None = None,
     ) -> Manifest:
         """Publishes a version with copies of its own files. Hold the lock.
 
@@ -207,7 +207,7 @@ class Versions(ABC):
             held: gives a path for each of its own files.
             replaces: the version that may be replaced.
             progress: show a progress bar.
-            hosts: versions that name the files it shares.
+            hosts: versions that name the files it shares; its own then keep their names. None for its parent.
 
         Raises:
             NotFoundError: one of `hosts` was removed or replaced; nothing was published.

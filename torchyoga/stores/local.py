@@ -362,7 +362,7 @@ class Store(Versions):
         held: Held,
         replaces: Seen | None = None,
         progress: bool | None = None,
-        hosts: Sequence[str] = (),
+        hosts: Sequence[str] | None = None,
     ) -> Manifest:
         """Copies the files; those that an interrupted copy has already copied are kept."""
         staging = self.stage(manifest.id, manifest.version)
@@ -375,7 +375,7 @@ class Store(Versions):
                         self._copy(staging.root, entry, held)
                     bar.update(entry.nbytes)
             with contextlib.ExitStack() as locks:
-                for host in hosts:
+                for host in hosts or ():
                     locks.enter_context(self.lock(manifest.id, host, _HOST_SECONDS))
                 return self.publish(staging, manifest, hosts=hosts)
         except OSError as error:

@@ -320,7 +320,7 @@ class Mirror(Versions):
         held: Held,
         replaces: Seen | None = None,
         progress: bool | None = None,
-        hosts: Sequence[str] = (),
+        hosts: Sequence[str] | None = None,
     ) -> Manifest:
         """Uploads the files; those that an interrupted copy has already uploaded are kept."""
         return self._put(manifest, held, replaces, progress, hosts)
