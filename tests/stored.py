@@ -7,8 +7,9 @@ from typing import Any
 
 import torchyoga as yoga
 from torchyoga.stores import patience
+from torchyoga.versions.listed import SIZES
 
-__all__ = ["objects_of", "over", "short_waits", "store_of"]
+__all__ = ["objects_of", "over", "short_lists", "short_waits", "store_of"]
 
 Patch = Callable[[object, str, float], None]
 
@@ -27,6 +28,12 @@ def over(store: object, storage: yoga.Storage) -> yoga.Storage:
     """That storage, with another store below it."""
     storage._store = store  # type: ignore[assignment]
     return storage
+
+
+def short_lists(patch: Callable[[Any, str, Any], None]) -> None:
+    """A few files and parents make lists: until patches are undone."""
+    for kind in SIZES:
+        patch(SIZES, kind, (1, 2, 4))
 
 
 def short_waits(first: float, longest: float = 8.0, patch: Patch = setattr) -> None:

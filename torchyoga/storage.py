@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from .stores.history import keep as _keep
     from .stores.history import log as _log
     from .stores.history import tags as _tags
+    from .stores.history import transfer as _transfer
     from .stores.history.keep import Keep
     from .stores.history.log import VersionLog
     from .stores.history.tags import TagEntry
@@ -85,6 +86,7 @@ else:  # loaded when they are first called, so that a first dataset opens at onc
     _keep = later("torchyoga.stores.history.keep")
     _log = later("torchyoga.stores.history.log")
     _tags = later("torchyoga.stores.history.tags")
+    _transfer = later("torchyoga.stores.history.transfer")
     _opened = later("torchyoga.stores.opened")
     _refs = later("torchyoga.stores.refs")
 
@@ -779,6 +781,7 @@ class Storage:
         with self._new_version(growth, to):
             return _rewritten.reduced(growth, to, rows, where, lineage)
 
+    @overload
     def copy(
         self,
         id: str,
@@ -787,7 +790,43 @@ class Storage:
         *,
         overwrite: bool = False,
         progress: bool | None = None,
-    ) -> DataRef:
+        history: Literal[False] = False,
+    ) -> DataRef: ...
+    @overload
+    def copy(
+        self,
+        id: str,
+        version: str | None = None,
+        *,
+        to: Storage,
+        overwrite: bool = False,
+        progress: bool | None = None,
+        history: Literal[True],
+        dry_run: Literal[False] = False,
+    ) -> builtins.list[str]: ...
+    @overload
+    def copy(
+        self,
+        id: str,
+        version: str | None = None,
+        *,
+        to: Storage,
+        overwrite: bool = False,
+        progress: bool | None = None,
+        history: Literal[True],
+        dry_run: Literal[True],
+    ) -> dict[str, int]: ...
+    def copy(
+        self,
+        id: str,
+        version: str | None = None,
+        to: Storage | None = None,
+        *,
+        overwrite: bool = False,
+        progress: bool | None = None,
+        history: bool = False,
+        dry_run: bool = False,
+    ) -> DataRef | builtins.list[str] | dict[str, int]:
         """Copies a version to another storage: the same files, each checked before it is sent.
 
         The next call continues an interrupted copy: files that have arrived are not sent again.
@@ -798,11 +837,21 @@ class Storage:
             to: another directory or store.
             overwrite: replace another version of that name in `to`. The same version is never sent twice.
             progress: show a progress bar; by default on a terminal.
+            history: copy all versions with their parents, or `version` and those that it was made from.
+                Files that they share are sent once. The moves of tags come along, of all or of those that
+                name one of these versions now; one that was moved in `to` as well stays as it is there, and a
+                warning is logged. Called again, it sends what has come since.
+            dry_run: with `history`, send nothing.
+
+        Returns:
+            The version in `to`. With `history` the names of the versions that were sent, the oldest first;
+            with `dry_run` those that would be, and the bytes of each.
 
         Raises:
             NotFoundError: it is not published here, or was removed meanwhile. If it is overwritten meanwhile,
                 the new one is copied.
-            ExistsError: `to` has another version of that name, and `overwrite` is False.
+            ExistsError: `to` has another version of that name, and `overwrite` is False; of a history, before
+                anything is sent.
             BusyError: other processes still build it after `timeout` seconds.
             LostError: others took the work over, because this process was silent; nothing was published.
             CorruptError: a file is damaged here. Nothing is published in `to`.
@@ -814,9 +863,17 @@ class Storage:
             >>> backup = Storage(tmp_path / "backup")
             >>> storage.copy("copied", "1.0", to=backup).fingerprint == ref.fingerprint
             True
+            >>> ref = storage.append({"x": np.arange(2)}, "copied")
+            >>> storage.copy("copied", to=backup, history=True)
+            ['1']
         """
         if not isinstance(to, Storage):
             raise TypeError(f"to must be a Storage, found {to!r:.80}; pass Storage({to!r:.80})")
+        if history:
+            transfer = _transfer.Transfer(self._store, to._store, id, version, overwrite)
+            return transfer.sizes() if dry_run else transfer.run(to.timeout, progress)
+        if version is None or dry_run:
+            raise ValueError("without history=True, copy needs a version, and has no dry_run")
         manifest, target = self._store.manifest(id, version), to._store
         with target.lock(id, version, to.timeout):
             return _copying.copied(self._store, target, manifest, overwrite, progress)

@@ -249,10 +249,11 @@ def test_a_copy_has_files_of_its_own_and_goes_on(storage: Storage, tmp_path: Pat
                 return receive(manifest, held, *more)
 
             def once(entry: Any) -> Any:
-                if entry.name.endswith("00001.mdb"):
+                if entry.name == second:
                     raise KeyboardInterrupt
                 return held(entry)
 
+            second = manifest.own_files[1].name
             return receive(manifest, once, *more)
 
         store_of(to).receive = interrupted
@@ -618,8 +619,8 @@ def test_a_lost_parent_takes_the_new_version_back(tmp_path: Path, monkeypatch: p
     storage.submit(rows_of(0, 1), "d", "1")
     looks, look = itertools.count(), Versions.refuse_unshared
 
-    def silent(self: Versions, manifest: Manifest) -> None:
-        look(self, manifest)
+    def silent(self: Versions, manifest: Manifest, *hosts: Any) -> None:
+        look(self, manifest, *hosts)
         if manifest.version == "2" and next(looks) == 0:
             remote = objects_of(storage)
             remote.delete(f"d/1/{name}" for name in list(remote.find("d/1")))
@@ -671,3 +672,24 @@ def test_a_missing_file_is_named_where_it_lay(storage: Storage, tmp_path: Path) 
         fresh = storage
     with pytest.raises(CorruptError, match=f"{storage.url}/d/1/{file.name} is missing though"):
         list(fresh.fetch("d", "2"))
+
+
+@pytest.mark.parametrize("way", ["removed", "overwritten"])
+@pytest.mark.parametrize("kind", ["directory", "memory"])
+def test_a_version_that_comes_back_leaves_the_files_that_others_share(
+    way: str, kind: str, tmp_path: Path
+) -> None:
+    """Its files have other numbers in a copy, as that holds those of its parent, too."""
+    storage = Storage(tmp_path / "storage" if kind == "directory" else f"memory://growing-{next(COUNTER)}")
+    storage.submit(rows_of(0, 1), "d", "1")
+    storage.append(rows_of(2, 3), "d", "2", after="1")
+    storage.append(rows_of(4), "d", "3", after="2")
+    for backup in (Storage(tmp_path / "backup"), Storage(f"memory://growing-{next(COUNTER)}")):
+        storage.copy("d", "2", to=backup)
+        if way == "removed":
+            storage.remove("d", "2")
+        else:
+            storage.submit(rows_of(9), "d", "2", overwrite=True)
+        assert list(backup.copy("d", "2", to=storage, overwrite=True)) == rows_of(0, 1, 2, 3)
+        storage.check("d", "3")
+        assert list(storage.fetch("d", "3")) == rows_of(0, 1, 2, 3, 4)

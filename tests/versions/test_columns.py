@@ -458,3 +458,29 @@ def test_an_executor_makes_columns(storage: Storage) -> None:
         storage.check("a", version)
     plain = {**arrays(4000), "score": np.arange(4000) * 0.5}
     assert ref.fingerprint == storage.submit(plain, "b", "1").fingerprint
+
+
+def test_a_history_with_groups_travels(storage: Storage, tmp_path: Path) -> None:
+    storage.submit(arrays(), "a", "1")
+    storage.add_columns(score, "a", "2")
+    storage.append({**arrays(2), "score": np.zeros(2)}, "a", "3")
+    storage.add_columns({"label": np.arange(42)}, "a", "4", replace=True)
+    storage.drop_columns(["score"], "a", "5")
+    storage.delete_rows("a", "5", rows=[0, 41], to="6")
+    rows = {version: [*storage.fetch("a", version)] for version in storage.versions("a")}
+    in_memory = Storage(f"memory://columns-{next(COUNTER)}", cache_dir=tmp_path / "sent")
+    for target in (Storage(tmp_path / "other"), in_memory):
+        plan = storage.copy("a", to=target, history=True, dry_run=True)
+        assert plan["5"] <= 10_000  # bytes: lists at most
+        assert storage.copy("a", to=target, history=True) == [*rows]
+        assert storage.copy("a", to=target, history=True) == []
+        for version, expected in rows.items():
+            target.check("a", version)
+            assert all(
+                same(one, other) for one, other in zip(target.fetch("a", version), expected, strict=True)
+            )
+        for version in "1234":
+            target.remove("a", version)
+        target.clean(0)
+        assert_is(target.fetch("a", "6"), rows["6"])
+        target.check("a", "6")

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from golden.make import grown
+from stored import short_lists
 
 import torchyoga as yoga
 from torchyoga.errors import YogaError
@@ -25,20 +26,18 @@ from torchyoga.storage import Storage, store_of
 from torchyoga.stores.objects import Remote
 from torchyoga.versions.checks import fingerprint_of
 from torchyoga.versions.file_entry import FileEntry
-from torchyoga.versions.listed import LARGEST_LIST, SIZES, Listed, grouped, pieces_of, with_more
+from torchyoga.versions.listed import LARGEST_LIST, Listed, grouped, pieces_of, with_more
 from torchyoga.versions.manifest import Manifest
 from torchyoga.versions.parent import Parent
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-FEW = {"files": (1, 2, 4), "parents": (1, 2, 4)}
 COUNTER = itertools.count()
 
 
 @pytest.fixture(params=["directory", "memory"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
     """Where a few files and parents make lists."""
-    for kind, sizes in FEW.items():
-        monkeypatch.setitem(SIZES, kind, sizes)
+    short_lists(monkeypatch.setitem)
     if request.param == "directory":
         return Storage(tmp_path / "storage")
     return Storage(f"memory://listed-{next(COUNTER)}", cache_dir=tmp_path / "cache")

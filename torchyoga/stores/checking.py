@@ -10,6 +10,7 @@ from ..reading.reader import Reader
 from ..versions.file_entry import FileEntry
 from ..versions.manifest import Manifest
 from .contract import Held, Versions
+from .sharing import Sharing
 
 __all__ = ["MOST_LOOKS", "check", "checked_files", "latest", "overwritten"]
 
@@ -36,7 +37,7 @@ def _problems(store: Versions, manifest: Manifest) -> Sequence[str]:
     """Files that are missing, cut, damaged or not in the manifest, even if the version is about to be
     removed."""
     try:
-        problems = store.check_files(manifest)
+        problems = store.check_files(manifest, Sharing(store, manifest.id).perhaps_unnamed)
     except (CorruptError, FileNotFoundError) as error:  # of a list of files
         return [str(error)]
     with store.fresh(manifest) as files:
@@ -48,13 +49,17 @@ def _problems(store: Versions, manifest: Manifest) -> Sequence[str]:
 def checked_files(store: Versions, manifest: Manifest) -> Held:
     """A function that gives a local path of a file of a version, once the file has been checked."""
     files = store.files(manifest)
+    every: dict[tuple[str | None, str], list[FileEntry]] = {}  # a file may be in several groups of columns
+    for entry in manifest.files if manifest.groups else ():
+        every.setdefault((entry.of, entry.name), []).append(entry)
 
     @contextlib.contextmanager
     def held(entry: FileEntry) -> Iterator[str]:
         with files.held(entry) as path:
-            problems = Reader.of_file(path, manifest.group_of(entry), entry).verify_all()
-            if problems:
-                raise CorruptError(f"{files.name} is damaged: {problems[0]}; nothing was published")
+            for one in every.get((entry.of, entry.name), [entry]):
+                problems = Reader.of_file(path, manifest.group_of(one), one).verify_all()
+                if problems:
+                    raise CorruptError(f"{files.name} is damaged: {problems[0]}; nothing was published")
             yield path
 
     return held

@@ -196,8 +196,20 @@ class Versions(ABC):
         held: Held,
         replaces: Seen | None = None,
         progress: bool | None = None,
+        hosts: Sequence[str] | None = None,
     ) -> Manifest:
-        """Publishes a version with copies of its files; `held` gives a path for each. Hold the lock."""
+        """Publishes a version with copies of its own files. Hold the lock.
+
+        Args:
+            manifest: of the version.
+            held: gives a path for each of its own files.
+            replaces: the version that may be replaced.
+            progress: show a progress bar.
+            hosts: versions that name the files it shares; its own then keep their names. None for its parent.
+
+        Raises:
+            NotFoundError: one of `hosts` was removed or replaced; nothing was published.
+        """
 
     @abstractmethod
     def remove(
@@ -375,17 +387,23 @@ class Versions(ABC):
                 "or choose another version"
             )
 
-    def check_files(self, manifest: Manifest) -> list[str]:
-        """Differences between a manifest and the files next to it, both ways; empty if there are none."""
+    def check_files(
+        self, manifest: Manifest, unnamed: Callable[[Iterable[str]], set[str]] = set
+    ) -> list[str]:
+        """Differences between a manifest and the files next to it, both ways; empty if there are none.
+
+        Args:
+            manifest: of the version.
+            unnamed: gives those of some files that no version of the id names.
+        """
         present = self.sizes(manifest)
         named = {file.name: file.nbytes for file in manifest.own_files}
         # An interrupted publication, or readers on Windows, may leave files of another build behind. They
         # are harmless, and the next publication deletes them.
-        problems = [
-            f"{name} is not named in the manifest"
-            for name in sorted(present.keys() - named.keys())
-            if not manifest.is_of_another_build(name)
-        ]
+        left = {name for name in present.keys() - named.keys() if not manifest.is_of_another_build(name)}
+        # Others may share what a version had before it was removed and copied back.
+        left -= {name for name in left if is_data_file(name)} - unnamed(filter(is_data_file, left))
+        problems = [f"{name} is not named in the manifest" for name in sorted(left)]
         for name, nbytes in named.items():
             if name not in present:
                 problems.append(f"{name} is missing")
@@ -403,20 +421,25 @@ class Versions(ABC):
                     problems.append(f"{file.name} of {version!r} {found}, the manifest says {file.nbytes}")
         return problems
 
-    def refuse_unshared(self, manifest: Manifest) -> None:
-        """Raises NotFoundError unless the direct parent of a version still names all files that it shares.
+    def refuse_unshared(self, manifest: Manifest, hosts: Sequence[str] | None = None) -> None:
+        """Raises NotFoundError unless other versions still name all files that a version shares.
 
-        Hold the lock of the parent: as long as it is published nobody deletes these files.
+        Hold their locks: as long as they are published nobody deletes these files.
+
+        Args:
+            manifest: of the version.
+            hosts: the others; None for its direct parent.
         """
         files = pieces_of(manifest.files)
         is_shared = any(piece.num_listed for piece in files)  # what lies in lists is of others
         if not is_shared and all(piece.of is None for piece in (*manifest.lists, *files)):
             return
-        parent = manifest.parents[-1].version
-        found = self.find(manifest.id, parent)
-        if found is None or not manifest.shares_with(found):
+        names = [manifest.parents[-1].version] if hosts is None else hosts
+        others = [other for name in names if (other := self.find(manifest.id, name)) is not None]
+        if not manifest.shares_with(*others):
+            which = " or ".join(map(repr, names[:MOST_NAMED]))
             raise NotFoundError(
-                f"{manifest.id!r} {parent!r} in {self.name}, whose files {manifest.version!r} shares, was "
+                f"{manifest.id!r} {which} in {self.name}, whose files {manifest.version!r} shares, was "
                 "removed or replaced meanwhile; nothing was published, try again"
             )
 

@@ -47,7 +47,7 @@ def copied(
         to.check_place(id, version)
         replaces = to.seen(id, version) if overwrite else None
         try:
-            published = to.receive(manifest.on_its_own(), _own(store, manifest), replaces, progress)
+            published = to.receive(manifest.on_its_own(), _own(store, manifest), replaces, progress, ())
             return ref_of(to, published)
         except (CorruptError, FileNotFoundError):
             now = latest(store, manifest, "copied")

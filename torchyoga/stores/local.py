@@ -51,6 +51,7 @@ __all__ = ["Store", "transfer_bar"]
 _log = logging.getLogger("torchyoga")
 _NOTICE_SECONDS = 5.0  # how long to wait for another builder without a message
 _COPY_BYTES = 2**20
+_HOST_SECONDS = 600.0  # to wait for another builder of a version whose files a copied one shares
 _TRIES = 20  # to make a lock in a folder that other processes delete while it is empty
 _HELD: set[tuple[int, int, str]] = set()  # locks: process, thread and path
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -273,7 +274,13 @@ class Store(Versions):
         staging.root.make()
         return staging
 
-    def publish(self, staging: Staging, manifest: Manifest, progress: bool | None = None) -> Manifest:
+    def publish(
+        self,
+        staging: Staging,
+        manifest: Manifest,
+        progress: bool | None = None,
+        hosts: Sequence[str] | None = None,
+    ) -> Manifest:
         """Moves the staged files into place.
 
         The manifest is replaced in one step: a reader sees the version before or the version after, or none
@@ -285,7 +292,7 @@ class Store(Versions):
         self.check_place(manifest.id, manifest.version)
         # Steps that may need space come first, so that a full disk leaves the version as it was.
         self._root.prepare(f"{folder}/{MANIFEST}", text)
-        self.refuse_unshared(manifest)
+        self.refuse_unshared(manifest, hosts)
         for file in manifest.own_files:
             self._root.move(f".staging/{folder}/{file.name}", f"{folder}/{file.name}")
         self._publish(manifest)
@@ -350,10 +357,11 @@ class Store(Versions):
         held: Held,
         replaces: Seen | None = None,
         progress: bool | None = None,
+        hosts: Sequence[str] | None = None,
     ) -> Manifest:
         """Copies the files; those that an interrupted copy has already copied are kept."""
         staging = self.stage(manifest.id, manifest.version)
-        staging.keep_only(manifest.files)
+        staging.keep_only(manifest.own_files)
         arrived = {entry.name: entry.nbytes for entry in staging.root.scan()}
         try:
             with transfer_bar(manifest, f"copying to {self.name}", progress) as bar:
@@ -361,7 +369,10 @@ class Store(Versions):
                     if arrived.get(entry.name) != entry.nbytes:
                         self._copy(staging.root, entry, held)
                     bar.update(entry.nbytes)
-            return self.publish(staging, manifest)
+            with contextlib.ExitStack() as locks:
+                for host in hosts or ():
+                    locks.enter_context(self.lock(manifest.id, host, _HOST_SECONDS))
+                return self.publish(staging, manifest, hosts=hosts)
         except OSError as error:
             if error.errno not in _FULL:
                 raise

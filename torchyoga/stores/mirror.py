@@ -322,9 +322,10 @@ class Mirror(Versions):
         held: Held,
         replaces: Seen | None = None,
         progress: bool | None = None,
+        hosts: Sequence[str] | None = None,
     ) -> Manifest:
         """Uploads the files; those that an interrupted copy has already uploaded are kept."""
-        return self._put(manifest, held, replaces, progress)
+        return self._put(manifest, held, replaces, progress, hosts)
 
     def _put(
         self,
@@ -332,6 +333,7 @@ class Mirror(Versions):
         held: Held,
         replaces: Seen | None,
         progress: bool | None,
+        hosts: Sequence[str] | None = None,
         tries: int = _PUTS,
     ) -> Manifest:
         id, version = manifest.id, manifest.version
@@ -339,7 +341,7 @@ class Mirror(Versions):
         sealed(manifest)
         opened, lease = opening(manifest, held), self._leases[id, version]
         build = secrets.token_hex(8) if lease.may_be_deleted else manifest.build
-        named = manifest.named_anew(build)
+        named = manifest.named_anew(build) if hosts is None or lease.may_be_deleted else manifest
         folder = self._folder(id, version)
         present = self._remote.find(folder)
         self.refuse_foreign(id, version, present)
@@ -354,21 +356,22 @@ class Mirror(Versions):
             self._remote.write(f"{folder}/{_OTHER_BUILD}", b"")
         if lease.is_another_deleting():
             lease.check()
-        self._create(published, text, replaces)
+        self._create(published, text, replaces, hosts)
         if lease.is_another_deleting() or self._is_torn(published):
-            return self._put_again(manifest, held, published, progress, tries - 1)
+            return self._put_again(manifest, held, published, progress, hosts, tries - 1)
         return published
 
-    def _create(self, published: Manifest, text: bytes, replaces: Seen | None) -> None:
-        """Creates a manifest; NotFoundError if the version whose files it shares goes meanwhile."""
-        self.refuse_unshared(published)
+    def _create(
+        self, published: Manifest, text: bytes, replaces: Seen | None, hosts: Sequence[str] | None = None
+    ) -> None:
+        """Creates a manifest; NotFoundError if a version whose files it shares goes meanwhile."""
+        self.refuse_unshared(published, hosts)
         self._write_manifest(published.id, published.version, text, replaces)
         try:
             # Whoever removes the parent from now on sees this manifest before any file is deleted.
-            self.refuse_unshared(published)
+            self.refuse_unshared(published, hosts)
         except NotFoundError:
-            if replaces is None:
-                self._take_back(published)
+            self._take_back(published)
             raise
 
     def _write_manifest(self, id: str, version: str, text: bytes, replaces: Seen | None) -> None:
@@ -385,7 +388,7 @@ class Mirror(Versions):
             ) from error
 
     def _take_back(self, published: Manifest) -> None:
-        """Deletes a manifest that has replaced none, as the files that it shares may be gone."""
+        """Deletes a manifest, as the files that it shares may be gone."""
         seen = self.seen(published.id, published.version)
         if seen is not None and seen.build == published.build:
             self._remote.delete_seen(f"{self._folder(published.id, published.version)}/{MANIFEST}", seen.tag)
@@ -395,7 +398,13 @@ class Mirror(Versions):
         return self.seen(id, version) == expected
 
     def _put_again(
-        self, manifest: Manifest, held: Held, published: Manifest, progress: bool | None, tries: int
+        self,
+        manifest: Manifest,
+        held: Held,
+        published: Manifest,
+        progress: bool | None,
+        hosts: Sequence[str] | None,
+        tries: int,
     ) -> Manifest:
         """Publishes a version once more if others, for which its builder counted as dead, delete its files.
 
@@ -420,7 +429,7 @@ class Mirror(Versions):
             )
             self._leases[id, version] = last
             try:
-                return self._put(manifest, held, seen, progress, tries)
+                return self._put(manifest, held, seen, progress, hosts, tries)
             finally:
                 self._leases[id, version] = lease
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from ..process.digests import json_digest
 from ..rows.types import Json
 from .deleted import Deleted
 from .listed import LIST, MOST_LISTED
@@ -69,6 +70,14 @@ class FileEntry:
             return replace(self, of=None)
         rows, checks = self.rows + self.deleted.count, self.deleted.checks
         return replace(self, of=None, deleted=None, rows=rows, checks=checks)
+
+    @property
+    def as_own(self) -> FileEntry:
+        """The file in the folder of a version that shares it, of a name that no other file there has."""
+        if self.of is None:
+            return self
+        name = json_digest([self.name, self.format, self.nbytes, self.index])[:16]
+        return replace(self, of=None, name=f"{name}-00000.{self.name.rpartition('.')[2]}")
 
     def to_json(self) -> Json:
         """Plain data."""

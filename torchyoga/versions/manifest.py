@@ -225,15 +225,15 @@ class Manifest:
         """This version with its files as another version of the same id names them."""
         return self.with_own(lambda file: replace(file, of=self.version))
 
-    def shares_with(self, parent: Manifest) -> bool:
-        """True if the version that it was made from names all files that it has in folders of others."""
-        own, theirs = self._places(), parent._places()
+    def shares_with(self, *others: Manifest) -> bool:
+        """True if some other versions name all files that it has in folders of others."""
+        own, theirs = self._places(), {place for other in others for place in other._places()}
         new = {place: piece for place, piece in own.items() if place not in theirs}
         if any(piece.num_listed and piece.of is not None for piece in new.values()):
             return False
         left = {place for place, piece in new.items() if piece.of is not None or piece.num_listed}
-        shared = self._inside(left) - theirs.keys()
-        return not shared or not shared - parent._inside(theirs.keys() - own.keys())
+        shared = self._inside(left) - theirs
+        return not shared or not shared.difference(*(other._inside(theirs - own.keys()) for other in others))
 
     def _places(self) -> dict[tuple[str, str], FileEntry]:
         """Its lists and the files that are in none, by the version in whose folder they lie and the name."""
@@ -247,15 +247,10 @@ class Manifest:
         return {(file.of, file.name) for piece in pieces for file in every.of_piece(piece)}
 
     def on_its_own(self) -> Manifest:
-        """This version with all files in its own folder, numbered if some are shared."""
+        """This version with all files in its own folder, of other names if some are shared."""
         if not self.lists and all(file.of is None for file in self.files):
             return self
-        names = {
-            (file.of, file.name): f"{self.build}-{number:05}.{file.name.rpartition('.')[2]}"
-            for number, file in enumerate(self.each_file)
-        }
-        files = tuple(replace(file, of=None, name=names[file.of, file.name]) for file in self.files)
-        return replace(self, files=files, parents=tuple(self.parents))
+        return replace(self, files=tuple(file.as_own for file in self.files), parents=tuple(self.parents))
 
     def named_anew(self, build: str) -> Manifest:
         """This version as another build, with new names for its own files."""
@@ -320,6 +315,43 @@ class Manifest:
         # One or the other, so that no append writes much.
         ways = listed(parents, pieces_of(parents), "parents", 1)
         return replace(self, parents=reading(parents, ways)) if known else self
+
+    def elsewhere(
+        self, place: Callable[[FileEntry], FileEntry | None], read: Callable[[FileEntry], bytes]
+    ) -> tuple[Manifest, dict[str, bytes]]:
+        """This version as another store is to have it, and the new lists of it, by digest.
+
+        Args:
+            place: a file or a list as other versions there name it; None if it has to be sent, and so will
+                be the version's own.
+            read: gives the bytes of a list there.
+        """
+        new: dict[str, bytes] = {}
+
+        def placed(entries: Sequence[T], kind: str) -> Iterator[Any]:
+            for piece in pieces_of(entries):
+                moved = place(piece) if isinstance(piece, FileEntry) else piece
+                if moved is None and not piece.num_listed:
+                    moved = piece.as_own
+                if moved is not None:
+                    yield moved
+                    continue
+                inner = [*placed(entries.of_piece(piece), kind)] if isinstance(entries, Listed) else []
+                if any(isinstance(entry, FileEntry) and entry.of is None for entry in inner):
+                    yield from inner  # for lists name files of others
+                    continue
+                text, digest = text_of(self.id, kind, [entry.to_json() for entry in inner])
+                new[digest] = text
+                is_same = piece.of is None and digest == piece.index["digest"]
+                name = piece.name if is_same else f"{digest[:16]}-00000.{LIST}"
+                yield list_of(inner, name, text, digest)
+
+        moved = replace(
+            self,
+            files=_unlocated(placed(self.files, "files")),
+            parents=_unlocated(placed(self.parents, "parents")),
+        )
+        return moved.located(lambda piece: new.get(piece.index["digest"]) or read(piece)), new
 
     def located(self, read: Callable[[FileEntry], bytes]) -> Manifest:
         """This version with a way to read its lists; as `from_bytes` gives it there is none."""

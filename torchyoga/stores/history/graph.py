@@ -20,7 +20,7 @@ from ...versions.outline import Outline
 from ...versions.parent import Parent
 from ..contract import MOST_NAMED, Place, Versions
 
-__all__ = ["heads", "in_time", "newest", "parent_of", "recent"]
+__all__ = ["heads", "in_time", "line_of", "newest", "parent_of", "recent"]
 
 _LOOKS = 3  # at versions that are removed or replaced meanwhile
 
@@ -34,6 +34,12 @@ def _is_parent(parent: Parent, of: Outline, nodes: Mapping[str, Outline]) -> boo
 def parent_of(node: Outline, nodes: Mapping[str, Outline]) -> str | None:
     """The nearest version that a version was made from and that is still published; None if there is none."""
     return next((p.version for p in reversed(node.parents) if _is_parent(p, node, nodes)), None)
+
+
+def line_of(node: Outline, nodes: Mapping[str, Outline]) -> set[str]:
+    """A version and those that it was made from, but for those that were removed or have other rows now."""
+    others = {p.version for p in node.parents if p.version not in nodes or _is_parent(p, node, nodes)}
+    return {node.version, *others}
 
 
 def heads(nodes: Mapping[str, Outline]) -> list[str]:

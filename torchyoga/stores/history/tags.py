@@ -17,9 +17,11 @@ from __future__ import annotations
 import contextlib
 import getpass
 import json
+import logging
 import re
 import secrets
 import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timezone
 
@@ -35,6 +37,8 @@ from ..notes import Notes
 __all__ = [
     "MOST_MESSAGE",
     "TagEntry",
+    "add_moves",
+    "all_moves",
     "check_message",
     "gone",
     "moment",
@@ -48,6 +52,7 @@ __all__ = [
     "user_name",
 ]
 
+_log = logging.getLogger("torchyoga")
 MOST_MESSAGE = 4096  # characters of a message
 _FOLDER = ".tags"
 _LARGEST = 64 * 2**10  # bytes of a note
@@ -230,6 +235,10 @@ class _Chain:
             return replace(entry, stored=datetime.fromtimestamp(written, timezone.utc))  # type: ignore[arg-type]
         return entry
 
+    def text(self, move: TagEntry) -> bytes:
+        """The note of a move."""
+        return self.notes.read(_name(move.number), _LARGEST) or b""
+
     def last(self) -> TagEntry | None:
         """The last move; None if there was none."""
         numbers = self.numbers()
@@ -312,12 +321,7 @@ def moves_of(store: Versions, id: str, damaged: list[str] | None = None) -> dict
     Raises:
         CorruptError: the last note of a tag is damaged.
     """
-    notes: Notes = store.notes(f"{_FOLDER}/{encoded('id', id)}")
-    chains: dict[str, dict[str, float | None]] = {}
-    for name, written in notes.names().items():
-        folder, _, file = name.partition("/")
-        if (tag := decoded(folder)) is not None and _NAME.fullmatch(file):
-            chains.setdefault(tag, {})[file] = written
+    chains = _chains(store, id)
 
     def last(tag: str) -> TagEntry | None:
         numbers = _numbers(chains[tag])
@@ -334,6 +338,62 @@ def moves_of(store: Versions, id: str, damaged: list[str] | None = None) -> dict
     names = sorted(chains)
     entries = zip(names, store.each(names, last), strict=True)
     return {tag: entry for tag, entry in entries if entry is not None and entry.version is not None}
+
+
+def _chains(store: Versions, id: str) -> dict[str, dict[str, float | None]]:
+    """The names of the notes of each tag of an id, and when each was written."""
+    notes: Notes = store.notes(f"{_FOLDER}/{encoded('id', id)}")
+    chains: dict[str, dict[str, float | None]] = {}
+    for name, written in notes.names().items():
+        folder, _, file = name.partition("/")
+        if (tag := decoded(folder)) is not None and _NAME.fullmatch(file):
+            chains.setdefault(tag, {})[file] = written
+    return chains
+
+
+def all_moves(store: Versions, id: str) -> dict[str, list[tuple[TagEntry, bytes]]]:
+    """All moves of each tag of an id, the first one first, and their notes; those with damaged notes are
+    left out, with a warning."""
+    every = {}
+    for tag in sorted(_chains(store, id)):
+        chain = _Chain(store, id, tag)
+        try:
+            moves = chain.all()
+            texts = store.each(moves, chain.text)
+            every[tag] = [*zip(moves, texts, strict=True)]
+        except CorruptError as error:
+            _log.warning("the tag %r of %r is not copied: %s", tag, id, error)
+    return every
+
+
+def add_moves(
+    to: Versions,
+    id: str,
+    moves: Mapping[str, Sequence[tuple[TagEntry, bytes]]],
+    named: Collection[str | None] | None,
+) -> None:
+    """Adds the moves of tags that are missing in a store; a tag that was moved otherwise there stays.
+
+    Args:
+        to: the store.
+        id: which dataset.
+        moves: as `all_moves` has given them.
+        named: only those of tags that name one of these now; None for all.
+    """
+    known = _chains(to, id) if moves else {}
+    for tag, chain in moves.items():
+        if not chain or (named is not None and chain[-1][0].version not in named):
+            continue
+        notes = _Chain(to, id, tag).notes
+        for move, text in chain:
+            name = _name(move.number)
+            is_new = name not in known.get(tag, {}) and notes.create(name, text)
+            if not is_new and notes.read(name, _LARGEST) != text:
+                _log.warning(
+                    "the tag %r of %r was moved in %s, too, so it stays as it is there; move it there",
+                    *(tag, id, to.name),
+                )
+                break
 
 
 def tags_of(store: Versions, id: str) -> dict[str, str]:

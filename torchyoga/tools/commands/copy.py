@@ -1,4 +1,4 @@
-"""`yoga copy`: a version to another directory or store."""
+"""`yoga copy`: a version, or all of them, to another directory or store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 
 import click
 
-from .output import write_published
+from ...process.texts import bytes_text
+from .output import Table, cell, write, write_published
 from .places import id_argument, opened, placed, storage_command, version_argument
 
 __all__ = ["command"]
@@ -15,8 +16,17 @@ __all__ = ["command"]
 @storage_command("copy", id_argument(), version_argument())
 @click.argument("target", required=False, metavar="TARGET")
 @click.option("--overwrite", is_flag=True, help="Replace another version of that name in TARGET.")
+@click.option("--history", is_flag=True, help="All versions and tags, or VERSION and what it is made from.")
+@click.option("--dry-run", is_flag=True, help="With --history: only say what would be sent.")
 def command(
-    id: str, version: str | None, target: str | None, overwrite: bool, storage: str, as_json: bool
+    id: str,
+    version: str | None,
+    target: str | None,
+    overwrite: bool,
+    history: bool,
+    dry_run: bool,
+    storage: str,
+    as_json: bool,
 ) -> None:
     """Copy a version to another directory or URL; each file is checked before it is sent.
 
@@ -26,11 +36,14 @@ def command(
     Examples:
       yoga copy images 1.1 backup
       yoga copy images@prod backup
+      yoga copy images backup --history
     """
     if target is None:
         version, target = None, version
     if target is None:
         raise click.UsageError("name the directory or URL to copy to, as in: yoga copy images 1.1 backup")
+    if dry_run and not history:
+        raise click.UsageError("--dry-run is about many versions; it needs --history")
     source = opened(storage)
     if version is None and not os.path.isdir(target) and target in source.versions(id):
         raise click.UsageError(
@@ -38,4 +51,19 @@ def command(
             f"{target} backup; or write ./{target} for a new directory of that name"
         )
     other = opened(target, create=True)
-    write_published(other, source.copy(*placed(source, id, version), to=other, overwrite=overwrite), as_json)
+    if not history:
+        ref = source.copy(*placed(source, id, version), to=other, overwrite=overwrite)
+        write_published(other, ref, as_json)
+        return
+    if version is not None or not source.versions(id):
+        id, version = placed(source, id, version)
+    plain = {"storage": other.url, "id": id}
+    if dry_run:
+        sizes = source.copy(id, version, to=other, overwrite=overwrite, history=True, dry_run=True)
+        rows = [(cell(name), bytes_text(nbytes)) for name, nbytes in sizes.items()]
+        what = f"{len(sizes):,} versions, {bytes_text(sum(sizes.values()))}, would be sent to {other.url}"
+        table = Table(("version", "bytes"), rows, right=("bytes",))
+        write({**plain, "missing": sizes}, as_json, [table, what] if rows else what)
+        return
+    sent = source.copy(id, version, to=other, overwrite=overwrite, history=True)
+    write({**plain, "sent": sent}, as_json, f"{id} in {other.url}: {len(sent):,} versions sent")

@@ -34,7 +34,7 @@ COMMANDS = {  # by name: what it does
     "check": "read versions and say what is damaged",
     "compact": "write a version into files of its own",
     "convert": "write a version in another file format",
-    "copy": "copy a version to another directory or store",
+    "copy": "copy a version, or all, to another directory or store",
     "delete-rows": "publish a version without some rows",
     "diff": "show which rows and columns differ between two versions",
     "doctor": "find what slows down or spoils training",

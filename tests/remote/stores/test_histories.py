@@ -1,0 +1,120 @@
+"""Histories that are copied to stores, between them, and back."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from publishing import QUICK, Machine, storages
+from servers import Fault, Proxy
+from stored import objects_of, store_of
+
+import torchyoga as yoga
+from torchyoga import errors
+
+pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+WRITES = ("PUT", "POST", "DELETE")
+
+
+def history(folder: Path) -> yoga.Storage:
+    """Appends, of which one is removed, a deletion and a compaction."""
+    storage = yoga.Storage(folder / "from")
+    storage.submit({"x": np.arange(3000)}, "d", "0")
+    for number in range(1, 6):
+        storage.append({"x": np.arange(2000)}, "d", str(number), after=str(number - 1))
+    storage.delete_rows("d", "5", rows=[1, 3500], to="6")
+    storage.compact("d", "6", to="7")
+    storage.tag("d", "prod", "2")
+    storage.tag("d", "prod", "6")
+    storage.remove("d", "3")
+    return storage
+
+
+def same(one: yoga.Storage, other: yoga.Storage) -> None:
+    assert one.versions("d") == other.versions("d")
+    for version in one.versions("d"):
+        other.check("d", version)
+        here, there = one.fetch("d", version), other.fetch("d", version)
+        assert there.fingerprint == here.fingerprint
+        assert [row["x"] for row in there] == [row["x"] for row in here]
+    assert one.tags("d") == other.tags("d")
+
+
+def bytes_of(storage: yoga.Storage) -> int:
+    """Of all files of the versions."""
+    if storage.url.startswith("/"):
+        return sum(path.stat().st_size for path in (storage.path / "d").rglob("*.*"))
+    return sum(int(found.nbytes) for found in objects_of(storage).find("d").values())
+
+
+def test_there_and_back(machine: Machine, tmp_path: Path) -> None:
+    local, here = history(tmp_path), machine("here")
+    sent = local.copy("d", to=here, history=True)
+    assert sent == ["0", "1", "2", "4", "5", "6", "7"]
+    same(local, machine("there"))
+    assert abs(bytes_of(here) - bytes_of(local)) < 16 * 2**10
+    back = yoga.Storage(tmp_path / "back")
+    assert machine("there").copy("d", to=back, history=True) == sent
+    same(local, back)
+    assert abs(bytes_of(back) - bytes_of(local)) < 16 * 2**10
+    back.append({"x": np.arange(5)}, "d", "8", after="7")
+    assert back.copy("d", to=here, history=True) == ["8"]
+    assert machine("there").copy("d", to=local, history=True) == ["8"]
+    same(local, machine("other"))
+
+
+def test_a_store_that_others_tidied_up(machine: Machine, tmp_path: Path) -> None:
+    local, here = history(tmp_path), machine("here")
+    local.copy("d", to=here, history=True)
+    for versions in (["0", "2"], ["6"], ["1", "4", "5", "7"]):
+        for version in versions:
+            machine("there").remove("d", version, force=True)
+        machine("there").clean(0)
+        assert local.copy("d", to=here, history=True) == versions
+        assert local.copy("d", to=here, history=True) == []
+        same(local, machine("there"))
+    local.append({"x": np.arange(5)}, "d", "8", after="2")
+    assert local.copy("d", to=here, history=True) == ["8"]
+    assert {file.of for file in store_of(here).manifest("d", "8").files} - {None}
+    here.clean(0)
+    back = yoga.Storage(tmp_path / "back")
+    machine("there").copy("d", to=back, history=True)
+    same(local, back)
+
+
+def test_again_nothing_is_written(proxy: Proxy, bucket: str, tmp_path: Path) -> None:
+    local = history(tmp_path)
+    there = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)("here")
+    local.copy("d", to=there, history=True)
+    files = [request.path for request in proxy.seen("PUT", "-00")]
+    assert len(files) == len({*files})
+    proxy.clear()
+    assert local.copy("d", to=there, history=True) == []
+    assert [request for method in WRITES for request in proxy.seen(method)] == []
+    local.append({"x": np.arange(5)}, "d", "8", after="7")
+    proxy.clear()
+    assert local.copy("d", to=there, history=True) == ["8"]
+    assert len([r for r in proxy.seen("PUT") if re.search(r"\.(mdb|list)$", r.path)]) <= 2
+
+
+def test_broken_off_at_any_write_it_goes_on(proxy: Proxy, bucket: str, tmp_path: Path) -> None:
+    local = history(tmp_path)
+    whole = storages(f"s3://{bucket}/whole", proxy.storage_options, tmp_path)("whole")
+    local.copy("d", to=whole, history=True)
+    writes = len(proxy.seen("PUT", "d/"))
+    for step in range(0, writes, 16):
+        proxy.clear()
+        there = storages(f"s3://{bucket}/{step}", {**proxy.storage_options, **QUICK}, tmp_path)(f"on {step}")
+        # From one request on, all are in vain: as of a process that is killed, but for its leases.
+        proxy.faults = [Fault("status", "/d/|%2Fd%2F", "PUT", after=step, status=500)]
+        with pytest.raises(errors.YogaError):
+            local.copy("d", to=there, history=True)
+        proxy.clear()
+        for version in there.versions("d"):
+            there.check("d", version)
+        local.copy("d", to=there, history=True)
+        same(local, there)
+        there.clean(0)
+        same(local, there)
