@@ -505,8 +505,9 @@ def drawn(
     def choose(num_steps: int, num_actions: int) -> int:
         if num_actions > num_steps and chance.random() < faults:
             return chance.randrange(num_steps, num_actions)
-        return 0 if chance.random() < 0.5 else chance.randrange(num_steps)
+        return 0 if chance.random() < stay else chance.randrange(num_steps)
 
+    stay = chance.choice([0.5, 0.9, 0.97, 0.99])  # others do much, or little, between two steps of a machine
     world = make((), set())
     world.choose = choose
     _run(world, check)

@@ -1,7 +1,7 @@
 """Rounds of a deleter that is stopped again and again beside a window that rolls on; a crowd that appends.
 
-Run as a program, which has no threads of a store's client and can therefore fork: the folder of `tests`, one of
-`stop_rolling` and `append_at_once`, and its arguments in JSON.
+Run as a program, which has no threads of a store's client and can therefore fork. Its arguments: the folder
+of `tests`, one of `stop_rolling` and `append_at_once`, and what that takes, in JSON.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path[:0] = [sys.argv[1]]
 
-from victims import Victim
+from victims import Victim  # noqa: E402
 
-import torchyoga as yoga
-from torchyoga.errors import LostError
+import torchyoga as yoga  # noqa: E402
+from torchyoga.errors import LostError  # noqa: E402
 
 LEASE = 3.0
 BASE, VERSIONS = 8, 22  # those that are there at first, and those that are appended after them
@@ -52,7 +53,7 @@ class Place:
 
 
 class Rolling:
-    """A history of versions "1", "2", ...: who appends one removes the one before, if that has an even number.
+    """A history of versions "1", "2", ...: with each one comes the end of that before, if its number is even.
 
     Args:
         place: where it is.
@@ -116,7 +117,7 @@ class Rolling:
 def stop_rolling(
     folder: str, url: str | None, options: dict[str, Any] | None, what: str, seed: int, rounds: int
 ) -> None:
-    """Rounds from a seed on, each with the next one; prints what it takes to run one that has failed again."""
+    """Rounds from a seed on, each with the next one; prints it, so that one that failed can be run again."""
     stops = takeovers = 0
     for number in range(seed, seed + rounds):
         started, chance = time.monotonic(), random.Random(number)
@@ -124,7 +125,8 @@ def stop_rolling(
         place = Place(Path(folder), url, options)
         rolling, over = Rolling(place, chance), Path(folder, f"over-{number}")
         Victim(rolling.begin).end()
-        deleter = Victim(lambda of=rolling, over=over: of.delete(what, over.exists, chance.random()))
+        delete = partial(rolling.delete, what, over.exists, chance.random())
+        deleter = Victim(delete)
         others = Victim(rolling.go_on)
         own = 0
         # Now and then for so long that others take over what it holds.
@@ -151,7 +153,7 @@ def stop_rolling(
 def append_at_once(
     folder: str, url: str | None, options: dict[str, Any] | None, processes: int, each: int
 ) -> None:
-    """Processes that append a row again and again; every row is there once, and all versions are in a line."""
+    """Processes that append a row again and again: every row is there once, and all versions are in line."""
     place, count = Place(Path(folder), url, options), processes * each
 
     def begin() -> None:
