@@ -24,7 +24,7 @@ from interleaved import ALL_FAULTS, Machine, Modelled, Stored, World, current, d
 from stored import over
 from test_protocol import EVERY, LEASE, PATIENCE, over_mirror, simplify
 
-from torchyoga import Keep, Storage
+from torchyoga import Keep, Storage, storage
 from torchyoga.adapters import sources
 from torchyoga.building import build as building
 from torchyoga.errors import BusyError, ExistsError, LostError, NotFoundError, RemoteError, YogaError
@@ -285,20 +285,23 @@ class Machines:
             "caching.appended.ref_of": as_ref,
             "caching.submission.build": partial(self._built, False),
             "caching.submission.ref_of": as_ref,
-            # Not in their modules, for what was loaded later stays as it was found.
-            "storage._build": with_models(building, build=partial(self._built, True)),
-            "storage._sources": with_models(sources, dataset_and_source=lambda data: (data, None)),
-            "storage._refs": with_models(refs, ref_of=as_ref),
             "stores.refs.ref_of": as_ref,
+            "stores.mirror.sealed": lambda manifest: manifest.to_bytes(),
+            "stores.mirror.opening": lambda _, held: held,
+            "stores.local.sealed": lambda manifest, _: manifest.to_bytes(),
             "stores.local.os": Os,
             "stores.local.time": Times,
             "stores.local.read_regular": read,
         }.items():
             if not self.is_store or not name.startswith("stores.local."):
                 patch.setattr(f"torchyoga.{name}", model)
-        for room in ("mirror", "local"):
-            patch.setattr(f"torchyoga.stores.{room}.sealed", lambda manifest, *_: manifest.to_bytes())
-        patch.setattr("torchyoga.stores.mirror.opening", lambda _, held: held)
+        # Not in their modules, for what was loaded later stays as it was found.
+        for name, model in {
+            "_build": with_models(building, build=partial(self._built, True)),
+            "_sources": with_models(sources, dataset_and_source=lambda data: (data, None)),
+            "_refs": with_models(refs, ref_of=as_ref),
+        }.items():
+            patch.setattr(storage, name, model)
         simplify(patch, STILL)
 
     def _grown(self, source: object, store: Mirror | Directory, id: str, version: str, options: Any) -> Any:
@@ -341,11 +344,11 @@ class Machines:
         return next(name[:16] for name in os.listdir(folder) if not name.startswith("manifest"))
 
     def _work(self, act: Act, machine: Machine) -> str:
-        storage = over_mirror(self._storage, Modelled(self.world), self._cache)
+        own = over_mirror(self._storage, Modelled(self.world), self._cache)
         if not self.is_store:
-            over(Directory(), storage)
+            over(Directory(), own)
         try:
-            act(self, storage)
+            act(self, own)
             return "done"
         except (NotFoundError, ExistsError, LostError, BusyError, RemoteError) as error:
             return type(error).__name__
