@@ -20,6 +20,7 @@ slow        what it works at does, and it shows signs of life
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
@@ -31,7 +32,19 @@ import pytest
 
 from torchyoga.stores.objects import Remote
 
-__all__ = ["ALL_FAULTS", "Broken", "Gone", "Machine", "Stored", "World", "explored", "modelled"]
+__all__ = [
+    "ALL_FAULTS",
+    "Broken",
+    "Gone",
+    "Machine",
+    "Modelled",
+    "Stored",
+    "World",
+    "current",
+    "drawn",
+    "explored",
+    "modelled",
+]
 
 ALL_FAULTS = frozenset({"crash", "lost", "cut", "cut after", "away", "pause", "slow"})
 # Before a read, these have the same effect as before the next request.
@@ -124,6 +137,8 @@ class World:
         patience: seconds after which a machine that has not ended counts as waiting for ever.
         is_deaf: the store ignores conditions of replacements.
     """
+
+    choose: Callable[[int, int], int] | None = None  # of so many actions, steps before faults; else by prefix
 
     def __init__(
         self,
@@ -311,6 +326,8 @@ class World:
                 self.others += [(*self._choices, other) for other in range(1, len(actions))]
             at = len(self._choices)
             chosen = self._prefix[at] if at < len(self._prefix) else 0
+            if self.choose is not None:
+                chosen = self.choose(sum(kind == "step" for kind, _ in actions), len(actions))
             self._choices.append(chosen)
             kind, task = actions[chosen]
             self.steps.append(
@@ -446,7 +463,8 @@ _LOCAL = _Local()
 _IDLE: list[_Worker] = []
 
 
-def _world() -> World:
+def current() -> World:
+    """The world of the machine that calls this."""
     assert _LOCAL.world is not None, "this is for threads of the model"
     return _LOCAL.world
 
@@ -469,15 +487,38 @@ def explored(
     for count in range(most):
         if not left:
             return count
-        prefix = left.pop()
-        world = make(prefix, known)
-        world.run()
-        check(world)
-        if world.broken is not None:
-            steps = "\n".join(world.steps)
-            raise Broken(f"{world.broken}\n\nafter these steps:\n{steps}\n\nthe choices are {world._choices}")
+        world = make(left.pop(), known)
+        _run(world, check)
         left += world.others
     raise AssertionError(f"{most} runs were not enough; {len(left)} are left")
+
+
+def drawn(
+    make: Callable[[tuple[int, ...], set[int]], World],
+    check: Callable[[World], None],
+    chance: random.Random,
+    faults: float,
+) -> None:
+    """Runs one schedule that is drawn, with this share of faults, as long as there may be some; else as
+    `explored`."""
+
+    def choose(num_steps: int, num_actions: int) -> int:
+        if num_actions > num_steps and chance.random() < faults:
+            return chance.randrange(num_steps, num_actions)
+        return 0 if chance.random() < stay else chance.randrange(num_steps)
+
+    stay = chance.choice([0.5, 0.9, 0.97, 0.99])  # others do much, or little, between two steps of a machine
+    world = make((), set())
+    world.choose = choose
+    _run(world, check)
+
+
+def _run(world: World, check: Callable[[World], None]) -> None:
+    world.run()
+    check(world)
+    if world.broken is not None:
+        steps = "\n".join(world.steps)
+        raise Broken(f"{world.broken}\n\nafter these steps:\n{steps}\n\nthe choices are {world._choices}")
 
 
 # -- the model, as the code sees it
@@ -488,15 +529,15 @@ class Clock:
 
     @staticmethod
     def monotonic() -> float:
-        return _world().time()
+        return current().time()
 
     @staticmethod
     def monotonic_ns() -> int:
-        return int(1e9 * _world().time())
+        return int(1e9 * current().time())
 
     @staticmethod
     def sleep(seconds: float) -> None:
-        _world().wait(seconds)
+        current().wait(seconds)
 
     @staticmethod
     def ctime() -> str:
@@ -516,7 +557,7 @@ class Threads:
             self._is_set = True
 
         def wait(self, seconds: float) -> bool:
-            return _world().wait(seconds, lambda: self._is_set)
+            return current().wait(seconds, lambda: self._is_set)
 
     class Thread:
         """Another thread of the machine."""
@@ -525,10 +566,10 @@ class Threads:
             self._target = target
 
         def start(self) -> None:
-            self._is_done = _world().start(self._target)
+            self._is_done = current().start(self._target)
 
         def join(self, seconds: float) -> None:
-            _world().wait(seconds, self._is_done)
+            current().wait(seconds, self._is_done)
 
 
 class Tokens:
@@ -536,7 +577,7 @@ class Tokens:
 
     @staticmethod
     def token_hex(nbytes: int) -> str:
-        return _world().token()
+        return current().token()
 
 
 class Chance:

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from interleaved import ALL_FAULTS, Machine, Modelled, Stored, World, explored, modelled, tag_of
+from interleaved import ALL_FAULTS, Machine, Modelled, Stored, World, current, explored, modelled, tag_of
 from stored import over, short_waits
 
 from torchyoga import Storage
@@ -324,7 +324,7 @@ def replacing(protocol: Protocol, storage: Storage) -> Any:
 
 def clean(protocol: Protocol, storage: Storage) -> Any:
     """Cleans once a builder that has stalled counts as dead."""
-    protocol._world.wait(protocol._still)
+    current().wait(protocol._still)
     storage.clean(0)
 
 
