@@ -597,7 +597,7 @@ class Storage:
             >>> storage.versions("grown"), len(newest)
             (['1', '2', '3'], 7)
         """
-        growth = _appended.Growth(self._store, self._lock, id, after)
+        growth = _appended.Growth(self._store, self.timeout, id, after)
         options = self._options(None, max_rows, progress, None, None, info)
         options = replace(options, lineage=_lineage.lineage_of(data, record, message))
         with self._new_version(growth, version) as to:
@@ -662,7 +662,7 @@ class Storage:
             >>> storage.add_columns(brightness, "scored", columns=["image"])[2]["mean"].item()
             0.0
         """
-        growth = _appended.Growth(self._store, self._lock, id, after)
+        growth = _appended.Growth(self._store, self.timeout, id, after)
         options = self._options(None, None, progress, None, None, codecs=codecs)
         options = dataclasses.replace(options, lineage=_lineage.lineage_of(data, record, message))
         many = self._many(executor, False)
@@ -706,7 +706,7 @@ class Storage:
             >>> storage.drop_columns(["image"], "labels")[2]
             {'label': np.int64(2)}
         """
-        growth = _appended.Growth(self._store, self._lock, id, after)
+        growth = _appended.Growth(self._store, self.timeout, id, after)
         lineage = _lineage.lineage_of(None, record, message)
         with self._new_version(growth, version) as to:
             return _columns.dropped(names, growth, to, lineage)
@@ -776,7 +776,7 @@ class Storage:
             >>> [int(row["x"]) for row in new]
             [0, 2, 4]
         """
-        growth = _appended.Growth(self._store, self._lock, id, version)
+        growth = _appended.Growth(self._store, self.timeout, id, version)
         lineage = _lineage.lineage_of(None, record, message)
         with self._new_version(growth, to):
             return _rewritten.reduced(growth, to, rows, where, lineage)

@@ -6,7 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -33,10 +33,9 @@ from .submission import given_info
 __all__ = ["Growth", "appended", "own_format"]
 
 _log = logging.getLogger("torchyoga")
-_MOST_OTHERS = 10_000  # versions that others publish while one waits for its turn
+_PATIENCE = 1.0  # seconds to wait for the newest version, besides ten times those of finding it
 
 Fit = Callable[[object, Schema | None], tuple[object, Schema | None, Callable[[Source], Source]]]
-Locked = Callable[[str, str], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -45,12 +44,12 @@ class Growth:
 
     Attributes:
         store: where both are.
-        lock: holds the lock of a version.
+        timeout: seconds to wait for others who make a version of the same one.
         id, after: the version before; None for the newest at the moment of publication.
     """
 
     store: Versions
-    lock: Locked
+    timeout: float
     id: str
     after: str | None
 
@@ -69,13 +68,26 @@ class Growth:
 
         Who makes a version from another one holds its lock, so under the lock of the newest it stays that.
         """
-        for _ in range(_MOST_OTHERS):
+        end = time.monotonic() + self.timeout
+        while True:
+            began = time.monotonic()
             name = self.first()
-            with self.lock(self.id, name):
+            now = time.monotonic()
+            # Who waits for the newest is to see soon that it is that no more: else all who wait for it would
+            # take its lock, one after the other, for nothing.
+            patience = end - now
+            if self.after is None:
+                patience = min(patience, _PATIENCE + 10 * (now - began))
+            with ExitStack() as held:
+                try:
+                    held.enter_context(self.store.lock(self.id, name, max(0.0, patience)))
+                except BusyError:
+                    if self.after is not None or time.monotonic() > end:
+                        raise
+                    continue
                 if self.after is not None or self.first() == name:
                     yield self.store.manifest(self.id, name)
                     return
-        raise BusyError(f"others have published {_MOST_OTHERS} versions of {self.id!r} meanwhile; try again")
 
     @contextmanager
     def publishing(self, added: Json, new: Manifest) -> Iterator[Manifest]:
