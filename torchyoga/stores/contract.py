@@ -94,7 +94,13 @@ class Place(NamedTuple):
 
 
 class Versions(ABC):
-    """The published versions of a directory, or of a store behind a URL."""
+    """The published versions of a directory, or of a store behind a URL.
+
+    Attributes:
+        most_locks: that a sweep holds for one look at all versions.
+    """
+
+    most_locks = 64
 
     @property
     @abstractmethod

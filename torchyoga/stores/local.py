@@ -66,6 +66,8 @@ class Store(Versions):
         root: the directory; a `Root` if users other than its owner may write, or may not read.
     """
 
+    most_locks = 192  # each is an open file, of which a process may have 256 on some systems
+
     def __init__(self, root: Path | Root) -> None:
         self._root = root if isinstance(root, Root) else Root(root)
 
@@ -135,12 +137,14 @@ class Store(Versions):
         except (FileNotFoundError, NotADirectoryError):
             return {}
         for version, folder in folders.items():
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                found[version] = Place(False, object())
-                found[version] = Place(False, os.stat(folder).st_mtime_ns)
-                status = os.stat(os.path.join(folder, MANIFEST))
+            try:
+                status = os.stat(f"{folder}/{MANIFEST}")
                 times = status.st_mtime_ns, status.st_ctime_ns
                 found[version] = Place(True, (status.st_ino, status.st_size, *times), times[0])
+            except (FileNotFoundError, NotADirectoryError):
+                found[version] = Place(False, object())
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                    found[version] = Place(False, os.stat(folder).st_mtime_ns)
         return found
 
     def remove(

@@ -35,7 +35,6 @@ __all__ = ["Sharing"]
 
 _log = logging.getLogger("torchyoga")
 _LOOKS = 8  # if versions come and go all the time, `clean` is to delete the files another time
-_AT_ONCE = 64  # locks that are held for one look
 
 Read = Outline | CorruptError | None
 
@@ -195,7 +194,7 @@ class Sharing:
         lost: list[DataFile] = []
         deleted: set[str] = set()
         with progress_bar(None, len(versions), f"removing versions of {self.id!r}", "version") as bar:
-            for some in _batches(versions):
+            for some in self._batches(versions):
                 with self._held(some) as held:
                     now, _ = self.outlines()
                     stay = needed()
@@ -271,7 +270,7 @@ class Sharing:
                 return [*condemned(version)]
             return []
 
-        for some in _batches(versions):
+        for some in self._batches(versions):
             with self._held(some) as held:
                 found = dict(zip(held, self.store.each(held, listed), strict=True))
                 yield from self._delete(found).items()
@@ -286,6 +285,10 @@ class Sharing:
             return []
 
         return dict(zip(files, self.store.each(files, delete), strict=True))
+
+    def _batches(self, versions: Iterable[str]) -> Iterator[list[str]]:
+        every, size = list(versions), self.store.most_locks
+        return (every[start : start + size] for start in range(0, len(every), size))
 
     @contextmanager
     def _held(self, versions: Sequence[str]) -> Iterator[list[str]]:
@@ -317,8 +320,3 @@ class Sharing:
 
 def _place(one: Outline, entry: FileEntry) -> tuple[str, str]:
     return entry.of or one.version, entry.name
-
-
-def _batches(versions: Iterable[str]) -> Iterator[list[str]]:
-    every = list(versions)
-    return (every[start : start + _AT_ONCE] for start in range(0, len(every), _AT_ONCE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from ..process.digests import hexdigest
@@ -13,6 +14,7 @@ KEPT = ".views"  # the folder of selections that are kept beside versions: no id
 _LONGEST = 240  # bytes of a name
 
 
+@lru_cache(2**15)  # a look at a history asks for those of all its versions
 def encoded(what: str, text: str) -> str:
     """A file name for an id or version (`what`) that cannot lead out of its folder on any system.
 
@@ -36,6 +38,7 @@ def encoded(what: str, text: str) -> str:
     return name
 
 
+@lru_cache(2**15)
 def decoded(name: str) -> str | None:
     """The id or version that a name stands for; None for foreign names, and for our own folders."""
     try:
