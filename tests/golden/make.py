@@ -61,6 +61,17 @@ def grown(version: int) -> list[int]:
     return list(range(2 * version + 2))
 
 
+def wide() -> dict[str, list[dict[str, Any]]]:
+    """The rows of the versions of a golden history whose columns come and go."""
+    found = {"1": [{"x": n, "y": "a" * n} for n in range(3)]}
+    found["2"] = [{**row, "z": n / 2} for n, row in enumerate(found["1"])]
+    found["3"] = [*found["2"], {"x": 7, "y": "b", "z": 3.5}]
+    found["4"] = [{**row, "y": n} for n, row in enumerate(found["3"])]
+    found["5"] = [{"y": row["y"], "z": row["z"]} for row in found["4"]]
+    found["6"] = found["5"][1:]
+    return found
+
+
 if __name__ == "__main__":
     storage = yoga.Storage(Path(__file__).parent / "v1")
     if not storage.versions("golden"):
@@ -79,3 +90,13 @@ if __name__ == "__main__":
             storage.append(data, "grown", str(number), after=str(number - 1), record=False)
         else:
             storage.submit(data, "grown", "0", record=False)
+    if not storage.versions("wide"):
+        rows_of = wide()
+        storage.submit(rows_of["1"], "wide", "1", record=False)
+        storage.add_columns([{"z": row["z"]} for row in rows_of["2"]], "wide", "2", record=False)
+        storage.append(rows_of["3"][3:], "wide", "3", record=False)
+        storage.add_columns(
+            [{"y": row["y"]} for row in rows_of["4"]], "wide", "4", replace=True, record=False
+        )
+        storage.drop_columns(["x"], "wide", "5", record=False)
+        storage.delete_rows("wide", "5", rows=[0], to="6", record=False)

@@ -6,6 +6,7 @@ import itertools
 import json
 import multiprocessing
 import pickle
+import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from golden.make import wide
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError, StateError
@@ -484,3 +486,12 @@ def test_a_history_with_groups_travels(storage: Storage, tmp_path: Path) -> None
         target.clean(0)
         assert_is(target.fetch("a", "6"), rows["6"])
         target.check("a", "6")
+
+
+def test_the_golden_columns_are_readable_for_ever(tmp_path: Path) -> None:
+    shutil.copytree(Path(__file__).parents[1] / "golden" / "v3" / "wide", tmp_path / "wide")
+    storage = Storage(tmp_path)
+    for version, rows in wide().items():
+        storage.check("wide", version)
+        assert_is(storage.fetch("wide", version), rows)
+    assert_is(storage.append(wide()["6"], "wide"), 2 * wide()["6"])
