@@ -623,9 +623,9 @@ class Storage:
     ) -> DataRef:
         """Publishes a version of the rows of `after` with more columns; only the new columns are written.
 
-        The files of `after` are shared. Whoever reads some columns opens only the files in which they lie.
+        The files of `after` are shared. Whoever reads some columns reads only the files in which they lie.
         The fingerprint is that of whole rows submitted at once, and a state that was saved over `after`
-        loads. See docs/versions.md.
+        loads. Of many that add columns at once, each comes behind those before it. See docs/versions.md.
 
         Args:
             data: a value of the new columns for each row, in order: a dict of arrays, a DataRef, a list of
@@ -647,7 +647,8 @@ class Storage:
             SchemaError: there are more or fewer rows than `after` has; or a column is there already, and
                 `replace` is False; or rows are no dicts; or the function returns other lengths.
             KeyError: `columns` names one that is not there.
-            NotFoundError: `after` is not published, or was removed or overwritten meanwhile.
+            NotFoundError: `after` is not published, or was removed or overwritten meanwhile; or, without it,
+                rows were appended or deleted meanwhile.
             ExistsError, BusyError, LostError, OSError, RemoteError, TypeError, ValueError: as `append`.
 
         Whatever is raised, nothing is published.

@@ -256,6 +256,10 @@ def test_states_fit_versions_with_other_columns(storage: Storage) -> None:
             )
             again.load_state_dict(state)
             assert [batch["label"].tolist() for batch in again] == [[n + more for n in b] for b in rest]
+    picked = first.select([3, 1, 4, 1, 5])[1:]
+    again = yoga.DataLoader(last.select([3, 1, 4, 1, 5])[1:], batch_size=2, seed=5)
+    assert picked.fingerprint != last.select([3, 1, 4, 1, 5])[1:].fingerprint
+    again.load_state_dict(state_of(picked, batch_size=2))
     image = yoga.DataLoader(first.columns(["image"]), batch_size=6, shuffle=True, seed=5)
     with pytest.raises(StateError):
         yoga.DataLoader(last, batch_size=6, shuffle=True, seed=5).load_state_dict(image.state_dict())
@@ -266,8 +270,26 @@ def test_states_fit_versions_with_other_columns(storage: Storage) -> None:
     grown.load_state_dict(state_of(first), appended="next")
 
 
-def state_of(ref: Any) -> Any:
-    loader = yoga.DataLoader(ref, batch_size=6, shuffle=True, seed=5)
+def test_states_fit_after_many_changes(storage: Storage) -> None:
+    storage.submit({"x": np.arange(9), "z": np.arange(9)}, "a", "1")
+    storage.add_columns({"y": np.arange(9)}, "a", "2")
+    storage.drop_columns(["z"], "a", "3")
+    storage.add_columns({"q": np.arange(9), "w": np.arange(9)}, "a", "4")
+    storage.drop_columns(["x"], "a", "5")
+    storage.add_columns({"a": np.arange(9), "x": np.arange(9)}, "a", "6")
+    for old, new in itertools.combinations("123456", 2):
+        loader = yoga.DataLoader(storage.fetch("a", new), batch_size=6, shuffle=True, seed=5)
+        loader.load_state_dict(state_of(storage.fetch("a", old)))
+    for key, old, new in (("y", "2", "6"), ("q", "4", "6"), ("x", "1", "4")):
+        loader = yoga.DataLoader(storage.fetch("a", new).columns([key]), batch_size=6, shuffle=True, seed=5)
+        loader.load_state_dict(state_of(storage.fetch("a", old).columns([key])))
+    loader = yoga.DataLoader(storage.fetch("a", "6").columns(["a"]), batch_size=6, shuffle=True, seed=5)
+    with pytest.raises(StateError):
+        loader.load_state_dict(state_of(storage.fetch("a", "1").columns(["x"])))
+
+
+def state_of(ref: Any, batch_size: int = 6) -> Any:
+    loader = yoga.DataLoader(ref, batch_size=batch_size, shuffle=batch_size == 6, seed=5)
     next(iter(loader))
     return loader.state_dict()
 
@@ -330,11 +352,19 @@ def test_what_has_no_columns(storage: Storage) -> None:
     storage.submit([], "empty", "1")
     with pytest.raises(SchemaError, match="no rows"):
         storage.add_columns({"x": np.arange(0)}, "empty")
+    storage.submit(arrays(1), "none left", "1")
+    storage.delete_rows("none left", "1", rows=[0], to="2")
+    for nothing in (score, [], {"x": np.arange(0)}):
+        with pytest.raises(SchemaError, match="no rows"):
+            storage.add_columns(nothing, "none left")
     with pytest.raises(NotFoundError):
         storage.add_columns({"x": np.arange(3)}, "nothing")
     storage.submit(arrays(), "a", "1")
     with pytest.raises(KeyError, match="no column 'x'"):
         storage.drop_columns(["x"], "a")
+    less = storage.drop_columns((key for key in ["image"]), "a", "less")  # type: ignore[arg-type]
+    assert less.schema.tree.keys == ("label",)
+    storage.remove("a", "less")
     with pytest.raises(ValueError, match="all that"):
         storage.drop_columns(["image", "label"], "a")
     with pytest.raises(ValueError, match="a list of one"):
@@ -352,6 +382,17 @@ def test_a_base_that_goes_meanwhile(storage: Storage) -> None:
                 storage.convert("a", "1", format="hdf5")
             yield {"score": n}
 
+    storage.submit(arrays(), "b", "1")
+
+    def slow(columns: Any) -> Any:
+        if storage.versions("b") == ["1"] and len(columns["label"]) > 1:
+            storage.append(arrays(1), "b", "2")
+        return score(columns)
+
+    with pytest.raises(NotFoundError, match=r"was followed by '2' of other rows .* pass after='1'"):
+        storage.add_columns(slow, "b", "3")
+    assert storage.versions("b") == ["1", "2"]
+    storage.add_columns(slow, "b")
     for what in ("remove", "overwrite", "convert"):
         storage.submit(arrays(), "a", "1", overwrite=True)
         if what == "convert":
@@ -376,12 +417,12 @@ def test_many_add_columns_at_once(tmp_path: Path) -> None:
     for one in every:
         one.join(120)
         assert one.exitcode == 0
-    found = [storage.fetch("a", version) for version in storage.versions("a")]
-    assert len(found) == 4  # each is made of one that was the newest when it began
-    for ref in found:
-        for key in ref.schema.tree.keys[2:]:
-            assert {int(value) for value in ref[key]} == {int(key[1:])}
-        storage.check("a", ref.manifest.version)
+    for version in storage.versions("a"):
+        storage.check("a", version)
+    ref = storage.fetch("a", latest=True)  # each came behind those that were faster
+    assert {*ref.schema.tree.keys} == {"image", "label", "c0", "c1", "c2"}
+    for number in range(3):
+        assert {int(value) for value in ref[f"c{number}"]} == {number}
 
 
 def test_forged_groups_are_refused(tmp_path: Path) -> None:
@@ -399,6 +440,8 @@ def test_forged_groups_are_refused(tmp_path: Path) -> None:
         ("groups", [["score"], ["image", "label"]]),
         ("groups", [["image", "label"], ["score"], *[[]] * 2**17]),
         ("groups", "image"),
+        ("groups", {"image": 1, "label": 2}),
+        ("groups", ["image", "label", "score"]),
         ("written", []),
         ("written", [yoga.Schema.of({"x": 1}).to_json()]),
         ("requires", ["shared-files"]),

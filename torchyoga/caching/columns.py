@@ -83,16 +83,27 @@ class Added:
     def publishing(self, given: Json, new: Manifest) -> Iterator[Manifest]:
         """The manifest of all columns, from that of the new ones."""
         self.check_length(new.num_rows)
-        if new.schema is not None:
-            self.check_schema(new.schema)
         with self.growth.before() as old:
-            if old.fingerprint != self.old.fingerprint:
+            if not self._has_same_rows(old):
+                what = f"followed by {old.version!r} of"
+                if old.version == self.old.version:
+                    what = "overwritten by"
+                how = "" if self.growth.after else f", or pass after={self.old.version!r}"
                 raise NotFoundError(
-                    f"{self._name} was overwritten by other rows while columns of it were made; nothing was "
-                    "published, call again"
+                    f"{self._name} was {what} other rows while columns of it were made; nothing was "
+                    f"published, call again{how}"
                 )
-            found = new if new.schema is None else with_columns(old, new, self.replacing)
-            yield _made_of(old, replace(found, info=plain({**old.info, **given}), function=old.function))
+            now = replace(self, old=old)
+            assert new.schema is not None, "it was looked at before"
+            now.check_schema(new.schema)
+            found = with_columns(old, new, self.replacing)
+            yield _made_of(old, replace(found, info=plain({**old.info, **given})))
+
+    def _has_same_rows(self, old: Manifest) -> bool:
+        """True for the version, and for those that others have made of it by columns meanwhile."""
+        own = self.old.fingerprint, self.old.num_rows
+        same = ((one.fingerprint, one.rows) for one in (*old.parents, _own(old)) if one.is_prefix)
+        return own[1] == old.num_rows and own in same
 
 
 def added(
@@ -119,11 +130,10 @@ def added(
         many: who builds; None for this process.
     """
     store, id = growth.store, growth.id
-    growth = replace(growth, after=growth.first())
     whole = fetched(store, id, growth.first())
-    task = Added(growth, whole.manifest, replacing)
-    if whole.schema is None:
-        raise SchemaError(f"{id!r} {growth.after!r} has no rows, so it has no columns; submit rows instead")
+    task, name = Added(growth, whole.manifest, replacing), whole.manifest.version
+    if whole.schema is None or not len(whole):
+        raise SchemaError(f"{id!r} {name!r} has no rows, so no columns can be added; submit rows instead")
     if callable(data):
         data = (whole if names is None else whole.columns(names)).map_batches(data)
     elif names is not None:
@@ -150,6 +160,7 @@ def dropped(
     """Publishes a version without some columns; see `Storage.drop_columns`. Hold its lock."""
     store, id, started = growth.store, growth.id, time.monotonic()
     with growth.before() as old:
+        names = (*names,) if not isinstance(names, str) else names
         refuse_unknown(old, names)
         found = without_columns(old.shared(), names)
         new = replace(
@@ -160,7 +171,6 @@ def dropped(
             written=found.written,
             stats=found.stats,
             info=old.info,
-            function=old.function,
             lineage=lineage(time.monotonic() - started),
         )
         staging = store.stage(id, version)
@@ -186,9 +196,13 @@ def _made_of(old: Manifest, new: Manifest) -> Manifest:
     assert new.schema is not None, "it has columns"
     places = {column.name: place for place, column in enumerate(old.schema.columns)}
     numbers = [places.get(column.name, -1) for column in new.schema.columns]
-    parent = Parent(old.version, old.fingerprint, old.num_rows, is_prefix=True).with_columns(numbers)
+    parent = _own(old).with_columns(numbers)
     before = old.shared().parents
     if parent.columns is not None:
         before = tuple(one.with_columns(numbers) for one in before)
     fingerprint = fingerprint_of(new.schema, new.files, new.groups)
     return replace(new, fingerprint=fingerprint, parents=with_more(before, [parent]))
+
+
+def _own(old: Manifest) -> Parent:
+    return Parent(old.version, old.fingerprint, old.num_rows, is_prefix=True)

@@ -1502,6 +1502,12 @@ class SlicedRef(RowView[RowT]):
         return SlicedRef(whole, self.rows)
 
     @property
+    def prefixes(self) -> Sequence[tuple[str, int]]:
+        """Those of the whole that have all of its rows, as versions with other columns have: chosen alike."""
+        found = self.whole.prefixes
+        return [(self._pinned(name), len(self)) for name, rows in found if rows == len(self.whole)]
+
+    @property
     def file_starts(self) -> Ints:
         """The whole's, as far as the slice goes; equal runs for a slice that goes backwards."""
         if self.rows.step < 0:

@@ -566,7 +566,10 @@ def _object_in(content: Json, name: str) -> Json:
 
 def _groups_in(content: Json, schema: Schema | None) -> tuple[Keys, ...]:
     """The keys of each group of columns; ValueError unless all of them together are those of the rows."""
-    found = tuple(tuple(keys) for keys in content.get("groups", []))
+    given = content.get("groups", [])
+    if not all(isinstance(keys, list) and all(type(key) in (str, int) for key in keys) for keys in given):
+        raise TypeError("groups must be lists of keys")
+    found = tuple(map(tuple, given))
     every = [key for keys in found for key in keys]
     if found and (schema is None or schema.tree.kind != "dict" or len(found) > MOST_GROUPS):
         raise ValueError(f"{len(found)} groups of columns of rows that are no dicts, or too many")

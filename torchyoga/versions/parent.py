@@ -20,8 +20,8 @@ class Parent:
         rows: how many it has.
         is_prefix: the other version begins with its rows, as after `append`; a state of this one can then be
             carried over.
-        columns: for each column of the other version its number in this one, -1 if it has none of that name;
-            None if columns of both have the same numbers.
+        columns: for each column of the other version its number in this one, -1 if it has none of that name,
+            as it has none for columns beyond; None if columns of both have the same numbers.
     """
 
     version: str
@@ -33,17 +33,19 @@ class Parent:
     def with_columns(self, numbers: Sequence[int]) -> Parent:
         """This parent, for a version made of the other: for each of its columns the number in that, or -1."""
         if self.columns is not None:
-            before = (*self.columns, -1)
-            numbers = [before[number] for number in numbers]
+            numbers = [self._number(column) for column in numbers]
         is_alike = all(number in (-1, place) for place, number in enumerate(numbers))
         return replace(self, columns=None if is_alike else tuple(numbers))
 
     def numbers_of(self, columns: Sequence[int]) -> tuple[int, ...] | None:
         """The numbers of some columns of the other version in this one; None if it lacks one."""
-        if self.columns is None:
-            return tuple(columns)
-        found = tuple(self.columns[column] for column in columns)
+        found = tuple(map(self._number, columns))
         return None if -1 in found else found
+
+    def _number(self, column: int) -> int:
+        if self.columns is None or column < 0:
+            return column
+        return self.columns[column] if column < len(self.columns) else -1
 
     def to_json(self) -> Json:
         """Plain data."""

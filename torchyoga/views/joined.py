@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import operator
 import threading
@@ -14,6 +13,7 @@ import numpy as np
 
 from ..order.saved import described, digest
 from ..process.buffers import BufferPool
+from ..process.digests import hexdigest
 from ..process.distinct import distinct
 from ..process.lazy import cached_property
 from ..reading.dataref import DataRef, RowView, identity
@@ -197,14 +197,20 @@ class JoinedRef(DataRef):
     def fingerprint(self) -> str | None:
         """A name for the content, made of the names of the sources and the row numbers; None if a source has
         none."""
-        found = hashlib.blake2b(digest_size=16)
-        for source in self.sources:
-            fingerprint = source.fingerprint
-            if fingerprint is None:
-                return None
-            found.update(f"{fingerprint} {len(source)}\n".encode())
-        found.update(self.rows.pin.encode())
-        return found.hexdigest()
+        return self._pinned([source.fingerprint for source in self.sources])
+
+    def _pinned(self, names: Sequence[str | None]) -> str | None:
+        if None in names:
+            return None
+        pairs = zip(names, self.sources, strict=True)
+        return hexdigest(*(f"{name} {len(source)}\n" for name, source in pairs), self.rows.pin)
+
+    @property
+    def prefixes(self) -> Sequence[tuple[str, int]]:
+        """Of rows of one source, its versions with other columns, chosen alike."""
+        found = self.sources[0].prefixes if len(self.sources) == 1 else ()
+        every = len(self.sources[0])
+        return [(self._pinned([name]) or "", len(self)) for name, rows in found if rows == every]
 
     @cached_property
     def view_pin(self) -> str | None:
