@@ -12,7 +12,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .process.later import np
+from .process.lazy import np
 
 if TYPE_CHECKING:
     import numpy.typing as npt

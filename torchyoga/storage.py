@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, overload
 from .errors import BusyError
 from .formats.contract import format_named
 from .order.full import as_int
-from .process.later import later
+from .process.lazy import later
 from .reading.dataref import DataRef
 from .reading.version_ref import VersionRef
 from .rows.schema import Schema
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from .coding import encoding as _encoding
     from .coding.encoders import Encoder
     from .stores import checking as _checking
-    from .stores import copying as _copying
     from .stores import opened as _opened
     from .stores import refs as _refs
     from .stores.history import choice as _choice
@@ -81,7 +80,6 @@ else:  # loaded when they are first called, so that a first dataset opens at onc
     _submission = later("torchyoga.caching.submission")
     _encoding = later("torchyoga.coding.encoding")
     _checking = later("torchyoga.stores.checking")
-    _copying = later("torchyoga.stores.copying")
     _choice = later("torchyoga.stores.history.choice")
     _keep = later("torchyoga.stores.history.keep")
     _log = later("torchyoga.stores.history.log")
@@ -877,7 +875,7 @@ class Storage:
             raise ValueError("without history=True, copy needs a version, and has no dry_run")
         manifest, target = self._store.manifest(id, version), to._store
         with target.lock(id, version, to.timeout):
-            return _copying.copied(self._store, target, manifest, overwrite, progress)
+            return _transfer.copied(self._store, target, manifest, overwrite, progress)
 
     @overload
     def clean(

@@ -324,7 +324,7 @@ def test_wrong_sources_are_refused(tmp_path: Path) -> None:
 def test_the_commit_and_whether_it_is_dirty(package: Path, tmp_path: Path) -> None:
     module = written(package, {"main": HELPED})
     folder = Path(module.__file__).parent
-    lineage = reached_by.__globals__["sys"].modules["torchyoga.caching.lineage"]
+    lineage = importlib.import_module("torchyoga.caching.lineage")
 
     def git(*words: str) -> str:
         name = ["-c", "user.name=a", "-c", "user.email=a@example.org"]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from golden.make import wide
+from stored import short_lists
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError, StateError
@@ -22,7 +23,6 @@ from torchyoga.process.digests import json_digest
 from torchyoga.reading.grouped_reader import GroupedReader
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.storage import Storage
-from torchyoga.versions.listed import SIZES
 from torchyoga.versions.manifest import Manifest
 
 COUNTER = itertools.count()
@@ -32,8 +32,7 @@ Rows = list[dict[str, Any]]
 @pytest.fixture(params=["directory", "memory"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
     """Where a few files and parents make lists."""
-    for kind in SIZES:
-        monkeypatch.setitem(SIZES, kind, (1, 2, 4))
+    short_lists(monkeypatch.setitem)
     if request.param == "directory":
         return Storage(tmp_path / "storage")
     return Storage(f"memory://columns-{next(COUNTER)}", cache_dir=tmp_path / "cache")

@@ -14,7 +14,7 @@ try:
     from isal.isal_zlib import crc32
 except ImportError:  # no wheel for this system; only slower
     from zlib import crc32
-from ..process.later import np
+from ..process.lazy import np
 
 if TYPE_CHECKING:
     import numpy.typing as npt

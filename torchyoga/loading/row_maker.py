@@ -21,9 +21,8 @@ from ..rows.collate import is_ours
 from ..rows.types import Batch, Collate, Index, MapStyle, Row
 from ..sampling.foreign import Keys, as_rows
 from ..sampling.seeding import Seeding
-from .collating import Collating
 from .failures import STOPPED
-from .in_process import rows_of
+from .in_process import Collating, rows_of
 from .parcel import packed, sendable
 from .plan import Job, SingleRow
 from .sealed import can_be_named

@@ -10,7 +10,7 @@ from .saved import Pin
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-from ..process.later import np
+from ..process.lazy import np
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeAlias
 
-from ..process.later import np
+from ..process.lazy import np
 from .contract import AnyOrder
 from .saved import Pin
 

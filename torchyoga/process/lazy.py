@@ -1,14 +1,24 @@
-"""Computed once, when it is first asked for, and kept with the object that it belongs to."""
+"""Made when it is first used: properties, which are kept with their objects, and modules.
+
+NumPy and torch are loaded by the files that a manifest needs when an array or a tensor is made.
+Commands that only read manifests start in a tenth of the time. `importlib.util.LazyLoader` would show both in
+`sys.modules`, where other packages look for them.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable
 from functools import lru_cache, wraps
-from typing import Any, Generic, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakKeyDictionary, ref
 
-__all__ = ["cached_property", "cached_with"]
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+__all__ = ["cached_property", "cached_with", "later", "np", "torch"]
 
 T = TypeVar("T")
 
@@ -53,3 +63,30 @@ def cached_with(maxsize: int) -> Callable[[Callable[..., T]], Callable[..., T]]:
         return cached
 
     return decorated
+
+
+def later(name: str) -> object:
+    """A stand-in for a module; its attributes are found once, and then cost what a module's do.
+
+    Example:
+        >>> later("math").floor(2.5)
+        2
+    """
+    return _Later(name)
+
+
+class _Later:
+    def __init__(self, name: str) -> None:
+        self.__dict__["__name__"] = name
+
+    def __getattr__(self, attribute: str) -> object:
+        found: object = getattr(import_module(self.__dict__["__name__"]), attribute)
+        self.__dict__[attribute] = found
+        return found
+
+    def __repr__(self) -> str:
+        return f"<{self.__dict__['__name__']}, when it is used>"
+
+
+if not TYPE_CHECKING:
+    np, torch = later("numpy"), later("torch")

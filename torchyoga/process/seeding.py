@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from .buffers import Ints
 from .forks import renew_in_children
-from .later import torch
+from .lazy import torch
 
 __all__ = [
     "ROW_SEEDS_VERSION",

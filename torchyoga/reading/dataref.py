@@ -33,8 +33,7 @@ from ..order.saved import described, digest
 from ..order.shard import Shard
 from ..process.digests import hexdigest
 from ..process.distinct import distinct
-from ..process.later import later
-from ..process.lazy import cached_property
+from ..process.lazy import cached_property, later
 from ..process.seeding import seeder
 from ..rows.block import Rows, exact_rows
 from ..rows.collector import block_of

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..process.buffers import fresh
-from ..process.later import torch
+from ..process.lazy import torch
 from .data import Data, bounds_of
 from .node import WRAPPERS, Node, outermost
 from .schema import Schema

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import SchemaError
 from ..process.buffers import BufferPool
-from ..process.later import torch
+from ..process.lazy import torch
 from .block import Block, Rows
 from .column import Column
 from .data import Data, bounds_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import SchemaError
-from ..process.later import np
-from ..process.lazy import cached_property
+from ..process.lazy import cached_property, np
 from . import leaf as leaves
 from . import times
 from .leaf import Leaf

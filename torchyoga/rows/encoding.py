@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 from ..errors import SchemaError
-from ..process.later import np
+from ..process.lazy import np
 from . import leaf as leaves
 from .column import MAX_NAME, Column
 from .leaf import Leaf

@@ -9,7 +9,7 @@ from math import prod
 from typing import NamedTuple
 
 from ..errors import CorruptError, SchemaError
-from ..process.later import np, torch
+from ..process.lazy import np, torch
 from . import times
 from .meaning import PLAIN, Meaning
 from .types import Array, Row

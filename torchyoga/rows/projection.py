@@ -77,7 +77,7 @@ class Projection:
 
     @staticmethod
     def of_keys(schema: Schema, keys: Collection[str | int]) -> Projection:
-        """What rows that are dicts hold under some of their keys."""
+        """The columns that rows which are dicts hold under some of their keys."""
         columns: list[int] = []
         first, kept = 0, []
         for key, child in zip(schema.tree.keys, schema.tree.children, strict=True):

@@ -10,7 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ..errors import CorruptError, SchemaError
-from ..process.later import np
+from ..process.lazy import np
 from .meaning import PLAIN, Meaning
 from .types import Array, Row
 

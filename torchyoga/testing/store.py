@@ -19,7 +19,7 @@ from ..rows.types import Row
 from ..storage import Storage, store_of
 from ..stores.checking import check
 from ..stores.contract import Versions
-from ..stores.copying import copied
+from ..stores.history.transfer import copied
 from ..stores.local import Store
 from ..stores.refs import fetched
 from ..versions.manifest import Manifest

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..files.checksum import combine_crc32, crc32_of_all
 from ..process.digests import json_digest
-from ..process.later import later
+from ..process.lazy import later
 from ..rows.schema import Schema
 from .columns import ColumnGroup, Keys, groups_of
 from .file_entry import FileEntry

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..process.later import later
-from ..process.lazy import cached_property
+from ..process.lazy import cached_property, later
 from ..rows.schema import Schema
 from .file_entry import FileEntry
 from .listed import Listed, pieces_of

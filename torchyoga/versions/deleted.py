@@ -8,8 +8,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..process.later import np
-from ..process.lazy import cached_property
+from ..process.lazy import cached_property, np
 from ..rows.types import Json
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 
-from ..process.later import np
+from ..process.lazy import np
 from ..rows.types import Array, Json
 
 __all__ = ["MOST_BYTES", "MOST_DEPTH", "plain"]

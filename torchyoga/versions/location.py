@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..errors import NotFoundError
 from ..files.regular import read_regular
 from ..files.root import beside
-from ..process.later import np
+from ..process.lazy import np
 from .file_entry import FileEntry, is_data_file
 from .listed import LARGEST_LIST
 from .manifest import LARGEST_MANIFEST, Manifest

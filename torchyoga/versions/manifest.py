@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ..errors import CorruptError
 from ..process.digests import json_digest
-from ..process.later import later
-from ..process.lazy import cached_property
+from ..process.lazy import cached_property, later
 from ..rows.schema import FEATURES, Schema
 from ..rows.types import Json
 from .checks import fingerprint_of, list_of, refuse_unfit

@@ -25,7 +25,7 @@ from ...errors import CorruptError
 from ...files.checksum import crc32
 from ...files.regular import open_regular
 from ...process.buffers import address_of, is_placing
-from ...process.later import torch
+from ...process.lazy import torch
 from ...rows.types import Array, Ints
 from .pages import Residency, mapped_bytes
 

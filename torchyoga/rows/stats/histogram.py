@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...process.later import np
+from ...process.lazy import np
 from ..types import Array, Json
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from ...process.later import np
+from ...process.lazy import np
 from ..types import Array, Json
 from .histogram import Histogram, checked_counts
 

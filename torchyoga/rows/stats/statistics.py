@@ -10,7 +10,7 @@ from decimal import Decimal
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from ...process.later import later
+from ...process.lazy import later
 from ..column import Column
 from ..leaf import is_ragged_kind
 from ..node import Node

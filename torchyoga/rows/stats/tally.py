@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal, TypeAlias
 
-from ...process.later import np
+from ...process.lazy import np
 from ..types import Array, Json
 from .histogram import checked_counts
 

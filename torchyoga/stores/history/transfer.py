@@ -1,4 +1,4 @@
-"""The versions of an id in one store -> the same in another, where they share files as they do here.
+"""A version of one store -> the same in another; and all of an id, where they share files as they do here.
 
 The oldest version comes first.
 Each file is sent with the first version that names it, into that one's folder; later versions name it there.
@@ -23,18 +23,20 @@ from typing import Any
 
 from ...errors import CorruptError, ExistsError, NotFoundError
 from ...process.progress import Bar, progress_bar
+from ...reading.version_ref import VersionRef
 from ...versions.file_entry import FileEntry
 from ...versions.lineage import sendable
 from ...versions.listed import pieces_of
 from ...versions.manifest import Manifest
 from ..checking import MOST_LOOKS, checked_files, latest, overwritten
-from ..contract import Versions, some
+from ..contract import Held, Versions, some
 from ..local import Store
+from ..refs import ref_of
 from ..sharing import Sharing
 from .graph import in_time, line_of
 from .tags import add_moves, all_moves
 
-__all__ = ["Transfer"]
+__all__ = ["Transfer", "copied"]
 
 Place = tuple[str, str]  # the version in whose folder a file lies, and its name
 
@@ -245,3 +247,51 @@ def _chosen(store: Versions, id: str, version: str | None) -> list[str]:
         if line is None or name in line:
             raise error
     return [name for name in in_time(nodes) if line is None or name in line]
+
+
+def copied(
+    store: Versions, to: Versions, manifest: Manifest, overwrite: bool, progress: bool | None
+) -> VersionRef:
+    """Copies a version, as `Storage.copy` describes it. Hold the lock of `to`.
+
+    Args:
+        store: the version is read from here.
+        to: the version is published here.
+        manifest: the manifest of the version, as `store` had it.
+        overwrite: replace another version of that name. The same version is never sent twice.
+        progress: show a progress bar.
+
+    Returns:
+        The version that is published in `to`.
+
+    Raises:
+        NotFoundError, ExistsError, CorruptError: as `Storage.copy`.
+    """
+    id, version = manifest.id, manifest.version
+    for _ in range(MOST_LOOKS):
+        manifest = (
+            manifest if isinstance(to, Store) else replace(manifest, lineage=sendable(manifest.lineage))
+        )
+        published = to.find(id, version)
+        if published is not None and published.is_copy_of(manifest):
+            return ref_of(to, published)
+        if not overwrite:
+            to.refuse_existing(id, version)
+        to.check_place(id, version)
+        replaces = to.seen(id, version) if overwrite else None
+        try:
+            published = to.receive(manifest.on_its_own(), _own(store, manifest), replaces, progress, ())
+            return ref_of(to, published)
+        except (CorruptError, FileNotFoundError):
+            now = latest(store, manifest, "copied")
+            if now.build == manifest.build:
+                raise
+            manifest = now
+    raise overwritten(store, manifest, "copied")
+
+
+def _own(store: Versions, manifest: Manifest) -> Held:
+    """Gives a path for each file of `manifest.on_its_own()`, once the file has been checked."""
+    held = checked_files(store, manifest)
+    files = dict(zip((file.name for file in manifest.on_its_own().files), manifest.files, strict=True))
+    return lambda entry: held(files[entry.name])

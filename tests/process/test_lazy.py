@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from torchyoga.process.later import later
+from torchyoga.process.lazy import later
 
 
 def test_attributes_are_those_of_the_module_and_found_once() -> None:
@@ -21,7 +21,7 @@ def test_attributes_are_those_of_the_module_and_found_once() -> None:
 
 
 def test_it_is_loaded_at_the_first_use() -> None:
-    code = "import sys; from torchyoga.process.later import later; m = later('colorsys')\n"
+    code = "import sys; from torchyoga.process.lazy import later; m = later('colorsys')\n"
     code += "print('colorsys' in sys.modules, m.rgb_to_hsv(0, 0, 0), 'colorsys' in sys.modules)"
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert finished.stdout.split()[0::4] == ["False", "True"], finished.stdout + finished.stderr
