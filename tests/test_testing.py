@@ -484,9 +484,7 @@ class PublishesHalves(Store):
 
 
 class CopiesNothing(Store):
-    def receive(
-        self, manifest: Manifest, held: Any, replaces: Seen | None = None, progress: bool | None = None
-    ) -> Manifest:
+    def receive(self, manifest: Manifest, *_: object) -> Manifest:
         raise CorruptError("nothing came")
 
 

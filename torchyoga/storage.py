@@ -523,7 +523,7 @@ class Storage:
         target = version if to is None else to
         with self._lock(id, target):
             if to is not None:
-                self._store.refuse_existing(id, to)
+                self._store.refuse_existing(id, to, False)
             self._store.check_place(id, target)
             replaces = self._store.seen(id, version) if to is None else None
             whole = _refs.fetched(self._store, id, version)
@@ -611,6 +611,7 @@ class Storage:
         *,
         after: str | None = None,
         columns: Sequence[str] | None = None,
+        batch_size: int | None = None,
         replace: bool = False,
         num_workers: int = 0,
         progress: bool | None = None,
@@ -633,6 +634,8 @@ class Storage:
             version: the name of the new version; by default the next number that is free.
             after: a published version of the same id, whose rows are dicts; by default the newest one.
             columns: the columns that the function gets; by default all.
+            batch_size: rows that the function gets at once, at most; by default 1,024, or as many as have
+                16 MiB.
             replace: a new column takes the place of one that has its name, such as a corrected label.
             num_workers: as in `submit`.
             progress: as in `submit`.
@@ -665,7 +668,9 @@ class Storage:
         options = self._options(None, None, progress, None, None, codecs=codecs)
         options = dataclasses.replace(options, lineage=_lineage.lineage_of(data, record, message))
         many = self._many(executor, False)
-        added = partial(_columns.added, names=columns, replacing=replace, many=many)
+        most = None if batch_size is None else as_int("batch_size", batch_size, low=1)
+        given = _columns.Given(columns, most)
+        added = partial(_columns.added, given=given, replacing=replace, many=many)
         with self._new_version(growth, version) as to:
             if many is None:
                 return added(data, growth, to, options, num_workers)
@@ -1120,12 +1125,12 @@ class Storage:
         """The name of a version that is made from another one, by default the next number; holds its lock."""
         id = growth.id
         if version is not None:
-            self._store.refuse_existing(id, version)
+            self._store.refuse_existing(id, version, False)
         self._store.manifest(id, growth.first())
         with self._free(id) if version is None else self._lock(id, version) as free:
             to = free or version
             assert to is not None, "one of them has a name"
-            self._store.refuse_existing(id, to)
+            self._store.refuse_existing(id, to, False)
             self._store.check_place(id, to)
             yield to
 

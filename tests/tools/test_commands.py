@@ -290,7 +290,7 @@ def test_compact(storage: yoga.Storage) -> None:
     assert "23 rows of 2 files would be written anew, and" in said("compact", "images", "--dry-run")
     assert parsed("compact", "images", "--to", "2", "--dry-run")["freed"] == 0
     text = said("compact", "images", "--to", "1.0", "--dry-run", code=2)
-    assert text.endswith("fetch it, choose another version\n")
+    assert text.endswith("fetch it, or choose another version\n")
     assert storage.versions("images") == ["1.0", "1.1"]
     found = parsed("compact", "images", "1.1", "--to", "2")
     assert (found["version"], found["fingerprint"]) == ("2", before)
@@ -342,7 +342,7 @@ def test_advice_names_options_of_the_command(storage: yoga.Storage) -> None:
         "log": said("tag", "images", "prd", code=2),
     }
     assert "choose another version, or pass --overwrite" in texts["copy"]
-    assert texts["append"].endswith("fetch it, choose another version\n")
+    assert texts["append"].endswith("fetch it, or choose another version\n")
     assert "name one, or give one a tag" in texts["info"]
     assert "Make it with yoga tag" in texts["log"]
     for text in texts.values():

@@ -172,10 +172,40 @@ def test_a_function_gets_the_columns_that_it_names(storage: Storage) -> None:
     assert [float(one["score"]) for one in ref] == [n * 0.5 for n in range(40)]
     with pytest.raises(KeyError, match=r"no column 'lable'.*'label'"):
         storage.add_columns(score, "a", columns=["lable"])
-    with pytest.raises(TypeError, match="with a function"):
+    with pytest.raises(TypeError, match="what a function gets"):
         storage.add_columns(arrays(), "a", columns=["label"])
 
 
+def test_a_function_gets_few_rows_at_once(storage: Storage) -> None:
+    storage.submit(arrays(4000), "a", "1")
+    sizes: list[int] = []
+
+    def function(columns: Any) -> Any:
+        sizes.append(len(columns["label"]))
+        return score(columns)
+
+    ref = storage.add_columns(function, "a", columns=["label"])
+    assert 64 < max(sizes) <= 1024
+    sizes.clear()
+    other = storage.add_columns(function, "a", batch_size=70, replace=True)
+    assert max(sizes) == 70
+    assert sum(sizes) >= 4000
+    assert other.fingerprint == ref.fingerprint
+    with pytest.raises(ValueError, match="batch_size"):
+        storage.add_columns(function, "a", batch_size=0)
+
+
+def test_numbers_stay_what_they_are_when_an_array_takes_their_place(storage: Storage) -> None:
+    storage.submit([{"label": n, "ok": True} for n in range(3)], "a", "1")
+    ref = storage.add_columns({"label": np.arange(3) % 2, "ok": np.arange(3) < 2}, "a", replace=True)
+    assert [*ref] == [{"label": 0, "ok": True}, {"label": 1, "ok": True}, {"label": 0, "ok": False}]
+    assert [type(value) for value in ref[0].values()] == [int, bool]
+    storage.append([{"label": 5, "ok": True}], "a")
+    other = storage.add_columns({"label": np.zeros(4, np.uint8)}, "a", replace=True)
+    assert other[3]["label"].dtype == np.uint8
+
+
+@pytest.mark.damages("its row file is overwritten")
 def test_whoever_reads_some_columns_opens_only_their_files(tmp_path: Path) -> None:
     storage = Storage(tmp_path)
     storage.submit(arrays(), "a", "1")
@@ -262,6 +292,20 @@ def test_states_fit_versions_with_other_columns(storage: Storage) -> None:
     image = yoga.DataLoader(first.columns(["image"]), batch_size=6, shuffle=True, seed=5)
     with pytest.raises(StateError):
         yoga.DataLoader(last, batch_size=6, shuffle=True, seed=5).load_state_dict(image.state_dict())
+    views: list[Any] = [
+        lambda ref: ref.where("label", lambda label: label % 2 == 0),
+        lambda ref: ref.split([0.7, 0.3], seed=1)[0],
+        lambda ref: ref.columns(["label"]).split([0.7, 0.3], seed=1, by="label")[1],
+        lambda ref: ref[3:30].repeat(2),
+    ]
+    scored = storage.fetch("a", "2")
+    for view in views:
+        one = yoga.DataLoader(view(first), batch_size=6, shuffle=True, seed=5)
+        other = yoga.DataLoader(view(scored), batch_size=6, shuffle=True, seed=5)
+        other.load_state_dict(state_of(view(first)))
+        assert [b["label"].tolist() for b in one][1:] == [b["label"].tolist() for b in other]
+    some = yoga.DataLoader(scored.columns(["image", "label"]), batch_size=6, shuffle=True, seed=5)
+    some.load_state_dict(state_of(first))
     storage.append({"label": np.arange(3), "score": np.zeros(3)}, "a", "5")
     grown = yoga.DataLoader(storage.fetch("a", "5"), batch_size=6, shuffle=True, seed=5)
     with pytest.raises(StateError, match="appended="):
@@ -328,7 +372,7 @@ def test_diff_says_which_columns_changed(storage: Storage, monkeypatch: pytest.M
         (lambda c: {"label": c["label"]}, r"\['label'\] already"),
         (lambda c: {"score": c["label"][:-1]}, "score"),
         (np.arange(40), "rows that are one value"),
-        ([(1, 2)] * 40, "a tuple"),
+        ([(1, 2)] * 40, r"a tuple; submit them as dicts, such as ref\.map"),
         ([{}] * 40, "no columns"),
     ],
 )

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from ..building.build import BuildOptions, build
 from ..building.sources import BlockSource
 from ..errors import NotFoundError, SchemaError
+from ..reading.dataref import DataRef
 from ..reading.version_ref import VersionRef
 from ..rows.block import Block
 from ..rows.projection import unknown_column
@@ -24,11 +26,14 @@ from ..versions.listed import with_more
 from ..versions.manifest import Manifest
 from ..versions.parent import Parent
 from ..versions.regrouped import merged_schema, with_columns, without_columns
+from ..views.computed import ComputedRef
 from .appended import Growth, own_format
 from .parts.many import Many, submitted_by_many
 from .submission import given_info, prepared
 
-__all__ = ["Added", "added", "dropped"]
+__all__ = ["Added", "Given", "added", "dropped"]
+
+_CALL_ROWS, _CALL_BYTES = 1024, 2**24  # that a function gets, at most
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,19 @@ class Added:
         return own[1] == old.num_rows and own in same
 
 
+class Given(NamedTuple):
+    """What a function of columns gets: which ones, None for all; and of how many rows at most."""
+
+    columns: Sequence[str] | None = None
+    most_rows: int | None = None
+
+    def through(self, function: Callable[..., object], whole: VersionRef) -> DataRef:
+        """The rows of a version through the function."""
+        ref: DataRef = whole if self.columns is None else whole.columns([*self.columns])
+        most = max(1, min(_CALL_ROWS, _CALL_BYTES // max(1, ref.row_bytes)))
+        return ComputedRef(ref, function, most_rows=self.most_rows or most)
+
+
 def added(
     data: object,
     growth: Growth,
@@ -113,7 +131,7 @@ def added(
     options: BuildOptions,
     num_workers: int = 0,
     *,
-    names: Sequence[str] | None,
+    given: Given,
     replacing: bool,
     many: Many | None = None,
 ) -> VersionRef:
@@ -125,7 +143,7 @@ def added(
         version: the name of the new one.
         options: how to build.
         num_workers: processes that read rows by number.
-        names: the columns that the function gets; None for all.
+        given: what the function gets.
         replacing: a new column may take the place of one that has its name.
         many: who builds; None for this process.
     """
@@ -135,18 +153,18 @@ def added(
     if whole.schema is None or not len(whole):
         raise SchemaError(f"{id!r} {name!r} has no rows, so no columns can be added; submit rows instead")
     if callable(data):
-        data = (whole if names is None else whole.columns(names)).map_batches(data)
-    elif names is not None:
-        raise TypeError("columns= says which columns a function gets; pass it with a function only")
+        data = given.through(data, whole)
+    elif given != Given():
+        raise TypeError("columns= and batch_size= are about what a function gets; pass them with one only")
     format, compression = own_format(whole.manifest, options.format, options.compression)
     options = replace(options, format=format, compression=compression)
-    given = given_info(data, options)
+    info = given_info(data, options)
     source, ready = prepared(data, id, version, options, num_workers)
     if source.length is not None:
         task.check_length(source.length)
     if isinstance(source, BlockSource):
         task.check_schema(source.schema)
-    publishing = partial(task.publishing, given)
+    publishing = partial(task.publishing, info)
     if many is not None:
         options = replace(options, publishing=publishing)
         return submitted_by_many(data, store, id, version, options, many, num_workers)

@@ -12,6 +12,7 @@ from ..stores.history.keep import Keep, removed_versions, spare_versions
 from ..stores.history.tags import refuse_tagged
 from ..stores.sharing import Sharing
 from ..versions.names import encoded, kept_id
+from ..versions.outline import DataFile
 
 __all__ = ["cleanable", "cleaned", "freed", "removed"]
 
@@ -51,10 +52,13 @@ def _freed(sharing: Sharing, spare: Collection[str]) -> dict[str, int]:
     versions, damaged = sharing.outlines()
     if damaged:
         return dict.fromkeys(spare, 0)
-    named = {file for version in versions.keys() - {*spare} for file in versions[version].files}
+    seen: set[tuple[str, str]] = set()
+    named: set[DataFile] = set()
+    for version in versions.keys() - {*spare}:
+        named |= sharing.files_of(versions[version], seen)
     nbytes = {}
     for version in sorted(spare):
-        files = {*versions[version].files} - named if version in versions else set()
+        files = sharing.files_of(versions[version], seen) - named if version in versions else set()
         nbytes[version] = sum(file.nbytes for file in files)
         named |= files
     return nbytes

@@ -1406,6 +1406,12 @@ class RowView(Over[RowT]):
         """How it is made of the whole; None if the fingerprint says that."""
         return described("view", of=nameless_pin(self, self._pinned(identity(self.whole))))
 
+    @property
+    def prefixes(self) -> Sequence[tuple[str, int]]:
+        """Those of the whole that have all of its rows, as versions with other columns have: chosen alike."""
+        found = self.whole.prefixes
+        return [(self._pinned(name), len(self)) for name, rows in found if rows == len(self.whole)]
+
     keeps_rows = Over.keeps_rows
 
     def take(self, rows: Ints) -> Sequence[RowT]:
@@ -1499,12 +1505,6 @@ class SlicedRef(RowView[RowT]):
     def over(self, whole: DataRef) -> DataRef:
         """The same slice of another DataRef."""
         return SlicedRef(whole, self.rows)
-
-    @property
-    def prefixes(self) -> Sequence[tuple[str, int]]:
-        """Those of the whole that have all of its rows, as versions with other columns have: chosen alike."""
-        found = self.whole.prefixes
-        return [(self._pinned(name), len(self)) for name, rows in found if rows == len(self.whole)]
 
     @property
     def file_starts(self) -> Ints:

@@ -101,8 +101,7 @@ class VersionRef(DataRef):
     @property
     def prefixes(self) -> Sequence[tuple[str, int]]:
         """Fingerprint and rows of the versions that rows were appended to."""
-        parents = self.manifest.parents
-        return [(parent.fingerprint, parent.rows) for parent in parents if parent.is_prefix]
+        return _prefixes(self.manifest)
 
     @property
     def schema(self) -> Schema | None:
@@ -207,10 +206,12 @@ class VersionColumns(DataRef):
 
     @property
     def prefixes(self) -> Sequence[tuple[str, int]]:
-        """Those of the version, cut down to the columns."""
-        parents = [parent for parent in self._version.manifest.parents if parent.is_prefix]
+        """Those of the version, cut down to the columns; and with all columns: the rows are the same ones."""
+        manifest = self._version.manifest
+        whole = [(manifest.fingerprint, len(self)), *_prefixes(manifest)]
+        parents = [parent for parent in manifest.parents if parent.is_prefix]
         columns = [parent.numbers_of(self._of.columns) for parent in parents]
-        return [
+        return whole + [
             (replace(self._of, columns=numbers).pinned(parent.fingerprint) or "", parent.rows)
             for parent, numbers in zip(parents, columns, strict=True)
             if numbers is not None
@@ -361,6 +362,10 @@ class _Columns:
 
     def follow(self, order: Iterable[Ints], progress: Progress) -> None:
         self._version.follow(order, progress, self._of)
+
+
+def _prefixes(manifest: Manifest) -> list[tuple[str, int]]:
+    return [(parent.fingerprint, parent.rows) for parent in manifest.parents if parent.is_prefix]
 
 
 def _reopened(where: Files, fingerprint: str, verify: bool, marks: Marks | None) -> VersionRef:

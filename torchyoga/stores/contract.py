@@ -354,13 +354,13 @@ class Versions(ABC):
         """Ids, the most similar first; only some if there are many."""
         return nearest(id, {found for found, _ in self.published()})
 
-    def refuse_existing(self, id: str, version: str) -> None:
+    def refuse_existing(self, id: str, version: str, may_be_replaced: bool = True) -> None:
         """Raises ExistsError if a version is published."""
         if self.find(id, version) is not None:
-            raise ExistsError(
-                f"{id!r} {version!r} is published already in {self.name}; "
-                "fetch it, choose another version, or pass overwrite=True"
-            )
+            what = "fetch it, choose another version, or pass overwrite=True"
+            if not may_be_replaced:
+                what = "fetch it, or choose another version"
+            raise ExistsError(f"{id!r} {version!r} is published already in {self.name}; {what}")
 
     def refuse_foreign(
         self,

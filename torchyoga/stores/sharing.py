@@ -66,6 +66,12 @@ class Sharing:
         whole = {version: read for version, read in reads.items() if isinstance(read, Outline)}
         return whole, {version: read for version, read in reads.items() if isinstance(read, CorruptError)}
 
+    def files_of(self, one: Outline, seen: set[tuple[str, str]]) -> set[DataFile]:
+        """The files of a version that a look has shown, and those in its lists, unless these were seen."""
+        new = {_place(one, entry) for entry in one.lists} - seen
+        seen |= new
+        return {*one.files}.union(*(self._inside.get(place) or () for place in new))
+
     def unnamed(self, names: Iterable[str]) -> set[str]:
         """Those of some files that no manifest names. Hold the locks of the versions in whose folders they
         lie, and have listed them since.

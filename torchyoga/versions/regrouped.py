@@ -29,7 +29,8 @@ def merged_schema(old: Schema, new: Schema, replacing: bool) -> Schema:
         if schema.tree.kind != "dict":
             raise SchemaError(
                 f"columns are added to rows that are dicts, by their keys; found rows that are "
-                f"{'one value' if schema.tree.kind == 'leaf' else f'a {schema.tree.kind}'}"
+                f"{'one value' if schema.tree.kind == 'leaf' else f'a {schema.tree.kind}'}; submit them as "
+                "dicts, such as ref.map(lambda row: {'image': row[0], 'label': row[1]})"
             )
     if not new.columns:
         raise SchemaError("there are no columns in the new rows; add at least one")
@@ -44,6 +45,8 @@ def merged_schema(old: Schema, new: Schema, replacing: bool) -> Schema:
 def with_columns(old: Manifest, new: Manifest, replacing: bool) -> Manifest:
     """A new version, whose rows also have the columns of an old one; `SchemaError` as `merged_schema`."""
     assert old.schema is not None, "it was looked at before"
+    assert new.schema is not None, "it has as many rows"
+    new = replace(new, schema=_of_kinds(new.schema, old.schema))
     assert new.schema is not None, "it has as many rows"
     schema = merged_schema(old.schema, new.schema, replacing)
     base = without_columns(old.shared(), [key for key in new.schema.tree.keys if key in old.schema.tree.keys])
@@ -61,6 +64,19 @@ def with_columns(old: Manifest, new: Manifest, replacing: bool) -> Manifest:
         written=tuple(written),
         stats={**base.stats, **new.stats} if has_stats else {},
     )
+
+
+def _of_kinds(new: Schema, old: Schema) -> Schema:
+    """A schema whose columns give values as those of an old one do, if they have the same bytes: an int stays
+    an int, though an array of numbers takes its place."""
+    before = {column.name: column for column in old.columns}
+    found = [before.get(column.name, column) for column in new.columns]
+
+    def look(column: Column) -> tuple[object, ...]:
+        return column.dtype, column.shape, column.ndim, column.meaning
+
+    pairs = zip(new.columns, found, strict=True)
+    return Schema(new.tree, tuple(b if look(a) == look(b) else a for a, b in pairs))
 
 
 def without_columns(old: Manifest, keys: Collection[str | int]) -> Manifest:

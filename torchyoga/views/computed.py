@@ -19,7 +19,7 @@ from ..process.seeding import generators, seeds_within
 from ..process.stages import Stage, timed
 from ..process.warned import warn_user
 from ..reading.dataref import ChangedRows, DataRef, known_schema
-from ..rows.block import Block, Rows
+from ..rows.block import Block, Rows, joined
 from ..rows.collector import block_of
 from ..rows.column import Column
 from ..rows.data import Data
@@ -48,16 +48,19 @@ class ComputedRef(ChangedRows):
         whole: the other DataRef; it has a schema.
         function: takes the columns of some rows, and `draw` if it has a parameter of that name.
         threads: True if the function may be called by a thread.
+        most_rows: that it gets at once; None for as many as are read.
 
     Raises:
         TypeError: it is not a function; when read: `whole` does not say what its rows look like.
     """
 
-    def __init__(self, whole: DataRef, function: Function, threads: bool = False) -> None:
+    def __init__(
+        self, whole: DataRef, function: Function, threads: bool = False, most_rows: int | None = None
+    ) -> None:
         super().__init__(whole)
         self.function = function
         self.is_thread_safe = threads and whole.is_thread_safe
-        self._threads = threads
+        self._threads, self._most_rows = threads, most_rows
         self._draws = _takes_draw(function)
         self._seen: Schema | None = None  # what the first rows looked like that it was called with
 
@@ -74,7 +77,7 @@ class ComputedRef(ChangedRows):
 
     def over(self, whole: DataRef) -> DataRef:
         """The rows of another DataRef through the function."""
-        return ComputedRef(whole, self.function, self._threads)
+        return ComputedRef(whole, self.function, self._threads, self._most_rows)
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows`; torch's generator gives the seeds of what it draws."""
@@ -92,7 +95,15 @@ class ComputedRef(ChangedRows):
         return self._computed(rows, given, seeds)
 
     def _computed(self, rows: Ints, given: Sequence[Row], seeds: Seeds | None) -> Rows:
-        block = block_of(given, known_schema(self.whole))
+        block, most = block_of(given, known_schema(self.whole)), self._most_rows or len(rows)
+        found = []
+        for start in range(0, len(rows), most):
+            some = slice(start, start + most)
+            part = block if most >= len(rows) else block.slice(start, min(start + most, len(rows)))
+            found.append(self._of_block(rows[some], part, None if seeds is None else seeds[some]))
+        return Rows(found[0] if len(found) == 1 else joined(found))
+
+    def _of_block(self, rows: Ints, block: Block, seeds: Seeds | None) -> Block:
         columns = _columns_of(block)
         draws = {"draw": Draw(seeds)} if self._draws and seeds is not None else {}
         with timed(Stage.TRANSFORM):
@@ -100,7 +111,7 @@ class ComputedRef(ChangedRows):
         where = f"map_batches({name_of(self.function)}) of {_numbered(rows)}"
         found = _block_from(returned, columns, block, where)
         self._check_alike(found, where)
-        return Rows(found)
+        return found
 
     def _called(self, columns: object, draws: dict[str, Draw]) -> object:
         """What the function returns; warns, once, if it draws random numbers that nothing here can seed."""

@@ -102,11 +102,11 @@ def newest(store: Versions, id: str) -> Outline:
     if not found:
         raise NotFoundError(
             f"the newest version of {id!r} is not known: {_dated(nodes, sorted(nodes))} were made from each "
-            "other in a circle; fetch one by version="
+            "other in a circle; name one by version= or after="
         )
     raise NotFoundError(
-        f"{id!r} has {len(found)} newest versions, none made from another: {_dated(nodes, found)}; fetch one "
-        "by version=, or give one a tag and fetch that"
+        f"{id!r} has {len(found)} newest versions, none made from another: {_dated(nodes, found)}; name one "
+        "by version=, or by after= what is to grow; or give one a tag and fetch that"
     )
 
 

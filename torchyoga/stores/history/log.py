@@ -75,7 +75,7 @@ class LogEntry:
         message = self.message or "" if self.problem is None else f"damaged: {self.problem}"
         found = (
             self.version,
-            ", ".join(self.parents),
+            self.parents[-1] if self.parents else "",
             "" if self.rows is None else f"{self.rows:,}",
             "" if self.added is None else f"{self.added:+,}",
             "" if self.nbytes is None else _size(self.nbytes),

@@ -62,7 +62,7 @@ def compact(id: str, version: str | None, to: str | None, dry_run: bool, storage
 
     store = store_of(place)
     if to is not None:
-        store.refuse_existing(old.id, to)
+        store.refuse_existing(old.id, to, False)
     nbytes = 0 if to is not None else freed(store, old.id, old.version)
     plain = {
         "storage": place.url,

@@ -78,7 +78,7 @@ def command(
     from ...caching.rewritten import deleted_rows
     from ...storage import store_of
 
-    store_of(place).refuse_existing(old.id, to)
+    store_of(place).refuse_existing(old.id, to, False)
     gone = len(deleted_rows(ref, chosen, condition))
     plain = {"storage": place.url, "id": old.id, "version": to, "rows": old.num_rows - gone, "deleted": gone}
     what = f"{gone:,} of {old.num_rows:,} rows of {old.id} {old.version} in {place.url}"

@@ -61,7 +61,8 @@ _DAMAGED, _WRONG, _INTERRUPTED, _UNREAD = 1, 2, 130, 141
 _MOST_LINES, _MOST_TEXT = 2, 2000  # of an error
 _FLAG = re.compile(r"(,? or pass| with) ([a-z_]+)=True")
 _ADVICE = {
-    "fetch one by version=": "name one",
+    "name one by version=, or by after= what is to grow;": "name one,",
+    "name one by version= or after=": "name one",
     "pass replace=True to put": "pass --replace to put",
     "call compact first": "run yoga compact first",
     "longer (timeout=)": "longer",
