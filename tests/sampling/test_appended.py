@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -169,3 +170,23 @@ def test_a_version_without_some_rows_goes_on_only_from_versions_that_it_begins_w
     loader = yoga.DataLoader(whole, batch_size=4, shuffle=True, seed=5, appended="now")
     loader.load_state_dict(state)
     assert sorted(seen + numbers(loader)) == sorted(set(range(OLD + 2 * NEW)) - {OLD, OLD + 3})
+
+
+def test_nothing_is_proved_of_an_epoch_whose_first_rows_were_others(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path / "proved")
+    old = storage.submit({"x": np.arange(100)}, "a", "1")
+    new = storage.delete_rows("a", "1", rows=range(10), to="2")
+    loader = yoga.DataLoader(old, batch_size=10, shuffle=True, seed=1)
+    batches = iter(loader)
+    for _ in range(5):
+        next(batches)
+    state = loader.state_dict()
+    for ref, is_whole in ((old, True), (new, False)):
+        again = yoga.DataLoader(ref, batch_size=10, shuffle=True, seed=1)
+        again.load_state_dict(state, strict=False)
+        for _ in again:
+            continue
+        assert bool(again.prove()) is is_whole
+        for _ in again:  # another epoch
+            continue
+        assert again.prove()

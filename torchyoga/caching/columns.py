@@ -112,7 +112,7 @@ class Added:
 
 
 class Given(NamedTuple):
-    """What a function of columns gets: which ones, None for all; and of how many rows at most."""
+    """The columns that a function gets, None for all; and how many rows at most, None to choose."""
 
     columns: Sequence[str] | None = None
     most_rows: int | None = None

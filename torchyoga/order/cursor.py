@@ -695,6 +695,8 @@ class Cursor:
             when = self.appended if appended is None else appended
             saved, order = carried(saved, order, self.fingerprint, self.prefixes, when, seed, self.pins)
         entry = saved.entry
+        if not strict and entry.place.position and self._is_foreign(saved, order):
+            entry = entry._replace(fault=1)  # so nothing is proved of the epoch: its first rows were others
         self._check_rank(entry.place)
         if entry.place.position >= order.length_in(entry.place.epoch):
             entry = Entry(Place(entry.place.epoch + 1, 0))
@@ -716,6 +718,15 @@ class Cursor:
         self._rebase = self._num_begun = 0
         self.latest = None
         self.generation += 1
+
+    def _is_foreign(self, saved: State, order: AnyOrder) -> bool:
+        """True if a state is of another order than the one here, whatever the rows are called."""
+        try:
+            saved = replace(saved, fingerprint=self.fingerprint)
+            carried(saved, order, self.fingerprint, self.prefixes, None, self._order.seed, self.pins)
+        except StateError:
+            return True
+        return False
 
     def _check_rank(self, place: Place) -> None:
         """Raises StateError if a place belongs to another rank alone."""
