@@ -560,9 +560,9 @@ def test_rows_of_one_fingerprint_are_confirmed_by_bytes(storage: yoga.Storage) -
 def test_only_files_of_one_build_are_in_common(storage: yoga.Storage) -> None:
     rows = {"x": np.arange(9)}
     one, other = (storage.submit(rows, "a", version, progress=False) for version in "12")
-    assert apart(one, other, ["x"], True) == ([(0, 9)], [(0, 9)], [])
-    assert apart(one, storage.fetch("a", "1"), ["x"], True) == ([], [], [(0, 9)])
-    assert apart(one, other[1:], ["x"], True) == ([(0, 9)], [(0, 8)], [])
+    assert apart(one, other, ["x"], None) == ([(0, 9)], [(0, 9)], [])
+    assert apart(one, storage.fetch("a", "1"), ["x"], None) == ([], [], [(0, 9)])
+    assert apart(one, other[1:], ["x"], None) == ([(0, 9)], [(0, 8)], [])
 
 
 # -- arithmetic

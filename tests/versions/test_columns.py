@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from golden.make import wide
-from stored import short_lists
+from stored import short_lists, tidied
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError, StateError
@@ -112,17 +112,7 @@ def test_any_history_gives_what_rows_give(storage: Storage) -> None:
                 gone = [str(key) for key in random.permutation(keys)[: int(random.integers(1, len(keys)))]]
                 storage.drop_columns(gone, id, name, after=before)
                 rows[name] = [{key: one[key] for key in keys if key not in gone} for one in old]
-            elif what == "delete" and len(old) > 1:
-                gone_row = int(random.integers(len(old)))
-                storage.delete_rows(id, before, rows=[gone_row], to=name)
-                rows[name] = [one for number, one in enumerate(old) if number != gone_row]
-            elif what == "compact":
-                storage.compact(id, before)
-            elif what == "remove" and len(rows) > 1:
-                storage.remove(id, before)
-                del rows[before]
-            elif what == "clean":
-                storage.clean(0, id=id)
+            tidied(storage, id, rows, what, (before, name), random)
         for version, expected in rows.items():
             storage.check(id, version)
             ref = storage.fetch(id, version)

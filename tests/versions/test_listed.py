@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from golden.make import grown
-from stored import short_lists
+from stored import short_lists, tidied
 
 import torchyoga as yoga
 from torchyoga.errors import YogaError
@@ -63,17 +63,7 @@ def test_any_history_gives_what_arrays_give(storage: Storage) -> None:
                 new = random.integers(0, 99, int(random.integers(0, 3))).tolist()
                 storage.append({"x": np.array(new, np.int64)}, id, name, after=before)
                 rows[name] = [*rows[before], *new]
-            elif what == "delete" and len(rows[before]) > 1:
-                gone = int(random.integers(len(rows[before])))
-                storage.delete_rows(id, before, rows=[gone], to=name)
-                rows[name] = [x for n, x in enumerate(rows[before]) if n != gone]
-            elif what == "compact":
-                storage.compact(id, before)
-            elif what == "remove" and len(rows) > 1:
-                storage.remove(id, before)
-                del rows[before]
-            elif what == "clean":
-                storage.clean(0, id=id)
+            tidied(storage, id, rows, what, (before, name), random)
         for version, expected in rows.items():
             storage.check(id, version)
             ref = storage.fetch(id, version)

@@ -26,7 +26,6 @@ from ..versions.checks import fingerprint_of
 from ..versions.info import plain
 from ..versions.listed import with_more
 from ..versions.manifest import Manifest
-from ..versions.parent import Parent
 from ..versions.regrouped import with_rows
 from .submission import given_info
 
@@ -101,7 +100,7 @@ class Growth:
             schema = new.schema if old.schema is None else old.schema
             if new.schema is not None and schema != new.schema:
                 raise _differing(old, new.schema)
-            before, after = old.shared(), Parent(old.version, old.fingerprint, old.num_rows, is_prefix=True)
+            before = old.shared()
             files, written = with_rows(before, new.files)
             yield replace(
                 new,
@@ -111,7 +110,7 @@ class Growth:
                 written=written,
                 fingerprint=fingerprint_of(schema, files, before.groups),
                 info=plain({**old.info, **added}),
-                parents=with_more(before.parents, [after]),
+                parents=with_more(before.parents, [old.as_parent(is_prefix=True)]),
                 stats=_stats(old, new, schema),
             )
 

@@ -24,7 +24,6 @@ from ..versions.checks import fingerprint_of
 from ..versions.info import plain
 from ..versions.listed import with_more
 from ..versions.manifest import Manifest
-from ..versions.parent import Parent
 from ..versions.regrouped import merged_schema, with_columns, without_columns
 from ..views.computed import ComputedRef
 from .appended import Growth, own_format
@@ -107,8 +106,7 @@ class Added:
     def _has_same_rows(self, old: Manifest) -> bool:
         """True for the version, and for those that others have made of it by columns meanwhile."""
         own = self.old.fingerprint, self.old.num_rows
-        same = ((one.fingerprint, one.rows) for one in (*old.parents, _own(old)) if one.is_prefix)
-        return own[1] == old.num_rows and own in same
+        return own[1] == old.num_rows and (own[0] == old.fingerprint or own in old.prefixes)
 
 
 class Given(NamedTuple):
@@ -179,7 +177,7 @@ def dropped(
     store, id, started = growth.store, growth.id, time.monotonic()
     with growth.before() as old:
         names = (*names,) if not isinstance(names, str) else names
-        refuse_unknown(old, names)
+        _refuse_unknown(old, names)
         found = without_columns(old.shared(), names)
         new = replace(
             growth.begun(version),
@@ -195,7 +193,7 @@ def dropped(
         return ref_of(store, store.publish(staging, _made_of(old, new).in_lists(staging.root.write)))
 
 
-def refuse_unknown(old: Manifest, names: Sequence[str]) -> None:
+def _refuse_unknown(old: Manifest, names: Sequence[str]) -> None:
     """Raises KeyError, ValueError or SchemaError unless these are keys of rows, and others are left."""
     if isinstance(names, str) or not names:
         raise ValueError(f"names must be a list of one column or more, found {names!r:.80}")
@@ -214,13 +212,9 @@ def _made_of(old: Manifest, new: Manifest) -> Manifest:
     assert new.schema is not None, "it has columns"
     places = {column.name: place for place, column in enumerate(old.schema.columns)}
     numbers = [places.get(column.name, -1) for column in new.schema.columns]
-    parent = _own(old).with_columns(numbers)
+    parent = old.as_parent(is_prefix=True).with_columns(numbers)
     before = old.shared().parents
     if parent.columns is not None:
         before = tuple(one.with_columns(numbers) for one in before)
     fingerprint = fingerprint_of(new.schema, new.files, new.groups)
     return replace(new, fingerprint=fingerprint, parents=with_more(before, [parent]))
-
-
-def _own(old: Manifest) -> Parent:
-    return Parent(old.version, old.fingerprint, old.num_rows, is_prefix=True)

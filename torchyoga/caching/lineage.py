@@ -81,8 +81,7 @@ def parents_of_converted(manifest: Manifest, to: str | None, is_recoded: bool) -
         return tuple(
             replace(parent, is_prefix=parent.is_prefix and not is_recoded) for parent in manifest.parents
         )
-    own = Parent(manifest.version, manifest.fingerprint, manifest.num_rows, is_prefix=not is_recoded)
-    return (*manifest.parents, own)
+    return (*manifest.parents, manifest.as_parent(is_prefix=not is_recoded))
 
 
 def _code_of(made_by: object) -> Callable[..., object] | None:

@@ -44,7 +44,7 @@ def reduced(
     files = tuple(_without(whole, gone))
     if sum(file.deleted.count for file in files if file.deleted is not None) > MOST_DELETED:
         raise ValueError(f"more than {MOST_DELETED} rows would be deleted; call compact first")
-    parent = Parent(old.version, old.fingerprint, old.num_rows, is_prefix=False)
+    parent = old.as_parent(is_prefix=False)
     with growth.before():
         manifest = replace(
             growth.begun(to),
@@ -113,6 +113,7 @@ def _without(whole: VersionRef, gone: Ints) -> Iterator[FileEntry]:
 
 def _left_in(group: ColumnGroup, whole: VersionRef, gone: Ints) -> Iterator[FileEntry]:
     old, starts = whole.manifest, group.file_starts
+    reader = Reader.of_group(whole.location, group)
     bounds = np.searchsorted(gone, starts).tolist()
     for number, file in enumerate(group.files):
         lost = gone[bounds[number] : bounds[number + 1]] - int(starts[number])
@@ -126,7 +127,6 @@ def _left_in(group: ColumnGroup, whole: VersionRef, gone: Ints) -> Iterator[File
             before = file.deleted.rows
             lost = lost + np.searchsorted(before - np.arange(len(before)), lost, side="right")
             lost = np.sort(np.concatenate([before, lost]))
-        alone = replace(group, files=(file,))
-        checks = Reader.of_group(whole.location, alone).checks_without(0, lost)
+        checks = reader.checks_without(number, lost)
         rows = file.whole.rows - len(lost)
         yield replace(shared, rows=rows, checks=checks, deleted=Deleted.of_rows(lost, file.whole.checks))

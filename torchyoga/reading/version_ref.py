@@ -18,7 +18,7 @@ from ..rows.data import bounds_of
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row
-from ..versions.columns import parts_of
+from ..versions.columns import ColumnGroup, parts_of
 from ..versions.listed import pieces_of
 from ..versions.location import Files, Folder, Progress, list_bytes
 from ..versions.manifest import Manifest
@@ -101,7 +101,7 @@ class VersionRef(DataRef):
     @property
     def prefixes(self) -> Sequence[tuple[str, int]]:
         """Fingerprint and rows of the versions that rows were appended to."""
-        return _prefixes(self.manifest)
+        return self.manifest.prefixes
 
     @property
     def schema(self) -> Schema | None:
@@ -208,7 +208,7 @@ class VersionColumns(DataRef):
     def prefixes(self) -> Sequence[tuple[str, int]]:
         """Those of the version, cut down to the columns; and with all columns: the rows are the same ones."""
         manifest = self._version.manifest
-        whole = [(manifest.fingerprint, len(self)), *_prefixes(manifest)]
+        whole = [(manifest.fingerprint, len(self)), *manifest.prefixes]
         parents = [parent for parent in manifest.parents if parent.is_prefix]
         columns = [parent.numbers_of(self._of.columns) for parent in parents]
         return whole + [
@@ -291,13 +291,13 @@ class _Version:
 
     def _new_reader(self) -> Reader | GroupedReader:
         assert self.manifest.schema is not None, "only an empty dataset has no schema"
-        groups, first, opened = self.manifest.column_groups, 0, {}
-        for group in groups:
-            opened[group.number] = partial(Reader.of_group, self.where, group, self.verify, self.marks, first)
-            first += len(group.files)
-        if len(groups) == 1:
-            return opened[groups[0].number]()
-        return GroupedReader(self.manifest.schema, groups, lambda group: opened[group.number]())
+        groups, where, verify, marks = self.manifest.column_groups, self.where, self.verify, self.marks
+        firsts = dict(zip([group.number for group in groups], _bounds_of_files(groups), strict=False))
+
+        def opened(group: ColumnGroup) -> Reader:
+            return Reader.of_group(where, group, verify, marks, firsts[group.number])
+
+        return opened(groups[0]) if len(groups) == 1 else GroupedReader(self.manifest.schema, groups, opened)
 
     def reopening(self) -> tuple[Files, str, bool, Marks | None]:
         """What another process opens it with."""
@@ -325,11 +325,11 @@ class _Version:
         groups = [
             group for group in self.manifest.column_groups if of is None or {*group.columns} & {*of.columns}
         ]
-        ends = bounds_of(np.array([len(group.files) for group in groups])).tolist()
+        firsts = _bounds_of_files(groups)
 
         def numbers(rows: Ints) -> Ints:  # of the files of each row, those of all groups side by side
             found = [np.searchsorted(group.file_starts, rows, side="right") - 1 for group in groups]
-            return np.stack([some + first for some, first in zip(found, ends, strict=False)], 1).reshape(-1)
+            return np.stack([some + first for some, first in zip(found, firsts, strict=False)], 1).reshape(-1)
 
         def reached() -> int | None:
             found = progress()
@@ -364,8 +364,9 @@ class _Columns:
         self._version.follow(order, progress, self._of)
 
 
-def _prefixes(manifest: Manifest) -> list[tuple[str, int]]:
-    return [(parent.fingerprint, parent.rows) for parent in manifest.parents if parent.is_prefix]
+def _bounds_of_files(groups: Sequence[ColumnGroup]) -> list[int]:
+    """Where the files of each group begin among those of all, and how many there are."""
+    return bounds_of(np.array([len(group.files) for group in groups])).tolist()  # type: ignore[no-any-return]
 
 
 def _reopened(where: Files, fingerprint: str, verify: bool, marks: Marks | None) -> VersionRef:

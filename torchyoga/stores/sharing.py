@@ -68,7 +68,7 @@ class Sharing:
 
     def files_of(self, one: Outline, seen: set[tuple[str, str]]) -> set[DataFile]:
         """The files of a version that a look has shown, and those in its lists, unless these were seen."""
-        new = {_place(one, entry) for entry in one.lists} - seen
+        new = {entry.place_in(one.version) for entry in one.lists} - seen
         seen |= new
         return {*one.files}.union(*(self._inside.get(place) or () for place in new))
 
@@ -121,7 +121,7 @@ class Sharing:
 
     def _read_lists(self, outlines: Iterable[Outline]) -> None:
         """Reads those lists of files that none before has named."""
-        lists = {_place(one, entry): (one, entry) for one in outlines for entry in one.lists}
+        lists = {entry.place_in(one.version): (one, entry) for one in outlines for entry in one.lists}
         new = [pair for place, pair in lists.items() if place not in self._inside]
 
         def inside(pair: tuple[Outline, FileEntry]) -> tuple[DataFile, ...] | None:
@@ -132,14 +132,14 @@ class Sharing:
                 return None
 
         for pair, files in zip(new, self.store.each(new, inside), strict=True):
-            self._inside[_place(*pair)] = files
+            self._inside[pair[1].place_in(pair[0].version)] = files
 
     def _count(self, read: Read, by: int) -> list[DataFile]:
         """Counts a manifest in or out; returns the files that none names any more."""
         if not isinstance(read, Outline):
             return []
         files = [*read.files]
-        for place in (_place(read, entry) for entry in read.lists):
+        for place in (entry.place_in(read.version) for entry in read.lists):
             if self._lists[place] == (0 if by > 0 else 1):  # the first that names it, or the last
                 files += self._inside.get(place) or ()
             self._lists[place] += by
@@ -183,7 +183,9 @@ class Sharing:
             self._read_lists([] if known is None else [known])  # before they are deleted
             store.delete(id, version, [name for name in names if name in left])
         if known is not None:
-            places = [place for entry in known.lists if self._lists[place := _place(known, entry)] <= 0]
+            places = [
+                place for entry in known.lists if self._lists[place := entry.place_in(known.version)] <= 0
+            ]
             every = (*known.files, *chain.from_iterable(self._inside[place] or () for place in places))
             self._delete_shared([file for file in every if file.version != version], set())
 
@@ -322,7 +324,3 @@ class Sharing:
             raise
         except (YogaError, PermissionError) as error:
             _log.info("%s: %r %r is left: %s", self.store.name, self.id, version, error)
-
-
-def _place(one: Outline, entry: FileEntry) -> tuple[str, str]:
-    return entry.of or one.version, entry.name

@@ -71,6 +71,10 @@ class FileEntry:
         rows, checks = self.rows + self.deleted.count, self.deleted.checks
         return replace(self, of=None, deleted=None, rows=rows, checks=checks)
 
+    def place_in(self, version: str) -> tuple[str, str]:
+        """The version in whose folder the file of a version lies, and its name there."""
+        return self.of or version, self.name
+
     @property
     def as_own(self) -> FileEntry:
         """The file in the folder of a version that shares it, of a name that no other file there has."""

@@ -179,12 +179,10 @@ class Manifest:
         """The group whose columns a file has."""
         return next(group for group in self.column_groups if group.number == entry.group)
 
-    @property
-    def each_file(self) -> list[FileEntry]:
-        """The files with rows, each once, if it has columns of several groups."""
-        return (
-            [*{(file.of, file.name): file for file in self.files}.values()] if self.groups else [*self.files]
-        )
+    @cached_property
+    def each_file(self) -> tuple[FileEntry, ...]:
+        """The files with rows; each once, though it has columns of several groups."""
+        return tuple({(file.of, file.name): file for file in self.files}.values())
 
     @cached_property
     def nbytes(self) -> int:
@@ -224,6 +222,15 @@ class Manifest:
         """This version with its files as another version of the same id names them."""
         return self.with_own(lambda file: replace(file, of=self.version))
 
+    def as_parent(self, is_prefix: bool) -> Parent:
+        """This version as one that another is made from, which begins with its rows if it `is_prefix`."""
+        return Parent(self.version, self.fingerprint, self.num_rows, is_prefix)
+
+    @property
+    def prefixes(self) -> list[tuple[str, int]]:
+        """Fingerprint and rows of the parents that it begins with."""
+        return [(parent.fingerprint, parent.rows) for parent in self.parents if parent.is_prefix]
+
     def shares_with(self, *others: Manifest) -> bool:
         """True if some other versions name all files that it has in folders of others."""
         own, theirs = self._places(), {place for other in others for place in other._places()}
@@ -237,12 +244,12 @@ class Manifest:
     def _places(self) -> dict[tuple[str, str], FileEntry]:
         """Its lists and the files that are in none, by the version in whose folder they lie and the name."""
         pieces = (*self.lists, *pieces_of(self.files))
-        return {(piece.of or self.version, piece.name): piece for piece in pieces}
+        return {piece.place_in(self.version): piece for piece in pieces}
 
     def _inside(self, places: Set[tuple[str, str]]) -> set[tuple[str | None, str]]:
         """The data files in pieces of its files that lie there, as `_places` has them."""
-        every = self.files if isinstance(self.files, Listed) else Listed(self.files, _unread)
-        pieces = (piece for piece in every.pieces if (piece.of or self.version, piece.name) in places)
+        every = _with_lists(self.files)
+        pieces = (piece for piece in every.pieces if piece.place_in(self.version) in places)
         return {(file.of, file.name) for piece in pieces for file in every.of_piece(piece)}
 
     def on_its_own(self) -> Manifest:
@@ -285,7 +292,7 @@ class Manifest:
             start, most = grouped(pieces[:stop], *SIZES[kind]), SIZES[kind][-1]
             if start >= stop:
                 return [*pieces]
-            every = entries if isinstance(entries, Listed) else Listed(entries, _unread)
+            every = _with_lists(entries)
             inner: list[Any] = [entry for piece in pieces[start:stop] for entry in every.of_piece(piece)]
             new: list[FileEntry] = []
             while inner:
@@ -300,7 +307,7 @@ class Manifest:
         known: dict[str, Sequence[Any]] = {}
 
         def reading(entries: Sequence[T], pieces: Sequence[Any]) -> Sequence[T]:
-            every = entries if isinstance(entries, Listed) else Listed(entries, _unread)
+            every = _with_lists(entries)
             return Listed(pieces, lambda list: known.get(list.index["digest"]) or every.of_piece(list))
 
         files, parents = self.files, self.parents
@@ -457,9 +464,9 @@ class Manifest:
             )
             if manifest.num_rows != content["rows"] or manifest.num_rows >= 2**62:
                 raise ValueError(f"its files hold {manifest.num_rows} rows, it says {content['rows']!r:.40}")
-            groups = [sum(file.rows for file in pieces_of(group.files)) for group in manifest.column_groups]
-            if {*groups} - {manifest.num_rows}:
-                raise ValueError(f"its groups of columns have {groups} rows")
+            for group in manifest.column_groups[1:]:
+                if sum(piece.rows for piece in pieces_of(group.files)) != manifest.num_rows:
+                    raise ValueError(f"a group of its columns does not have {manifest.num_rows} rows")
             if manifest.files and schema is None:
                 raise ValueError("it has files but no schema")
             pieces = pieces_of(manifest.files)
@@ -490,6 +497,10 @@ def telling_damage_of(piece: FileEntry) -> Iterator[None]:
 
 def _unread(piece: FileEntry) -> NoReturn:
     raise AssertionError(f"{piece.name} was not given a place to be read from")
+
+
+def _with_lists(entries: Sequence[T]) -> Listed[T]:
+    return entries if isinstance(entries, Listed) else Listed(entries, _unread)
 
 
 def _unlocated(pieces: Iterable[object]) -> Sequence[Any]:
@@ -568,12 +579,11 @@ def _groups_in(content: Json, schema: Schema | None) -> tuple[Keys, ...]:
     given = content.get("groups", [])
     if not all(isinstance(keys, list) and all(type(key) in (str, int) for key in keys) for keys in given):
         raise TypeError("groups must be lists of keys")
-    found = tuple(map(tuple, given))
-    every = [key for keys in found for key in keys]
-    if found and (schema is None or schema.tree.kind != "dict" or len(found) > MOST_GROUPS):
-        raise ValueError(f"{len(found)} groups of columns of rows that are no dicts, or too many")
-    if found and schema is not None and sorted(map(repr, every)) != sorted(map(repr, schema.tree.keys)):
-        raise ValueError(f"its groups do not have each column once: {every!r:.200}")
+    found, every = tuple(map(tuple, given)), [key for keys in given for key in keys]
+    keys = schema.tree.keys if schema is not None and schema.tree.kind == "dict" else ()
+    is_sound = keys and sorted(map(repr, every)) == sorted(map(repr, keys))
+    if found and not (is_sound and len(found) <= MOST_GROUPS):
+        raise ValueError(f"its {len(found)} groups do not have each key of its rows once: {every!r:.200}")
     return found
 
 

@@ -32,8 +32,7 @@ class Parent:
 
     def with_columns(self, numbers: Sequence[int]) -> Parent:
         """This parent, for a version made of the other: for each of its columns the number in that, or -1."""
-        if self.columns is not None:
-            numbers = [self._number(column) for column in numbers]
+        numbers = [self._number(column) for column in numbers]
         is_alike = all(number in (-1, place) for place, number in enumerate(numbers))
         return replace(self, columns=None if is_alike else tuple(numbers))
 

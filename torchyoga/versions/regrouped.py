@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..errors import SchemaError
 from ..rows.column import Column
 from ..rows.node import Node
+from ..rows.projection import Projection
 from ..rows.schema import Schema
-from .columns import groups_of, joined, parts_of
+from .columns import ColumnGroup, groups_of, joined, parts_of
 from .deleted import Deleted
 from .file_entry import FileEntry
 from .listed import pieces_of, with_more
@@ -39,28 +40,27 @@ def merged_schema(old: Schema, new: Schema, replacing: bool) -> Schema:
         raise SchemaError(
             f"there are columns {clashing[:8]} already; pass replace=True to put the new ones in their place"
         )
-    return _schema_of({**_by_key(old), **_by_key(new)})
+    held = {**_by_key(old), **_by_key(new)}
+    tree = Node("dict", tuple(held), tuple(child for child, _ in held.values()))
+    return Schema(tree, tuple(itertools.chain.from_iterable(columns for _, columns in held.values())))
 
 
 def with_columns(old: Manifest, new: Manifest, replacing: bool) -> Manifest:
     """A new version, whose rows also have the columns of an old one; `SchemaError` as `merged_schema`."""
     assert old.schema is not None, "it was looked at before"
     assert new.schema is not None, "it has as many rows"
-    new = replace(new, schema=_of_kinds(new.schema, old.schema))
-    assert new.schema is not None, "it has as many rows"
-    schema = merged_schema(old.schema, new.schema, replacing)
-    base = without_columns(old.shared(), [key for key in new.schema.tree.keys if key in old.schema.tree.keys])
-    has_stats = bool(new.stats and (base.stats or not any(base.groups)))
-    number = len(base.groups)
-    (own,) = groups_of(schema, (), (*((),) * number, new.schema.tree.keys))
+    added = _of_kinds(new.schema, old.schema)
+    schema = merged_schema(old.schema, added, replacing)
+    base = without_columns(old.shared(), added.tree.keys)
+    (own,) = groups_of(schema, (), (*((),) * len(base.groups), added.tree.keys))
     files, written = list(pieces_of(base.files)), list(base.written)
-    files += [replace(_cut(file, new.schema, own.schema, written), group=number) for file in new.files]
-    groups = (*base.groups, own.schema.tree.keys)
+    files += [_cut(file, added, own, written) for file in new.files]
+    has_stats = new.stats and (base.stats or not any(base.groups))
     return replace(
         new,
         schema=schema,
         files=joined(base.files, files),
-        groups=groups,
+        groups=(*base.groups, own.schema.tree.keys),
         written=tuple(written),
         stats={**base.stats, **new.stats} if has_stats else {},
     )
@@ -69,20 +69,18 @@ def with_columns(old: Manifest, new: Manifest, replacing: bool) -> Manifest:
 def _of_kinds(new: Schema, old: Schema) -> Schema:
     """A schema whose columns give values as those of an old one do, if they have the same bytes: an int stays
     an int, though an array of numbers takes its place."""
-    before = {column.name: column for column in old.columns}
-    found = [before.get(column.name, column) for column in new.columns]
 
     def look(column: Column) -> tuple[object, ...]:
-        return column.dtype, column.shape, column.ndim, column.meaning
+        return column.name, column.dtype, column.shape, column.ndim, column.meaning
 
-    pairs = zip(new.columns, found, strict=True)
-    return Schema(new.tree, tuple(b if look(a) == look(b) else a for a, b in pairs))
+    before = {look(column): column for column in old.columns}
+    return Schema(new.tree, tuple(before.get(look(column), column) for column in new.columns))
 
 
 def without_columns(old: Manifest, keys: Collection[str | int]) -> Manifest:
     """A version without the columns of some keys, with a list of its groups."""
     assert old.schema is not None, "it has columns"
-    left = _schema_of({key: value for key, value in _by_key(old.schema).items() if key not in keys})
+    left = Projection.of_keys(old.schema, [key for key in old.schema.tree.keys if key not in keys]).schema
     groups = [(*filter(lambda key: key not in keys, own),) for own in old.groups or [old.schema.tree.keys]]
     pieces: list[FileEntry] = []
     written = list(old.written)
@@ -90,19 +88,19 @@ def without_columns(old: Manifest, keys: Collection[str | int]) -> Manifest:
     for group in old.column_groups:
         if group.number not in after:
             continue
-        now = after[group.number].schema
-        if now.columns == group.schema.columns:
+        now = after[group.number]
+        if now.schema.columns == group.schema.columns:
             pieces += pieces_of(group.files)
         else:
             pieces += [_cut(file, group.schema, now, written) for file in group.files]
-    names = {column.name for column in left.columns}
+    names = [column.name for column in left.columns if column.name in old.stats]
     return replace(
         old,
         schema=left,
         files=joined(old.files, pieces),
         groups=tuple(groups),
         written=tuple(written),
-        stats={name: found for name, found in old.stats.items() if name in names},
+        stats={name: old.stats[name] for name in names},
     )
 
 
@@ -115,21 +113,21 @@ def with_rows(old: Manifest, new: Sequence[FileEntry]) -> tuple[Sequence[FileEnt
     written = list(old.written)
     for group in old.column_groups:
         pieces += pieces_of(group.files)
-        some = (_cut(file, old.schema, group.schema, written) for file in new)
-        pieces += [replace(file, group=group.number) for file in some]
+        pieces += [_cut(file, old.schema, group, written) for file in new]
     return joined(old.files, pieces), tuple(written)
 
 
-def _cut(file: FileEntry, before: Schema, now: Schema, written: list[Schema]) -> FileEntry:
-    """A file of which a group shows these columns now.
+def _cut(file: FileEntry, before: Schema, now: ColumnGroup, written: list[Schema]) -> FileEntry:
+    """A file as one of a group, which shows some of its columns.
 
     Args:
         file: its entry.
         before: the schema that its checks are of.
-        now: that of the group, with some of these columns.
+        now: the group.
         written: what `Manifest.written` is to be.
     """
-    if before.columns == now.columns:
+    file = replace(file, group=now.number)
+    if before.columns == now.schema.columns:
         return file
     number = file.written
     if number is None:
@@ -137,7 +135,7 @@ def _cut(file: FileEntry, before: Schema, now: Schema, written: list[Schema]) ->
             written.append(before)
         number = written.index(before)
     places = {column.name: place for place, column in enumerate(before.columns)}
-    parts = parts_of(before, [places[column.name] for column in now.columns])
+    parts = parts_of(before, [places[column.name] for column in now.schema.columns])
     deleted = file.deleted
     if deleted is not None:
         deleted = Deleted(deleted.text, deleted.count, tuple(deleted.checks[part] for part in parts))
@@ -151,8 +149,3 @@ def _by_key(schema: Schema) -> dict[str | int, tuple[Node, tuple[Column, ...]]]:
         found[key] = child, schema.columns[first : first + child.num_leaves]
         first += child.num_leaves
     return found
-
-
-def _schema_of(held: Mapping[str | int, tuple[Node, tuple[Column, ...]]]) -> Schema:
-    tree = Node("dict", tuple(held), tuple(child for child, _ in held.values()))
-    return Schema(tree, tuple(itertools.chain.from_iterable(columns for _, columns in held.values())))

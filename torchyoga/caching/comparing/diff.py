@@ -150,12 +150,12 @@ def diff(
     names = _compared(first, second, keys)
     lengths = len(old), len(new)
     same = tuple(names)
-    differs = None if confirm else differing_values(old, new)
     if not confirm and _are_same_rows(old, new):
         return Diff(_NONE, _NONE, _pairs(_NONE, _NONE), len(new), schema, keys, same, lengths)
+    differs = None if confirm else differing_values(old, new)
     if not schema.is_comparable and not keys:
         return Diff(_NONE, _NONE, _pairs(_NONE, _NONE), 0, schema, keys, (), lengths, False, differs)
-    rest_of_old, rest_of_new, common = apart(old, new, names, not confirm)
+    rest_of_old, rest_of_new, common = apart(old, new, names, differs)
     task = _Task(
         Side(old, first, names, keys, rest_of_old, confirm),
         Side(new, second, names, keys, rest_of_new, confirm),

@@ -26,7 +26,7 @@ _Name: TypeAlias = tuple[object, ...]
 
 
 def apart(
-    old: DataRef, new: DataRef, names: Collection[str], by_columns: bool
+    old: DataRef, new: DataRef, names: Collection[str], changed: Sequence[str] | None
 ) -> tuple[Ranges, Ranges, Ranges]:
     """The rows that only one version has: of the old and of the new one; and those of the new one in both.
 
@@ -38,11 +38,10 @@ def apart(
         old: a dataset.
         new: another one.
         names: the values that count.
-        by_columns: trust the checksums of columns.
+        changed: what `differing_values` gives of them; None to look at files only.
     """
     if not isinstance(old, VersionRef) or not isinstance(new, VersionRef):
         return _whole(old), _whole(new), []
-    changed = differing_values(old, new) if by_columns else None
     if changed is not None and {*names} - {*changed}:
         some = [name for name in changed if name in names]
         rows = _differing_rows(old, new, some) if some else np.zeros(0, np.int64)

@@ -101,7 +101,7 @@ class Transfer:
 
     def _new(self, seen: set[Place], version: str, entries: Sequence[Any]) -> Iterator[FileEntry]:
         for entry in entries:
-            if isinstance(entry, FileEntry) and (place := _place(entry, version)) not in seen:
+            if isinstance(entry, FileEntry) and (place := entry.place_in(version)) not in seen:
                 seen.add(place)
                 if self._known.entry(entry, version) is None:
                     yield entry
@@ -199,29 +199,25 @@ class _Arrived:
             for piece, copy in pairs:
                 if not isinstance(piece, FileEntry):
                     continue
-                place = _place(piece, here.version)
+                place = piece.place_in(here.version)
                 if piece.num_listed and self._there.get(place) != copy:
                     inside = zip(ours.of_piece(piece), theirs.of_piece(copy), strict=False)  # type: ignore
                     for file, twin in inside:
                         if isinstance(file, FileEntry):
-                            inner = _place(file, here.version)
+                            inner = file.place_in(here.version)
                             self._there[inner], self._inside[inner] = twin, place
                 self._there[place], self._by[place] = copy, here.version
                 self._inside.pop(place, None)
 
     def entry(self, entry: FileEntry, version: str) -> tuple[FileEntry, str] | None:
         """A file or list of a version as another one there names it, and which does; None if none does."""
-        place = _place(entry, version)
+        place = entry.place_in(version)
         twin = self._there.get(place)
         if twin is None or twin.of == version or not _are_alike(entry, twin):
             return None
         if not entry.num_listed:
             twin = replace(entry, of=twin.of, name=twin.name, crc=twin.crc)
         return twin, self._by[self._inside.get(place, place)]
-
-
-def _place(entry: FileEntry, version: str) -> Place:
-    return entry.of or version, entry.name
 
 
 def _are_alike(one: object, other: object) -> bool:
