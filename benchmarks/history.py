@@ -26,7 +26,7 @@ GOALS = {LOG: 1.0, CALL: 0.01}  # seconds
 FACTOR, ROWS = 3, 1_000_000
 COUNTS = 10, 100, 1000, 10_000  # versions of a history that grows by ten rows at a time
 BESIDE, AS_FIRST = 64 * 2**10, 2.0  # bytes beside the rows of an append; its CPU time, of the first
-TOGETHER, FETCH, SWEEP = 50e6, 0.3, 20.0  # bytes of all manifests and lists; seconds
+TOGETHER, FETCH, REMOVE, SWEEP = 50e6, 0.3, 0.1, 20.0  # bytes of all manifests and lists; seconds
 
 
 def scaled(value: int) -> int:
@@ -124,6 +124,9 @@ def _at(storage: yoga.Storage, count: int, as_first: float) -> list[list[str]]:
     copy = storage.path.parent / "copy"
     shutil.copytree(folder, copy / "d", copy_function=os.link)
     started = time.perf_counter()
+    yoga.Storage(copy).remove("d", str(count // 2))
+    remove = time.perf_counter() - started
+    started = time.perf_counter()
     yoga.Storage(copy).clean(0, keep=yoga.Keep(last=5))
     sweep = time.perf_counter() - started
     shutil.rmtree(copy)
@@ -139,6 +142,7 @@ def _at(storage: yoga.Storage, count: int, as_first: float) -> list[list[str]]:
         line("fetch of the newest", f"{1000 * newest:.0f} ms", newest, FETCH),
         line("fetch(latest=True)", f"{1000 * latest:.0f} ms", latest, FETCH),
         line("log(limit=5)", f"{1000 * log:.0f} ms", log, FETCH),
+        line("remove of one", f"{1000 * remove:.0f} ms", remove, REMOVE),
         line("clean(keep last 5)", f"{sweep:.2f} s", sweep, SWEEP),
     ]
 

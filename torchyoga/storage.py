@@ -1022,7 +1022,8 @@ class Storage:
     def remove(self, id: str, version: str, *, force: bool = False) -> None:
         """Deletes a version, and the selections kept beside it. Readers that have it open go on reading.
 
-        Of a version in a store they keep the files already downloaded.
+        Of a version in a store they keep the files already downloaded. Files that others share stay. Which
+        ones do is said by all manifests: in a long history, files smaller than these are left to `clean`.
 
         Args:
             id: which dataset.

@@ -235,6 +235,27 @@ def test_many_versions_with_files_of_their_own_go_in_one_sweep(kind: str, tmp_pa
 
 
 @KINDS
+def test_what_little_a_version_of_a_long_history_has_goes_later(kind: str, tmp_path: Path) -> None:
+    place = Place(kind, tmp_path)
+    for number in range(3, 140):
+        place.ours.append(rows_of(number), "d", f"{number}", after=f"{number - 1}", record=False)
+    place.ours.submit([{"x": number} for number in range(250_000)], "d", "large", record=False)
+    files, counts = len(place.data_files()), Counts(place)
+    for which in ("2", "70", "139"):
+        counts.reads.clear()
+        place.ours.remove("d", which)
+        assert len(counts.reads) <= 6
+    assert len(place.data_files()) == files
+    place.ours.remove("d", "large")  # which is worth it
+    assert len(place.data_files()) == files - 1
+    place.ours.clean(0)
+    assert len(place.data_files()) == files - 2  # others have those of the rest
+    for version in place.ours.versions("d")[::20]:
+        place.ours.check("d", version)
+    assert place.ours.fetch("d", latest=True)[-1]["x"] == 138
+
+
+@KINDS
 @pytest.mark.parametrize("what", OFTEN)
 def test_nothing_is_lost_if_a_listing_misses_what_comes_and_goes(
     kind: str, what: str, tmp_path: Path

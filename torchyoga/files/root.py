@@ -297,15 +297,16 @@ class Root:
     @contextlib.contextmanager
     def _folder(self, name: str, make: bool = False) -> Iterator[_Folder]:
         """A folder below the root; no folder on the way may be a link."""
-        with contextlib.ExitStack() as opened:
-            at = _Folder(str(self.top), _open_folder(self.top, None) if _HAS_HANDLES else None)
-            opened.callback(at.close)
+        at = _Folder(str(self.top), _open_folder(self.top, None) if _HAS_HANDLES else None)
+        try:
             for part in _parts(_joined(self.within, name)) if self.within or name else ():
                 if make:
                     self._make_one(at, part)
-                at = self._deeper(at, part)
-                opened.callback(at.close)
+                above, at = at, self._deeper(at, part)
+                above.close()
             yield at
+        finally:
+            at.close()
 
     def _deeper(self, at: _Folder, part: str) -> _Folder:
         path = os.path.join(at.path, part)

@@ -57,6 +57,15 @@ _HELD: set[tuple[int, int, str]] = set()  # locks: process, thread and path
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+def _most_files() -> int:
+    """How many files a process may have open, as far as a sweep has use for them."""
+    if os.name == "nt":
+        return 2**8
+    import resource
+
+    return min(2**13, resource.getrlimit(resource.RLIMIT_NOFILE)[0] % 2**63)  # infinite is -1
+
+
 class Store(Versions):
     """The versions under one root directory. Reading takes no locks and writes nothing.
 
@@ -66,7 +75,7 @@ class Store(Versions):
         root: the directory; a `Root` if users other than its owner may write, or may not read.
     """
 
-    most_locks = 192  # each is an open file, of which a process may have 256 on some systems
+    most_locks = _most_files() // 2  # each is an open file
 
     def __init__(self, root: Path | Root) -> None:
         self._root = root if isinstance(root, Root) else Root(root)
@@ -239,7 +248,8 @@ class Store(Versions):
         try:
             holder = f"process {os.getpid()} on {socket.gethostname()}, since {time.ctime()}"
             # A full disk must not prevent `remove`.
-            with contextlib.suppress(OSError), self._root.create_anew(f"{name}.holder") as file:
+            with contextlib.suppress(OSError, YogaError), self._root.reopen(f"{name}.holder") as file:
+                file.truncate(0)
                 file.write(holder.encode())
             yield
         finally:
@@ -247,15 +257,14 @@ class Store(Versions):
             lock.release()
 
     def _lock_at(self, name: str) -> filelock.BaseFileLock:
-        folder = name.rpartition("/")[0]
         for left in reversed(range(_TRIES)):
-            self._root.make(folder)
             try:
                 path = self._root.touch(f"{name}.lock")
                 return filelock.FileLock(path, self._root.file_mode, thread_local=False)
             except FileNotFoundError:
                 if not left:
                     raise
+                self._root.make(name.rpartition("/")[0])
         raise AssertionError("the last try returns or raises")
 
     def _holder_of(self, name: str) -> str:

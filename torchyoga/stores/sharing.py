@@ -20,6 +20,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from itertools import chain
@@ -34,6 +35,7 @@ from .contract import Place, Versions
 __all__ = ["Sharing"]
 
 _log = logging.getLogger("torchyoga")
+_MANY, _NEAR, _MANIFEST_BYTES = 128, 4, 4096  # versions; those that are read to see what one alone has
 _LOOKS = 8  # if versions come and go all the time, `clean` is to delete the files another time
 
 Read = Outline | CorruptError | None
@@ -100,7 +102,12 @@ class Sharing:
 
     def _look(self) -> bool:
         """Lists the manifests, and reads those that are new; True if the look before has shown the same."""
-        places = self.store.places(self.id)
+        found = self._read_new(self.store.places(self.id))
+        before, self._last = self._last, found
+        return found == before
+
+    def _read_new(self, places: Mapping[str, Place]) -> dict[str, object]:
+        """Reads the manifests in those places that are new; returns the stamps of all places."""
         new = [
             (version, place)
             for version, place in places.items()
@@ -116,8 +123,7 @@ class Sharing:
         self._read_lists([read for read in reads if isinstance(read, Outline)])
         for read in reads:
             self._count(read, 1)
-        before, self._last = self._last, found
-        return found == before
+        return found
 
     def _read_lists(self, outlines: Iterable[Outline]) -> None:
         """Reads those lists of files that none before has named."""
@@ -177,17 +183,40 @@ class Sharing:
         with store.deleting(id, version, timeout):
             if refuse is not None:
                 refuse()
-            known = store.readable(id, version)
+            known, places = store.readable(id, version), store.places(id)
             names = store.unpublish(id, version, known)
-            left = self.unnamed(names)
-            self._read_lists([] if known is None else [known])  # before they are deleted
+            is_small = known is not None and self._is_small(known, places)
+            left = set() if is_small else self.unnamed(names)
+            self._read_lists([] if known is None or is_small else [known])  # before they are deleted
             store.delete(id, version, [name for name in names if name in left])
-        if known is not None:
+        if known is not None and not is_small:
             places = [
                 place for entry in known.lists if self._lists[place := entry.place_in(known.version)] <= 0
             ]
             every = (*known.files, *chain.from_iterable(self._inside[place] or () for place in places))
             self._delete_shared([file for file in every if file.version != version], set())
+
+    def _is_small(self, known: Outline, places: Mapping[str, Place]) -> bool:
+        """True if a version alone has less than its many sisters' manifests, which would say what it is.
+
+        Those that were published next to it name most of what it does, so only they are read.
+        """
+        others = {v: place for v, place in places.items() if place.is_published and v != known.version}
+        if len(others) < _MANY:
+            return False
+        when = places[known.version].written or 0.0
+        near = sorted(others, key=lambda v: abs((others[v].written or 0.0) - when))[:_NEAR]
+        few = Sharing(self.store, self.id)
+        few._inside = dict.fromkeys((entry.place_in(known.version) for entry in known.lists), ())
+        few._read_new({version: others[version] for version in near})
+        few._inside = {}
+        alone = replace(
+            known,
+            lists=tuple(entry for entry in known.lists if not few._lists[entry.place_in(known.version)]),
+        )
+        few._read_lists([alone])
+        files = few.files_of(alone, set())
+        return sum(file.nbytes for file in files if not few._named[file.name]) < _MANIFEST_BYTES * len(others)
 
     def remove(
         self, versions: Mapping[str, Outline], needed: Callable[[], Collection[str] | None]
@@ -204,9 +233,10 @@ class Sharing:
         with progress_bar(None, len(versions), f"removing versions of {self.id!r}", "version") as bar:
             for some in self._batches(versions):
                 with self._held(some) as held:
-                    now, _ = self.outlines()
-                    stay = needed()
-                    spare = [v for v in held if versions[v] is now.get(v)] if stay is not None else []
+                    self._look()
+                    stay, now = needed(), self._last or {}
+                    is_same = {v: versions[v] is self._known.get((v, now.get(v))) for v in held}
+                    spare = [v for v in held if is_same[v]] if stay is not None else []
                     files = self._unpublished([versions[v] for v in spare if v not in (stay or ())], lost)
                     deleted.update(chain.from_iterable(self._delete(files).values()))
                     removed += files

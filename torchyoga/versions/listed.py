@@ -34,7 +34,7 @@ __all__ = [
 
 T = TypeVar("T")
 # When entries are written into lists, as `grouped` takes it.
-SIZES = {"files": (4, 40, 400), "parents": (8, 128, 1024)}
+SIZES = {"files": (4, 64, 1200), "parents": (8, 128, 1024)}
 LIST = "list"  # the format and the suffix of these files
 MOST_LISTED = 2**16  # entries of one
 LARGEST_LIST = 256 * 2**20  # bytes when it is unpacked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -104,7 +105,13 @@ class Outline:
 
 
 def _list(data: Json) -> FileEntry:
-    found = FileEntry.from_json(data)
+    return _list_in(json.dumps(data))
+
+
+# Versions that grew from each other have the same ones.
+@lru_cache(2**13)
+def _list_in(text: str) -> FileEntry:
+    found = FileEntry.from_json(json.loads(text))
     if not found.num_listed:
         raise ValueError(f"not a list: {found.name}")
     return found
