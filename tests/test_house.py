@@ -354,6 +354,21 @@ def test_importing_loads_no_optional_framework() -> None:
     assert finished.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("turned", ["enable", "disable"])
+def test_loading_names_collects_no_garbage_and_leaves_the_collector_as_it_was(turned: str) -> None:
+    code = f"""
+import gc, torch, torch.utils.data, torchyoga
+gc.{turned}()
+gc.callbacks.append(lambda phase, about: print("full") if about["generation"] == 2 else None)
+torchyoga.Storage, torchyoga.DataLoader
+assert gc.isenabled() is ({turned!r} == "enable")
+gc.callbacks.clear()
+"""
+    command = [sys.executable, "-c", code]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert finished.stdout == ""
+
+
 # Private names of other packages for which there is no public one.
 THIRD_PARTY = {
     "_indices",

@@ -3,6 +3,7 @@
 Names are loaded when they are first asked for, so that a command that reads a manifest need not load torch.
 """
 
+import gc
 import importlib
 import os
 from typing import TYPE_CHECKING
@@ -147,6 +148,8 @@ def __getattr__(name: str) -> object:
         return module
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    collects = gc.isenabled()
+    gc.disable()  # to look through all that torch has made takes as long as the rest of this
     try:
         value: object = getattr(importlib.import_module(_PLACES[name], __name__), name)
     except ModuleNotFoundError as error:
@@ -156,6 +159,9 @@ def __getattr__(name: str) -> object:
             f"yoga.{name} needs {error.name}, which is not installed; "
             f"pip install 'torchyoga[{_NEEDED[error.name]}]'"
         ) from error
+    finally:
+        if collects:
+            gc.enable()
     globals()[name] = value
     return value
 

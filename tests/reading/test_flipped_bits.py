@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from children import status_of_child
 from residency import linux, on_disk
 from starts import FRESH_STARTS
@@ -133,6 +136,62 @@ def test_a_flipped_bit_is_found(kept: Path, file: Path, lies: Callable[[Path], N
             count, is_found = delivered(loader_of(ref))
             assert is_found, (part, block)
             assert count < ROWS
+        flip(file, place)
+
+
+EVERY = np.arange(ROWS)
+ROADS: dict[str, Callable[[torchyoga.DataRef], Any]] = {
+    "take": lambda ref: [ref.take(EVERY)],
+    "one by one": lambda ref: ([ref[i]] for i in range(ROWS)),
+    "a stream": lambda ref: ([row] for row in ref.stream(shuffle=True)),
+    "batches of torch": lambda ref: torch.utils.data.DataLoader(ref, 40, collate_fn=list),
+    "a selection": lambda ref: [ref.select(EVERY[::-1].copy()).take(EVERY)],
+    "repeated": lambda ref: loader_of(ref.repeat(2)),
+    "mapped": lambda ref: [ref.map(dict).take(EVERY)],
+    "beside itself": lambda ref: [
+        [{key[2:]: value for key, value in dict(row).items() if key.startswith("b/")} for row in rows]
+        for rows in [ref.columns(["label"]).zip(ref, prefix="b/").take(EVERY)]
+    ],
+}
+
+
+def on(road: str, ref: torchyoga.DataRef) -> Iterator[Any]:
+    yield from ROADS[road](ref)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("road", ROADS)
+def test_a_flipped_bit_is_found_on_every_road(kept: Path, file: Path, road: str, threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)  # of one, checksums have no second thread
+    try:
+        places = flips(kept)
+        for place, part, block in places[:: 1 if road == "take" else len(places) // 6 + 1]:
+            flip(file, place)
+            count, is_found = delivered(on(road, ref_of(kept)))
+            assert is_found, (part, block)
+            assert count < ROWS * 2
+            flip(file, place)
+        assert delivered(on(road, ref_of(kept))) == (ROWS * (2 if road == "repeated" else 1), False)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_packs_have_no_flipped_bit(kept: Path, file: Path) -> None:
+    expected = {}
+    for row in map(row_of, range(ROWS)):
+        expected[row["label"]] = row["tokens"].tolist()
+    for place, part, _ in flips(kept):
+        flip(file, place)
+        with contextlib.suppress(CorruptError):
+            packs = ref_of(kept).columns(["tokens", "label"]).packed("tokens", 300)
+            for batch in torchyoga.DataLoader(packs, batch_size=4, shuffle=True):
+                ends = batch["cu_seqlens"].tolist()
+                for label, (start, stop) in zip(
+                    batch["label"].tolist(), itertools.pairwise(ends), strict=True
+                ):
+                    assert batch["tokens"][start:stop].tolist() == expected[label]
+            assert not part.startswith(("tokens", "label")), part
         flip(file, place)
 
 

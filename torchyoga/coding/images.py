@@ -20,7 +20,7 @@ from torch.nn.functional import interpolate
 from ..errors import CorruptError
 from ..order.full import as_int
 from ..rows.column import Column
-from ..rows.data import Data
+from ..rows.data import Data, bounds_of
 from ..rows.types import Ints
 from ..views.draw import Draw
 from .decoder import Bytes, Decoded, Decoder, RowError, Run, check_is_bytes, form_of, ragged
@@ -378,19 +378,37 @@ class _Image(Decoder):
         self, values: Sequence[Bytes], column: Column, draw: Draw | None, run: Run
     ) -> Decoded:
         made, lost = self.column(column), self._lost(run)
-        found: list[npt.NDArray[Any]] = [np.empty((0, 0, 0), made.storage)] * len(values)
-        flips = self._flips(len(values), draw)
+        flips, headers = self._flips(len(values), draw), self._headers(values, run)[0]
+        shapes = np.array([self._shape(about) for about in headers if about], "<i8").reshape(-1, 3)
+        offsets = bounds_of(shapes.prod(axis=1)).astype("<i8", copy=False)
+        out = run.empty(int(offsets[-1]) * made.storage.itemsize).view(made.storage)
+        odd: dict[int, npt.NDArray[Any]] = {}  # unlike what its header says
 
         def one(i: int) -> None:
-            about = header(values[i], self.orient, self.max_pixels)
-            pixels = self._pixels(values[i], about, lost=lost and partial(lost, i))
+            about, span = headers[i], out[offsets[i] : offsets[i + 1]].reshape(shapes[i])
+            assert about is not None
+            into = span if self.layout == "hwc" and not flips[i] and about.turn == 1 else None
+            pixels = self._pixels(values[i], about, into=into, lost=lost and partial(lost, i))
+            if pixels is into:
+                return
             pixels = turned(pixels, about.turn)
             pixels = pixels[:, ::-1] if flips[i] else pixels
             pixels = pixels.transpose(2, 0, 1) if self.layout == "chw" else pixels
-            found[i] = np.ascontiguousarray(pixels)
+            if pixels.shape == span.shape:
+                span[...] = pixels
+            else:
+                odd[i] = np.ascontiguousarray(pixels)
 
         run.each(one, len(values))
-        return ragged(found, made), set()
+        if not odd:
+            return Data(out, offsets, shapes), set()
+        spans = np.split(out, offsets[1:-1])
+        return ragged([odd.get(i, span.reshape(shapes[i])) for i, span in enumerate(spans)], made), set()
+
+    def _shape(self, found: Header) -> tuple[int, int, int]:
+        """Of an image in its own size."""
+        channels = {"rgb": 3, "gray": 1, "rgba": 4}.get(self.mode, found.channels)
+        return (channels, *found.shape) if self.layout == "chw" else (*found.shape, channels)
 
 
 def _form_of(found: Header) -> tuple[int, str]:

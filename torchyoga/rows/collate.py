@@ -150,15 +150,9 @@ def _assembled(node: Node, made: Callable[[Node, bool], Batch], in_dict: bool = 
 
 
 def _collate_column(column: Column, data: Data, in_dict: bool, num_rows: int) -> Batch:
-    ragged = column.is_ragged
-    if ragged and column.kind in ("ndarray", "tensor") and data.shapes is None:
-        assert data.offsets is not None
-        lengths = np.diff(data.offsets)
-        if (lengths == lengths[0]).all():
-            ragged = False
-    if not ragged and column.kind in _TENSOR_KINDS and column.storage.str in _TORCH_TYPES:
-        values = data.values.reshape(num_rows, int(lengths[0])) if column.is_ragged else data.values
-        return _tensor(values, _bits_dtype(column))
+    shape = _shape_of_all(column, data) if column.is_ragged else data.values.shape[1:]
+    if shape is not None and column.kind in _TENSOR_KINDS and column.storage.str in _TORCH_TYPES:
+        return _tensor(data.values.reshape(num_rows, *shape), _bits_dtype(column))
     if column.shape == () and column.kind != "ndarray" and column.storage.str[:3] in ("<M8", "<m8"):
         return torch.from_numpy(data.values.view(np.int64))  # torch has no times: counts of their unit
     if column.shape == () and column.kind in ("time", "decimal"):
@@ -169,6 +163,14 @@ def _collate_column(column: Column, data: Data, in_dict: bool, num_rows: int) ->
     # Inside a tuple default_collate passes on the tuples that zip() makes, inside a dict lists.
     batch: Batch = listed if in_dict else tuple(listed)
     return stacked(batch, f"column {column.name!r} is ragged")
+
+
+def _shape_of_all(column: Column, data: Data) -> tuple[int, ...] | None:
+    """The shape of ragged arrays that happen to be of one; None if they are not."""
+    if column.kind not in ("ndarray", "tensor"):
+        return None
+    shapes = np.diff(data.part("offsets"))[:, None] if data.shapes is None else data.shapes
+    return tuple(shapes[0].tolist()) if (shapes == shapes[0]).all() else None
 
 
 class _Piece(NamedTuple):

@@ -190,10 +190,10 @@ class Sharing:
             self._read_lists([] if known is None or is_small else [known])  # before they are deleted
             store.delete(id, version, [name for name in names if name in left])
         if known is not None and not is_small:
-            places = [
+            alone = [
                 place for entry in known.lists if self._lists[place := entry.place_in(known.version)] <= 0
             ]
-            every = (*known.files, *chain.from_iterable(self._inside[place] or () for place in places))
+            every = (*known.files, *chain.from_iterable(self._inside[place] or () for place in alone))
             self._delete_shared([file for file in every if file.version != version], set())
 
     def _is_small(self, known: Outline, places: Mapping[str, Place]) -> bool:
