@@ -157,6 +157,7 @@ class Request:
     received: int
     sent: int
     fault: str | None
+    agent: str
 
 
 class Proxy(S3):

@@ -423,9 +423,10 @@ class Downloads:
     def _check_size(self, entry: FileEntry) -> None:
         folder = self._folder_of(entry)
         name = f"{folder}/{entry.name}"
-        found = self._files_in_store(folder).get(entry.name)
-        if found is None:
-            found = self.remote.find_one(name)
+        listed = self._files_in_store(folder)
+        if not listed:  # a server that lists nothing: what it answers to the download says as much
+            return
+        found = listed.get(entry.name) or self.remote.find_one(name)
         if found is None:
             self._raise_what_happened(entry)
         elif found.nbytes not in (None, entry.nbytes):

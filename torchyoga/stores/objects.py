@@ -36,7 +36,7 @@ from ..errors import CorruptError, RemoteError
 from ..process.forks import renew_in_children
 from ..process.lazy import cached_property
 from .patience import first_pause, num_starting, pause_after
-from .streaming import Sink, from_s3, from_web
+from .streaming import ByObstore, Sink, from_s3, from_web
 
 __all__ = ["Found", "Remote", "Sink"]
 
@@ -131,6 +131,7 @@ class Remote:
         self._token = secrets.token_hex(8)
         self._ignores_conditions = False
         self._filesystem: tuple[AbstractFileSystem, str] | None = None
+        self._obstore = ByObstore()
         self._lock = threading.Lock()
         self._remember()
         renew_in_children(self)
@@ -157,7 +158,7 @@ class Remote:
         set on which the parent still waits.
         """
         _INHERITED.append(self._filesystem)
-        self._filesystem = None
+        self._filesystem, self._obstore = None, ByObstore()
         self._lock = threading.Lock()
         if "fsspec.asyn" in sys.modules:
             sys.modules["fsspec.asyn"].reset_lock()  # fsspec itself forgets all but its lock
@@ -361,6 +362,8 @@ class Remote:
 
         def read() -> None:
             fs, path = self._at(name)
+            if self._is_s3 and self._obstore.read(fs, path, sink, nbytes, _seconds(nbytes - sink.at)):
+                return
             coming = from_s3(fs, path, sink, nbytes) if self._is_s3 else from_web(fs, path, sink)
             self._awaited(fs, coming, _seconds(nbytes - sink.at))
             if sink.at != nbytes:

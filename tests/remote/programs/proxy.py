@@ -77,6 +77,7 @@ class Proxy:
         path, _, query = target.partition("?")
         seen: dict[str, Any] = {"method": method, "path": unquote(path), "query": query}
         seen |= {"status": None, "received": 0, "sent": 0, "fault": None}
+        seen["agent"] = (find(headers, b"user-agent") or b"").decode("latin-1")
         self.requests.append(seen)
         fault = self.fault(method, target)
         kind = seen["fault"] = fault["kind"] if fault else None

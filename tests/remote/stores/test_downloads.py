@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import s3fs
 import torch
+from children import status_of_child
 from machines import running
 from publishing import download_one_by_one
 from servers import S3, Fault, Proxy, faulty, http_server
@@ -22,6 +24,7 @@ from torch.utils.data import DataLoader
 from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
+from torchyoga.errors import CorruptError
 from torchyoga.stores.cache import Cache
 
 ROWS, FILE_ROWS, ROW_BYTES = 1600, 25, 8000
@@ -74,6 +77,63 @@ def test_a_file_is_downloaded_when_one_of_its_rows_is_wanted(fetch: Any, proxy: 
     assert not proxy.requests
     assert [int(row["n"]) for row in ref[[0, 24, 1599]]] == [0, 24, 1599]
     assert sorted(downloads(proxy).values()) == [1, 1]
+
+
+def clients(proxy: Proxy) -> list[str]:
+    """Who asked for files, in order."""
+    return [request.agent.partition("/")[0].lower() for request in proxy.seen("GET", ".mdb")]
+
+
+def test_files_are_read_by_obstore(fetch: Any, proxy: Proxy) -> None:
+    ref = fetch("a")
+    assert [int(row["n"]) for row in ref[[0, 1599]]] == [0, 1599]
+    assert clients(proxy) == ["object_store"] * 2
+
+
+@pytest.mark.parametrize("what", ["status", "cut body", "refuse"])
+def test_where_obstore_fails_s3fs_goes_on(fetch: Any, proxy: Proxy, what: str) -> None:
+    ref = fetch("a")
+    faults = {
+        "status": Fault("status", ".mdb", status=503, times=1),
+        "cut body": Fault("cut body", ".mdb", bytes=100_000, times=1),
+        "refuse": Fault("refuse", ".mdb", times=1),
+    }
+    proxy.faults = [faults[what]]
+    assert [int(row["n"]) for row in ref[[0, 1599]]] == [0, 1599]
+    assert sorted(set(clients(proxy))) == ["aiobotocore", "object_store"]
+
+
+def test_what_obstore_would_not_do_is_left_to_s3fs(url: str, proxy: Proxy, tmp_path: Path) -> None:
+    options = {**proxy.storage_options, "requester_pays": True}
+    proxy.clear()
+    storage = yoga.Storage(url, storage_options=options, cache_dir=tmp_path)
+    assert int(storage.fetch("a", "1")[7]["n"]) == 7
+    assert set(clients(proxy)) == {"aiobotocore"}
+
+
+def test_a_child_that_is_forked_beside_obstore_downloads_by_itself(fetch: Any, proxy: Proxy) -> None:
+    ref = fetch("a")
+    assert int(ref[0]["n"]) == 0
+    assert status_of_child(lambda: check_rows(ref, [1599, 700])) == 0
+    assert int(ref[400]["n"]) == 400
+    assert clients(proxy).count("aiobotocore") >= 2
+
+
+def check_rows(ref: Any, numbers: list[int]) -> None:
+    assert [int(row["n"]) for row in ref[numbers]] == numbers
+
+
+@pytest.mark.damages("an object has more bytes than were published")
+def test_an_object_of_another_size_is_refused_whichever_client_reads_it(s3: S3, tmp_path: Path) -> None:
+    url = f"s3://{s3.new_bucket()}/p"
+    storage = yoga.Storage(url, storage_options=s3.storage_options, cache_dir=tmp_path / "here")
+    storage.submit([{"x": n} for n in range(9)], "a", "1")
+    fs = s3fs.S3FileSystem(**s3.storage_options)
+    (path,) = (path for path in fs.find(url) if path.endswith(".mdb"))
+    fs.pipe(path, fs.cat(path) + b"more")
+    other = yoga.Storage(url, storage_options=s3.storage_options, cache_dir=tmp_path / "there")
+    with pytest.raises(CorruptError, match="bytes where .* were published"):
+        other.fetch("a", "1")[0]
 
 
 @pytest.mark.parametrize("shuffle", [False, True, "block"])
