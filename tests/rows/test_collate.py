@@ -14,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import default_collate
 
 import torchyoga as yoga
 from torchyoga.formats.contract import FORMATS
@@ -69,6 +70,18 @@ def test_padded(lengths: list[int], padding: int) -> None:
             assert found_lengths.tolist() == lengths
 
 
+def test_padded_to_one_width() -> None:
+    collate = yoga.padded(-1, width=6)
+    for lengths in ([2, 6], [0, 1, 1]):
+        found = collate(block_of(rows_of(lengths)))["tokens"]
+        assert found.values.shape == (len(lengths), 6)
+        assert (found.values == -1).sum(1).tolist() == [6 - length for length in found.lengths.tolist()]
+    with pytest.raises(ValueError, match=r"'tokens' has 7 values, more than width=6; make it wider"):
+        collate(block_of(rows_of([7])))
+    with pytest.raises(ValueError, match="width must be an int of at least 1, found 0"):
+        yoga.padded(width=0)
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_from_files_with_and_without_workers(tmp_path: Path, format: str) -> None:
     lengths = [(7 * i) % 5 for i in range(40)]
@@ -111,6 +124,26 @@ def test_a_padding_that_is_not_a_value_of_the_column_is_refused(make: Any, paddi
     ):
         yoga.padded(padding)(rows)
     assert yoga.padded(7)(rows)["t"].values.tolist() == [[0, 1, 2], [7, 7, 7]]
+
+
+@pytest.mark.parametrize("made", [np.asarray, torch.from_numpy])
+def test_ragged_arrays_of_one_shape_are_collated_where_they_lie(tmp_path: Path, made: Any) -> None:
+    shapes = [(2, 3), (2, 3), (2, 3), (3, 2), (2, 0), (2, 0)]
+    values = [made(np.full(shape, n, np.int16)) for n, shape in enumerate(shapes)]
+    given_rows = [{"x": value} for value in values]
+    schema = yoga.Schema.of(given_rows[0], ragged=["x"])
+    ref = yoga.Storage(tmp_path).submit(given_rows, "a", "1", schema=schema, progress=False)
+    for numbers in ([0, 1, 2], [2], [3], [4, 5]):
+        rows = ref.take(np.array(numbers))
+        found = default_collate(rows)["x"]
+        expected = default_collate([values[n] for n in numbers])
+        assert found.dtype == expected.dtype
+        assert torch.equal(found, expected)
+        assert isinstance(rows, Rows)
+        if found.numel():
+            assert found.data_ptr() == torch.from_numpy(rows.block.data[0].values).data_ptr()
+    with pytest.raises(RuntimeError, match="'x' is ragged"):
+        default_collate(ref.take(np.array([0, 3])))
 
 
 def test_a_batch_of_no_rows_is_refused() -> None:

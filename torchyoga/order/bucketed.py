@@ -17,7 +17,7 @@ from ..process.distinct import distinct
 from ..process.lazy import cached_with
 from ..rows.types import Ints
 from .contract import AnyOrder, Shuffle
-from .full import are_outside, keyed_bytes, random_words
+from .full import keyed_bytes, random_words, within
 from .saved import Pin
 
 __all__ = ["BucketOrder"]
@@ -61,13 +61,9 @@ class BucketOrder(AnyOrder):
 
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
         """The rows at these positions of the epoch; past N they wrap around."""
-        found = np.asarray(positions, np.int64)
+        found = within(positions, self.length)
         if not self.length or not found.size:
             return found
-        if are_outside(found, self.length):
-            if int(found.min()) < 0:
-                raise ValueError(f"positions must be at least 0, found {int(found.min())}")
-            found = found % self.length
         pool, place = np.divmod(found, self.pool)
         out = np.empty(found.shape, np.int64)
         for number in distinct(pool).tolist():

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ..process.distinct import distinct
 from ..rows.types import Ints
 from .contract import ARRANGED, AnyOrder, Shuffle, check_epoch
-from .full import GOING_ON, ORDER_VERSION, are_outside, earlier, version_of
+from .full import GOING_ON, ORDER_VERSION, earlier, version_of, within
 from .passes import Passes, passes_over
 from .saved import Pin
 from .stages import written_stages
@@ -66,13 +66,9 @@ class StagedOrder(AnyOrder):
 
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
         """The row numbers at these positions of the epoch; past N they wrap around."""
-        found = np.asarray(positions, np.int64)
+        found = within(positions, self.length)
         if not self.length or not found.size:
             return found
-        if are_outside(found, self.length):
-            if int(found.min()) < 0:
-                raise ValueError(f"positions must be at least 0, found {int(found.min())}")
-            found = found % self.length
         parts, first = self._parts(epoch), self._first_pass(epoch)
         flat = np.ascontiguousarray(found).reshape(-1)
         which = np.searchsorted([part.first for part in parts], flat, "right") - 1

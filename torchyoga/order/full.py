@@ -47,6 +47,7 @@ __all__ = [
     "ORDER_VERSION",
     "Order",
     "are_outside",
+    "within",
     "as_int",
     "earlier",
     "version_of",
@@ -112,13 +113,9 @@ class Order(AnyOrder):
         Raises:
             ValueError: a position is below 0.
         """
-        found = np.asarray(positions, np.int64)
+        found = within(positions, self.length)
         if not self.length or not found.size:
             return found
-        if are_outside(found, self.length):
-            if int(found.min()) < 0:  # a walk from outside might never get inside
-                raise ValueError(f"positions must be at least 0, found {int(found.min())}")
-            found = found % self.length
         return self._turned(epoch, found, forward=True)
 
     def positions(self, epoch: int, rows: npt.ArrayLike) -> Positions:
@@ -148,6 +145,16 @@ class Order(AnyOrder):
             return numbers
         key = as_int("epoch", epoch) if self.reshuffle else 0
         return _permutation(self.length, self.version_in(epoch), self.seed, key).turned(numbers, forward)
+
+
+def within(positions: npt.ArrayLike, length: int) -> Positions:
+    """Positions in 0..N-1: past N they wrap around; ValueError for one below 0."""
+    found = np.asarray(positions, np.int64)
+    if length and found.size and are_outside(found, length):
+        if int(found.min()) < 0:  # a walk from outside might never get inside
+            raise ValueError(f"positions must be at least 0, found {int(found.min())}")
+        found = found % length
+    return found
 
 
 def are_outside(numbers: Positions, length: int) -> bool:

@@ -32,7 +32,7 @@ from ..process.lazy import cached_property
 from ..rows.data import bounds_of
 from ..rows.types import Ints
 from .contract import ARRANGED, AnyOrder, Shuffle, check_epoch
-from .full import GOING_ON, ORDER_VERSION, are_outside, earlier, keyed_bytes, version_of, words_at
+from .full import GOING_ON, ORDER_VERSION, earlier, keyed_bytes, version_of, within, words_at
 from .passes import Passes, passes_over
 from .proportions import Proportions
 from .saved import Pin
@@ -235,13 +235,9 @@ class MixOrder(AnyOrder):
 
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
         """The row numbers at these positions of the epoch; past N they wrap around."""
-        found = np.asarray(positions, np.int64)
+        found = within(positions, self.length)
         if not self.length or not found.size:
             return found
-        if are_outside(found, self.length):
-            if int(found.min()) < 0:
-                raise ValueError(f"positions must be at least 0, found {int(found.min())}")
-            found = found % self.length
         first = self._first(epoch)
         flat = np.ascontiguousarray(found).reshape(-1) + first
         out = np.empty(flat.shape, np.int64)

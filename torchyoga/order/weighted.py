@@ -25,7 +25,7 @@ from ..process.lazy import cached_with
 from ..rows.types import Ints
 from .by_file import BlockOrder
 from .contract import ARRANGED, AnyOrder, Shuffle
-from .full import ORDER_VERSION, Order, are_outside, keyed_bytes
+from .full import ORDER_VERSION, Order, keyed_bytes, within
 from .saved import Pin
 from .stages import written_stages
 
@@ -134,13 +134,9 @@ class WeightedOrder(AnyOrder):
 
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
         """The row numbers at these positions of the epoch; past N they wrap around."""
-        found = np.asarray(positions, np.int64)
+        found = within(positions, self.length)
         if not self.length or not found.size:
             return found
-        if are_outside(found, self.length):
-            if int(found.min()) < 0:
-                raise ValueError(f"positions must be at least 0, found {int(found.min())}")
-            found = found % self.length
         draws = self._draws(epoch)
         if not draws or draws[0].first:
             self.check_place(epoch, int(found.min()))

@@ -368,7 +368,9 @@ def jagged(rows: Sequence[Row]) -> Batch:
     return _collate_ragged(rows, leaf)
 
 
-def padded(padding: float = 0, multiple_of: int = 1) -> Callable[[Sequence[Row]], Batch]:
+def padded(
+    padding: float = 0, multiple_of: int = 1, width: int | None = None
+) -> Callable[[Sequence[Row]], Batch]:
     """A collate function: each ragged column comes as `Padded`, the others as default_collate gives them.
 
     Text and bytes are lists, and so are rows of more than one dimension in a ragged column.
@@ -376,13 +378,14 @@ def padded(padding: float = 0, multiple_of: int = 1) -> Callable[[Sequence[Row]]
     Args:
         padding: what rows are filled up with; ValueError at a batch whose values cannot be that.
         multiple_of: they are filled up to a multiple of it, such as 8, which some kernels want.
+        width: all batches are so wide, as `torch.compile` likes it; a longer row is a ValueError.
 
     Example:
         >>> batch = padded(-1)([{"tokens": np.arange(3)}, {"tokens": np.arange(2)}])
         >>> batch["tokens"].values.tolist(), batch["tokens"].lengths.tolist()
         ([[0, 1, 2], [0, 1, -1]], [3, 2])
     """
-    return Padding(padding, multiple_of)
+    return Padding(padding, multiple_of, width)
 
 
 def is_ours(collate: object) -> bool:
@@ -394,11 +397,11 @@ def is_ours(collate: object) -> bool:
 class Padding:
     """A collate function that crosses to worker processes."""
 
-    def __init__(self, padding: float, multiple_of: int = 1) -> None:
-        self.padding = padding
-        if type(multiple_of) is not int or multiple_of < 1:
-            raise ValueError(f"multiple_of must be an int of at least 1, found {multiple_of!r}")
-        self.multiple_of = multiple_of
+    def __init__(self, padding: float, multiple_of: int = 1, width: int | None = None) -> None:
+        self.padding, self.multiple_of, self.width = padding, multiple_of, width
+        for name, value in (("multiple_of", multiple_of), ("width", 1 if width is None else width)):
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name} must be an int of at least 1, found {value!r}")
 
     def __call__(self, rows: Sequence[Row]) -> Batch:
         """The batch."""
@@ -407,7 +410,13 @@ class Padding:
     def _leaf(self, column: Column, data: Data) -> Batch:
         assert data.offsets is not None
         lengths = np.diff(data.offsets)
-        width = -(-int(lengths.max(initial=0)) // self.multiple_of) * self.multiple_of
+        longest = int(lengths.max(initial=0))
+        if self.width is not None and longest > self.width:
+            raise ValueError(
+                f"a row of column {column.name!r} has {longest} values, more than width={self.width}; make it "
+                "wider, or cut rows first: ref.map, ref.windows"
+            )
+        width = self.width or -(-longest // self.multiple_of) * self.multiple_of
         values = data.padded(width, fill_value(column, self.padding))
         return Padded(_tensor(values, _bits_dtype(column)), torch.from_numpy(lengths))
 

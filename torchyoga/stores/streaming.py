@@ -148,11 +148,11 @@ class ByObstore:
             if self._stores[bucket] is None or version is not None:
                 return False
             start, ends = sink.at, time.monotonic() + seconds
-            options = {"range": (start, nbytes)} if start else {}
+            options: Any = {"range": (start, nbytes)} if start else None
             found = obstore.get(self._stores[bucket], key, options=options)
             if found.meta["size"] != nbytes:
                 raise ConnectionError(f"it has {found.meta['size']} bytes where {nbytes} were expected")
-            pieces = [found.bytes()] if nbytes - start <= _PIECE else found.stream(min_chunk_size=_PIECE)
+            pieces: Any = [found.bytes()] if nbytes - start <= _PIECE else found.stream(min_chunk_size=_PIECE)
             for piece in pieces:
                 sink.add(piece)
                 if time.monotonic() > ends:

@@ -132,7 +132,7 @@ def test_an_object_of_another_size_is_refused_whichever_client_reads_it(s3: S3, 
     (path,) = (path for path in fs.find(url) if path.endswith(".mdb"))
     fs.pipe(path, fs.cat(path) + b"more")
     other = yoga.Storage(url, storage_options=s3.storage_options, cache_dir=tmp_path / "there")
-    with pytest.raises(CorruptError, match="bytes where .* were published"):
+    with pytest.raises(CorruptError, match=r"bytes where .* were published"):
         other.fetch("a", "1")[0]
 
 
