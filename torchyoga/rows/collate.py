@@ -413,8 +413,8 @@ class Padding:
         longest = int(lengths.max(initial=0))
         if self.width is not None and longest > self.width:
             raise ValueError(
-                f"a row of column {column.name!r} has {longest} values, more than width={self.width}; make it "
-                "wider, or cut rows first: ref.map, ref.windows"
+                f"a row of column {column.name!r} has {longest} values, more than width={self.width}; make "
+                "it wider, or cut rows first: ref.map, ref.windows"
             )
         width = self.width or -(-longest // self.multiple_of) * self.multiple_of
         values = data.padded(width, fill_value(column, self.padding))
