@@ -163,7 +163,7 @@ def on(road: str, ref: torchyoga.DataRef) -> Iterator[Any]:
 @pytest.mark.parametrize("road", ROADS)
 def test_a_flipped_bit_is_found_on_every_road(kept: Path, file: Path, road: str, threads: int) -> None:
     before = torch.get_num_threads()
-    torch.set_num_threads(threads)  # of one, checksums have no second thread
+    torch.set_num_threads(threads)  # which gather large reads
     try:
         places = flips(kept)
         for place, part, block in places[:: 1 if road == "take" else len(places) // 6 + 1]:

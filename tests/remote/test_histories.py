@@ -60,5 +60,5 @@ def test_a_few_processes_that_append_at_once_make_one_line(given: dict[str, Any]
 
 @pytest.mark.soak
 def test_many_processes_that_append_at_once_make_one_line(given: dict[str, Any]) -> None:
-    # In a store the better part of an hour: the server, which is one Python process, is asked by all who wait.
+    # In a store most of an hour: the server, which is one Python process, is asked by all who wait.
     run("append_at_once", {**given, "processes": 16, "each": 50}, 5400)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
@@ -15,7 +16,6 @@ import torch
 
 from ..errors import CorruptError, SchemaError
 from ..order.full import as_int
-from ..process.background import pool_of
 from ..process.buffers import BufferPool
 from ..process.control_group import num_cpus
 from ..process.digests import hexdigest
@@ -213,7 +213,7 @@ class DecodedRef(ChangedRows):
             _run(function, 0, count)
             return
         bounds = np.linspace(0, count, min(count, threads * _PARTS) + 1).astype(np.int64).tolist()
-        pool = pool_of(threads)
+        pool = _pool(threads)
         parts = [pool.submit(_run, function, start, stop) for start, stop in itertools.pairwise(bounds)]
         try:
             for part in parts:
@@ -400,3 +400,16 @@ def _run(function: Callable[[int], None], start: int, stop: int) -> None:
             function(i)
         except CorruptError as error:
             raise RowError(i, str(error)) from error.__cause__
+
+
+_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
+
+
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads of this process: a forked child has none of its parent's."""
+    key = os.getpid(), threads
+    if key not in _pools:
+        for other in [other for other in _pools if other[0] != key[0]]:
+            del _pools[other]
+        _pools[key] = ThreadPoolExecutor(threads, "torchyoga-decode")
+    return _pools[key]

@@ -8,20 +8,16 @@ on: in a loop that does nothing else it would cost more than it saves.
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from .forks import renew_in_children
 
-if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
-__all__ = ["Ahead", "Task", "pool_of"]
+__all__ = ["Ahead", "Task"]
 
 T = TypeVar("T")
 _WORTH_A_THREAD = 0.5e-3  # seconds between two results; with less, two threads would only hinder each other
@@ -207,18 +203,3 @@ def _stop_all() -> None:
     for shared in tuple(_running):
         if shared.thread is not None:
             shared.thread.join(5)
-
-
-def pool_of(threads: int) -> ThreadPoolExecutor:
-    """Threads of this process for many small tasks: a forked child has none of its parent's."""
-    key = os.getpid(), threads
-    if key not in _pools:
-        from concurrent.futures import ThreadPoolExecutor
-
-        for other in [other for other in _pools if other[0] != key[0]]:
-            del _pools[other]
-        _pools[key] = ThreadPoolExecutor(threads, "torchyoga-pool")
-    return _pools[key]
-
-
-_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}

@@ -11,15 +11,12 @@ brought the rows into the processor's cache, where NumPy looks better than it is
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,21 +24,16 @@ import numpy.typing as npt
 from ...errors import CorruptError
 from ...files.checksum import crc32
 from ...files.regular import open_regular
-from ...process.background import pool_of
 from ...process.buffers import address_of, is_placing
 from ...process.lazy import torch
 from ...rows.types import Array, Ints
 from .pages import Residency, mapped_bytes
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 __all__ = ["Bytes", "MappedFile", "Memory", "address_of", "bytes_from"]
 
 Bytes = npt.NDArray[np.uint8]
 _LARGE_READ = 2 * 2**20  # bytes; for smaller reads, threads are not worth waiting for
 _LARGE_ROW = 32 * 1024  # bytes; from here on copying row by row beats NumPy's fancy indexing
-_LARGE_CHECK, _LARGE_RUN = 2**20, 2**16  # bytes in all and of a run on average: worth a second thread
 _MOST_BYTES = 2**62
 _FIRST_RETRY, _LAST_RETRY = 16, 2048  # large reads after which the slower way is tried again
 
@@ -281,32 +273,12 @@ class Memory:
         span = self._range
         self._has_checked = True
         starts = addresses - span.low
-        found, read = np.empty(len(starts), np.int64), span.bytes.data
-        left = deque(enumerate(zip(starts.tolist(), (starts + nbytes).tolist(), strict=True)))
-
-        def check() -> None:
-            with contextlib.suppress(IndexError):
-                while True:
-                    i, (start, stop) = left.popleft()
-                    found[i] = crc32(read[start:stop])
-
-        is_large = int(nbytes.sum()) >= max(_LARGE_CHECK, _LARGE_RUN * len(left))
-        helper = _helped(check) if is_large else None
-        check()
-        if helper is not None and not helper.cancel():
-            helper.result()
+        places = zip(starts.tolist(), (starts + nbytes).tolist(), strict=True)
+        found = np.empty(len(starts), np.int64)
+        read = span.bytes.data
+        for i, (start, stop) in enumerate(places):
+            found[i] = crc32(read[start:stop])
         return found
-
-
-def _helped(work: Callable[[], None]) -> Future[None] | None:
-    """Begins some work on another thread; None where no core may be free for that, as in workers."""
-    loaded: Any = sys.modules.get("torch")
-    if _in_forked_child or loaded is None or loaded.get_num_threads() == 1:
-        return None
-    try:
-        return pool_of(1).submit(work)
-    except RuntimeError:  # the interpreter ends
-        return None
 
 
 def _copy_runs(
