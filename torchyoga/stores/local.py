@@ -59,10 +59,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def _most_files() -> int:
     """How many files a process may have open, as far as a sweep has use for them."""
-    if os.name == "nt":
+    try:
+        import resource
+    except ImportError:  # no POSIX
         return 2**8
-    import resource
-
     return min(2**13, resource.getrlimit(resource.RLIMIT_NOFILE)[0] % 2**63)  # infinite is -1
 
 
