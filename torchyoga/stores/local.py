@@ -59,11 +59,11 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def _most_files() -> int:
     """How many files a process may have open, as far as a sweep has use for them."""
-    try:
+    with contextlib.suppress(ImportError):  # no POSIX
         import resource
-    except ImportError:  # no POSIX
-        return 2**8
-    return min(2**13, resource.getrlimit(resource.RLIMIT_NOFILE)[0] % 2**63)  # infinite is -1
+
+        return min(2**13, resource.getrlimit(resource.RLIMIT_NOFILE)[0] % 2**63)  # infinite is -1
+    return 2**8
 
 
 class Store(Versions):
