@@ -88,7 +88,7 @@ def image(
         max_pixels: an image whose header says more is an error before it is decoded.
         device: "cuda" decodes JPEG images there, a batch at once, by torchcodec or nvImageCodec, then crops
             and resizes them there. Pixels differ from the processor's by a few levels, and `exact` has no
-            effect. Batches lie in host memory as ever; pass `device=` to the `DataLoader` too.
+            effect. Batches lie in host memory as ever; `yoga.to_device` moves them.
 
     Raises:
         ValueError: an argument is out of range.

@@ -62,7 +62,7 @@ def _most_files() -> int:
     with contextlib.suppress(ImportError):  # no POSIX
         import resource
 
-        return min(2**13, resource.getrlimit(resource.RLIMIT_NOFILE)[0] % 2**63)  # infinite is -1
+        return min(2**14, resource.getrlimit(resource.RLIMIT_NOFILE)[0] % 2**63)  # infinite is -1
     return 2**8
 
 
@@ -75,7 +75,7 @@ class Store(Versions):
         root: the directory; a `Root` if users other than its owner may write, or may not read.
     """
 
-    most_locks = _most_files() // 2  # each is an open file
+    most_locks = _most_files() // 4  # each is an open file
 
     def __init__(self, root: Path | Root) -> None:
         self._root = root if isinstance(root, Root) else Root(root)

@@ -204,7 +204,7 @@ class Sharing:
         others = {v: place for v, place in places.items() if place.is_published and v != known.version}
         if len(others) < _MANY:
             return False
-        when = places[known.version].written or 0.0
+        when = places.get(known.version, Place(False, None)).written or 0.0
         near = sorted(others, key=lambda v: abs((others[v].written or 0.0) - when))[:_NEAR]
         few = Sharing(self.store, self.id)
         few._inside = dict.fromkeys((entry.place_in(known.version) for entry in known.lists), ())
