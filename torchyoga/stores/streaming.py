@@ -4,7 +4,7 @@ What is downloaded goes straight into its file.
 To collect a run of 8 MiB in memory first, as fsspec's `cat_ranges` does, costs the client half as much again.
 Of long objects two runs are requested at once, and the second waits in memory.
 
-Objects of S3 are read by obstore, where it is installed.
+Objects of S3 that are not long are read by obstore, where it is installed.
 It takes a fifth of the processor's time of aiobotocore, and gives up the interpreter's lock. It is told what
 s3fs has found out: the server, the region, the credentials. What it does not do, or fails at, s3fs does from
 there on, and says what is wrong.
@@ -128,6 +128,8 @@ class ByObstore:
     def read(self, fs: AbstractFileSystem, path: str, sink: Sink, nbytes: int, seconds: float) -> bool:
         """Reads an object of so many bytes, from the sink's position on; False if that is left to s3fs.
 
+        Long objects are, as two runs of them are to be requested at once.
+
         Args:
             fs: an s3fs, which knows the credentials.
             path: of the object, with its bucket.
@@ -136,6 +138,8 @@ class ByObstore:
             seconds: that this may take.
         """
         global _process
+        if nbytes - sink.at > _RUN * _RUNS:
+            return False
         if self._failures >= _MOST_FAILURES or _process not in (None, os.getpid()):  # a fork ends its threads
             return False
         bucket, key, version = fs.split_path(path)
