@@ -1023,7 +1023,7 @@ class Storage:
         """Deletes a version, and the selections kept beside it. Readers that have it open go on reading.
 
         Of a version in a store they keep the files already downloaded. Files that others share stay. Which
-        ones do is said by all manifests: in a long history, files smaller than these are left to `clean`.
+        ones do is said by all manifests: in a long history, less than 64 KiB are left to `clean` instead.
 
         Args:
             id: which dataset.

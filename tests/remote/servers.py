@@ -158,6 +158,8 @@ class Request:
     sent: int
     fault: str | None
     agent: str
+    is_signed: bool
+    has_token: bool
 
 
 class Proxy(S3):

@@ -146,6 +146,13 @@ def test_ragged_arrays_of_one_shape_are_collated_where_they_lie(tmp_path: Path, 
         default_collate(ref.take(np.array([0, 3])))
 
 
+@pytest.mark.parametrize("shape", [(), (2,), (2, 3), (0, 3)])
+def test_arrays_beside_others_of_more_dimensions(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    values = [*(np.full(shape, n, np.float32) for n in range(3)), np.zeros((2, 3, 4), np.float32)]
+    ref = yoga.Storage(tmp_path).submit([{"x": value} for value in values], "a", "1", progress=False)
+    assert torch.equal(default_collate(ref.take(np.arange(3)))["x"], default_collate(values[:3]))
+
+
 def test_a_batch_of_no_rows_is_refused() -> None:
     with pytest.raises(ValueError, match="a batch of no rows"):
         yoga.jagged([])

@@ -44,6 +44,7 @@ Layout = Literal["chw", "hwc"]
 Mode = Literal["rgb", "gray", "rgba", "unchanged"]
 _MARGIN = 1.5  # a JPEG is scaled down to so many times the size that is wanted: see `image`
 _TRIES = 10
+_MOST_AT_ONCE = 2**30  # bytes of images in their own sizes, as their headers say, before they are decoded
 
 
 def image(
@@ -381,20 +382,23 @@ class _Image(Decoder):
         flips, headers = self._flips(len(values), draw), self._headers(values, run)[0]
         shapes = np.array([self._shape(about) for about in headers if about], "<i8").reshape(-1, 3)
         offsets = bounds_of(shapes.prod(axis=1)).astype("<i8", copy=False)
-        out = run.empty(int(offsets[-1]) * made.storage.itemsize).view(made.storage)
+        nbytes = int(offsets[-1]) * made.storage.itemsize
+        is_large = nbytes > _MOST_AT_ONCE
+        out = run.empty(0 if is_large else nbytes).view(made.storage)
         odd: dict[int, npt.NDArray[Any]] = {}  # unlike what its header says
 
         def one(i: int) -> None:
-            about, span = headers[i], out[offsets[i] : offsets[i + 1]].reshape(shapes[i])
+            about = headers[i]
             assert about is not None
+            span = None if is_large else out[offsets[i] : offsets[i + 1]].reshape(shapes[i])
             into = span if self.layout == "hwc" and not flips[i] and about.turn == 1 else None
             pixels = self._pixels(values[i], about, into=into, lost=lost and partial(lost, i))
-            if pixels is into:
+            if pixels is into and into is not None:
                 return
             pixels = turned(pixels, about.turn)
             pixels = pixels[:, ::-1] if flips[i] else pixels
             pixels = pixels.transpose(2, 0, 1) if self.layout == "chw" else pixels
-            if pixels.shape == span.shape:
+            if span is not None and (pixels.shape, pixels.dtype) == (span.shape, span.dtype):
                 span[...] = pixels
             else:
                 odd[i] = np.ascontiguousarray(pixels)
@@ -402,8 +406,12 @@ class _Image(Decoder):
         run.each(one, len(values))
         if not odd:
             return Data(out, offsets, shapes), set()
-        spans = np.split(out, offsets[1:-1])
-        return ragged([odd.get(i, span.reshape(shapes[i])) for i, span in enumerate(spans)], made), set()
+        ends = zip(offsets[:-1].tolist(), offsets[1:].tolist(), shapes, strict=True)
+        found = [
+            odd[i] if i in odd else out[start:stop].reshape(shape)
+            for i, (start, stop, shape) in enumerate(ends)
+        ]
+        return ragged(found, made), set()
 
     def _shape(self, found: Header) -> tuple[int, int, int]:
         """Of an image in its own size."""

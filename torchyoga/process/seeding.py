@@ -213,7 +213,8 @@ class GeneratorsPutBack:
             np.random.set_state(self._numpy)
         if _IS_READ:  # `random.setstate` takes 10 us
             words, _python.gauss_next = self._python  # type: ignore[attr-defined]
-            ctypes.memmove(id(_python) + _AT, words, _TWISTER.size)
+            # Not by `ctypes.memmove`, during which other threads may draw.
+            (ctypes.c_char * _TWISTER.size).from_address(id(_python) + _AT).raw = words
         else:
             random.setstate(self._python[0])
         torch.default_generator.set_state(self._torch)

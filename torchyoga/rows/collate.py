@@ -170,7 +170,8 @@ def _shape_of_all(column: Column, data: Data) -> tuple[int, ...] | None:
     if column.kind not in ("ndarray", "tensor"):
         return None
     shapes = np.diff(data.part("offsets"))[:, None] if data.shapes is None else data.shapes
-    return tuple(shapes[0].tolist()) if (shapes == shapes[0]).all() else None
+    is_one = bool((shapes == shapes[0]).all())
+    return tuple(n for n in shapes[0].tolist() if n >= 0) if is_one else None  # -1 where others have more
 
 
 class _Piece(NamedTuple):

@@ -424,8 +424,8 @@ class Downloads:
         folder = self._folder_of(entry)
         name = f"{folder}/{entry.name}"
         listed = self._files_in_store(folder)
-        if not listed:  # a server that lists nothing: what it answers to the download says as much
-            return
+        if not listed and self.remote.protocol in ("s3", "s3a"):
+            return  # it lists nothing; what it answers to the download says as much
         found = listed.get(entry.name) or self.remote.find_one(name)
         if found is None:
             self._raise_what_happened(entry)

@@ -35,7 +35,7 @@ from .contract import Place, Versions
 __all__ = ["Sharing"]
 
 _log = logging.getLogger("torchyoga")
-_MANY, _NEAR, _MANIFEST_BYTES = 128, 4, 4096  # versions; those that are read to see what one alone has
+_MANY, _NEAR, _SMALL = 128, 4, 2**16  # versions; those that are read to see what one alone has; bytes
 _LOOKS = 8  # if versions come and go all the time, `clean` is to delete the files another time
 
 Read = Outline | CorruptError | None
@@ -197,7 +197,7 @@ class Sharing:
             self._delete_shared([file for file in every if file.version != version], set())
 
     def _is_small(self, known: Outline, places: Mapping[str, Place]) -> bool:
-        """True if a version alone has less than its many sisters' manifests, which would say what it is.
+        """True if a version of many alone has so little that it is not worth reading all manifests for it.
 
         Those that were published next to it name most of what it does, so only they are read.
         """
@@ -216,7 +216,7 @@ class Sharing:
         )
         few._read_lists([alone])
         files = few.files_of(alone, set())
-        return sum(file.nbytes for file in files if not few._named[file.name]) < _MANIFEST_BYTES * len(others)
+        return sum(file.nbytes for file in files if not few._named[file.name]) < _SMALL
 
     def remove(
         self, versions: Mapping[str, Outline], needed: Callable[[], Collection[str] | None]

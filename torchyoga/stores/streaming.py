@@ -137,16 +137,14 @@ class ByObstore:
             nbytes: of the whole object.
             seconds: that this may take.
         """
-        global _process
         if nbytes - sink.at > _RUN * _RUNS:
             return False
-        if self._failures >= _MOST_FAILURES or _process not in (None, os.getpid()):  # a fork ends its threads
+        if self._failures >= _MOST_FAILURES or _is_forked:  # whose parent may have had obstore's threads
             return False
         bucket, key, version = fs.split_path(path)
         try:
             import obstore
 
-            _process = os.getpid()
             if bucket not in self._stores:
                 self._stores[bucket] = _store(fs, bucket)
             if self._stores[bucket] is None or version is not None:
@@ -172,7 +170,16 @@ class ByObstore:
         return sink.at == nbytes
 
 
-_process: int | None = None  # that has obstore's threads
+_is_forked = False
+
+
+def _note_fork() -> None:
+    global _is_forked
+    _is_forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
 # What obstore is told as well.
 _CLIENT = {"endpoint_url", "region_name", "aws_access_key_id", "aws_secret_access_key"}
 _CONFIG = {"connect_timeout", "read_timeout", "retries", "response_checksum_validation", "region_name"}
@@ -186,7 +193,11 @@ def _store(fs: Any, bucket: str) -> Any:
     if any(others) or fs.s3_additional_kwargs or fs.req_kw or fs.version_aware:
         return None
     about = fs.s3.meta  # it has looked for its server everywhere
-    own = {key: fs.client_kwargs.get(f"aws_{key}") for key in ("access_key_id", "secret_access_key")}
+    own = {
+        "access_key_id": fs.key or fs.client_kwargs.get("aws_access_key_id"),
+        "secret_access_key": fs.secret or fs.client_kwargs.get("aws_secret_access_key"),
+        "token": fs.token,
+    }
 
     async def credentials() -> Any:
         found = await (await fs.session.get_credentials()).get_frozen_credentials()
@@ -199,17 +210,13 @@ def _store(fs: Any, bucket: str) -> Any:
     def provided() -> Any:
         import fsspec.asyn
 
-        found = fsspec.asyn.sync(fs.loop, credentials, timeout=60)
+        found = own if own["access_key_id"] else fsspec.asyn.sync(fs.loop, credentials, timeout=60)
         return {**found, "expires_at": datetime.now(timezone.utc) + _RENEWED}
 
+    # All of it, as obstore would else look into the environment.
     config: dict[str, Any] = {"endpoint": about.endpoint_url, "region": about.region_name}
-    if fs.anon:
-        config["skip_signature"] = True
-    elif fs.key or own["access_key_id"]:
-        config |= {key: value for key, value in own.items() if value}
-        own = {"access_key_id": fs.key, "secret_access_key": fs.secret, "session_token": fs.token}
-        config |= {key: value for key, value in own.items() if value}
-    else:
+    config |= {"skip_signature": bool(fs.anon), "virtual_hosted_style_request": False}
+    if not fs.anon:
         config["credential_provider"] = provided
     return S3Store(
         bucket,
@@ -217,7 +224,7 @@ def _store(fs: Any, bucket: str) -> Any:
             "allow_http": True,
             "connect_timeout": "10s",
             "read_timeout": "30s",
-            "timeout": "1d",  # the caller's is shorter
+            "timeout": "5min",  # of 16 MiB
         },
         retry_config={"max_retries": 0},  # retries are in one place
         **config,

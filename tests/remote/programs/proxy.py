@@ -78,6 +78,8 @@ class Proxy:
         seen: dict[str, Any] = {"method": method, "path": unquote(path), "query": query}
         seen |= {"status": None, "received": 0, "sent": 0, "fault": None}
         seen["agent"] = (find(headers, b"user-agent") or b"").decode("latin-1")
+        seen["is_signed"] = find(headers, b"authorization") is not None
+        seen["has_token"] = find(headers, b"x-amz-security-token") is not None
         self.requests.append(seen)
         fault = self.fault(method, target)
         kind = seen["fault"] = fault["kind"] if fault else None

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import obstore
+import obstore.store
 import pytest
 import s3fs
 import torch
@@ -117,6 +119,30 @@ def test_a_child_that_is_forked_beside_obstore_downloads_by_itself(fetch: Any, p
     assert status_of_child(lambda: check_rows(ref, [1599, 700])) == 0
     assert int(ref[400]["n"]) == 400
     assert clients(proxy).count("aiobotocore") >= 2
+
+
+def test_obstore_takes_nothing_from_the_environment_that_s3fs_would_not(
+    fetch: Any, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (
+        ("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "true"),
+        ("AWS_SKIP_SIGNATURE", "true"),
+        ("AWS_SESSION_TOKEN", "another's"),
+        ("AWS_ENDPOINT", "http://127.0.0.1:1"),
+    ):
+        monkeypatch.setenv(name, value)
+    check_rows(fetch("a"), [0, 1599])
+    asked = proxy.seen("GET", ".mdb")
+    assert clients(proxy) == ["object_store"] * 2
+    assert all(request.path.startswith("/bucket-") and request.is_signed for request in asked)
+    assert not any(request.has_token for request in asked)
+
+
+def test_a_child_whose_parent_used_obstore_downloads_by_itself(fetch: Any, proxy: Proxy) -> None:
+    obstore.put(obstore.store.MemoryStore(), "a", b"x")
+    ref = fetch("b")
+    assert status_of_child(lambda: check_rows(ref, [1599, 700])) == 0
+    assert set(clients(proxy)) == {"aiobotocore"}
 
 
 def check_rows(ref: Any, numbers: list[int]) -> None:

@@ -70,7 +70,7 @@ def rm(id: str, version: str, force: bool, dry_run: bool, storage: str, as_json:
     """Delete a version, but not the files that other versions share with it.
 
     A version that a tag names stays, unless --force is given. Many old versions go with yoga gc --keep.
-    In a long history, files that are smaller than its manifests are left to yoga gc.
+    In a long history, what is smaller than 64 KiB is left to yoga gc.
 
     \b
     Examples:
