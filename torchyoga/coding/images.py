@@ -42,6 +42,7 @@ __all__ = ["decoder_on", "image", "middle", "part_on", "pixels_on", "random_part
 Crop = Literal["center", "random"]
 Layout = Literal["chw", "hwc"]
 Mode = Literal["rgb", "gray", "rgba", "unchanged"]
+_CHANNELS = {"rgb": 3, "gray": 1, "rgba": 4}  # of those modes that say so
 _MARGIN = 1.5  # a JPEG is scaled down to so many times the size that is wanted: see `image`
 _TRIES = 10
 _MOST_AT_ONCE = 2**30  # bytes of images in their own sizes, as their headers say, before they are decoded
@@ -211,7 +212,7 @@ class _Image(Decoder):
     @property
     def _form(self) -> tuple[int, str]:
         """Channels and dtype of the pixels; "unchanged" ones in their own sizes may differ in channels."""
-        channels = {"rgb": 3, "gray": 1, "rgba": 4}.get(self.mode)
+        channels = _CHANNELS.get(self.mode)
         return self.kept if channels is None else (channels, "|u1")
 
     def decode(self, values: Sequence[Bytes], column: Column, draw: Draw | None, run: Run) -> Decoded:
@@ -387,13 +388,15 @@ class _Image(Decoder):
         out = run.empty(0 if is_large else nbytes).view(made.storage)
         odd: dict[int, npt.NDArray[Any]] = {}  # unlike what its header says
 
+        def span_of(i: int) -> npt.NDArray[Any]:
+            return np.reshape(out[offsets[i] : offsets[i + 1]], shapes[i])
+
         def one(i: int) -> None:
-            about = headers[i]
+            about, span = headers[i], None if is_large else span_of(i)
             assert about is not None
-            span = None if is_large else out[offsets[i] : offsets[i + 1]].reshape(shapes[i])
             into = span if self.layout == "hwc" and not flips[i] and about.turn == 1 else None
             pixels = self._pixels(values[i], about, into=into, lost=lost and partial(lost, i))
-            if pixels is into and into is not None:
+            if into is not None and pixels is into:
                 return
             pixels = turned(pixels, about.turn)
             pixels = pixels[:, ::-1] if flips[i] else pixels
@@ -406,16 +409,11 @@ class _Image(Decoder):
         run.each(one, len(values))
         if not odd:
             return Data(out, offsets, shapes), set()
-        ends = zip(offsets[:-1].tolist(), offsets[1:].tolist(), shapes, strict=True)
-        found = [
-            odd[i] if i in odd else out[start:stop].reshape(shape)
-            for i, (start, stop, shape) in enumerate(ends)
-        ]
-        return ragged(found, made), set()
+        return ragged([odd[i] if i in odd else span_of(i) for i in range(len(values))], made), set()
 
     def _shape(self, found: Header) -> tuple[int, int, int]:
         """Of an image in its own size."""
-        channels = {"rgb": 3, "gray": 1, "rgba": 4}.get(self.mode, found.channels)
+        channels = _CHANNELS.get(self.mode, found.channels)
         return (channels, *found.shape) if self.layout == "chw" else (*found.shape, channels)
 
 

@@ -40,6 +40,12 @@ class Entry(NamedTuple):
     nbytes: int
     written: float  # seconds since 1970
 
+    @classmethod
+    def of(cls, name: str, status: os.stat_result) -> Entry:
+        """The entry that the system describes so."""
+        kind = status.st_mode
+        return cls(name, stat.S_ISREG(kind), stat.S_ISDIR(kind), status.st_size, status.st_mtime)
+
 
 @dataclass(frozen=True)
 class Root:
@@ -84,30 +90,16 @@ class Root:
             with self._folder(name) as folder, os.scandir(folder.listed) as entries:
                 for entry in entries:
                     with contextlib.suppress(FileNotFoundError):
-                        status = entry.stat(follow_symlinks=False)
-                        kind = status.st_mode
-                        found.append(
-                            Entry(
-                                entry.name,
-                                stat.S_ISREG(kind),
-                                stat.S_ISDIR(kind),
-                                status.st_size,
-                                status.st_mtime,
-                            )
-                        )
+                        found.append(Entry.of(entry.name, entry.stat(follow_symlinks=False)))
         except FileNotFoundError:
             return []
         return sorted(found)
 
     def find(self, name: str) -> Entry | None:
         """The entry of a name; None if there is none."""
-        try:
-            with self._parent(name) as (folder, last):
-                status = folder.stat(last)
-        except FileNotFoundError:
-            return None
-        kind = status.st_mode
-        return Entry(last, stat.S_ISREG(kind), stat.S_ISDIR(kind), status.st_size, status.st_mtime)
+        with contextlib.suppress(FileNotFoundError), self._parent(name) as (folder, last):
+            return Entry.of(last, folder.stat(last))
+        return None
 
     def read(self, name: str, limit: int) -> bytes:
         """The bytes of a file.
@@ -143,6 +135,17 @@ class Root:
                     raise
             except OSError as error:
                 raise self._explained(error) from error
+
+    def in_folder(self, name: str, call: Callable[[str], T]) -> T:
+        """The result of a call with a name, whose folder is made if it is missing."""
+        for left in reversed(range(_TRIES)):
+            try:
+                return call(name)
+            except FileNotFoundError:
+                if not left:
+                    raise
+                self.make(name.rpartition("/")[0])
+        raise AssertionError("the last try returns or raises")
 
     def create(self, name: str) -> BinaryIO:
         """A new file, opened for writing; FileExistsError if the name is taken."""

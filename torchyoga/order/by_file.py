@@ -39,6 +39,7 @@ from .contract import AnyOrder, Shuffle
 from .full import (
     are_outside,
     as_int,
+    checked_rows,
     earlier,
     first_keys,
     keyed_bytes,
@@ -126,11 +127,7 @@ class BlockOrder(AnyOrder):
 
     def positions(self, epoch: int, rows: npt.ArrayLike) -> Ints:
         """The positions in 0..N-1 at which these rows come in the epoch: the inverse of `rows`."""
-        found = np.asarray(rows, np.int64)
-        if are_outside(found, self.length):
-            raise ValueError(
-                f"rows must be in 0..{self.length - 1}, found {int(found.min())}..{int(found.max())}"
-            )
+        found = checked_rows(rows, self.length)
         return _mapped(self._plan(epoch).positions, found) if found.size else found
 
     def shards_in(self, epoch: int) -> int | None:

@@ -47,8 +47,8 @@ __all__ = [
     "ORDER_VERSION",
     "Order",
     "are_outside",
-    "within",
     "as_int",
+    "checked_rows",
     "earlier",
     "version_of",
     "first_keys",
@@ -56,6 +56,7 @@ __all__ = [
     "keyed_words",
     "random_words",
     "words_at",
+    "within",
 ]
 
 
@@ -120,12 +121,7 @@ class Order(AnyOrder):
 
     def positions(self, epoch: int, rows: npt.ArrayLike) -> Positions:
         """The positions in 0..N-1 at which these rows come in the epoch: the inverse of `rows`."""
-        found = np.asarray(rows, np.int64)
-        if are_outside(found, self.length):
-            raise ValueError(
-                f"rows must be in 0..{self.length - 1}, found {int(found.min())}..{int(found.max())}"
-            )
-        return self._turned(epoch, found, forward=False)
+        return self._turned(epoch, checked_rows(rows, self.length), forward=False)
 
     def resumed(self, epoch: int | None, shards: int | None, version: int) -> Order:
         """This order, in the version that the running epoch, if any, was begun with; shards do not matter."""
@@ -154,6 +150,14 @@ def within(positions: npt.ArrayLike, length: int) -> Positions:
         if int(found.min()) < 0:  # a walk from outside might never get inside
             raise ValueError(f"positions must be at least 0, found {int(found.min())}")
         found = found % length
+    return found
+
+
+def checked_rows(rows: npt.ArrayLike, length: int) -> Positions:
+    """Rows as int64; ValueError if some are not in 0..N-1."""
+    found = np.asarray(rows, np.int64)
+    if are_outside(found, length):
+        raise ValueError(f"rows must be in 0..{length - 1}, found {int(found.min())}..{int(found.max())}")
     return found
 
 

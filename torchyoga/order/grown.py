@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ..rows.types import Ints
 from .contract import AnyOrder, Shuffle
-from .full import ORDER_VERSION, Order, are_outside, keyed_bytes
+from .full import ORDER_VERSION, Order, checked_rows, keyed_bytes, within
 from .saved import Pin
 
 __all__ = ["CARRIED_VERSION", "Grown"]
@@ -67,11 +67,7 @@ class Grown(AnyOrder):
             return self.whole.rows(epoch, positions)
         if not self.joined:
             return self.first.rows(epoch, positions)
-        found = np.array(positions, np.int64)
-        if are_outside(found, self.until):
-            if int(found.min()) < 0:
-                raise ValueError(f"positions must be at least 0, found {int(found.min())}")
-            found %= self.until
+        found = np.array(within(positions, self.until))
         for start, end, order in reversed(self._joins):
             some = np.nonzero((found >= start) & (found < end))
             found[some] = start + order.rows(0, found[some] - start)
@@ -85,11 +81,7 @@ class Grown(AnyOrder):
             return self.whole.positions(epoch, rows)
         if not self.joined:
             return self.first.positions(epoch, rows)
-        found = np.array(rows, np.int64)
-        if are_outside(found, self.until):
-            raise ValueError(
-                f"rows must be in 0..{self.until - 1}, found {int(found.min())}..{int(found.max())}"
-            )
+        found = np.array(checked_rows(rows, self.until))
         some = np.nonzero(found < self.first.length)
         found[some] = self.first.positions(epoch, found[some])
         for start, end, order in self._joins:

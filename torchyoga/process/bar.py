@@ -21,17 +21,11 @@ class TqdmBar(tqdm):  # type: ignore[misc]
 
     monitor_interval = 0  # its thread takes the lock, too
 
-
-class _Lock:
-    """A lock that forked children renew."""
-
-    def __init__(self) -> None:
-        self.renew()
-        renew_in_children(self)
-
-    def renew(self) -> None:
+    @classmethod
+    def renew(cls) -> None:
         """Makes locks and threads anew, in a forked child."""
-        TqdmBar.set_lock(threading.RLock())
+        cls.set_lock(threading.RLock())
 
 
-_lock = _Lock()
+TqdmBar.renew()
+renew_in_children(TqdmBar)

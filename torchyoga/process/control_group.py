@@ -23,10 +23,9 @@ def folders(controller: str, root: Path = Path("/")) -> Iterator[tuple[Path, boo
         controller: that they are about, `cpu` or `memory`.
         root: where /proc and /sys lie.
     """
-    try:
+    lines: list[str] = []
+    with suppress(OSError):
         lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return
     mount = root / "sys/fs/cgroup"
     for line in lines:
         _, controllers, name = [*line.split(":", 2), "", ""][:3]

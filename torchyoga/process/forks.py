@@ -10,7 +10,7 @@ import os
 import weakref
 from typing import Protocol
 
-__all__ = ["Forkable", "renew_in_children"]
+__all__ = ["Forkable", "in_forked_child", "renew_in_children"]
 
 
 class Forkable(Protocol):
@@ -21,11 +21,17 @@ class Forkable(Protocol):
 
 
 _alive: weakref.WeakSet[Forkable] = weakref.WeakSet()
+_PID = os.getpid()
 
 
 def renew_in_children(thing: Forkable) -> None:
     """Renews an object in each forked child, as long as the object lives."""
     _alive.add(thing)
+
+
+def in_forked_child() -> bool:
+    """True in a child of a fork, which has none of the threads of libraries."""
+    return os.getpid() != _PID
 
 
 def _renew_all() -> None:

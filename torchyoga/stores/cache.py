@@ -29,8 +29,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
 import filelock
 
@@ -41,7 +42,6 @@ from ..versions.names import SUFFIXES
 
 __all__ = ["Cache", "default_folder"]
 
-T = TypeVar("T")
 _log = logging.getLogger("torchyoga")
 _NOTICE_SECONDS = 5.0  # how long to wait for another process in silence
 _LONGEST_STANDSTILL = 600.0  # seconds without a byte, after which waiting for another process ends
@@ -164,8 +164,7 @@ class Cache:
         )
 
     def _download(self, key: str, nbytes: int, download: Callable[[Path], None], what: str) -> None:
-        if not os.path.isdir(self._place("parts", "")):
-            self.make("parts")
+        self.make("parts")
         for entry in self._files("parts", before=time.time() - _FORGOTTEN_SECONDS):
             self._delete(f"parts/{entry.name}")
         self.make_room(nbytes)
@@ -192,7 +191,8 @@ class Cache:
 
     def part(self, key: str) -> BinaryIO:
         """The downloaded part of a file, opened for reading and for writing at its end."""
-        return self._within("parts", lambda root: root.reopen(f"parts/{key}"))
+        with self._advising():
+            return self.root.reopen(f"parts/{key}")
 
     def drop(self, key: str) -> None:
         """Deletes a file, and its downloaded part."""
@@ -223,7 +223,7 @@ class Cache:
     def _keep(self, key: str, name: str) -> Path:
         with self._advising():
             os.utime(self.root.path / name)
-        self._within("files", lambda root: root.move(name, f"files/{key}"))
+            self.root.in_folder(f"files/{key}", partial(self.root.move, name))
         self.make_room(0, spared=key)  # other files may have arrived in the meantime
         return self.path("files", key)
 
@@ -344,15 +344,6 @@ class Cache:
         with self._advising():
             self.root.make(name)
 
-    def _within(self, folder: str, call: Callable[[Root], T]) -> T:
-        """The result of a call that needs a folder, which is made if it is missing."""
-        with self._advising():
-            try:
-                return call(self.root)
-            except FileNotFoundError:
-                self.root.make(folder)
-                return call(self.root)
-
     @contextlib.contextmanager
     def _advising(self) -> Iterator[None]:
         """Adds what to do where the system refuses."""
@@ -420,5 +411,6 @@ class Cache:
             lock.acquire(timeout=seconds, poll_interval=0.02)
 
     def _filelock(self, name: str) -> filelock.BaseFileLock:
-        path = self._within("locks", lambda root: root.touch(f"locks/{name}.lock"))
-        return filelock.FileLock(path, thread_local=False)
+        with self._advising():
+            path = self.root.in_folder(f"locks/{name}.lock", self.root.touch)
+            return filelock.FileLock(path, thread_local=False)

@@ -424,7 +424,7 @@ class Downloads:
         folder = self._folder_of(entry)
         name = f"{folder}/{entry.name}"
         listed = self._files_in_store(folder)
-        if not listed and self.remote.protocol in ("s3", "s3a"):
+        if not listed and self.remote.is_s3:
             return  # it lists nothing; what it answers to the download says as much
         found = listed.get(entry.name) or self.remote.find_one(name)
         if found is None:

@@ -53,7 +53,6 @@ _log = logging.getLogger("torchyoga")
 _NOTICE_SECONDS = 5.0  # how long to wait for another builder without a message
 _COPY_BYTES = 2**20
 _HOST_SECONDS = 600.0  # to wait for another builder of a version whose files a copied one shares
-_TRIES = 20  # to make a lock in a folder that other processes delete while it is empty
 _HELD: set[tuple[int, int, str]] = set()  # locks: process, thread and path
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -258,15 +257,8 @@ class Store(Versions):
             lock.release()
 
     def _lock_at(self, name: str) -> filelock.BaseFileLock:
-        for left in reversed(range(_TRIES)):
-            try:
-                path = self._root.touch(f"{name}.lock")
-                return filelock.FileLock(path, self._root.file_mode, thread_local=False)
-            except FileNotFoundError:
-                if not left:
-                    raise
-                self._root.make(name.rpartition("/")[0])
-        raise AssertionError("the last try returns or raises")
+        path = self._root.in_folder(f"{name}.lock", self._root.touch)
+        return filelock.FileLock(path, self._root.file_mode, thread_local=False)
 
     def _note_at(self, name: str) -> BinaryIO:
         try:

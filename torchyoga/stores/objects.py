@@ -158,7 +158,7 @@ class Remote:
         set on which the parent still waits.
         """
         _INHERITED.append(self._filesystem)
-        self._filesystem, self._obstore = None, ByObstore()
+        self._filesystem = None
         self._lock = threading.Lock()
         if "fsspec.asyn" in sys.modules:
             sys.modules["fsspec.asyn"].reset_lock()  # fsspec itself forgets all but its lock
@@ -181,7 +181,8 @@ class Remote:
         return self.protocol in ("http", "https") and bool(_statuses(error) & {"401", "403", "405"})
 
     @property
-    def _is_s3(self) -> bool:
+    def is_s3(self) -> bool:
+        """True for the protocol of S3."""
         return self.protocol in ("s3", "s3a")
 
     def where(self, name: str) -> str:
@@ -229,7 +230,7 @@ class Remote:
             CorruptError: there are more than `limit` bytes.
             RemoteError: the store cannot be reached or refuses.
         """
-        if self._is_s3 and self.is_conditional:
+        if self.is_s3 and self.is_conditional:
 
             def read() -> tuple[bytes, str | None]:
                 fs, path = self._at(name)
@@ -251,7 +252,7 @@ class Remote:
     @property
     def lists_tags(self) -> bool:
         """True if `find` gives the tags that `read_tagged` and `delete_seen` know."""
-        return (self._is_s3 and self.is_conditional) or self.protocol in ("gs", "gcs")
+        return (self.is_s3 and self.is_conditional) or self.protocol in ("gs", "gcs")
 
     @property
     def known_as(self) -> str | None:
@@ -274,13 +275,13 @@ class Remote:
             CorruptError: there are more than `limit` bytes.
             RemoteError: the store cannot be reached or refuses.
         """
-        if not self._is_s3 and self.protocol not in ("http", "https"):
+        if not self.is_s3 and self.protocol not in ("http", "https"):
             return self.read(name, limit), None
 
         def read() -> tuple[bytes | None, str | None]:
             fs, path = self._at(name)
             try:
-                get = _got_from_s3 if self._is_s3 else _got_from_web
+                get = _got_from_s3 if self.is_s3 else _got_from_web
                 return self._awaited(fs, get(fs, path, limit + 1, tag), 5 * _PATIENCE)
             except Exception as error:
                 if tag is not None and _statuses(error) & {"304", "NotModified"}:
@@ -344,7 +345,7 @@ class Remote:
     @property
     def streams(self) -> bool:
         """True if `stream` may be called: without it, a run is in memory before it is on the disk."""
-        return self._is_s3 or self.protocol in ("http", "https")
+        return self.is_s3 or self.protocol in ("http", "https")
 
     def stream(self, name: str, sink: Sink, nbytes: int) -> None:
         """Reads all bytes under a name, from the sink's position on, a piece at a time; where `streams`.
@@ -362,9 +363,9 @@ class Remote:
 
         def read() -> None:
             fs, path = self._at(name)
-            if self._is_s3 and self._obstore.read(fs, path, sink, nbytes, _seconds(nbytes - sink.at)):
+            if self.is_s3 and self._obstore.read(fs, path, sink, nbytes, _seconds(nbytes - sink.at)):
                 return
-            coming = from_s3(fs, path, sink, nbytes) if self._is_s3 else from_web(fs, path, sink)
+            coming = from_s3(fs, path, sink, nbytes) if self.is_s3 else from_web(fs, path, sink)
             self._awaited(fs, coming, _seconds(nbytes - sink.at))
             if sink.at != nbytes:
                 raise ConnectionError(f"{sink.at} of {nbytes} bytes arrived")
@@ -402,7 +403,7 @@ class Remote:
                 raise
 
         try:
-            if self._is_s3:
+            if self.is_s3:
                 infos, _ = self._listed(folder)
             else:
                 infos = self._tried(f"list {self.where(folder)}", find)
@@ -424,7 +425,7 @@ class Remote:
             return [info["name"] for info in infos if info["type"] == "directory"]
 
         try:
-            if self._is_s3:
+            if self.is_s3:
                 _, paths = self._listed(folder, "/", _MOST_PAGES)
             elif "//" in self.url.partition("://")[2]:  # the `ls` of some filesystems leaves out such names
                 return sorted({name.split("/")[0] for name in self.find(folder) if "/" in name})
@@ -554,7 +555,7 @@ class Remote:
         def put() -> None:
             fs, path = self._at(name)
             seconds = _seconds(len(data))
-            if self._is_s3 and tag is not None:
+            if self.is_s3 and tag is not None:
                 # In one piece, because only such a write can be conditional.
                 self._run(fs, "pipe_file", path, data, seconds=seconds, IfMatch=tag, chunksize=2**30)
             elif self.protocol in ("gs", "gcs") and tag is not None:
@@ -675,7 +676,7 @@ class Remote:
 
         def delete() -> None:
             fs, path = self._at(name)
-            if self._is_s3 and tag is not None and not refused:
+            if self.is_s3 and tag is not None and not refused:
                 bucket, key, _ = fs.split_path(path)
                 self._run(fs, "call_s3", "delete_object", Bucket=bucket, Key=key, IfMatch=tag)
             elif self.protocol in ("gs", "gcs") and tag is not None:
@@ -694,7 +695,7 @@ class Remote:
             except Exception as error:
                 if _statuses(error) & {"412", "PreconditionFailed"}:
                     return  # there is a newer object by now, and it stays
-                if refused or not (self._is_s3 and tag is not None) or not _is_unknown(error):
+                if refused or not (self.is_s3 and tag is not None) or not _is_unknown(error):
                     raise
                 refused.append(True)  # not every client and server supports conditions on deletions
                 delete()
@@ -764,7 +765,7 @@ class Remote:
         import fsspec
 
         options = {"skip_instance_cache": True, "use_listings_cache": False, **self._options}
-        if self._is_s3:
+        if self.is_s3:
             options["config_kwargs"] = {**_s3_config(), **options.get("config_kwargs", {})}
         try:
             fs, path = fsspec.core.url_to_fs(self.url, **options)

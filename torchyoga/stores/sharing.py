@@ -185,11 +185,13 @@ class Sharing:
                 refuse()
             known, places = store.readable(id, version), store.places(id)
             names = store.unpublish(id, version, known)
-            is_small = known is not None and self._is_small(known, places)
-            left = set() if is_small else self.unnamed(names)
-            self._read_lists([] if known is None or is_small else [known])  # before they are deleted
+            if known is not None and self._is_small(known, places):
+                store.delete(id, version, [])
+                return
+            left = self.unnamed(names)
+            self._read_lists([] if known is None else [known])  # before they are deleted
             store.delete(id, version, [name for name in names if name in left])
-        if known is not None and not is_small:
+        if known is not None:
             alone = [
                 place for entry in known.lists if self._lists[place := entry.place_in(known.version)] <= 0
             ]
@@ -207,6 +209,7 @@ class Sharing:
         when = places.get(known.version, Place(False, None)).written or 0.0
         near = sorted(others, key=lambda v: abs((others[v].written or 0.0) - when))[:_NEAR]
         few = Sharing(self.store, self.id)
+        # What is in lists that both name is none of its own.
         few._inside = dict.fromkeys((entry.place_in(known.version) for entry in known.lists), ())
         few._read_new({version: others[version] for version in near})
         few._inside = {}
@@ -235,8 +238,8 @@ class Sharing:
                 with self._held(some) as held:
                     self._look()
                     stay, now = needed(), self._last or {}
-                    is_same = {v: versions[v] is self._known.get((v, now.get(v))) for v in held}
-                    spare = [v for v in held if is_same[v]] if stay is not None else []
+                    same = [v for v in held if versions[v] is self._known.get((v, now.get(v)))]
+                    spare = [] if stay is None else same
                     files = self._unpublished([versions[v] for v in spare if v not in (stay or ())], lost)
                     deleted.update(chain.from_iterable(self._delete(files).values()))
                     removed += files

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 import time
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Protocol
+
+from ..process.forks import in_forked_child
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -137,9 +138,8 @@ class ByObstore:
             nbytes: of the whole object.
             seconds: that this may take.
         """
-        if nbytes - sink.at > _RUN * _RUNS:
-            return False
-        if self._failures >= _MOST_FAILURES or _is_forked:  # whose parent may have had obstore's threads
+        # In a forked child, obstore would wait for threads that its parent may have had.
+        if self._failures >= _MOST_FAILURES or in_forked_child() or nbytes - sink.at > _RUN * _RUNS:
             return False
         bucket, key, version = fs.split_path(path)
         try:
@@ -170,17 +170,7 @@ class ByObstore:
         return sink.at == nbytes
 
 
-_is_forked = False
-
-
-def _note_fork() -> None:
-    global _is_forked
-    _is_forked = True
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_fork)
-# What obstore is told as well.
+# What s3fs is told and obstore as well.
 _CLIENT = {"endpoint_url", "region_name", "aws_access_key_id", "aws_secret_access_key"}
 _CONFIG = {"connect_timeout", "read_timeout", "retries", "response_checksum_validation", "region_name"}
 

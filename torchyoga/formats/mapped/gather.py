@@ -25,6 +25,7 @@ from ...errors import CorruptError
 from ...files.checksum import crc32
 from ...files.regular import open_regular
 from ...process.buffers import address_of, is_placing
+from ...process.forks import in_forked_child
 from ...process.lazy import torch
 from ...rows.types import Array, Ints
 from .pages import Residency, mapped_bytes
@@ -36,20 +37,6 @@ _LARGE_READ = 2 * 2**20  # bytes; for smaller reads, threads are not worth waiti
 _LARGE_ROW = 32 * 1024  # bytes; from here on copying row by row beats NumPy's fancy indexing
 _MOST_BYTES = 2**62
 _FIRST_RETRY, _LAST_RETRY = 16, 2048  # large reads after which the slower way is tried again
-
-
-# torch's threads do not survive a fork: an operation that waits for them hangs. DataLoader's workers are
-# safe, they set the number of threads to 1; any other forked child gathers with NumPy.
-_in_forked_child = False
-
-
-def _note_fork() -> None:
-    global _in_forked_child
-    _in_forked_child = True
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_fork)
 
 
 class MappedFile:
@@ -233,7 +220,9 @@ class Memory:
 
     def _numpy_is_better(self, nbytes: int, is_learning: bool) -> bool:
         """True if NumPy is to make a large read: torch crawls where other work keeps the cores busy."""
-        if _in_forked_child and torch.get_num_threads() > 1:
+        # An operation that waits for torch's threads would hang. DataLoader's workers have set their number
+        # to 1.
+        if in_forked_child() and torch.get_num_threads() > 1:
             return True
         if nbytes < _LARGE_READ or torch.get_num_threads() == 1:
             return False
