@@ -17,7 +17,17 @@ from torchyoga.stores.mirror import Mirror
 from torchyoga.stores.objects import Remote
 from torchyoga.versions.listed import SIZES
 
-__all__ = ["Watched", "objects_of", "over", "short_lists", "short_waits", "store_of", "tidied", "watched"]
+__all__ = [
+    "Watched",
+    "an_hour_later",
+    "objects_of",
+    "over",
+    "short_lists",
+    "short_waits",
+    "store_of",
+    "tidied",
+    "watched",
+]
 
 Patch = Callable[[object, str, float], None]
 
@@ -72,11 +82,21 @@ class Watched(Remote):
 
 
 def watched(
-    place: tuple[str, Any], folder: Path, lease_seconds: float = 1, is_silent: bool = False
+    place: tuple[str, Any],
+    folder: Path,
+    lease_seconds: float = 2,
+    is_silent: bool = False,
+    cache: type[Cache] = Cache,
 ) -> yoga.Storage:
     """A storage behind a URL, with a cache in a folder, whose objects are `Watched`."""
     storage = yoga.Storage(place[0], storage_options=place[1], cache_dir=folder, timeout=60)
-    return over(Mirror(Watched(*place, is_silent), Cache(folder), lease_seconds), storage)
+    return over(Mirror(Watched(*place, is_silent), cache(folder), lease_seconds), storage)
+
+
+def an_hour_later(storage: yoga.Storage) -> None:
+    """An hour passes on the clock of its store, which is `watched`."""
+    later = objects_of(storage).now() + 3600
+    objects_of(storage).instead["now"] = lambda now: later
 
 
 def short_lists(patch: Callable[[Any, str, Any], None]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
+import re
 import threading
 import time
 import uuid
@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from machines import Machine, running
 from servers import S3
+from stored import Watched
 from waiting import PATIENCE, eventually
 
 from torchyoga.errors import BusyError, LostError
@@ -112,15 +113,16 @@ def test_names_that_are_not_claims_do_not_count() -> None:
         assert "00000001.json" in claims(remote)
 
 
-def look_by(lease: Lease, look: Callable[[Callable[[], list[int]]], list[int]], patch: Any) -> None:
-    """What a lease sees at each look at the claims, made of how it looks."""
-    now = lease._claims
-    patch.setattr(lease, "_claims", lambda: look(now))
+def other_view(remote: Remote, is_silent: bool = False) -> Watched:
+    """The same store, as another machine sees it; what holds a lease by it may stand still."""
+    return Watched(remote.url, None, is_silent)
 
 
-def test_a_holder_that_shows_life_is_not_taken_over(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Enough(Exception):
+    """A test has seen enough."""
+
+
+def test_a_holder_that_shows_life_is_not_taken_over(caplog: pytest.LogCaptureFixture) -> None:
     """For longer than the lease; on a machine that stalls it would count as dead, so each look waits for a
     new beat."""
     remote, beats = memory(), [""]
@@ -128,61 +130,41 @@ def test_a_holder_that_shows_life_is_not_taken_over(
     def beat() -> str:
         return str(json.loads(remote.read("l/00000001.json", 999))["beat"])
 
-    def look_at_a_new_beat(look: Callable[[], list[int]]) -> list[int]:
+    def look_at_a_new_beat(find: Callable[[str], Any], folder: str) -> Any:
         eventually(lambda: beat() != beats[-1], 60)
         beats.append(beat())
         if len(beats) > 15:  # fourteen times a quarter of the lease
-            waiter._timeout = 0
-        return look()
+            raise Enough
+        return find(folder)
 
     with Lease(remote, "l", "work", 2, 0) as lease:
-        waiter = Lease(remote, "l", "work", 2, PATIENCE)
-        look_by(waiter, look_at_a_new_beat, monkeypatch)
-        with pytest.raises(BusyError, match="still held by process"):
-            waiter.__enter__()
-        assert len(beats) == 16
+        view = other_view(remote)
+        view.instead["find"] = look_at_a_new_beat
+        with pytest.raises(Enough):
+            Lease(view, "l", "work", 2, PATIENCE).__enter__()
         lease.check()
     assert "taking over" not in caplog.text
 
 
-def test_waiting_is_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchyoga.stores.lease._NOTICE_SECONDS", 0.2)
-    remote = memory()
-    with Lease(remote, "l", "work", 9, 0), pytest.raises(BusyError):
-        Lease(remote, "l", "work", 9, 1).__enter__()
-    assert [record.levelno for record in caplog.records][:1] == [logging.WARNING]
-    assert "waiting for process" in caplog.text
-    assert "since" in caplog.text
-
-
-def silence(lease: Lease) -> None:
-    """Its holder gives no sign of life any more."""
-    lease._stop.set()
-
-
 def test_a_holder_that_slept_notices_that_it_was_taken_over() -> None:
     remote = memory()
-    with Lease(remote, "l", "work", 1, 0) as lease:
-        silence(lease)
-        with Lease(remote, "l", "work", 1, 30), pytest.raises(LostError, match="taken over by process"):
-            lease.check()
+    first = Lease(other_view(remote, is_silent=True), "l", "work", 1, 0)
+    with first, Lease(remote, "l", "work", 1, 30), pytest.raises(LostError, match="taken over by process"):
+        first.check()
     assert claims(remote) == ["00000002.json"]  # the first did not touch what is another's
     assert json.loads(remote.read("l/00000002.json", 999))["given_up"] is True
 
 
 def test_only_claims_after_ones_own_can_delete_what_one_has_published() -> None:
     """A process that was killed long ago while it deleted has not listed anything that came since."""
-    remote = memory()
+    remote = other_view(memory(), is_silent=True)
     killed = Lease(remote, "l", "removing", 1, PATIENCE, deletes=True)
     killed.__enter__()
-    silence(killed)
     with Lease(remote, "l", "building", 1, PATIENCE) as first:
         assert (first.number, first.deleter, first.may_be_deleted) == (2, 1, True)
-        silence(first)
         with Lease(remote, "l", "building", 1, PATIENCE) as second:
             assert (second.number, second.deleter) == (3, 1)
             assert not first.is_another_deleting()
-            silence(second)
             with Lease(remote, "l", "removing", 1, PATIENCE, deletes=True) as third:
                 assert third.deleter == 1
                 assert first.is_another_deleting()
@@ -190,46 +172,45 @@ def test_only_claims_after_ones_own_can_delete_what_one_has_published() -> None:
             assert not first.is_another_deleting()  # the deleting process has ended
 
 
-def test_an_outdated_look_at_a_claim_does_not_make_two_holders(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outdated_look_at_a_claim_does_not_make_two_holders() -> None:
     """A waiter saw claim 1 given up; before it can take claim 2, others have had that one, and deleted it."""
     remote = memory()
     for _ in range(2):
         with Lease(remote, "l", "work", 60, 0):
             pass
     with Lease(remote, "l", "work", 60, 0) as holder:
-        late, looks = Lease(remote, "l", "work", 60, 0.3), iter([[1]])
-        look_by(late, lambda now: next(looks, None) or now(), monkeypatch)
+        view, looks = other_view(remote), iter([{"00000001.json": None}])
+        view.instead["find"] = lambda find, folder: next(looks, None) or find(folder)
         with pytest.raises(BusyError, match="still held"):
-            late.__enter__()
+            Lease(view, "l", "work", 60, 0.3).__enter__()
         holder.check()
         assert claims(remote) == ["00000003.json"]
 
 
-def test_a_builder_that_was_slower_waits_for_the_faster_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_builder_that_was_slower_waits_for_the_faster_one() -> None:
     remote = memory()
     with Lease(remote, "l", "work", 60, 0) as holder:
-        late, looks = Lease(remote, "l", "work", 60, 0), [list[int]()]  # before the holder's claim
-        look_by(late, lambda now: looks.pop() if looks else now(), monkeypatch)
+        view, looks = other_view(remote), [dict[str, Any]()]  # before the holder's claim
+        view.instead["find"] = lambda find, folder: looks.pop() if looks else find(folder)
         with pytest.raises(BusyError, match=r"work is still held by process \d+ on "):
-            late.__enter__()
+            Lease(view, "l", "work", 60, 0).__enter__()
         holder.check()
 
 
-def test_a_waiter_that_slept_does_not_take_the_holder_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiter_that_slept_does_not_take_the_holder_for_dead() -> None:
     """It has looked at a claim; before it reads the time, the holder has shown life many times."""
     remote = memory()
     with Lease(remote, "l", "work", 60, 0) as holder:
-        late = Lease(remote, "l", "work", 60, 0)
-        now = remote.now
+        view = other_view(remote)
 
-        def asked_late() -> float | None:
-            remote.write("l/00000001.json", holder._text(1))
-            found = now()
-            return None if found is None else found + 100
+        def asked_late(now: Callable[[], float]) -> float:
+            alive = json.loads(remote.read("l/00000001.json", 999))
+            remote.write("l/00000001.json", json.dumps({**alive, "beat": "another"}).encode())
+            return now() + 100
 
-        monkeypatch.setattr(remote, "now", asked_late)
+        view.instead["now"] = asked_late
         with pytest.raises(BusyError, match="still held"):
-            late.__enter__()
+            Lease(view, "l", "work", 60, 0).__enter__()
         holder.check()
 
 
@@ -265,7 +246,12 @@ def test_machines_whose_clocks_are_wrong(s3: S3, bucket: str, tmp_path: Path) ->
         second = [holder("ahead-b", "0", "0"), holder("behind-b", "0", "0")]
         for one, two in zip(first, second, strict=True):
             # It says so after 5 s of waiting, and after 10.
-            eventually(lambda two=two: not two.is_running or two.stderr.count("waiting for process") >= 2)
+            eventually(
+                lambda two=two: (
+                    not two.is_running
+                    or len(re.findall(r"waiting for process \d+ on .*, since ", two.stderr)) >= 2
+                )
+            )
             assert two.is_running
             assert "held" not in two.stdout
             one.kill()

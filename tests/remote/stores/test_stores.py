@@ -9,7 +9,7 @@ import stat
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,14 @@ import numpy as np
 import pytest
 from children import status_of_child
 from publishing import QUICK, ROWS, Machine, cached, same, storages
+from s3fs import S3FileSystem
 from servers import S3, Fault, Proxy, http_server
-from stored import objects_of, store_of
+from stored import an_hour_later, objects_of, store_of, watched
 from waiting import PATIENCE
 
 import torchyoga as yoga
 from torchyoga import errors
 from torchyoga.stores.cache import Cache
-from torchyoga.stores.downloads import Downloads
 from torchyoga.testing import check_store
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
@@ -131,17 +131,9 @@ def test_overwritten_and_removed_versions(machine: Machine, small_files: None) -
     assert same(whole)
 
 
-def an_hour_later(remote: Any, patch: pytest.MonkeyPatch) -> None:
-    """An hour passes on the clock of its store."""
-    later = remote.now() + 3600
-    patch.setattr(type(remote), "now", lambda self: later)
-
-
 @pytest.mark.damages("a file of somebody else lies beside the version")
-def test_replaced_files_are_cleaned_after_the_grace(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    storage = machine("here")
+def test_replaced_files_are_cleaned_after_the_grace(place: tuple[str, Any], tmp_path: Path) -> None:
+    storage = watched(place, tmp_path / "here")
     storage.submit([1, 2], "a", "1")
     storage.submit([3], "a", "1", overwrite=True)
     remote = objects_of(storage)
@@ -150,7 +142,7 @@ def test_replaced_files_are_cleaned_after_the_grace(
     remote.write("a/1/notes.txt", b"another program's file")
     for number in (1, 2):  # a process ended between its claim and the removal of the one before
         remote.write(f".leases/c/3/0000000{number}.json", b"a claim")
-    an_hour_later(remote, monkeypatch)
+    an_hour_later(storage)
     assert storage.clean(grace=7200) == []
     removed = storage.clean(grace=1800)
     assert len([name for name in removed if name.endswith(".mdb")]) == 3
@@ -158,18 +150,18 @@ def test_replaced_files_are_cleaned_after_the_grace(
         ["1/manifest.json", "1/notes.txt", f"1/{storage.fetch('a', '1').manifest.files[0].name}"]  # type: ignore[attr-defined]
     )
     assert list(remote.find(".leases/c")) == ["3/00000002.json"]  # no other builder gets its number
-    assert list(machine("there").fetch("a", "1")) == [3]
+    assert list(watched(place, tmp_path / "there").fetch("a", "1")) == [3]
 
 
 def test_overwriting_with_an_empty_dataset_leaves_nothing_of_the_old_version(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
+    place: tuple[str, Any], tmp_path: Path
 ) -> None:
-    storage = machine("here")
+    storage = watched(place, tmp_path / "here")
     storage.submit([1, 2], "a", "1")
     storage.submit([], "a", "1", overwrite=True)
     storage.check("a", "1")
     remote = objects_of(storage)
-    an_hour_later(remote, monkeypatch)
+    an_hour_later(storage)
     storage.clean(grace=60)
     assert list(remote.find("a")) == ["1/manifest.json"]
     storage.check("a", "1")
@@ -180,36 +172,30 @@ def test_overwriting_with_an_empty_dataset_leaves_nothing_of_the_old_version(
 
 
 def test_clean_does_not_read_versions_that_have_nothing_to_remove(
-    proxy: Proxy, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    proxy: Proxy, bucket: str, tmp_path: Path
 ) -> None:
-    from torchyoga.stores.objects import Remote
-
-    storage = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)("here", lease_seconds=60)
-    later = objects_of(storage).now() + 3600
+    storage = watched((f"s3://{bucket}/p", proxy.storage_options), tmp_path / "here", 60)
     counts = []
     for numbers in (range(2), range(2, 8)):
         for number in numbers:
             storage.submit([number], "a", str(number))
-        with monkeypatch.context() as patched:
-            for grace in (86400, 60):  # the versions are younger, and older
-                proxy.clear()
-                assert storage.clean(grace) == []
-                counts.append(len(proxy.requests))
-                patched.setattr(Remote, "now", lambda self: later)
+        for grace in (86400, 60):  # the versions are younger, and older
+            proxy.clear()
+            assert storage.clean(grace) == []
+            counts.append(len(proxy.requests))
+            an_hour_later(storage)
+        objects_of(storage).instead.clear()
     assert counts[0] == counts[2] < 10
     assert counts[1] == counts[3] < 10
 
 
-def test_clean_does_not_end_uploads_of_others(
-    s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clean_does_not_end_uploads_of_others(s3: S3, bucket: str, tmp_path: Path) -> None:
     """A bucket may hold more than datasets."""
-    storage = storages(f"s3://{bucket}", s3.storage_options, tmp_path)("here")
-    remote = objects_of(storage)
-    fs, _ = remote._at("")
+    storage = watched((f"s3://{bucket}", s3.storage_options), tmp_path)
+    fs = S3FileSystem(**s3.storage_options)
     for key in ("films/1.mkv", "a/1/0123456789abcdef-00000.mdb", "a/1/notes.txt", "backup.tar"):
         fs.call_s3("create_multipart_upload", Bucket=bucket, Key=key)
-    an_hour_later(remote, monkeypatch)
+    an_hour_later(storage)
     assert storage.clean(grace=60) == ["a/1/0123456789abcdef-00000.mdb"]
     left = [upload["Key"] for upload in fs.list_multipart_uploads(bucket)]
     assert sorted(left) == ["a/1/notes.txt", "backup.tar", "films/1.mkv"]
@@ -312,49 +298,44 @@ def test_remove_leaves_what_another_builder_is_about_to_publish(
 
 @pytest.mark.parametrize("left", [None, b"half"])
 def test_a_file_that_has_not_arrived_is_sent_again_before_the_version_is_published(
-    left: bytes | None, machine: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    left: bytes | None, place: tuple[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The store has said that it had taken it."""
-    from torchyoga.stores.objects import Remote
+    here, lost = watched(place, tmp_path / "here"), []
+    remote = objects_of(here)
 
-    put, lost = Remote.put, []
-
-    def put_in_vain(self: Remote, path: str, name: str) -> None:
-        put(self, path, name)
+    def put_in_vain(put: Callable[[str, str], None], path: str, name: str) -> None:
+        put(path, name)
         if not lost:
             lost.append(name)
-            self.delete([name]) if left is None else self.write(name, left)
+            remote.delete([name]) if left is None else remote.write(name, left)
 
-    monkeypatch.setattr(Remote, "put", put_in_vain)
-    assert list(machine("here").submit([1, 2], "a", "1")) == [1, 2]
+    remote.instead["put"] = put_in_vain
+    assert list(here.submit([1, 2], "a", "1")) == [1, 2]
     assert len(lost) == 1
     assert "sending them again" not in caplog.text
-    assert list(machine("there").fetch("a", "1")) == [1, 2]
+    assert list(watched(place, tmp_path / "there").fetch("a", "1")) == [1, 2]
 
 
 def test_a_version_published_while_it_is_cleaned_stays_whole(
-    machine: Machine, small_files: None, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, small_files: None, place: tuple[str, Any], tmp_path: Path
 ) -> None:
     """Its files looked abandoned when they were listed; then the build went on."""
-    from torchyoga.stores.objects import Remote
+    here, cleaner = (watched(place, tmp_path / name) for name in ("here", "cleaner"))
+    create = objects_of(here).instead
+    create["create"] = lambda create, name, data: 1 / 0 if "manifest" in name else create(name, data)
+    with pytest.raises(ZeroDivisionError):
+        here.submit({"x": np.arange(100)}, "a", "1")
+    create.clear()
+    an_hour_later(cleaner)
 
-    here, cleaner = machine("here"), machine("cleaner")
-    with monkeypatch.context() as patched:
-        patched.setattr(Remote, "create", lambda self, name, data: 1 / 0 if "manifest" in name else None)
-        patched.setattr("torchyoga.stores.lease.Lease._claim", lambda self, number: True)
-        with pytest.raises(ZeroDivisionError):
-            here.submit({"x": np.arange(100)}, "a", "1")
-    remote = objects_of(cleaner)
-    later, find = remote.now() + 3600, remote.find
-    monkeypatch.setattr(remote, "now", lambda: later)
-
-    def listed(folder: str = "") -> Any:
+    def listed(find: Callable[[str], Any], folder: str = "") -> Any:
         found = find(folder)
         if not folder:
             here.submit({"x": np.arange(100)}, "a", "1")
         return found
 
-    monkeypatch.setattr(remote, "find", listed)
+    objects_of(cleaner).instead["find"] = listed
     cleaner.clean(grace=60)
     machine("there").check("a", "1")
 
@@ -402,19 +383,23 @@ def test_files_built_here_are_copied_without_a_download(machine: Machine, tmp_pa
 
 
 @pytest.mark.parametrize("method", ["held", "find"])
-def test_files_that_are_deleted_again_and_again_end_in_an_error(
-    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_are_deleted_again_and_again_end_in_an_error(method: str, tmp_path: Path) -> None:
     """For example, by other processes with small caches."""
-    storage = storages(f"memory://{uuid.uuid4().hex}", None, tmp_path)("here")
-    ref = storage.submit([1, 2], "a", "1")
-    use = getattr(Cache, method)
 
-    def use_too_late(self: Cache, key: str) -> Any:
-        self.drop(key)
-        return use(self, key)
+    class Emptied(Cache):
+        def held(self, key: str) -> Any:
+            if method == "held":
+                self.drop(key)
+            return super().held(key)
 
-    monkeypatch.setattr(Cache, method, use_too_late)
+        def find(self, key: str) -> Any:
+            if method == "find":
+                self.drop(key)
+            return super().find(key)
+
+    place = f"memory://{uuid.uuid4().hex}", None
+    ref = watched(place, tmp_path / "here").submit([1, 2], "a", "1")
+    storage = watched(place, tmp_path / "here", cache=Emptied)
     with pytest.raises(
         (errors.RemoteError, errors.CorruptError), match=r"was deleted 20 times .* larger cache_bytes"
     ):
@@ -502,7 +487,7 @@ def test_a_store_under_a_folder_without_a_name(s3: S3, bucket: str, tmp_path: Pa
 
 @pytest.mark.parametrize("doing", ["check", "copy"])
 def test_a_version_removed_meanwhile_is_not_called_damaged(
-    doing: str, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    doing: str, machine: Machine, place: tuple[str, Any], tmp_path: Path
 ) -> None:
     storage, other = machine("here"), machine("other")
     for turn in ("overwritten", "removed"):
@@ -511,24 +496,23 @@ def test_a_version_removed_meanwhile_is_not_called_damaged(
         acts = [lambda: other.remove("a", "1")]
         if turn == "overwritten":
             acts.append(lambda: other.submit([3], "a", "1"))
-        fetch = Downloads._fetch
 
-        def fetch_late(self: Downloads, entry: Any, acts: Any = acts, fetch: Any = fetch) -> None:
+        def listed_late(find: Callable[[str], Any], folder: str, acts: Any = acts) -> Any:
             while acts:
                 acts.pop(0)()
-            fetch(self, entry)
+            return find(folder)
 
-        with monkeypatch.context() as patched:
-            patched.setattr(Downloads, "_fetch", fetch_late)
-            to = yoga.Storage(tmp_path / turn / "copy")
-            reader = machine(turn)
-            work = partial(reader.check, "a", "1") if doing == "check" else partial(reader.copy, "a", "1", to)
-            if turn == "overwritten":
+        to = yoga.Storage(tmp_path / turn / "copy")
+        reader = watched(place, tmp_path / turn)
+        objects_of(reader).instead["find"] = listed_late
+        work = partial(reader.check, "a", "1") if doing == "check" else partial(reader.copy, "a", "1", to)
+        if turn == "overwritten":
+            work()
+            assert doing == "check" or list(to.fetch("a", "1")) == [3]
+        else:
+            with pytest.raises(errors.NotFoundError, match=r"was removed while it was (checked|copied)"):
                 work()
-                assert doing == "check" or list(to.fetch("a", "1")) == [3]
-            else:
-                with pytest.raises(errors.NotFoundError, match=r"was removed while it was (checked|copied)"):
-                    work()
+        assert not acts
 
 
 def test_arguments_choose_or_are_compared(machine: Machine) -> None:
