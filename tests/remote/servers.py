@@ -122,6 +122,7 @@ class Fault:
         times: how often; None for always.
         after: how many matching requests pass unharmed first.
         status: for "status": 403, 500, 503 or another.
+        code: for "status": what S3 calls the error, if that does not follow from the status.
         bytes: see kind.
         every: only each second, third, ... matching request.
         chance: only this share of them.
@@ -133,6 +134,7 @@ class Fault:
     times: int | None = None
     after: int = 0
     status: int = 503
+    code: str = ""
     bytes: int = 0
     every: int = 1
     chance: float = 1.0

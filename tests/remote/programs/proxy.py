@@ -129,7 +129,7 @@ class Proxy:
         return b"".join(parts)
 
     async def refusal(self, writer: asyncio.StreamWriter, fault: Fault, seen: dict[str, Any]) -> bool:
-        code = CODES.get(fault["status"], "InternalError")
+        code = fault["code"] or CODES.get(fault["status"], "InternalError")
         text = f"<Error><Code>{code}</Code><Message>{code}, as told</Message></Error>".encode()
         text = b"" if seen["method"] == "HEAD" else b'<?xml version="1.0" encoding="UTF-8"?>\n' + text
         writer.write(f"HTTP/1.1 {fault['status']} {code}\r\nContent-Type: application/xml\r\n".encode())
