@@ -224,11 +224,11 @@ def test_an_object_is_streamed_from_any_place_on(nbytes: int, proxy: Proxy, buck
     """Each byte is sent once, by two requests at once where it is long."""
     remote, data = behind(proxy, bucket), os.urandom(nbytes)
     remote.write("m", data)
-    for done in (0, 1, 100, 799, 1001):
+    for done in (0, 1, 100, 799, 999):
         proxy.clear()
         sink = Kept(data[:done])
         remote.stream("m", sink, nbytes)
-        assert bytes(sink.data) == data[:done] + data[done:]
+        assert bytes(sink.data) == data
         most = 1 if nbytes - done <= 2 * RUN else -(-(nbytes - done) // RUN)
         seen = proxy.seen("GET", "/p/m")
         assert len(seen) <= most
