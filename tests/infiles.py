@@ -1,4 +1,4 @@
-"""Rows in files, for the orders that depend on files."""
+"""Rows in files, for the orders that depend on files; and where they lie in a file."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 
 import torchyoga as yoga
+from torchyoga.formats.contract import Extent, format_named
+from torchyoga.formats.mapped.gather import MappedFile
+from torchyoga.reading.reader import Reader
 
 SIZES = (4, 7, 0, 5, 1, 6)  # rows of each file, 23 in all
 
@@ -27,3 +30,10 @@ class InFiles(yoga.DataRef):
 
     def take(self, rows: Any) -> list[int]:
         return [int(row) for row in rows]
+
+
+def extents_of(reader: Reader) -> list[Extent]:
+    """Where each part of each column lies in the first file of a reader."""
+    (entry, *_) = reader.files
+    data = MappedFile(reader.where.path(entry), entry.nbytes).data
+    return list(format_named(entry.format).read_extents(data, entry.index, reader.schema))

@@ -12,10 +12,10 @@ import pytest
 
 from torchyoga.formats.mapped.pages import PAGE
 
-__all__ = ["linux", "on_disk", "resident"]
+__all__ = ["linux", "mapped_files", "on_disk", "resident"]
 
 linux = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="asks Linux which pages are in memory"
+    not sys.platform.startswith("linux"), reason="asks Linux which files and pages are in memory"
 )
 
 
@@ -26,6 +26,12 @@ def resident(data: np.ndarray) -> np.ndarray:
     library.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
     assert library.mincore(data.ctypes.data, data.nbytes, found.ctypes.data) == 0
     return (found & 1).astype(bool)
+
+
+def mapped_files(folder: Path) -> set[str]:
+    """The files of a folder that this process has mapped."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return {path for line in lines if (path := line.split(maxsplit=5)[-1]).startswith(f"{folder}/")}
 
 
 def on_disk(path: Path) -> None:

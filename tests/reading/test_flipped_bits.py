@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from children import status_of_child
+from infiles import extents_of
 from residency import linux, on_disk
 from starts import FRESH_STARTS
 from waiting import PATIENCE
@@ -25,7 +26,6 @@ from torchyoga.caching.submission import submitted
 from torchyoga.errors import CorruptError
 from torchyoga.formats.contract import FORMATS
 from torchyoga.formats.mapped.marks import Marks
-from torchyoga.reading.reader import Reader
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.rows.schema import Schema
 from torchyoga.stores.local import Store
@@ -72,24 +72,19 @@ def ref_of(kept: Path) -> torchyoga.DataRef:
     return torchyoga.Storage(kept).fetch("data", "1")
 
 
-def marks_of(ref: Any) -> Marks:
-    """What all processes know of the version's bytes."""
-    found: Marks = ref._version.marks
-    return found
-
-
-def opened_by(reader: Any) -> Any:
-    """The only file of a version, as its reader has it open."""
-    return reader._opened(0)
+def marked(kept: Path, marks: Marks) -> VersionRef:
+    """The version, with marks of what has been checked."""
+    ref: Any = ref_of(kept)
+    return VersionRef(ref.location, ref.manifest, True, marks)
 
 
 def flips(kept: Path) -> list[tuple[int, str, int]]:
     """Bytes of the file, spread over every part of every column: place, part, block."""
     reader = ref_of(kept).open()  # type: ignore[attr-defined]
-    opened = opened_by(reader)
+    names = [f"{column.name}/{part}" for column in reader.schema.columns for part in column.parts]
     rng = np.random.default_rng(0)
     found = []
-    for name, extent in zip(opened.names, opened.extents, strict=True):
+    for name, extent in zip(names, extents_of(reader), strict=True):
         for block, nbytes in enumerate(extent.nbytes.tolist()):
             if nbytes:
                 found.append((int(extent.offsets[block]) + int(rng.integers(nbytes)), name, block))
@@ -102,6 +97,13 @@ def flip(path: Path, place: int) -> None:
         byte = file.read(1)[0]
         file.seek(place)
         file.write(bytes([byte ^ 1 << place % 8]))
+
+
+def flip_unnoticed(path: Path, place: int) -> None:
+    """As if the disk did it: the file does not look changed."""
+    about = path.stat()
+    flip(path, place)
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
 
 
 def delivered(batches: Any) -> tuple[int, bool]:
@@ -211,31 +213,21 @@ def test_a_worker_finds_a_flipped_bit(kept: Path, file: Path, start: str) -> Non
 
 
 def test_what_a_worker_has_checked_the_next_ones_trust(kept: Path, file: Path) -> None:
-    ref = ref_of(kept)
-    loader = loader_of(ref, num_workers=2)
-    assert delivered(loader) == (ROWS, False)
-    reader: Reader = ref.open()  # type: ignore[attr-defined]
-    opened = opened_by(reader)
-    large = {
-        (offset, opened.first_cell + offset // 2**16)
-        for extent in opened.extents
-        for offset, nbytes in zip(extent.offsets.tolist(), extent.nbytes.tolist(), strict=True)
-        if nbytes >= 2**16
-    }
+    marks = Marks([file.stat().st_size])
+    assert delivered(loader_of(marked(kept, marks), num_workers=2)) == (ROWS, False)
+    large = [place for place, part, _ in flips(kept) if part.startswith("image")]
     assert len(large) >= 3
-    cells = marks_of(ref).cells
-    assert all(cells[cell] for _, cell in large)
+    for place in large:
+        flip_unnoticed(file, place)
+    assert len(marked(kept, marks).take(EVERY)) == ROWS
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_child_that_was_forked_before_the_first_row_is_believed(kept: Path, file: Path) -> None:
     ref = ref_of(kept)
     assert status_of_child(lambda: ref[[*range(ROWS)]]) == 0
-    reader: Reader = ref.open()  # type: ignore[attr-defined]
-    reader.take(np.arange(ROWS))
-    stored = reader._shelf.columns[0][0].stored  # type: ignore[union-attr]
-    assert marks_of(ref).cells.any()
-    assert stored.checks.complete
+    flip_unnoticed(file, flips(kept)[0][0])
+    assert len(ref[[*range(ROWS)]]) == ROWS
 
 
 def test_marks_of_other_files_are_not_taken(kept: Path, file: Path) -> None:
@@ -245,8 +237,8 @@ def test_marks_of_other_files_are_not_taken(kept: Path, file: Path) -> None:
     for nbytes, are_taken in ((sizes, True), ([1], False), ([], False), ([*sizes, 5], False)):
         marks = Marks(nbytes)
         again: Any = VersionRef(ref.location, ref.manifest, True, marks)
-        assert (marks_of(again) is marks) == are_taken
         assert len(again[[*range(ROWS)]]) == ROWS
+        assert marks.cells.any() == are_taken
 
 
 def test_a_pickled_reference_holds_no_sizes_of_files(kept: Path) -> None:
@@ -280,7 +272,7 @@ except torchyoga.errors.CorruptError:
 
 def test_rows_of_a_damaged_block_that_are_sound_are_read(kept: Path, file: Path) -> None:
     reader = ref_of(kept).open()  # type: ignore[attr-defined]
-    extent = opened_by(reader).extents[0]
+    extent = extents_of(reader)[0]
     flip(file, int(extent.offsets[0]) + 5)  # in row 0
     ref = ref_of(kept)
     last = int(extent.starts[1]) - 1

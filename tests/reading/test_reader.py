@@ -6,9 +6,7 @@ import contextlib
 import gc
 import os
 import secrets
-import sys
 import threading
-import weakref
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +18,8 @@ import torch
 from children import status_of_child
 from hypothesis import given
 from hypothesis import strategies as st
-from residency import linux, on_disk, resident
+from infiles import extents_of
+from residency import linux, mapped_files, on_disk, resident
 from waiting import eventually
 
 from torchyoga.errors import CorruptError
@@ -40,10 +39,11 @@ FORMAT = "lmdb"
 
 
 @pytest.fixture(autouse=True, params=FORMATS)
-def format(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def format(request: pytest.FixtureRequest) -> str:
     """Every test here runs with every file format."""
-    monkeypatch.setattr(sys.modules[__name__], "FORMAT", request.param)
-    return str(request.param)
+    global FORMAT
+    FORMAT = str(request.param)
+    return FORMAT
 
 
 def row_of(i: int) -> dict[str, Any]:
@@ -122,9 +122,8 @@ def test_no_rows_are_a_block_without_rows(tmp_path: Path) -> None:
 def test_a_damaged_block_is_never_read(tmp_path: Path) -> None:
     reader = write(tmp_path, [[4, 4]])
     path = tmp_path / reader.files[0].name
-    opened = reader._opened(0)
     damaged = 0
-    for extent in opened.extents:
+    for extent in extents_of(reader):
         for offset, nbytes in zip(extent.offsets.tolist(), extent.nbytes.tolist(), strict=True):
             if not nbytes:
                 continue
@@ -199,24 +198,21 @@ def test_batches_stay_as_they_are_while_they_are_held(tmp_path: Path) -> None:
         assert bool((values == values[:, :1]).all())
 
 
+@linux
 def test_files_are_closed_at_once(tmp_path: Path) -> None:
     # Not only when the garbage collector finds a cycle: a deleted file would take up its space until then.
     gc.disable()
     try:
         reader = write(tmp_path, [[4, 4], [3]])
         assert_rows(reader, np.arange(11))
-        kept = weakref.ref(reader._mapped[0])
+        assert len(mapped_files(tmp_path)) == 2
         del reader
-        assert kept() is None
+        assert not mapped_files(tmp_path)
     finally:
         gc.enable()
 
 
-def num_mapped(reader: Reader) -> int:
-    """How many files it has mapped."""
-    return len(reader._mapped)
-
-
+@linux
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
 def test_few_files_are_open_at_once_and_all_rows_are_right(tmp_path: Path, most: int) -> None:
     written = write(tmp_path, [[3, 2], [4], [1, 1, 5], [2], [6], [2, 2]])
@@ -226,40 +222,32 @@ def test_few_files_are_open_at_once_and_all_rows_are_right(tmp_path: Path, most:
     for _ in range(60):
         numbers = rng.integers(0, reader.num_rows, rng.integers(1, 4))
         assert_rows(reader, numbers)
-        assert num_mapped(reader) <= max(most, 3)  # as many as one batch needs
-        shelf = reader._shelf
-        assert shelf is not None
-        assert shelf.num_open <= max(most, 3)
+        assert len(mapped_files(tmp_path)) <= max(most, 3)  # as many as one batch needs
     assert_rows(reader, np.arange(reader.num_rows))  # one batch of more files than may be open
     assert reader.verify_all() == []
 
 
+@linux
 def test_a_reader_maps_more_files_while_the_process_has_mappings_to_spare(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = write(tmp_path, [[1]] * 12)
     spare = 5
-    readers: list[Reader] = []
-
-    def num_to_spare() -> int:
-        return spare - sum(num_mapped(reader) for reader in readers)
-
-    monkeypatch.setattr("torchyoga.reading.reader.num_to_spare", num_to_spare)
+    monkeypatch.setattr("torchyoga.reading.reader.num_to_spare", lambda: spare - len(mapped_files(tmp_path)))
     monkeypatch.setattr("torchyoga.reading.reader._MOST_OPEN", 2)
 
     def num_mapped_after_a_pass(reader: Reader) -> int:
         for _ in range(2):
             for number in range(reader.num_rows):
                 assert_rows(reader, np.array([number]))
-        return num_mapped(reader)
+        return len(mapped_files(Path(reader.where.name)))
 
-    readers += [Reader(str(tmp_path), written.schema, written.files) for _ in range(2)]
-    first, second = readers
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+    first, second = (write(tmp_path / folder, [[1]] * 12) for folder in ("first", "second"))
     assert 2 < num_mapped_after_a_pass(first) <= 5
     first.open()
     assert num_mapped_after_a_pass(second) <= 2  # the other has them all
-    first._mapped.clear()
-    first._shelf = None
+    del first
     assert 2 < num_mapped_after_a_pass(second) <= 5
     spare = 100
     assert num_mapped_after_a_pass(second) == 12
@@ -548,15 +536,22 @@ class ReadByTwo(CorruptError):
 
 
 def test_two_threads_that_find_a_damaged_copy_get_the_same_error(tmp_path: Path) -> None:
-    written = write(tmp_path, [[4]])
-    reader = Reader(RemoteFolder(str(tmp_path), {written.files[0].name}), written.schema, written.files)
-    assert_rows(reader, np.arange(4))
-    error = ReadByTwo(f"{tmp_path / written.files[0].name}: it is damaged", threading.Barrier(2))
+    written = write(tmp_path, [[4], [4]])
+    names = [file.name for file in written.files]
+    error = ReadByTwo(f"{tmp_path / names[0]}: it is damaged", threading.Barrier(2))
+
+    class Damaged(RemoteFolder):
+        def begin(self, entries: Iterable[FileEntry]) -> None:
+            if not found and any(entry.name == names[1] for entry in entries):
+                raise error
+
+    reader = Reader(Damaged(str(tmp_path), {*names}), written.schema, written.files)
     found: list[BaseException] = []
+    assert_rows(reader, np.arange(4))
 
     def find() -> None:
         try:
-            reader._throw_away(error)
+            reader.take(np.array([4]))
         except BaseException as raised:
             found.append(raised)
 
@@ -567,7 +562,7 @@ def test_two_threads_that_find_a_damaged_copy_get_the_same_error(tmp_path: Path)
         thread.join(300)
     assert [type(error) for error in found] == [CorruptError, CorruptError]
     assert all("read again to download it" in str(error) for error in found)
-    assert_rows(reader, np.arange(4))
+    assert_rows(reader, np.arange(8))
 
 
 def test_more_items_than_can_be_numbered_are_refused(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import logging
 import os
 import random
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -57,10 +56,11 @@ FORMAT = "lmdb"
 
 
 @pytest.fixture(autouse=True, params=FORMATS)
-def format(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def format(request: pytest.FixtureRequest) -> str:
     """Every test here runs with every file format."""
-    monkeypatch.setattr(sys.modules[__name__], "FORMAT", request.param)
-    return str(request.param)
+    global FORMAT
+    FORMAT = str(request.param)
+    return FORMAT
 
 
 def suffix() -> str:
