@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .output import Table, picked, write
+from .output import Asked, Table, picked
 from .places import id_argument, known_versions, storage_command, versions_in
 
 __all__ = ["command"]
@@ -14,7 +14,7 @@ _TITLES = ("version", "parents", "rows", "+rows", "bytes", "when", "who", "tags"
 
 @storage_command("log", id_argument())
 @click.option("--limit", "-n", type=click.IntRange(1), help="Only so many of the newest ones.")
-def command(id: str, limit: int | None, storage: str, as_json: bool) -> None:
+def command(id: str, limit: int | None, asked: Asked) -> None:
     """Show the versions of a dataset, the newest first.
 
     \b
@@ -24,7 +24,7 @@ def command(id: str, limit: int | None, storage: str, as_json: bool) -> None:
     """
     from ...stores.history.log import log_of
 
-    store = versions_in(storage)
+    store = versions_in(asked.storage)
     known_versions(store, id)
     log = log_of(store, id, limit)
     cells = [entry.cells() for entry in log]
@@ -44,4 +44,4 @@ def command(id: str, limit: int | None, storage: str, as_json: bool) -> None:
         for entry in log
     ]
     more = [f"and {log.left_out:,} older versions"] if log.left_out else []
-    write({"id": log.id, "versions": plain, "left_out": log.left_out}, as_json, [table, *more])
+    asked.write({"id": log.id, "versions": plain, "left_out": log.left_out}, [table, *more])
