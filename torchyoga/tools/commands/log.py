@@ -9,8 +9,6 @@ from .places import id_argument, known_versions, storage_command, versions_in
 
 __all__ = ["command"]
 
-_TITLES = ("version", "parents", "rows", "+rows", "bytes", "when", "who", "tags", "code", "message")
-
 
 @storage_command("log", id_argument())
 @click.option("--limit", "-n", type=click.IntRange(1), help="Only so many of the newest ones.")
@@ -22,18 +20,12 @@ def command(id: str, limit: int | None, asked: Asked) -> None:
       yoga log images
       yoga log images -n 1 --json
     """
-    from ...stores.history.log import log_of
+    from ...stores.history.log import RIGHT, log_of
 
     store = versions_in(asked.storage)
     known_versions(store, id)
     log = log_of(store, id, limit)
-    cells = [entry.cells() for entry in log]
-    used = [n for n in range(len(_TITLES)) if n == 0 or any(row[n] for row in cells)]
-    table = Table(
-        [_TITLES[n] for n in used],
-        [[row[n] for n in used] for row in cells],
-        right=("rows", "+rows", "bytes"),
-    )
+    titles, rows = log.table()
     plain = [
         {
             **picked(entry, "version parents rows added"),
@@ -44,4 +36,6 @@ def command(id: str, limit: int | None, asked: Asked) -> None:
         for entry in log
     ]
     more = [f"and {log.left_out:,} older versions"] if log.left_out else []
-    asked.write({"id": log.id, "versions": plain, "left_out": log.left_out}, [table, *more])
+    asked.write(
+        {"id": log.id, "versions": plain, "left_out": log.left_out}, [Table(titles, rows, RIGHT), *more]
+    )
