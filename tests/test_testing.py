@@ -30,6 +30,7 @@ from torchyoga.stores.objects import Remote
 from torchyoga.testing import assert_rows_equal, check_dataref, check_export, check_source, check_store
 from torchyoga.versions.location import Folder
 from torchyoga.versions.manifest import Manifest
+from torchyoga.versions.outline import Outline
 
 Point = namedtuple("Point", "x y")
 Other = namedtuple("Other", "x y")
@@ -489,14 +490,16 @@ class CopiesNothing(Store):
 
 
 class RemovesNothing(Store):
-    def remove(self, id: str, version: str, timeout: float = -1) -> None:
+    def unpublish(self, id: str, version: str, known: Outline | None) -> list[str]:
         self.manifest(id, version)
+        return []
 
 
-class RemovesAll(Store):
-    def remove(self, id: str, version: str, timeout: float = -1) -> None:
-        for other in [version, *self.versions(id)] if id == "new" else [version]:
-            super().remove(id, other, timeout)
+class RemovesMore(Store):
+    def unpublish(self, id: str, version: str, known: Outline | None) -> list[str]:
+        for other in [pair for pair in self.published() if pair[0] != id][:1]:
+            super().unpublish(*other, None)
+        return super().unpublish(id, version, known)
         if id == "new":
             super().remove("a", "1")
 
@@ -535,7 +538,7 @@ BROKEN_STORES: list[tuple[type[Store], str]] = [
     (PublishesHalves, "a build that failed"),
     (CopiesNothing, "copying: .*nothing came"),
     (RemovesNothing, "a version that was removed has a manifest"),
-    (RemovesAll, "copying: NotFoundError"),
+    (RemovesMore, "removing a version removes others"),
     (CleansTooMuch, "after clean: 'a' '1' is missing or damaged"),
     (CleansInNoOrder, "in no order"),
     (GivesOneFolder, "publishing: |is missing or damaged"),

@@ -30,6 +30,7 @@ from torchyoga.files.root import Root
 from torchyoga.formats.contract import FORMATS
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.stores.local import Store
+from torchyoga.stores.sharing import Sharing
 from torchyoga.versions.file_entry import FileEntry
 from torchyoga.versions.manifest import Manifest
 from torchyoga.versions.staging import Staging
@@ -284,7 +285,7 @@ def test_a_lock_keeps_others_out_and_dies_with_its_holder(tmp_path: Path) -> Non
         with pytest.raises(BusyError, match=message), store.lock("a", "1", timeout=0.05):
             pass
         with pytest.raises(BusyError, match=message):
-            store.remove("a", "1", timeout=0.05)
+            Sharing(store, "a").remove_one("1", 0.05, None)
         with store.lock("a", "2", timeout=0), store.lock("b", "1", timeout=0):
             pass  # other versions are free
     with store.lock("a", "1", timeout=10):

@@ -20,6 +20,7 @@ from victims import Victim
 import torchyoga as yoga
 from torchyoga.errors import NotFoundError, YogaError
 from torchyoga.storage import Storage
+from torchyoga.stores.sharing import Sharing
 
 COUNTER = itertools.count()
 LOOKS = ("read_manifest", "versions", "places")  # by which a deleter sees what others have done
@@ -126,7 +127,7 @@ def looks_of(kind: str, what: str, folder: Path, names: Iterator[str], turns: Ca
     if what == "remove_kin":
         place.ours.append([], "d", "kin", after="1", record=False)
     if what in ("remove_kin", "clean"):
-        place.store.remove("d", "1")
+        Sharing(place.store, "d").remove_one("1", -1, None)
     others = Others(place, names, turns)
     DELETERS[what](place.ours)
     looks, others._are_busy = others.looks, True
@@ -265,7 +266,7 @@ def test_nothing_is_lost_if_a_listing_misses_what_comes_and_goes(
         place = Place(kind, tmp_path / str(number))
         place.ours.append([], "d", "kin", after="1", record=False)
         if what == "clean":
-            place.store.remove("d", "1")
+            Sharing(place.store, "d").remove_one("1", -1, None)
         listings, places = itertools.count(1), place.store.places
 
         def torn(id: str, *, place: Place = place, listings: Any = listings, places: Any = places) -> Any:

@@ -15,7 +15,7 @@ from commanding import fresh_modules, made, on_terminal, parsed, run, said, time
 
 import torchyoga as yoga
 from torchyoga.tools.commands.group import COMMANDS, command
-from torchyoga.tools.commands.output import Table, write
+from torchyoga.tools.commands.output import Asked, Table
 
 DAMAGES = pytest.mark.damages("files are cut on purpose")
 
@@ -525,14 +525,14 @@ WIDE = Table(
 
 def test_tables_are_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     long = "a long text " * 12
-    shown = on_terminal(monkeypatch, 80, lambda: write({}, False, ["all", WIDE]))
+    shown = on_terminal(monkeypatch, 80, lambda: Asked("", False).write({}, ["all", WIDE]))
     assert [line.rstrip() for line in shown.splitlines()] == [
         "all",
         f"id      {'text':65}   rows",
         f"images  {long[:64]}…  1,000",
         f"x       {'y':65}      2",
     ]
-    shown = on_terminal(monkeypatch, 200, lambda: write({}, False, ["all", WIDE]))
+    shown = on_terminal(monkeypatch, 200, lambda: Asked("", False).write({}, ["all", WIDE]))
     assert [line.rstrip() for line in shown.splitlines()] == [
         "all",
         f"id      {'text':144}   rows",
@@ -543,7 +543,7 @@ def test_tables_are_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_terminal_shows_as_many_columns_as_it_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"column {number}" for number in range(10_000)]
-    shown = on_terminal(monkeypatch, 80, lambda: write({}, False, Table(names, [names])))
+    shown = on_terminal(monkeypatch, 80, lambda: Asked("", False).write({}, Table(names, [names])))
     assert "and 9,990 more columns, for which the terminal is too narrow" in shown
     lines = shown.splitlines()
     assert lines[0].split("  ")[0] == "colum…"

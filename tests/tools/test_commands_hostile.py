@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import torchyoga as yoga
 from torchyoga.tools.commands.group import command
-from torchyoga.tools.commands.output import Table, cell, jsonable, value_text, write
+from torchyoga.tools.commands.output import Asked, Table, cell, jsonable, value_text
 
 ESCAPE, TURN = chr(27), chr(0x202E)
 BAD = f"a[red]b{ESCAPE}[31m{TURN}c\nd\te</script>" + chr(0x2028) + chr(0xD800) + chr(7)
@@ -71,7 +71,7 @@ def test_names_and_texts_are_shown_as_text(
 def test_markup_is_no_markup(storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     assert r"pho[red]tos\x1b[31m\u202ex" in said("ls")
     table = Table(("[bold]t", ":smile:"), [(BAD, "[/red]")])
-    shown = on_terminal(monkeypatch, 200, lambda: write({}, False, table))
+    shown = on_terminal(monkeypatch, 200, lambda: Asked("", False).write({}, table))
     assert SHOWN in shown
     assert "[bold]t" in shown
     assert ":smile:" in shown
@@ -102,7 +102,7 @@ def test_errors_of_others_and_texts_are_shown_as_text(
     with fresh_modules():
         text = said("audit", ID, f"1{ESCAPE}c", "hostile:rows", code=2)
     assert text == "error: a[red]b\\x1b[31m\\u202ec\n3 more lines with --debug\n"
-    write({}, False, [BAD, BAD])
+    Asked("", False).write({}, [BAD, BAD])
     assert is_plain(capsys.readouterr().out)
 
 
@@ -133,9 +133,9 @@ def test_a_dataset_of_a_thousand_columns(tmp_path: Path, monkeypatch: pytest.Mon
 def test_ten_thousand_columns_in_a_pipe() -> None:
     names = [f"c{number}" for number in range(10_000)]
     code = (
-        "from torchyoga.tools.commands.output import Table, write\nnames = [f'c{n}' for n in range(10_000)]\n"
+        "from torchyoga.tools.commands.output import Asked, Table\nnames = [f'c{n}' for n in range(10_000)]\n"
     )
-    found = process(sys.executable, "-c", f"{code}write({{}}, False, Table(names, [names]))")
+    found = process(sys.executable, "-c", f"{code}Asked('', False).write({{}}, Table(names, [names]))")
     assert found.stdout == "\n".join(["  ".join(names)] * 2) + "\n"
 
 

@@ -11,7 +11,7 @@ from ..stores.contract import Versions
 from ..stores.history.keep import Keep, removed_versions, spare_versions
 from ..stores.history.tags import refuse_tagged
 from ..stores.sharing import Sharing
-from ..versions.names import encoded, kept_id
+from ..versions.names import folder_of, kept_id
 from ..versions.outline import DataFile
 
 __all__ = ["cleanable", "cleaned", "freed", "removed"]
@@ -26,7 +26,7 @@ def cleaned(store: Versions, grace: float, keep: Keep | None, id: str | None) ->
         if gone:
             # One that is there was built again meanwhile.
             _remove_kept(store, one, {*gone}.difference(store.versions(one)), 0)
-        names += [_name(one, version) for version in gone]
+        names += [folder_of(one, version) for version in gone]
     return sorted(names + store.clean(grace, id, sweep=lambda one: sharing(one).clean))
 
 
@@ -37,7 +37,9 @@ def cleanable(store: Versions, grace: float, keep: Keep | None, id: str | None) 
     for one in _ids(store, keep, id):
         assert keep is not None, "else there are no ids"
         spare = spare_versions(sharing(one), keep, grace)
-        found |= {_name(one, version): nbytes for version, nbytes in _freed(sharing(one), [*spare]).items()}
+        found |= {
+            folder_of(one, version): nbytes for version, nbytes in _freed(sharing(one), [*spare]).items()
+        }
     store.clean(grace, id, found, lambda one: sharing(one).clean)
     return dict(sorted(found.items()))
 
@@ -66,7 +68,8 @@ def _freed(sharing: Sharing, spare: Collection[str]) -> dict[str, int]:
 
 def removed(store: Versions, id: str, version: str, timeout: float, force: bool) -> None:
     """Removes a version and what is kept beside it, as `Storage.remove` describes it."""
-    store.remove(id, version, timeout, None if force else partial(refuse_tagged, store, id, version))
+    refuse = None if force else partial(refuse_tagged, store, id, version)
+    Sharing(store, id).remove_one(version, timeout, refuse)
     _remove_kept(store, id, [version], timeout)
 
 
@@ -77,10 +80,6 @@ def _ids(store: Versions, keep: Keep | None, id: str | None) -> list[str]:
     return sorted({one for one, _ in store.published()}) if id is None else [id]
 
 
-def _name(id: str, version: str) -> str:
-    return f"{encoded('id', id)}/{encoded('version', version)}"
-
-
 def _remove_kept(store: Versions, id: str, versions: Collection[str], timeout: float) -> None:
     """Removes what is kept beside versions."""
     kept, of = store.kept, {kept_id(id, version) for version in versions}
@@ -88,4 +87,4 @@ def _remove_kept(store: Versions, id: str, versions: Collection[str], timeout: f
     for one, name in few:
         if one in of:
             with suppress(NotFoundError):
-                kept.remove(one, name, timeout)
+                Sharing(kept, one).remove_one(name, timeout, None)

@@ -168,9 +168,7 @@ class Cache:
         for entry in self._files("parts", before=time.time() - _FORGOTTEN_SECONDS):
             self._delete(f"parts/{entry.name}")
         self.make_room(nbytes)
-        tries: int | None = (
-            None  # each call but the last deletes one; files are counted when the disk is full
-        )
+        tries: int | None = None  # each but the last deletes one; files are counted when the disk is full
         while True:
             try:
                 download(self.path("parts", key))
@@ -232,7 +230,7 @@ class Cache:
         fit."""
         if self.limit is None:
             return
-        with self._only_one("room"):
+        with self.only_one("room"):
             files = self._files("files")
             total = sum(entry.nbytes for entry in files)
             for entry in files:
@@ -262,12 +260,6 @@ class Cache:
 
     # -- manifests
 
-    @contextlib.contextmanager
-    def noting(self, key: str, seconds: float) -> Iterator[None]:
-        """Holds the lock of a manifest; BusyError if another process holds it for so long."""
-        with self._only_one(key, seconds):
-            yield
-
     def noted(self, key: str, limit: int) -> bytes | None:
         """A manifest as it was noted; None if it is missing or larger than `limit` bytes."""
         try:
@@ -291,7 +283,7 @@ class Cache:
         """An empty cache of its own, deleted at the end, or by a later process if this one dies."""
         self.tidy()
         token = secrets.token_hex(8)
-        with self._only_one(f"checking-{token}"):  # first: folders without a held lock are tidied up
+        with self.only_one(f"checking-{token}"):  # first: folders without a held lock are tidied up
             self.make(f"checking/{token}")
             try:
                 yield Cache(self.folder, 0, self.shared, f"{self.within}/checking/{token}".lstrip("/"))
@@ -306,7 +298,7 @@ class Cache:
             for token in tokens:
                 with (
                     contextlib.suppress(OSError, YogaError),  # or another process holds the lock
-                    self._only_one(f"checking-{token}", seconds=0),
+                    self.only_one(f"checking-{token}", seconds=0),
                 ):
                     self._delete_scratch(token)
                     removed.append(f"checking/{token}")
@@ -324,7 +316,7 @@ class Cache:
         with contextlib.suppress(OSError, YogaError):
             if not any(self.root.find(f"{kind}/{name}") for kind in ("files", "parts", "manifests")):
                 # A process that waits for it meanwhile sees that it is gone, and makes another.
-                with self._only_one(name, seconds=0):
+                with self.only_one(name, seconds=0):
                     self.root.unlink(f"locks/{name}.lock")
 
     def _delete_scratch(self, token: str) -> None:
@@ -395,7 +387,8 @@ class Cache:
             lock.release()
 
     @contextlib.contextmanager
-    def _only_one(self, name: str, seconds: float = _ROOM_SECONDS) -> Iterator[None]:
+    def only_one(self, name: str, seconds: float = _ROOM_SECONDS) -> Iterator[None]:
+        """Holds a lock of this name; BusyError if another process holds it for so long."""
         lock = self._filelock(name)
         try:
             self._acquire(lock, seconds)

@@ -85,7 +85,7 @@ class Place(NamedTuple):
     Attributes:
         is_published: it is there.
         stamp: another one if there was another manifest meanwhile; None if the listing does not show that.
-        written: when it was written, by the store's clock; None if the listing does not show that.
+        written: when it was written, in seconds by the store's clock; None if the listing does not show that.
     """
 
     is_published: bool
@@ -183,10 +183,6 @@ class Versions(ABC):
         """Deletes files that `place` has put there in vain."""
 
     @abstractmethod
-    def missing(self, manifest: Manifest) -> set[str]:
-        """The names of files of a version that are not in their place, or have another size."""
-
-    @abstractmethod
     def commit(self, manifest: Manifest, replaces: Seen | None) -> None:
         """Publishes a version whose files are in their places. Hold the lock.
 
@@ -218,12 +214,6 @@ class Versions(ABC):
         """
 
     @abstractmethod
-    def remove(
-        self, id: str, version: str, timeout: float = -1, refuse: Callable[[], None] | None = None
-    ) -> None:
-        """Removes a version, unless `refuse` raises while it is locked; NotFoundError if there is none."""
-
-    @abstractmethod
     def deleting(self, id: str, version: str, timeout: float) -> AbstractContextManager[object]:
         """Holds the writer's lock of a version, as `lock`, for a process that deletes files there."""
 
@@ -247,12 +237,8 @@ class Versions(ABC):
         """Deletes files in the folder of a version, and returns their names. Hold `deleting`."""
 
     @abstractmethod
-    def ages(self, id: str) -> dict[str, float]:
-        """The seconds since the manifest of each version of an id was written, by the store's clock.
-
-        Raises:
-            RemoteError: the store has no clock.
-        """
+    def now(self) -> float:
+        """The time of the store's clock, in seconds since 1970; RemoteError if it has none."""
 
     @abstractmethod
     def clean(
@@ -283,6 +269,20 @@ class Versions(ABC):
     def places(self, id: str) -> dict[str, Place]:
         """The places of an id, by version, as one listing shows them; some may have no manifest."""
         return {version: Place(True, None) for version in self.versions(id)}
+
+    def ages(self, id: str) -> dict[str, float]:
+        """The seconds since the manifest of each version of an id was written, by the store's clock.
+
+        Raises:
+            RemoteError: the store has no clock.
+        """
+        now, places = self.now(), self.places(id)
+        return {v: now - place.written for v, place in places.items() if place.written is not None}
+
+    def missing(self, manifest: Manifest) -> set[str]:
+        """The names of files of a version that are not in their place, or have another size."""
+        present = self.sizes(manifest)
+        return {file.name for file in manifest.own_files if present.get(file.name) != file.nbytes}
 
     def each(self, items: Iterable[S], call: Callable[[S], T]) -> Iterator[T]:
         """What `call` returns for each item, in order; several at once behind a URL, where a call waits."""

@@ -56,10 +56,8 @@ _MOST_DOWNLOADS = 20  # of a file that is deleted again and again before it can 
 _TRIES = 3  # of a file that arrives damaged
 _AHEAD_SHARE = 4  # a file is downloaded this part of the cache's bound before it is needed
 _POLL = 0.02  # seconds
-_ROWS_WEIGHED, _MOST_WEIGHED = (
-    16,
-    2**20,
-)  # rows for each file, and in all, that show how many files are read at once
+# Rows for each file, and in all, that show how many files are read at once.
+_ROWS_WEIGHED, _MOST_WEIGHED = 16, 2**20
 
 
 class Downloads:
@@ -430,10 +428,7 @@ class Downloads:
         if found is None:
             self._raise_what_happened(entry)
         elif found.nbytes not in (None, entry.nbytes):
-            raise CorruptError(
-                f"{self.remote.where(name)} has {found.nbytes} bytes where {entry.nbytes} were published; "
-                "remove the version and publish it again"
-            )
+            raise self.remote.other_size(name, found, entry.nbytes)
 
     def _files_in_store(self, folder: str) -> dict[str, Found]:
         """The files in a folder of the store: one request for all rather than one for each."""

@@ -289,8 +289,8 @@ def read_by_node(cache: Cache, name: str, limit: int, read: _Read) -> bytes | No
     asked: list[bytes | None] = []
     failed: list[Exception] = []
     try:
-        with cache.noting(key, _WAIT_FOR_NODE):
-            known = _Kept.of(cache.noted(key, limit + _LONGEST_LINE))
+        with cache.only_one(key, _WAIT_FOR_NODE):
+            known = _KeptText.of(cache.noted(key, limit + _LONGEST_LINE))
             if known is not None and known.machine == _machine() and began <= known.asked <= time.monotonic():
                 return known.text
             asks = time.monotonic()
@@ -303,7 +303,7 @@ def read_by_node(cache: Cache, name: str, limit: int, read: _Read) -> bytes | No
                 assert known is not None, "only what is known can be the same"
                 text, tag = known.text, known.tag
             asked.append(text)
-            cache.note(key, _Kept(text, tag, _machine(), asks).line() + text)
+            cache.note(key, _KeptText(text, tag, _machine(), asks).line() + text)
             return text
     except (OSError, YogaError, BusyError):
         if failed:
@@ -314,14 +314,16 @@ def read_by_node(cache: Cache, name: str, limit: int, read: _Read) -> bytes | No
     return read(None)[0]
 
 
-class _Kept:
+class _KeptText(NamedTuple):
     """A text, the tag that the store gave it, and when and where the store was asked for it."""
 
-    def __init__(self, text: bytes, tag: str | None, machine: str, asked: float) -> None:
-        self.text, self.tag, self.machine, self.asked = text, tag, machine, asked
+    text: bytes
+    tag: str | None
+    machine: str
+    asked: float
 
     @classmethod
-    def of(cls, data: bytes | None) -> _Kept | None:
+    def of(cls, data: bytes | None) -> _KeptText | None:
         """None if it is damaged."""
         line, _, text = (data or b"").partition(b"\n")
         try:
@@ -335,13 +337,8 @@ class _Kept:
         return cls(text, tag, machine, asked)
 
     def line(self) -> bytes:
-        found = {
-            "tag": self.tag,
-            "digest": hexdigest(self.text),
-            "machine": self.machine,
-            "asked": self.asked,
-        }
-        return json.dumps(found).encode() + b"\n"
+        found = {"tag": self.tag, "machine": self.machine, "asked": self.asked}
+        return json.dumps({**found, "digest": hexdigest(self.text)}).encode() + b"\n"
 
 
 @lru_cache(maxsize=1)

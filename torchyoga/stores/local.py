@@ -40,7 +40,7 @@ from ..process.progress import Bar, progress_bar
 from ..versions.file_entry import FileEntry, is_data_file, is_token
 from ..versions.location import MANIFEST, Folder, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest, is_like_manifest
-from ..versions.names import KEPT, decoded, encoded
+from ..versions.names import KEPT, decoded, encoded, folder_of
 from ..versions.outline import Outline
 from ..versions.staging import Staging
 from .contract import Held, Place, Seen, Sweep, Versions, sealed
@@ -87,7 +87,7 @@ class Store(Versions):
 
     def directory(self, id: str, version: str) -> Path:
         """The directory of a version, published or not."""
-        return self.root / encoded("id", id) / encoded("version", version)
+        return self.root / folder_of(id, version)
 
     @property
     def name(self) -> str:
@@ -149,18 +149,12 @@ class Store(Versions):
             try:
                 status = os.stat(f"{folder}/{MANIFEST}")
                 times = status.st_mtime_ns, status.st_ctime_ns
-                found[version] = Place(True, (status.st_ino, status.st_size, *times), times[0])
+                found[version] = Place(True, (status.st_ino, status.st_size, *times), status.st_mtime)
             except (FileNotFoundError, NotADirectoryError):
                 found[version] = Place(False, object())
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                     found[version] = Place(False, os.stat(folder).st_mtime_ns)
         return found
-
-    def remove(
-        self, id: str, version: str, timeout: float = -1, refuse: Callable[[], None] | None = None
-    ) -> None:
-        """Removes a version; readers that have it open keep it."""
-        Sharing(self, id).remove_one(version, timeout, refuse)
 
     def deleting(self, id: str, version: str, timeout: float) -> contextlib.AbstractContextManager[None]:
         """Holds the writer's lock."""
@@ -168,7 +162,7 @@ class Store(Versions):
 
     def unpublish(self, id: str, version: str, known: Outline | None) -> list[str]:
         """Deletes the manifest, and what interrupted builds have left."""
-        folder = _folder(id, version)
+        folder = folder_of(id, version)
         if known is None and not (self.root / folder / MANIFEST).is_file():
             self.manifest(id, version)  # its error lists what is published
         self.check_place(id, version, known is not None)
@@ -179,7 +173,7 @@ class Store(Versions):
 
     def delete(self, id: str, version: str, names: Sequence[str]) -> list[str]:
         """Deletes the files, and the folder if it is then empty."""
-        folder = _folder(id, version)
+        folder = folder_of(id, version)
         if names:  # first the manifest that does not name them has to be on the disk
             self._root.sync(folder)
         deleted = [name for name in names if self._root.unlink(f"{folder}/{name}")]
@@ -188,7 +182,7 @@ class Store(Versions):
 
     def check_place(self, id: str, version: str, has_manifest: bool = False) -> None:
         """Raises YogaError if what lies in the place of a version is not ours, or is behind a link."""
-        folder = _folder(id, version)
+        folder = folder_of(id, version)
         names = [e.name if e.is_file else f"{e.name}/" for e in self._root.scan(folder)]
         new = beside(MANIFEST)
         is_ours = new not in names or is_like_manifest(self._root.read(f"{folder}/{new}", LARGEST_MANIFEST))
@@ -215,7 +209,7 @@ class Store(Versions):
             BusyError: another still held it after `timeout` seconds.
             YogaError: this very call holds it.
         """
-        name = f".locks/{_folder(id, version)}"
+        name = f".locks/{folder_of(id, version)}"
         here = os.getpid(), threading.get_ident(), str(self.root / name)
         if here in _HELD:
             raise YogaError(
@@ -282,7 +276,7 @@ class Store(Versions):
 
     def stage(self, id: str, version: str, replaces: Seen | None = None) -> Staging:
         """A place to build a version in, with the files that an interrupted build has left. Hold the lock."""
-        staging = Staging(self._root.at(f".staging/{_folder(id, version)}"))
+        staging = Staging(self._root.at(f".staging/{folder_of(id, version)}"))
         staging.root.make()
         return staging
 
@@ -298,7 +292,7 @@ class Store(Versions):
         The manifest is replaced in one step: a reader sees the version before or the version after, or none
         if there was none.
         """
-        folder = _folder(manifest.id, manifest.version)
+        folder = folder_of(manifest.id, manifest.version)
         text = sealed(manifest, Folder(str(staging.path)).held)
         self._root.make(folder)
         self.check_place(manifest.id, manifest.version)
@@ -313,7 +307,7 @@ class Store(Versions):
 
     def _publish(self, manifest: Manifest) -> None:
         """Moves the manifest that has been prepared into its place, next to its files."""
-        folder = _folder(manifest.id, manifest.version)
+        folder = folder_of(manifest.id, manifest.version)
         self._root.sync(folder)
         self._root.commit(f"{folder}/{MANIFEST}")
         self._root.at(folder).sync_way()  # the folder may be new, too
@@ -334,7 +328,7 @@ class Store(Versions):
         self, staging: Staging, id: str, version: str, files: Sequence[FileEntry]
     ) -> Sequence[FileEntry]:
         """Moves the files into the folder of the version."""
-        folder = _folder(id, version)
+        folder = folder_of(id, version)
         self._root.make(folder)
         for file in files:
             self._root.move(f"{staging.root.within}/{file.name}", f"{folder}/{file.name}")
@@ -344,16 +338,11 @@ class Store(Versions):
     def displace(self, id: str, version: str, files: Sequence[FileEntry]) -> None:
         """Deletes the files."""
         for file in files:
-            self._root.unlink(f"{_folder(id, version)}/{file.name}")
-
-    def missing(self, manifest: Manifest) -> set[str]:
-        """The names of files that are not in the folder of the version."""
-        present = self.sizes(manifest)
-        return {file.name for file in manifest.own_files if present.get(file.name) != file.nbytes}
+            self._root.unlink(f"{folder_of(id, version)}/{file.name}")
 
     def commit(self, manifest: Manifest, replaces: Seen | None) -> None:
         """Writes the manifest in one step."""
-        folder = _folder(manifest.id, manifest.version)
+        folder = folder_of(manifest.id, manifest.version)
         text = sealed(manifest)
         self._root.make(folder)
         self.check_place(manifest.id, manifest.version)
@@ -408,14 +397,9 @@ class Store(Versions):
                 to.unlink(part)
             raise
 
-    def ages(self, id: str) -> dict[str, float]:
-        """The seconds since the manifest of each version was written."""
-        found = {}
-        for version in self.versions(id):
-            with contextlib.suppress(FileNotFoundError):
-                written = (self.directory(id, version) / MANIFEST).stat().st_mtime
-                found[version] = time.time() - written
-        return found
+    def now(self) -> float:
+        """The time of this machine."""
+        return time.time()
 
     def clean(
         self,
@@ -427,7 +411,7 @@ class Store(Versions):
         """Removes abandoned builds, and files that were left next to a version."""
         before, removed, only = time.time() - grace, [], id
         for id, version in self._folders(".staging"):
-            name = f".staging/{_folder(id, version)}"
+            name = f".staging/{folder_of(id, version)}"
             if only in (None, id) and self._is_forgotten(name, before):
                 if sizes is not None:
                     sizes[name] = sum(entry.nbytes for entry in self._root.scan(name))
@@ -460,7 +444,7 @@ class Store(Versions):
         """Removes builds by many at which nobody is, and nobody has been since a time; returns the names."""
         removed, is_alive = [], False
         for id, version in self._folders(".builds"):
-            name = f".builds/{_folder(id, version)}"
+            name = f".builds/{folder_of(id, version)}"
             notes = self.notes(name)
             with contextlib.suppress(YogaError, PermissionError), self.lock(id, version, timeout=0):
                 names = notes.names()
@@ -502,7 +486,7 @@ class Store(Versions):
 
     def _is_planned(self, id: str, version: str) -> bool:
         """True if there is a plan, whose parts no manifest names yet."""
-        return self._root.find(f".builds/{_folder(id, version)}/plan.json") is not None
+        return self._root.find(f".builds/{folder_of(id, version)}/plan.json") is not None
 
     def _clean_folders(self, before: float) -> None:
         """Deletes empty folders."""
@@ -543,11 +527,11 @@ class Store(Versions):
         if not self._is_there(id, version):
             # A process that waits for it sees that it is gone, and makes another.
             for suffix in (".holder", ".lock"):
-                self._root.unlink(f".locks/{_folder(id, version)}{suffix}")
+                self._root.unlink(f".locks/{folder_of(id, version)}{suffix}")
 
     def _is_there(self, id: str, version: str) -> bool:
         """True if a version, or a build of it, has a folder, as far as we may look."""
-        folder = _folder(id, version)
+        folder = folder_of(id, version)
         try:
             return any(self._root.find(name) is not None for name in (folder, f".staging/{folder}"))
         except (YogaError, PermissionError):
@@ -584,7 +568,7 @@ class Store(Versions):
             if not self._is_planned(id, version):
                 return {
                     entry.name: entry.nbytes
-                    for entry in self._root.scan(_folder(id, version))
+                    for entry in self._root.scan(folder_of(id, version))
                     if _is_own(entry) and entry.name != MANIFEST and entry.written < before
                 }
         return {}
@@ -601,10 +585,6 @@ def _decoded_names(directory: Path) -> list[str]:
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return []
     return [found for name in names if (found := decoded(name)) is not None]
-
-
-def _folder(id: str, version: str) -> str:
-    return f"{encoded('id', id)}/{encoded('version', version)}"
 
 
 def _size(entry: os.DirEntry[str]) -> int:

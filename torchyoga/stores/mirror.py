@@ -37,12 +37,11 @@ from typing import TypeVar
 from ..errors import CorruptError, ExistsError, LostError, NotFoundError, RemoteError, YogaError
 from ..files.checksum import crc32_of
 from ..files.root import beside
-from ..process.progress import Bar
 from ..versions.file_entry import FileEntry, is_data_file
 from ..versions.lineage import sendable
 from ..versions.location import MANIFEST, Folder, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest
-from ..versions.names import KEPT, decoded, encoded
+from ..versions.names import KEPT, decoded, encoded, folder_of
 from ..versions.outline import Outline
 from ..versions.staging import Staging
 from .cache import Cache
@@ -99,23 +98,20 @@ class Mirror(Versions):
 
     def where(self, id: str, version: str) -> str:
         """The URL of a version."""
-        return self._remote.where(self._folder(id, version))
-
-    def _folder(self, id: str, version: str) -> str:
-        return f"{encoded('id', id)}/{encoded('version', version)}"
+        return self._remote.where(folder_of(id, version))
 
     # -- reading
 
     def read_manifest(self, id: str, version: str) -> bytes | None:
         """The text of a manifest; RemoteError if the store cannot be reached."""
         try:
-            return self._remote.read(f"{self._folder(id, version)}/{MANIFEST}", LARGEST_MANIFEST)
+            return self._remote.read(f"{folder_of(id, version)}/{MANIFEST}", LARGEST_MANIFEST)
         except FileNotFoundError:
             return None
 
     def read_shared(self, id: str, version: str) -> bytes | None:
         """The text of a manifest, read once for a job, else sent once to a node; see `job` and `node`."""
-        name, known_as = f"{self._folder(id, version)}/{MANIFEST}", self._remote.known_as
+        name, known_as = f"{folder_of(id, version)}/{MANIFEST}", self._remote.known_as
         if known_as is None:
             return self.read_manifest(id, version)
 
@@ -133,7 +129,7 @@ class Mirror(Versions):
         return self._downloads(manifest, self._cache)
 
     def _downloads(self, manifest: Manifest, cache: Cache) -> Downloads:
-        folder = self._folder(manifest.id, manifest.version)
+        folder = folder_of(manifest.id, manifest.version)
         groups = [replace(group, files=()) for group in manifest.column_groups]
         return Downloads(self._remote, folder, cache, groups, self._lease_seconds)
 
@@ -164,9 +160,7 @@ class Mirror(Versions):
 
     def versions(self, id: str) -> list[str]:
         """The published versions of an id, sorted."""
-        found = (name.split("/") for name in self._remote.find(encoded("id", id)))
-        versions = [decoded(parts[0]) for parts in found if len(parts) == 2 and parts[1] == MANIFEST]
-        return sorted(version for version in versions if version is not None)
+        return sorted(self.places(id))
 
     def like(self, id: str, version: str) -> list[str]:
         """Published versions of an id, the most similar first; costs few requests, however many there are."""
@@ -186,7 +180,7 @@ class Mirror(Versions):
 
     def sizes(self, manifest: Manifest) -> dict[str, int]:
         """The files next to a manifest, except hidden ones; one request each where a store does not list."""
-        folder = self._folder(manifest.id, manifest.version)
+        folder = folder_of(manifest.id, manifest.version)
         found: dict[str, Found | None] = {**self._remote.find(folder)}
         for entry in manifest.own_files:
             if entry.name not in found or found[entry.name].nbytes is None:  # type: ignore[union-attr]
@@ -200,17 +194,7 @@ class Mirror(Versions):
 
     def each(self, items: Iterable[S], call: Callable[[S], T]) -> Iterator[T]:
         """What `call` returns for each item, in order; several at once."""
-        pool = ThreadPoolExecutor(_READERS, thread_name_prefix="torchyoga manifests")
-        waiting: deque[Future[T]] = deque()
-        try:
-            for item in items:
-                waiting.append(pool.submit(call, item))
-                if len(waiting) >= 2 * _READERS:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+        return _in_turn(items, call, _READERS, "torchyoga manifests")
 
     # -- writing
 
@@ -224,7 +208,7 @@ class Mirror(Versions):
     def _held(self, id: str, version: str, timeout: float, deletes: bool) -> Iterator[Lease]:
         self._remote.refuse_read_only()
         self._cache.make("building")  # its error says what to do if that is not allowed
-        folder = f".leases/{self._folder(id, version)}"
+        folder = f".leases/{folder_of(id, version)}"
         what = f"building {id!r} {version!r} in {self.name}"
         patience = timeout if timeout >= 0 else _FOREVER
         with (
@@ -237,16 +221,16 @@ class Mirror(Versions):
                 yield lease
             finally:
                 del self._leases[id, version]
-                note_written(f"{self._remote.known_as}/{self._folder(id, version)}/{MANIFEST}")
+                note_written(f"{self._remote.known_as}/{folder_of(id, version)}/{MANIFEST}")
 
     def check_place(self, id: str, version: str) -> None:
         """Raises YogaError if the place of a version holds something that torchyoga has not written."""
-        self.refuse_foreign(id, version, self._remote.find(self._folder(id, version)))
+        self.refuse_foreign(id, version, self._remote.find(folder_of(id, version)))
 
     def seen(self, id: str, version: str) -> Seen | None:
         """The version published now."""
         try:
-            text, tag = self._remote.read_tagged(f"{self._folder(id, version)}/{MANIFEST}", LARGEST_MANIFEST)
+            text, tag = self._remote.read_tagged(f"{folder_of(id, version)}/{MANIFEST}", LARGEST_MANIFEST)
         except FileNotFoundError:
             return None
         try:
@@ -280,26 +264,17 @@ class Mirror(Versions):
         self, staging: Staging, id: str, version: str, files: Sequence[FileEntry]
     ) -> Sequence[FileEntry]:
         """Uploads the files."""
-        folder, held = self._folder(id, version), Folder(str(staging.path)).held
+        folder, held = folder_of(id, version), Folder(str(staging.path)).held
         found = []
         for file in files:
             with held(file) as path:
+                found.append(replace(file, crc=_crc_of(path, file)))
                 self._remote.upload(path, f"{folder}/{file.name}")
-                with open(path, "rb") as data:
-                    crc, _ = crc32_of(data)
-            if file.crc not in (None, crc):
-                raise CorruptError(f"{path} is damaged: its CRC-32 is {crc:08x}, not {file.crc:08x}")
-            found.append(replace(file, crc=crc))
         return found
 
     def displace(self, id: str, version: str, files: Sequence[FileEntry]) -> None:
         """Deletes the files."""
-        self._remote.delete(f"{self._folder(id, version)}/{file.name}" for file in files)
-
-    def missing(self, manifest: Manifest) -> set[str]:
-        """The names of files that are not behind the URL."""
-        present = self.sizes(manifest)
-        return {file.name for file in manifest.own_files if present.get(file.name) != file.nbytes}
+        self._remote.delete(f"{folder_of(id, version)}/{file.name}" for file in files)
 
     def commit(self, manifest: Manifest, replaces: Seen | None) -> None:
         """Creates the manifest."""
@@ -342,14 +317,24 @@ class Mirror(Versions):
         opened, lease = opening(manifest, held), self._leases[id, version]
         build = secrets.token_hex(8) if lease.may_be_deleted else manifest.build
         named = manifest.named_anew(build) if hosts is None or lease.may_be_deleted else manifest
-        folder = self._folder(id, version)
+        folder = folder_of(id, version)
         present = self._remote.find(folder)
         self.refuse_foreign(id, version, present)
         with transfer_bar(manifest, f"uploading to {self.name}", progress) as bar:
-            own = self._uploaded(folder, manifest.own_files, named.own_files, opened, present, bar)
-            entries = {entry.name: entry for entry in own}
+
+            def upload(pair: tuple[FileEntry, FileEntry]) -> tuple[str, int]:
+                entry, name = pair[0], pair[1].name
+                with opened(entry) as path:
+                    crc, there = _crc_of(path, entry), present.get(name)
+                    if there is None or there.nbytes != entry.nbytes:  # no other build uses its name
+                        self._remote.put(path, f"{folder}/{name}")
+                bar.update(entry.nbytes)
+                return name, crc
+
+            pairs = zip(manifest.own_files, named.own_files, strict=True)
+            crcs = dict(_in_turn(pairs, upload, _UPLOADS, "torchyoga upload"))
         self._check_arrived(folder, manifest.own_files, named.own_files, opened)
-        published = named.with_own(lambda file: replace(file, crc=entries[file.name].crc))
+        published = named.with_own(lambda file: replace(file, crc=crcs[file.name]))
         text = sealed(published)
         if not manifest.own_files and any(map(is_data_file, present)):
             # `clean` takes files of a single build for those of the manifest, but these are not.
@@ -371,31 +356,24 @@ class Mirror(Versions):
             # Whoever removes the parent from now on sees this manifest before any file is deleted.
             self.refuse_unshared(published, hosts)
         except NotFoundError:
-            self._take_back(published)
+            seen = self.seen(published.id, published.version)
+            if seen is not None and seen.build == published.build:
+                name = f"{folder_of(published.id, published.version)}/{MANIFEST}"
+                self._remote.delete_seen(name, seen.tag)
             raise
 
     def _write_manifest(self, id: str, version: str, text: bytes, replaces: Seen | None) -> None:
         """Creates the manifest, in place of the one that was seen and of no other; else ExistsError."""
-        name = f"{self._folder(id, version)}/{MANIFEST}"
+        name = f"{folder_of(id, version)}/{MANIFEST}"
         try:
             if replaces is None:
                 self._remote.create(name, text)
             else:
-                self._remote.replace(name, text, replaces.tag, partial(self._is_seen, id, version, replaces))
+                self._remote.replace(name, text, replaces.tag, lambda: self.seen(id, version) == replaces)
         except FileExistsError as error:
             raise ExistsError(
                 f"{id!r} {version!r} was published in {self.name} by another builder meanwhile; fetch that"
             ) from error
-
-    def _take_back(self, published: Manifest) -> None:
-        """Deletes a manifest, as the files that it shares may be gone."""
-        seen = self.seen(published.id, published.version)
-        if seen is not None and seen.build == published.build:
-            self._remote.delete_seen(f"{self._folder(published.id, published.version)}/{MANIFEST}", seen.tag)
-
-    def _is_seen(self, id: str, version: str, expected: Seen) -> bool:
-        """True if the version to replace is still the one that was seen, as far as its build shows."""
-        return self.seen(id, version) == expected
 
     def _put_again(
         self,
@@ -435,46 +413,10 @@ class Mirror(Versions):
 
     def _is_torn(self, manifest: Manifest) -> bool:
         """True if a file of a version is missing."""
-        folder = self._folder(manifest.id, manifest.version)
+        folder = folder_of(manifest.id, manifest.version)
         present = self._remote.find(folder) if manifest.own_files else {}
         missing = [file.name for file in manifest.own_files if file.name not in present]
         return bool(missing) and self._remote.find_one(f"{folder}/{missing[0]}") is None
-
-    def _uploaded(
-        self,
-        folder: str,
-        files: Sequence[FileEntry],
-        named: Sequence[FileEntry],
-        held: Held,
-        present: dict[str, Found],
-        bar: Bar,
-    ) -> Iterator[FileEntry]:
-        """Uploads the files, several at once; returns each entry as named in the store, with its CRC-32."""
-        pool = ThreadPoolExecutor(_UPLOADS, thread_name_prefix="torchyoga upload")
-        waiting: deque[Future[FileEntry]] = deque()
-        try:
-            for entry, name in zip(files, (file.name for file in named), strict=True):
-                waiting.append(pool.submit(self._upload, folder, entry, name, held, present, bar))
-                if len(waiting) >= 2 * _UPLOADS:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-    def _upload(
-        self, folder: str, entry: FileEntry, name: str, held: Held, present: dict[str, Found], bar: Bar
-    ) -> FileEntry:
-        with held(entry) as path:
-            with open(path, "rb") as file:
-                crc, _ = crc32_of(file)
-            if entry.crc not in (None, crc):
-                raise CorruptError(f"{path} is damaged: its CRC-32 is {crc:08x}, not {entry.crc:08x}")
-            found = present.get(name)
-            if found is None or found.nbytes != entry.nbytes:  # no other build uses its name
-                self._remote.put(path, f"{folder}/{name}")
-        bar.update(entry.nbytes)
-        return replace(entry, name=name, crc=crc)
 
     def _check_arrived(
         self, folder: str, files: Sequence[FileEntry], named: Sequence[FileEntry], held: Held
@@ -496,19 +438,13 @@ class Mirror(Versions):
                 found[version] = Place(True, one.tag, one.written)
         return found
 
-    def remove(
-        self, id: str, version: str, timeout: float = -1, refuse: Callable[[], None] | None = None
-    ) -> None:
-        """Removes a version; copies in caches stay, and reading more raises NotFoundError."""
-        Sharing(self, id).remove_one(version, timeout, refuse)
-
     def deleting(self, id: str, version: str, timeout: float) -> contextlib.AbstractContextManager[Lease]:
         """Holds the lock of this machine, and a lease that says that files are deleted."""
         return self._held(id, version, timeout, deletes=True)
 
     def unpublish(self, id: str, version: str, known: Outline | None) -> list[str]:
         """Deletes the manifest, and what interrupted builds have left on this machine."""
-        folder, lease = self._folder(id, version), self._leases[id, version]
+        folder, lease = folder_of(id, version), self._leases[id, version]
         names = self._remote.find(folder)
         seen = None
         if known is not None and MANIFEST in names and self._remote.lists_tags:
@@ -531,20 +467,11 @@ class Mirror(Versions):
 
     def delete(self, id: str, version: str, names: Sequence[str]) -> list[str]:
         """Deletes the files."""
-        self._remote.delete(f"{self._folder(id, version)}/{name}" for name in names)
+        self._remote.delete(f"{folder_of(id, version)}/{name}" for name in names)
         return list(names)
 
-    def ages(self, id: str) -> dict[str, float]:
-        """The seconds since the manifest of each version was written."""
-        now, found = self._now(), {}
-        for name, one in self._remote.find(encoded("id", id)).items():
-            folder, _, file = name.rpartition("/")
-            version = decoded(folder)
-            if file == MANIFEST and version is not None and one.written is not None:
-                found[version] = now - one.written
-        return found
-
-    def _now(self) -> float:
+    def now(self) -> float:
+        """The time of the store's clock."""
         now = self._remote.now()
         if now is None:
             raise RemoteError(f"{self.name} does not say when files were written; remove old files by hand")
@@ -559,7 +486,7 @@ class Mirror(Versions):
     ) -> list[str]:
         """Removes files that builds and uploads have left, and files that were replaced, unless a build is
         running."""
-        now = self._now()
+        now = self.now()
         before = now - grace
         folders: dict[str, dict[str, Found]] = {}
         for name, one in self._remote.find().items():
@@ -638,7 +565,7 @@ class Mirror(Versions):
 
     def _forgotten(self, id: str, version: str, before: float) -> dict[str, int]:
         """What may go of the folder of a version, whose lease is held."""
-        found = _forgotten(self._remote.find(self._folder(id, version)), before)
+        found = _forgotten(self._remote.find(folder_of(id, version)), before)
         self._leases[id, version].check()  # a builder that takes over from now on uses other names
         return found
 
@@ -650,6 +577,30 @@ class Mirror(Versions):
                 "the same moment may both publish it, and the later one wins",
                 self.name,
             )
+
+
+def _in_turn(items: Iterable[S], call: Callable[[S], T], at_once: int, name: str) -> Iterator[T]:
+    """The results of `call` for each item, in order; the calls are made by some threads of this name."""
+    pool = ThreadPoolExecutor(at_once, thread_name_prefix=name)
+    waiting: deque[Future[T]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(call, item))
+            if len(waiting) >= 2 * at_once:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _crc_of(path: str, entry: FileEntry) -> int:
+    """The CRC-32 of a file on this machine; CorruptError if it is not that of its entry."""
+    with open(path, "rb") as file:
+        crc, _ = crc32_of(file)
+    if entry.crc not in (None, crc):
+        raise CorruptError(f"{path} is damaged: its CRC-32 is {crc:08x}, not {entry.crc:08x}")
+    return crc
 
 
 def _forgotten(names: dict[str, Found], before: float) -> dict[str, int]:

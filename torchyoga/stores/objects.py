@@ -201,24 +201,23 @@ class Remote:
         """
 
         def read() -> bytes:
-            fs, path = self._at(name)
             try:
                 # One byte more than allowed, without asking for the size first.
-                return bytes(self._run(fs, "cat_file", path, start=0, end=limit + 1, seconds=5 * _PATIENCE))
+                return bytes(self._call("cat_file", name, start=0, end=limit + 1, seconds=5 * _PATIENCE))
             except Exception as error:
                 if _is_beyond(error):
                     return b""  # no range lies within an empty object
                 raise
 
         found = self._tried(f"read {self.where(name)}", read)
-        if len(found) > limit:
-            raise self._too_large(name, limit)
+        self._refuse_longer(name, found, limit)
         return found
 
-    def _too_large(self, name: str, limit: int) -> CorruptError:
-        return CorruptError(
-            f"{self.where(name)} is larger than {limit} bytes; that is not what belongs there"
-        )
+    def _refuse_longer(self, name: str, data: bytes | None, limit: int) -> None:
+        if data is not None and len(data) > limit:
+            raise CorruptError(
+                f"{self.where(name)} is larger than {limit} bytes; that is not what belongs there"
+            )
 
     def read_tagged(self, name: str, limit: int) -> tuple[bytes, str | None]:
         """All bytes under a name, and a tag by which the store tells them from later contents.
@@ -237,8 +236,7 @@ class Remote:
                 return self._awaited(fs, _got_from_s3(fs, path, limit + 1))
 
             data, tag = self._tried(f"read {self.where(name)}", read)
-            if len(data) > limit:
-                raise self._too_large(name, limit)
+            self._refuse_longer(name, data, limit)
             return data, tag
         if self.protocol in ("gs", "gcs"):
             for _ in range(_TRIES):
@@ -289,16 +287,11 @@ class Remote:
                 raise
 
         data, found = self._tried(f"read {self.where(name)}", read)
-        if data is not None and len(data) > limit:
-            raise self._too_large(name, limit)
+        self._refuse_longer(name, data, limit)
         return data, found
 
     def _generation(self, name: str) -> str:
-        def ask() -> str:
-            fs, path = self._at(name)
-            return str(self._run(fs, "info", path)["generation"])
-
-        return self._tried(f"read {self.where(name)}", ask)
+        return self._tried(f"read {self.where(name)}", lambda: str(self._call("info", name)["generation"]))
 
     def read_ranges(self, name: str, bounds: list[tuple[int, int]], nbytes: int) -> list[bytes]:
         """Runs of the bytes under a name, all requested at once.
@@ -382,21 +375,24 @@ class Remote:
             found = self.find_one(name) if is_answered else None
             if found is None or found.nbytes in (None, nbytes):
                 raise
-            raise CorruptError(
-                f"{self.where(name)} has {found.nbytes} bytes where {nbytes} were published; remove the "
-                "version and publish it again"
-            ) from error
+            raise self.other_size(name, found, nbytes) from error
+
+    def other_size(self, name: str, found: Found, nbytes: int) -> CorruptError:
+        """The error for an object that has another number of bytes than it should."""
+        return CorruptError(
+            f"{self.where(name)} has {found.nbytes} bytes where {nbytes} were published; remove the "
+            "version and publish it again"
+        )
 
     def find(self, folder: str = "") -> dict[str, Found]:
         """All objects under a folder, at any depth, by their names within it; empty if there are none."""
 
         def find() -> dict[str, Info]:
-            fs, path = self._at(folder)
             if self.protocol not in ("http", "https"):
-                found: dict[str, Info] = self._run(fs, "find", path, detail=True, seconds=10 * _PATIENCE)
+                found: dict[str, Info] = self._call("find", folder, detail=True, seconds=10 * _PATIENCE)
                 return found
             try:
-                return _linked(fs, path)
+                return _linked(*self._at(folder))
             except Exception as error:
                 if self._is_unlisted(error):
                     return {}
@@ -415,9 +411,8 @@ class Remote:
         """Names of the folders in a folder, sorted; the first few thousand if there are very many."""
 
         def find() -> list[str]:
-            fs, path = self._at(folder)
             try:
-                infos = self._run(fs, "ls", path, detail=True, seconds=10 * _PATIENCE)
+                infos = self._call("ls", folder, detail=True, seconds=10 * _PATIENCE)
             except Exception as error:
                 if self._is_unlisted(error):
                     return []
@@ -477,12 +472,8 @@ class Remote:
     def find_one(self, name: str) -> Found | None:
         """The object under one name; None if there is none."""
 
-        def find() -> Found:
-            fs, path = self._at(name)
-            return self._found(self._run(fs, "info", path))
-
         try:
-            return self._tried(f"read {self.where(name)}", find)
+            return self._tried(f"read {self.where(name)}", lambda: self._found(self._call("info", name)))
         except FileNotFoundError:
             return None
 
@@ -511,23 +502,18 @@ class Remote:
         """
 
         def create() -> None:
-            fs, path = self._at(name)
             if self.is_conditional:
                 try:
-                    self._run(fs, "pipe_file", path, data, mode="create", seconds=_seconds(len(data)))
+                    self._call("pipe_file", name, data, mode="create", seconds=_seconds(len(data)))
                     return
                 except NotImplementedError:
                     _log.warning("%s cannot create conditionally; see docs/remote.md", self.url)
             if self.find_one(name) is not None:
-                raise FileExistsError(path)
-            self._run(fs, "pipe_file", path, data, seconds=_seconds(len(data)))
+                raise FileExistsError(name)
+            self._call("pipe_file", name, data, seconds=_seconds(len(data)))
 
         self._prepare(name)
-        try:
-            self._tried(f"write {self.where(name)}", create)
-        except FileExistsError:
-            if not self._holds(name, data):
-                raise
+        self._written(name, data, create)
 
     def replace(self, name: str, data: bytes, tag: str | None, is_seen: Callable[[], bool]) -> None:
         """Puts bytes under a name, in place of the contents that `read_tagged` gave and of no others.
@@ -571,18 +557,17 @@ class Remote:
         self._prepare(name)
         if tag is not None and not is_seen():  # servers may ignore conditions without saying so
             raise FileExistsError(self.where(name))
-        try:
-            self._tried(f"write {self.where(name)}", replace)
-        except FileExistsError:
-            if not self._holds(name, data):
-                raise
+        self._written(name, data, replace)
 
-    def _holds(self, name: str, data: bytes) -> bool:
-        """True if a name holds these bytes now; they may be replaced or removed at any time."""
+    def _written(self, name: str, data: bytes, write: Callable[[], None]) -> None:
+        """Writes; FileExistsError unless the name holds these bytes then, which a lost reply hides."""
         try:
-            return self.read(name, len(data)) == data
-        except (FileNotFoundError, CorruptError):
-            return False
+            self._tried(f"write {self.where(name)}", write)
+        except FileExistsError:
+            with contextlib.suppress(FileNotFoundError, CorruptError):
+                if self.read(name, len(data)) == data:
+                    return
+            raise
 
     def check_conditional(self, name: str, data: bytes) -> None:
         """Finds out whether the store respects conditions, by creating an object that exists already."""
@@ -600,9 +585,8 @@ class Remote:
         """True if the store refuses to create an object that exists."""
 
         def create() -> bool:
-            fs, path = self._at(name)
             try:
-                self._run(fs, "pipe_file", path, data, mode="create")
+                self._call("pipe_file", name, data, mode="create")
             except (FileExistsError, NotImplementedError) as error:
                 return isinstance(error, FileExistsError)
             return False
@@ -612,12 +596,9 @@ class Remote:
     def write(self, name: str, data: bytes) -> None:
         """Puts bytes under a name, in place of any others; RemoteError if that cannot be done."""
 
-        def write() -> None:
-            fs, path = self._at(name)
-            self._run(fs, "pipe_file", path, data, seconds=_seconds(len(data)))
-
         self._prepare(name)
-        self._tried(f"write {self.where(name)}", write)
+        seconds = _seconds(len(data))
+        self._tried(f"write {self.where(name)}", lambda: self._call("pipe_file", name, data, seconds=seconds))
 
     def put(self, path: str, name: str) -> None:
         """Sends a file of this machine to a name; the caller checks whether it has arrived.
@@ -660,9 +641,8 @@ class Remote:
         """Removes the objects under these names, several at once; a missing one is not an error."""
 
         def delete(name: str) -> None:
-            fs, path = self._at(name)
             with contextlib.suppress(FileNotFoundError):
-                self._tried(f"remove {self.where(name)}", lambda: self._run(fs, "rm_file", path))
+                self._tried(f"remove {self.where(name)}", lambda: self._call("rm_file", name))
 
         left = iter(names)
         for name in islice(left, 1):
@@ -802,6 +782,11 @@ class Remote:
         if getattr(fs, "async_impl", False) and coroutine is not None:
             return fsspec.asyn.sync(fs.loop, coroutine, *args, timeout=seconds, **kwargs)
         return getattr(fs, method)(*args, **kwargs)
+
+    def _call(self, method: str, name: str, *args: object, **kwargs: Any) -> Any:
+        """Calls a method of the filesystem with the path of a name."""
+        fs, path = self._at(name)
+        return self._run(fs, method, path, *args, **kwargs)
 
     def _tried(self, what: str, call: Callable[[], T]) -> T:
         """The result of the call, tried a few times, with growing pauses between."""

@@ -9,7 +9,7 @@ from ..files.root import Root
 from ..reading.version_ref import VersionRef
 from ..versions.location import Files, Folder
 from ..versions.manifest import Manifest
-from ..versions.names import encoded
+from ..versions.names import folder_of
 from .contract import Versions
 from .downloads import Downloads
 from .local import Store
@@ -75,9 +75,6 @@ def store_of(files: Files, manifest: Manifest) -> Versions | None:
     if not isinstance(files, Folder):
         return None
     folder = Path(files.name)
-    if (folder.parent.name, folder.name) != (
-        encoded("id", manifest.id),
-        encoded("version", manifest.version),
-    ):
+    if f"{folder.parent.name}/{folder.name}" != folder_of(manifest.id, manifest.version):
         return None
     return Store(Root(folder.parent.parent, shared=files.shared))

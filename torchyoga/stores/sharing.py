@@ -28,7 +28,7 @@ from itertools import chain
 from ..errors import CorruptError, NotFoundError, RemoteError, YogaError
 from ..process.progress import progress_bar
 from ..versions.file_entry import FileEntry
-from ..versions.names import encoded
+from ..versions.names import folder_of
 from ..versions.outline import DataFile, Outline
 from .contract import Place, Versions
 
@@ -299,7 +299,7 @@ class Sharing:
         return []
 
     def _path(self, version: str, name: str) -> str:
-        return f"{encoded('id', self.id)}/{encoded('version', version)}/{name}"
+        return f"{folder_of(self.id, version)}/{name}"
 
     def _deleted(
         self, versions: Iterable[str], condemned: Callable[[str], Iterable[str]]

@@ -22,6 +22,7 @@ from ..stores.contract import Versions
 from ..stores.history.transfer import copied
 from ..stores.local import Store
 from ..stores.refs import fetched
+from ..stores.sharing import Sharing
 from ..versions.manifest import Manifest
 from .rows import PATIENCE, compare_rows, expect, run_all
 
@@ -99,7 +100,9 @@ def _check_nothing_there(store: Versions) -> None:
     expect(store.seen("a", "1") is None, "a version that does not exist was seen")
     _expect_error(NotFoundError, "a manifest that does not exist", lambda: store.manifest("a", "1"))
     _expect_error(
-        NotFoundError, "removing a version that does not exist", lambda: store.remove("a", "1", PATIENCE)
+        NotFoundError,
+        "removing a version that does not exist",
+        lambda: Sharing(store, "a").remove_one("1", PATIENCE, None),
     )
 
 
@@ -201,7 +204,7 @@ def _check_copies(make_store: Callable[[], Versions], other: Store) -> None:
             return copied(source, to, source.manifest("new", "1"), overwrite=False, progress=False)
 
     elsewhere = copy_version(make_store(), other)
-    make_store().remove("new", "1", PATIENCE)
+    Sharing(make_store(), "new").remove_one("1", PATIENCE, None)
     here = copy_version(other, make_store())
     expect(here.fingerprint == elsewhere.fingerprint, "a copy has another fingerprint than the original")
     _compare_version(make_store(), "new", "1", _NEW, "copied")
@@ -209,7 +212,7 @@ def _check_copies(make_store: Callable[[], Versions], other: Store) -> None:
 
 def _check_removal(make_store: Callable[[], Versions]) -> None:
     before = make_store().published()
-    make_store().remove("new", "1", PATIENCE)
+    Sharing(make_store(), "new").remove_one("1", PATIENCE, None)
     store = make_store()
     expect(store.read_manifest("new", "1") is None, "a version that was removed has a manifest")
     expect(

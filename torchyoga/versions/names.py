@@ -7,7 +7,7 @@ from urllib.parse import quote, unquote
 
 from ..process.digests import hexdigest
 
-__all__ = ["KEPT", "SUFFIXES", "decoded", "encoded", "kept_id"]
+__all__ = ["KEPT", "SUFFIXES", "decoded", "encoded", "folder_of", "kept_id"]
 
 SUFFIXES = ("mdb", "h5", "list")  # of data files: one for each format, and that of lists of them
 KEPT = ".views"  # the folder of selections that are kept beside versions: no id has this name
@@ -48,6 +48,11 @@ def decoded(name: str) -> str | None:
         return None
 
 
+def folder_of(id: str, version: str) -> str:
+    """The folder of a version below the root of a store."""
+    return f"{encoded('id', id)}/{encoded('version', version)}"
+
+
 def kept_id(id: str, version: str) -> str:
     """The id, below `KEPT`, of what is kept beside a version; no other version has the same.
 
@@ -55,7 +60,7 @@ def kept_id(id: str, version: str) -> str:
         >>> kept_id("photos", "1.0")
         'photos/1.0'
     """
-    found = f"{encoded('id', id)}/{encoded('version', version)}"
+    found = folder_of(id, version)
     try:
         encoded("id", found)
     except ValueError:  # too long for one name; those above have a slash, this has none

@@ -33,7 +33,7 @@ from ...stores.notes import at_work
 from ...stores.remote_notes import RemoteNotes
 from ...versions.file_entry import FileEntry
 from ...versions.lineage import sendable
-from ...versions.names import encoded
+from ...versions.names import folder_of
 from ...versions.staging import sealed, unsealed
 from .plan import Plan, typed
 
@@ -156,7 +156,7 @@ class Board:
     """
 
     def __init__(self, store: Versions, id: str, version: str, lease_seconds: float) -> None:
-        self._notes = store.notes(f".builds/{encoded('id', id)}/{encoded('version', version)}")
+        self._notes = store.notes(f".builds/{folder_of(id, version)}")
         self._what = f"{id!r} {version!r} in {store.name}"
         self._seconds = lease_seconds
         self._seen: dict[int, tuple[float | None, float]] = {}  # by part, when its claim was written and seen

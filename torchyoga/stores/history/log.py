@@ -8,6 +8,7 @@ from typing import overload
 
 from ...errors import CorruptError
 from ...order.full import as_int
+from ...process.texts import bytes_text, in_columns
 from ...versions.lineage import Lineage, escaped
 from ...versions.listed import pieces_of
 from ...versions.parent import Parent
@@ -16,12 +17,11 @@ from ..sharing import Sharing
 from .graph import in_time, recent
 from .tags import moves_of
 
-__all__ = ["VersionLog", "LogEntry", "log_of"]
+__all__ = ["RIGHT", "VersionLog", "LogEntry", "log_of"]
 
 _TITLES = ("version", "parents", "rows", "+rows", "bytes", "when", "who", "tags", "code", "message")
-_RIGHT = {"rows", "+rows", "bytes"}
+RIGHT = ("rows", "+rows", "bytes")
 _MOST_SHOWN = 60  # characters of a cell
-_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class LogEntry:
             self.parents[-1] if self.parents else "",
             "" if self.rows is None else f"{self.rows:,}",
             "" if self.added is None else f"{self.added:+,}",
-            "" if self.nbytes is None else _size(self.nbytes),
+            "" if self.nbytes is None else bytes_text(self.nbytes),
             self.created.replace("T", " ").removesuffix("Z"),
             self.who or "",
             ", ".join(self.tags),
@@ -132,24 +132,20 @@ class VersionLog(Sequence[LogEntry]):
     def __repr__(self) -> str:
         return f"VersionLog({self.id!r}, {len(self)} versions)"
 
-    def __str__(self) -> str:
+    def table(self, titles: Sequence[str] = _TITLES) -> tuple[list[str], list[list[str]]]:
+        """The titles and the cells of those columns in which some version has something.
+
+        Args:
+            titles: of all columns.
+        """
         rows = [entry.cells() for entry in self]
-        shown = [n for n, title in enumerate(_TITLES) if n == 0 or any(row[n] for row in rows)]
-        widths = {n: max(len(_TITLES[n]), *(len(row[n]) for row in rows), 0) for n in shown}
-        lines = [
-            "  ".join(
-                row[n].rjust(widths[n]) if _TITLES[n] in _RIGHT else row[n].ljust(widths[n]) for n in shown
-            ).rstrip()
-            for row in [_TITLES, *rows]
-        ]
+        used = [n for n in range(len(titles)) if n == 0 or any(row[n] for row in rows)]
+        return [titles[n] for n in used], [[row[n] for n in used] for row in rows]
+
+    def __str__(self) -> str:
+        titles, rows = self.table()
+        lines = in_columns([titles, *rows], [n for n, title in enumerate(titles) if title in RIGHT])
         return "\n".join([*lines, *([f"and {self.left_out} older versions"] if self.left_out else [])])
-
-
-def _size(nbytes: int) -> str:
-    size, unit = float(nbytes), 0
-    while size >= 999.5 and unit < len(_UNITS) - 1:
-        size, unit = size / 1000, unit + 1
-    return f"{size:.0f} {_UNITS[unit]}" if unit == 0 or size >= 9.95 else f"{size:.1f} {_UNITS[unit]}"
 
 
 def _cell(text: str) -> str:

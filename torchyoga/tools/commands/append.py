@@ -9,7 +9,7 @@ import click
 
 from ...errors import SchemaError
 from .inputs import rows_of
-from .output import write_published
+from .output import Asked
 from .places import as_one, fetched, id_argument, message_option, opened, storage_command
 
 __all__ = ["add_columns", "command"]
@@ -28,13 +28,7 @@ class _How(NamedTuple):
 @click.option("--after", help="The version that the new one begins with; by default the newest.")
 @message_option
 def command(
-    id: str,
-    new: str,
-    source: tuple[str, ...],
-    after: str | None,
-    message: str | None,
-    storage: str,
-    as_json: bool,
+    id: str, new: str, source: tuple[str, ...], after: str | None, message: str | None, asked: Asked
 ) -> None:
     """Add rows to a version of ID, and publish them as the version NEW.
 
@@ -49,14 +43,14 @@ def command(
       yoga append images 1.2 label=labels.npy text=texts.npy
       yoga append images 1.2 mydata:more
     """
-    place = opened(storage)
+    place = opened(asked.storage)
     ref = fetched(place, id, after)
     old = ref.manifest
     rows = rows_of(source, old.schema)
     if isinstance(rows, Sized) and not len(rows):
         raise SchemaError(f"{', '.join(source)} has no rows, so there is nothing to append")
     found = place.append(rows, old.id, new, after=after, message=message)
-    write_published(place, found, as_json)
+    asked.write_published(place, found)
 
 
 @storage_command("add-columns", id_argument())
@@ -67,7 +61,7 @@ def command(
 @message_option
 @as_one("how", _How)
 def add_columns(
-    id: str, new: str, source: tuple[str, ...], how: _How, message: str | None, storage: str, as_json: bool
+    id: str, new: str, source: tuple[str, ...], how: _How, message: str | None, asked: Asked
 ) -> None:
     """Add columns to a version of ID, and publish it as the version NEW; only the columns are written.
 
@@ -80,8 +74,8 @@ def add_columns(
       yoga add-columns images 1.3 embeddings.parquet --after 1.2 --message "of model 7"
       yoga add-columns images 1.4 label=labels.npy --replace
     """
-    place = opened(storage)
+    place = opened(asked.storage)
     old = fetched(place, id, how.after).manifest
     rows = rows_of(source, None, named=True)
     found = place.add_columns(rows, old.id, new, after=old.version, replace=how.replace, message=message)
-    write_published(place, found, as_json)
+    asked.write_published(place, found)

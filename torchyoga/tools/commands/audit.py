@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .inputs import imported
-from .output import write
+from .output import Asked
 from .places import id_argument, opened, placed, storage_command, version_argument
 
 __all__ = ["command"]
@@ -17,14 +17,7 @@ __all__ = ["command"]
 @click.option("--tolerance", type=click.FloatRange(0), help="By how much floats may differ; by default not.")
 @click.option("--seed", type=int, help="Draw the same rows each time.")
 def command(
-    id: str,
-    version: str,
-    source: str,
-    rows: int,
-    tolerance: float | None,
-    seed: int | None,
-    storage: str,
-    as_json: bool,
+    id: str, version: str, source: str, rows: int, tolerance: float | None, seed: int | None, asked: Asked
 ) -> None:
     """Make random rows of a version anew, and compare them with those kept.
 
@@ -37,19 +30,18 @@ def command(
     """
     from ...errors import AuditError
 
-    place = opened(storage)
+    place = opened(asked.storage)
     found = placed(place, id, version)
     plain: dict[str, object] = {"id": found.id, "version": found.version}
     try:
         audit = place.audit(*found, imported(source), rows, tolerance, seed)
     except AuditError as error:
-        if not as_json:
+        if not asked.as_json:
             raise
-        write(
+        asked.write(
             {**plain, "ok": False, "compared": None, "total": None, "share": None, "problem": str(error)},
-            True,
             "",
         )
         raise click.exceptions.Exit(1) from None
     plain |= {"ok": True, "compared": audit.rows, "total": audit.total, "share": audit.share, "problem": None}
-    write(plain, as_json, str(audit))
+    asked.write(plain, str(audit))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import click
 
-from .output import Table, bytes_text, picked, write
+from .output import Asked, Table, bytes_text, picked
 from .places import as_one, fetched, id_argument, opened, storage_command, version_argument
 
 if TYPE_CHECKING:
@@ -99,8 +99,7 @@ def command(
     columns: str | None,
     decoded: bool,
     trial: _Trial,
-    storage: str,
-    as_json: bool,
+    asked: Asked,
 ) -> None:
     """Measure how fast a DataLoader reads a version, with each number of workers.
 
@@ -112,7 +111,7 @@ def command(
       yoga bench images 1.1 --batch 256 --workers 0,2,4
       yoga bench images --shuffle block --seconds 5 --json
     """
-    ref = fetched(opened(storage), id, version)
+    ref = fetched(opened(asked.storage), id, version)
     chosen: DataRef = ref if columns is None else ref.columns(columns.split(","))
     if decoded:
         chosen = chosen.decoded()
@@ -152,7 +151,7 @@ def command(
     name = f"{ref.manifest.id} {ref.manifest.version}"
     of = f"{name}: {len(chosen):,} rows of {bytes_text(row_bytes)}, batches of {trial.batch}"
     end = f"fastest here: num_workers={best.num_workers}, {best.later:,.0f} rows a second"
-    write(plain, as_json, [of, "", Table(titles, rows, right=titles[:-1]), "", end])
+    asked.write(plain, [of, "", Table(titles, rows, right=titles[:-1]), "", end])
 
 
 def _measured(ref: DataRef, num_workers: int, trial: _Trial) -> _Found:

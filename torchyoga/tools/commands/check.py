@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from ...errors import CorruptError
-from .output import Table, cell, write
+from .output import Asked, Table, cell
 from .places import (
     Place,
     id_argument,
@@ -36,13 +36,7 @@ class _Found(NamedTuple):
 @click.option("--manifests", is_flag=True, help="Only read the manifests, not the rows.")
 @click.pass_context
 def command(
-    ctx: click.Context,
-    id: str | None,
-    version: str | None,
-    every: bool,
-    manifests: bool,
-    storage: str,
-    as_json: bool,
+    ctx: click.Context, id: str | None, version: str | None, every: bool, manifests: bool, asked: Asked
 ) -> None:
     """Read versions, compare every byte with the checksums, and say what is damaged.
 
@@ -55,9 +49,9 @@ def command(
       yoga check images --all
       yoga check --manifests --json
     """
-    store = versions_in(storage)
+    store = versions_in(asked.storage)
     places = _places(store, id, version, every)
-    look: Callable[[str, str], object] = store.manifest if manifests else opened(storage).check
+    look: Callable[[str, str], object] = store.manifest if manifests else opened(asked.storage).check
     found = [_looked_at(place, look) for place in places]
     damaged = [one for one in found if one.problem is not None]
     rows = [
@@ -72,7 +66,7 @@ def command(
     table = Table(("id", "version", "state"), rows)
     shown: list[str | Table] = [table, *(["", *problems] if problems else [])]
     empty = f"{store.name} holds no datasets"
-    write({"storage": store.name, "read": not manifests, "checked": plain}, as_json, shown if rows else empty)
+    asked.write({"storage": store.name, "read": not manifests, "checked": plain}, shown if rows else empty)
     ctx.exit(1 if damaged else 0)
 
 

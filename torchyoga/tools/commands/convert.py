@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .output import bytes_text, write, write_published
+from .output import Asked, bytes_text
 from .places import fetched, id_argument, message_option, opened, placed, storage_command, version_argument
 
 __all__ = ["command", "compact"]
@@ -22,8 +22,7 @@ def command(
     compression: str | None,
     to: str | None,
     message: str | None,
-    storage: str,
-    as_json: bool,
+    asked: Asked,
 ) -> None:
     """Write a version in another file format: the same rows, the same fingerprint.
 
@@ -32,16 +31,16 @@ def command(
       yoga convert images 1.1 --format hdf5 --to 1.1-hdf5
       yoga convert images --format hdf5 --compression gzip
     """
-    place = opened(storage)
+    place = opened(asked.storage)
     found = placed(place, id, version)
     ref = place.convert(*found, format=format, compression=compression, to=to, message=message)
-    write_published(place, ref, as_json)
+    asked.write_published(place, ref)
 
 
 @storage_command("compact", id_argument(), version_argument())
 @click.option("--to", help="Publish under this version and keep the old one; by default it is replaced.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be written and deleted.")
-def compact(id: str, version: str | None, to: str | None, dry_run: bool, storage: str, as_json: bool) -> None:
+def compact(id: str, version: str | None, to: str | None, dry_run: bool, asked: Asked) -> None:
     """Write a version into files of its own, of ordinary size: the same rows, the same fingerprint.
 
     The bytes of deleted rows are gone once no other version names the old files.
@@ -52,10 +51,10 @@ def compact(id: str, version: str | None, to: str | None, dry_run: bool, storage
       yoga compact images 1.1 --to 1.1-compact
       yoga compact images
     """
-    place = opened(storage)
+    place = opened(asked.storage)
     old = fetched(place, id, version).manifest
     if not dry_run:
-        write_published(place, place.compact(old.id, old.version, to=to), as_json)
+        asked.write_published(place, place.compact(old.id, old.version, to=to))
         return
     from ...caching.spare import freed
     from ...storage import store_of
@@ -74,4 +73,4 @@ def compact(id: str, version: str | None, to: str | None, dry_run: bool, storage
         "freed": nbytes,
     }
     what = f"{old.id} {old.version} in {place.url}: {old.num_rows:,} rows of {len(old.each_file):,} files"
-    write(plain, as_json, f"{what} would be written anew, and {bytes_text(nbytes)} of old files deleted")
+    asked.write(plain, f"{what} would be written anew, and {bytes_text(nbytes)} of old files deleted")

@@ -7,7 +7,7 @@ import os
 import click
 
 from ...process.texts import bytes_text
-from .output import Table, cell, write, write_published
+from .output import Asked, Table, cell
 from .places import id_argument, opened, placed, storage_command, version_argument
 
 __all__ = ["command"]
@@ -25,8 +25,7 @@ def command(
     overwrite: bool,
     history: bool,
     dry_run: bool,
-    storage: str,
-    as_json: bool,
+    asked: Asked,
 ) -> None:
     """Copy a version to another directory or URL; each file is checked before it is sent.
 
@@ -44,7 +43,7 @@ def command(
         raise click.UsageError("name the directory or URL to copy to, as in: yoga copy images 1.1 backup")
     if dry_run and not history:
         raise click.UsageError("--dry-run is about many versions; it needs --history")
-    source = opened(storage)
+    source = opened(asked.storage)
     if version is None and not os.path.isdir(target) and target in source.versions(id):
         raise click.UsageError(
             f"{target} is a version of {id}: name the directory or URL to copy to, as in: yoga copy {id} "
@@ -53,7 +52,7 @@ def command(
     other = opened(target, create=True)
     if not history:
         ref = source.copy(*placed(source, id, version), to=other, overwrite=overwrite)
-        write_published(other, ref, as_json)
+        asked.write_published(other, ref)
         return
     if version is not None or not source.versions(id):
         id, version = placed(source, id, version)
@@ -63,7 +62,7 @@ def command(
         rows = [(cell(name), bytes_text(nbytes)) for name, nbytes in sizes.items()]
         what = f"{len(sizes):,} versions, {bytes_text(sum(sizes.values()))}, would be sent to {other.url}"
         table = Table(("version", "bytes"), rows, right=("bytes",))
-        write({**plain, "missing": sizes}, as_json, [table, what] if rows else what)
+        asked.write({**plain, "missing": sizes}, [table, what] if rows else what)
         return
     sent = source.copy(id, version, to=other, overwrite=overwrite, history=True)
-    write({**plain, "sent": sent}, as_json, f"{id} in {other.url}: {len(sent):,} versions sent")
+    asked.write({**plain, "sent": sent}, f"{id} in {other.url}: {len(sent):,} versions sent")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from .output import write, write_published
+from .output import Asked
 from .places import as_one, fetched, id_argument, message_option, opened, storage_command, version_argument
 
 if TYPE_CHECKING:
@@ -46,14 +46,7 @@ class _Which(NamedTuple):
 @message_option
 @as_one("which", _Which)
 def command(
-    id: str,
-    version: str | None,
-    to: str,
-    which: _Which,
-    dry_run: bool,
-    message: str | None,
-    storage: str,
-    as_json: bool,
+    id: str, version: str | None, to: str, which: _Which, dry_run: bool, message: str | None, asked: Asked
 ) -> None:
     """Publish a version without some rows; it shares the files of the old one, which stays as it is.
 
@@ -66,14 +59,14 @@ def command(
       yoga delete-rows images 1.0 --to 1.0-less --where "label == 2"
       yoga delete-rows images 1.1 --to 1.2 --rows 3,7-9 --message "found to be broken"
     """
-    place = opened(storage)
+    place = opened(asked.storage)
     ref = fetched(place, id, version)
     old = ref.manifest
     chosen = None if which.rows is None else _numbers(which.rows, old.num_rows)
     condition = None if which.where is None else _condition(which.where)
     if not dry_run:
         new = place.delete_rows(old.id, old.version, rows=chosen, where=condition, to=to, message=message)
-        write_published(place, new, as_json)
+        asked.write_published(place, new)
         return
     from ...caching.rewritten import deleted_rows
     from ...storage import store_of
@@ -82,7 +75,7 @@ def command(
     gone = len(deleted_rows(ref, chosen, condition))
     plain = {"storage": place.url, "id": old.id, "version": to, "rows": old.num_rows - gone, "deleted": gone}
     what = f"{gone:,} of {old.num_rows:,} rows of {old.id} {old.version} in {place.url}"
-    write(plain, as_json, f"{what} would be deleted")
+    asked.write(plain, f"{what} would be deleted")
 
 
 @storage_command("drop-columns", id_argument())
@@ -91,13 +84,7 @@ def command(
 @click.option("--after", help="The version that has the columns; by default the newest.")
 @message_option
 def drop_columns(
-    id: str,
-    new: str,
-    names: tuple[str, ...],
-    after: str | None,
-    message: str | None,
-    storage: str,
-    as_json: bool,
+    id: str, new: str, names: tuple[str, ...], after: str | None, message: str | None, asked: Asked
 ) -> None:
     """Publish a version of ID without the columns NAMES as NEW; it shares the files of the old one.
 
@@ -107,11 +94,10 @@ def drop_columns(
     Example:
       yoga drop-columns images 1.3 thumbnail score
     """
-    place = opened(storage)
+    place = opened(asked.storage)
     old = fetched(place, id, after).manifest
-    write_published(
-        place, place.drop_columns(names, old.id, new, after=old.version, message=message), as_json
-    )
+    new_ref = place.drop_columns(names, old.id, new, after=old.version, message=message)
+    asked.write_published(place, new_ref)
 
 
 def _numbers(text: str, length: int) -> Ints:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from .output import picked, write
+from .output import Asked, picked
 from .places import fetched, id_argument, opened, storage_command, version_argument
 
 __all__ = ["command"]
@@ -17,14 +17,7 @@ __all__ = ["command"]
 @click.option("--most", default=10, show_default=True, type=click.IntRange(0, 10**6), help="Numbers to list.")
 @click.pass_context
 def command(
-    ctx: click.Context,
-    id: str,
-    old: str,
-    new: str | None,
-    key: str | None,
-    most: int,
-    storage: str,
-    as_json: bool,
+    ctx: click.Context, id: str, old: str, new: str | None, key: str | None, most: int, asked: Asked
 ) -> None:
     """Show which rows and columns differ between two versions.
 
@@ -38,7 +31,7 @@ def command(
     """
     from ...caching.comparing.diff import diff
 
-    place = opened(storage)
+    place = opened(asked.storage)
     before, after = fetched(place, id, old), fetched(place, id, new)
     found = diff(before, after, None if key is None else key.split(","))
     kinds: list[tuple[str, Sequence[object], int]] = [
@@ -61,7 +54,7 @@ def command(
         **{name: {"count": count, "rows": numbers} for name, numbers, count in kinds},
         "columns": picked(found.schema, "added removed changed"),
     }
-    write(plain, as_json, lines)
+    asked.write(plain, lines)
     ctx.exit(0 if found.same else 1)
 
 

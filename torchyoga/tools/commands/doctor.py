@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from .output import jsonable, terminal_width, write
+from .output import Asked, jsonable, terminal_width
 from .places import opened, storage_command
 
 __all__ = ["command"]
@@ -29,12 +29,7 @@ __all__ = ["command"]
 )
 @click.pass_context
 def command(
-    ctx: click.Context,
-    program: tuple[str, ...],
-    seconds: float,
-    output: str | None,
-    storage: str,
-    as_json: bool,
+    ctx: click.Context, program: tuple[str, ...], seconds: float, output: str | None, asked: Asked
 ) -> None:
     """Find what slows down or spoils training, and say what to change.
 
@@ -53,7 +48,7 @@ def command(
     from ..doctor.diagnosis import Diagnosis
 
     is_named = ctx.get_parameter_source("storage") is not ParameterSource.DEFAULT
-    store = opened(storage) if is_named or (not program and os.path.isdir(storage)) else None
+    store = opened(asked.storage) if is_named or (not program and os.path.isdir(asked.storage)) else None
     parts, code = [], 0
     if program:
         from ..doctor.program import ran
@@ -73,5 +68,5 @@ def command(
     plain = {**diagnosis.to_dict(), "exit_code": code}
     if output is not None:
         Path(output).write_text(json.dumps(jsonable(plain), indent=2), encoding="utf-8")
-    write(plain, as_json, diagnosis.text(terminal_width()))
+    asked.write(plain, diagnosis.text(terminal_width()))
     ctx.exit(code)

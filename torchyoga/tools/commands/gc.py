@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .output import Table, bytes_text, cell, write
+from .output import Asked, Table, bytes_text, cell
 from .places import id_argument, known_versions, placed, storage_command, version_argument, versions_in
 
 __all__ = ["command", "rm"]
@@ -23,9 +23,7 @@ __all__ = ["command", "rm"]
     help="Seconds; what is younger stays.",
 )
 @click.option("--yes", "-y", is_flag=True, help="Delete it.")
-def command(
-    id: str | None, keep: int | None, untagged: bool, grace: float, yes: bool, storage: str, as_json: bool
-) -> None:
+def command(id: str | None, keep: int | None, untagged: bool, grace: float, yes: bool, asked: Asked) -> None:
     """Say what could be deleted; with --yes, delete it.
 
     That is what interrupted builds have left and files that were replaced; with --keep also old versions,
@@ -42,7 +40,7 @@ def command(
 
     if untagged and keep is None:
         raise click.UsageError("--untagged is about versions; say with --keep how many stay")
-    store = versions_in(storage)
+    store = versions_in(asked.storage)
     if id is not None:
         known_versions(store, id)
     kept = None if keep is None else Keep(last=keep, tagged=not untagged)
@@ -60,13 +58,13 @@ def command(
     what = f"{len(found):,} things, {bytes_text(total)}, {done}" + ("" if yes else "; --yes deletes them")
     shown: list[str | Table] = [table, what]
     found_json = {"storage": store.name, "deleted": yes, "bytes": total, "things": plain}
-    write(found_json, as_json, shown if found else "there is nothing to delete")
+    asked.write(found_json, shown if found else "there is nothing to delete")
 
 
 @storage_command("rm", id_argument(), version_argument(required=True))
 @click.option("--force", is_flag=True, help="Also a version that a tag names.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
-def rm(id: str, version: str, force: bool, dry_run: bool, storage: str, as_json: bool) -> None:
+def rm(id: str, version: str, force: bool, dry_run: bool, asked: Asked) -> None:
     """Delete a version, but not the files that other versions share with it.
 
     A version that a tag names stays, unless --force is given. Many old versions go with yoga gc --keep.
@@ -81,7 +79,7 @@ def rm(id: str, version: str, force: bool, dry_run: bool, storage: str, as_json:
     from ...caching.spare import freed, removed
     from ...stores.history.tags import refuse_tagged
 
-    store = versions_in(storage)
+    store = versions_in(asked.storage)
     id, version = placed(store, id, version)
     nbytes = freed(store, id, version)
     if not dry_run:
@@ -90,4 +88,4 @@ def rm(id: str, version: str, force: bool, dry_run: bool, storage: str, as_json:
         refuse_tagged(store, id, version)
     plain = {"storage": store.name, "id": id, "version": version, "deleted": not dry_run, "bytes": nbytes}
     done = "would be deleted" if dry_run else "deleted"
-    write(plain, as_json, f"{id} {version} in {store.name}: {done}, {bytes_text(nbytes)}")
+    asked.write(plain, f"{id} {version} in {store.name}: {done}, {bytes_text(nbytes)}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from .output import Table, cell, picked, value_text, write
+from .output import Asked, Table, cell, picked, value_text
 from .places import fetched, id_argument, opened, storage_command
 
 __all__ = ["command"]
@@ -22,14 +22,7 @@ _MOST_COLUMNS = 12  # that are shown unless they are named
 @click.option("--start", default=0, type=click.IntRange(0), help="The first row to show.")
 @click.option("--decoded", is_flag=True, help="Decode images and other encoded values.")
 def command(
-    id: str,
-    count: int,
-    version: str | None,
-    columns: str | None,
-    start: int,
-    decoded: bool,
-    storage: str,
-    as_json: bool,
+    id: str, count: int, version: str | None, columns: str | None, start: int, decoded: bool, asked: Asked
 ) -> None:
     """Show the first COUNT rows of a version, by default 10.
 
@@ -41,7 +34,7 @@ def command(
       yoga head images 5 --columns label,text
       yoga head images@1.0 2 --start 3 --json
     """
-    ref = fetched(opened(storage), id, version)
+    ref = fetched(opened(asked.storage), id, version)
     manifest, total = ref.manifest, len(ref)
     chosen = ref if columns is None else ref.columns(columns.split(","))
     chosen = chosen.decoded() if decoded else chosen
@@ -63,7 +56,7 @@ def command(
         "total": total,
         "rows": [{"row": number, "values": row} for number, row in rows],
     }
-    write(plain, as_json, [*([table] if rows else []), what, *more])
+    asked.write(plain, [*([table] if rows else []), what, *more])
 
 
 def _flat(row: object, name: str = "") -> Iterator[tuple[str, object]]:

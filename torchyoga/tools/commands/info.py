@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from .output import Table, bytes_text, cell, first, picked, write
+from .output import Asked, Table, bytes_text, cell, first, picked
 from .places import id_argument, placed, storage_command, version_argument, versions_in
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ __all__ = ["command"]
 
 
 @storage_command("info", id_argument(), version_argument())
-def command(id: str, version: str | None, storage: str, as_json: bool) -> None:
+def command(id: str, version: str | None, asked: Asked) -> None:
     """Show what a version is: rows, columns, files, how it was made.
 
     ID may name a tag, as in images@prod. Without VERSION it is the newest one. Only its manifest is read.
@@ -31,7 +31,7 @@ def command(id: str, version: str | None, storage: str, as_json: bool) -> None:
     from ...stores.history.log import log_of
     from ...versions.lineage import Lineage
 
-    store = versions_in(storage)
+    store = versions_in(asked.storage)
     manifest = store.manifest(*placed(store, id, version))
     lineage = Lineage.of(manifest.lineage)
     tags = [
@@ -68,7 +68,7 @@ def command(id: str, version: str | None, storage: str, as_json: bool) -> None:
     rows = [_cells(column) for column in some]
     table = Table(("column", "kind", "dtype", "shape"), rows)
     shown: list[str | Table] = ["\n".join(lines)]
-    write(plain, as_json, [*shown, "", table, *more] if rows else shown)
+    asked.write(plain, [*shown, "", table, *more] if rows else shown)
 
 
 def _facts(manifest: Manifest, lineage: Lineage, tags: list[str]) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .output import Table, bytes_text, picked, write
+from .output import Asked, Table, bytes_text, picked
 from .places import storage_command, versions_in
 
 __all__ = ["command"]
@@ -13,7 +13,7 @@ __all__ = ["command"]
 @storage_command("ls")
 @click.argument("place", required=False)
 @click.option("--long", "-l", is_flag=True, help="Read each manifest: rows, bytes, tags, damage.")
-def command(place: str | None, storage: str, long: bool, as_json: bool) -> None:
+def command(place: str | None, long: bool, asked: Asked) -> None:
     """List datasets and their versions.
 
     PLACE is a directory or URL; by default that of --storage.
@@ -25,7 +25,7 @@ def command(place: str | None, storage: str, long: bool, as_json: bool) -> None:
     """
     from ...stores.history.log import log_of
 
-    store = versions_in(place or storage)
+    store = versions_in(place or asked.storage)
     versions: dict[str, list[str]] = {}
     for id, version in store.published():
         versions.setdefault(id, []).append(version)
@@ -33,7 +33,7 @@ def command(place: str | None, storage: str, long: bool, as_json: bool) -> None:
     if not long:
         datasets = [{"id": id, "versions": found} for id, found in versions.items()]
         table = Table(("id", "versions"), [(id, " ".join(found)) for id, found in versions.items()])
-        write({"storage": store.name, "datasets": datasets}, as_json, table if datasets else empty)
+        asked.write({"storage": store.name, "datasets": datasets}, table if datasets else empty)
         return
     entries = [(id, entry) for id in versions for entry in log_of(store, id)]
     plain = [
@@ -61,4 +61,4 @@ def command(place: str | None, storage: str, long: bool, as_json: bool) -> None:
     shown = Table(titles, rows, right=("rows", "bytes"))
     if not any(entry.problem for _, entry in entries):
         shown = Table(titles[:-1], [row[:-1] for row in rows], right=("rows", "bytes"))
-    write({"storage": store.name, "versions": plain}, as_json, shown if rows else empty)
+    asked.write({"storage": store.name, "versions": plain}, shown if rows else empty)

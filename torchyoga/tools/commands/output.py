@@ -17,8 +17,6 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-import click
-
 from ...process.texts import bytes_text, in_columns
 from ...versions.lineage import escaped
 
@@ -27,19 +25,16 @@ if TYPE_CHECKING:
     from ...storage import Storage
 
 __all__ = [
+    "Asked",
     "MOST_LINES",
-    "Shown",
     "Table",
     "bytes_text",
     "cell",
     "first",
-    "json_option",
     "jsonable",
     "picked",
     "terminal_width",
     "value_text",
-    "write",
-    "write_published",
 ]
 
 F = TypeVar("F")
@@ -49,8 +44,6 @@ _MOST_VALUES = 1000  # of an array, in JSON
 _MOST_BYTES = 1000
 _MOST_ITEMS = 8  # of a list, in a cell
 _LEAST_WIDTH, _GAP = 6, 2  # of a column on a terminal, and between two
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
 class Table(NamedTuple):
@@ -156,42 +149,46 @@ def picked(value: object, names: str) -> dict[str, Any]:
 Shown: TypeAlias = "str | Table | Sequence[str | Table]"
 
 
-def write(plain: object, as_json: bool, shown: Shown) -> None:
-    """Prints what a command found.
+class Asked(NamedTuple):
+    """The storage that a command looks into, and whether what it finds is printed as JSON."""
 
-    Args:
-        plain: all of it, for programs; see `jsonable`.
-        as_json: print that.
-        shown: for people: texts and tables, one after the other. Tables are drawn by rich on a terminal, as
-            wide as it is, and in plain columns elsewhere. Line ends in texts are kept, other control
-            characters are written as escapes.
+    storage: str
+    as_json: bool
 
-    Raises:
-        BrokenPipeError: nobody reads it any more.
-    """
-    if as_json:
-        _print(json.dumps(jsonable(plain), indent=2, allow_nan=False))
-        return
-    for one in [shown] if isinstance(shown, (str, Table)) else shown:
-        if isinstance(one, str):
-            _print("\n".join(map(escaped, one.split("\n"))))
-        elif sys.stdout is not None and sys.stdout.isatty():
-            _draw(one)
-        else:
-            _print(_plain(one))
+    def write(self, plain: object, shown: Shown) -> None:
+        """Prints the result of a command.
 
+        Args:
+            plain: all of it, for programs; see `jsonable`.
+            shown: for people: texts and tables, one after the other. Tables are drawn by rich on a terminal,
+                as wide as it is, and in plain columns elsewhere. Line ends in texts are kept, other control
+                characters are written as escapes.
 
-def write_published(storage: Storage, ref: DataRef, as_json: bool) -> None:
-    """Prints id, version, rows and bytes of a version of a storage."""
-    from ...reading.version_ref import VersionRef
+        Raises:
+            BrokenPipeError: nobody reads it any more.
+        """
+        if self.as_json:
+            _print(json.dumps(jsonable(plain), indent=2, allow_nan=False))
+            return
+        for one in [shown] if isinstance(shown, (str, Table)) else shown:
+            if isinstance(one, str):
+                _print("\n".join(map(escaped, one.split("\n"))))
+            elif sys.stdout is not None and sys.stdout.isatty():
+                _draw(one)
+            else:
+                _print(_plain(one))
 
-    assert isinstance(ref, VersionRef), "a storage gives its versions"
-    manifest = ref.manifest
-    counts = {"rows": manifest.num_rows, "bytes": manifest.nbytes}
-    plain = {"storage": storage.url, **picked(manifest, "id version"), **counts}
-    plain |= picked(manifest, "fingerprint")
-    where = f"{manifest.id} {manifest.version} in {storage.url}"
-    write(plain, as_json, f"{where}: {manifest.num_rows:,} rows, {bytes_text(manifest.nbytes)}")
+    def write_published(self, storage: Storage, ref: DataRef) -> None:
+        """Prints id, version, rows and bytes of a version of a storage."""
+        from ...reading.version_ref import VersionRef
+
+        assert isinstance(ref, VersionRef), "a storage gives its versions"
+        manifest = ref.manifest
+        counts = {"rows": manifest.num_rows, "bytes": manifest.nbytes}
+        plain = {"storage": storage.url, **picked(manifest, "id version"), **counts}
+        plain |= picked(manifest, "fingerprint")
+        where = f"{manifest.id} {manifest.version} in {storage.url}"
+        self.write(plain, f"{where}: {manifest.num_rows:,} rows, {bytes_text(manifest.nbytes)}")
 
 
 def _print(text: str) -> None:

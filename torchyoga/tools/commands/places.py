@@ -15,7 +15,7 @@ import click
 
 from ...errors import NotFoundError
 from ...versions.lineage import escaped
-from .output import json_option
+from .output import Asked
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -45,7 +45,8 @@ _VARIABLE, _DEFAULT = "TORCHYOGA_STORAGE", "storage"
 _SIGN = "@"  # before a tag
 _MOST_NAMED = 8  # in a message
 
-storage_option = click.option(
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+_storage_option = click.option(
     "--storage",
     "-s",
     envvar=_VARIABLE,
@@ -63,16 +64,17 @@ def storage_command(
 
     Args:
         name: of the command.
-        arguments: come first; the function's own parameters follow, then `--storage` and `--json`.
+        arguments: come first; the function's own parameters follow, then `--storage` and `--json`, which it
+            gets as `asked`.
     """
 
     def made(function: Callable[..., object]) -> click.Command:
-        command = click.command(name)(function)
+        command = click.command(name)(as_one("asked", Asked)(function))
         own, command.params = command.params, []
         for add in arguments:
             add(command)
         command.params += own
-        return json_option(storage_option(command))
+        return _json_option(_storage_option(command))
 
     return made
 

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import click
 
-from .output import Table, bytes_text, write
+from .output import Asked, Table, bytes_text
 from .places import as_one, id_argument, placed, storage_command, version_argument, versions_in
 
 __all__ = ["Cluster", "command", "Epoch", "epoch_of", "Files", "held_bytes", "requests_of"]
@@ -122,7 +122,7 @@ class Cluster(NamedTuple):
 )
 @click.option("--epochs", type=click.IntRange(1, 10**6), default=3, show_default=True, help="For the sum.")
 @as_one("cluster", Cluster)
-def command(id: str, version: str | None, cluster: Cluster, epochs: int, storage: str, as_json: bool) -> None:
+def command(id: str, version: str | None, cluster: Cluster, epochs: int, asked: Asked) -> None:
     """Say what an epoch takes on some nodes: requests, bytes, money and seconds, by arithmetic.
 
     Only the manifest is read. The figures are of files that are downloaded; what the loop computes is not
@@ -133,7 +133,7 @@ def command(id: str, version: str | None, cluster: Cluster, epochs: int, storage
       yoga plan images 1.1 --nodes 16 --cache 2TB
       yoga plan images --nodes 1250 --locality shard --json
     """
-    store = versions_in(storage)
+    store = versions_in(asked.storage)
     place = placed(store, id, version)
     manifest = store.manifest(*place)
     # Files of added columns are of the same rows.
@@ -171,7 +171,7 @@ def command(id: str, version: str | None, cluster: Cluster, epochs: int, storage
         "together": together._asdict(),
         "remarks": remarks,
     }
-    write(plain, as_json, lines)
+    asked.write(plain, lines)
 
 
 def _row(title: str, epoch: Epoch) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .output import bytes_text, write
+from .output import Asked, bytes_text
 from .places import fetched, id_argument, opened, storage_command, version_argument
 
 __all__ = ["command"]
@@ -20,14 +20,7 @@ __all__ = ["command"]
     help="Draw the order of an epoch of such a shuffle, too.",
 )
 def command(
-    id: str,
-    version: str | None,
-    output: str,
-    title: str | None,
-    seed: int,
-    shuffle: str | None,
-    storage: str,
-    as_json: bool,
+    id: str, version: str | None, output: str, title: str | None, seed: int, shuffle: str | None, asked: Asked
 ) -> None:
     """Write one page that shows what is in a version: columns, classes, random rows, files, how it was made.
 
@@ -42,11 +35,11 @@ def command(
     from ...sampling.sampler import ResumableSampler
     from ..report.page import report
 
-    ref = fetched(opened(storage), id, version)
+    ref = fetched(opened(asked.storage), id, version)
     order = (
         None if shuffle is None else ResumableSampler(ref, 1, 0, "block" if shuffle == "block" else True, 0)
     )
     path = report(ref, output, order=order, title=title, seed=seed)
     size = path.stat().st_size
     plain = {"id": ref.manifest.id, "version": ref.manifest.version, "path": str(path), "bytes": size}
-    write(plain, as_json, f"{path}: {ref.manifest.id} {ref.manifest.version}, {bytes_text(size)}")
+    asked.write(plain, f"{path}: {ref.manifest.id} {ref.manifest.version}, {bytes_text(size)}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...rows.projection import Projection
-from .output import Table, cell, first, picked, write
+from .output import Asked, Table, cell, first, picked
 from .places import fetched, id_argument, opened, placed, storage_command, version_argument, versions_in
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ _MOST_OFTEN = 10  # of the values of a column, in JSON
 @storage_command("stats", id_argument(), version_argument())
 @click.option("--columns", "-c", help="Only these columns, as in image,label.")
 @click.option("--rows", type=click.IntRange(1), help="Read only so many rows, if they must be read at all.")
-def command(
-    id: str, version: str | None, columns: str | None, rows: int | None, storage: str, as_json: bool
-) -> None:
+def command(id: str, version: str | None, columns: str | None, rows: int | None, asked: Asked) -> None:
     """Show statistics of each column.
 
     They were made when the version was built, so nothing is read; without them, all rows are.
@@ -34,14 +32,14 @@ def command(
       yoga stats images
       yoga stats images 1.0 --columns label --json
     """
-    store, names = versions_in(storage), None if columns is None else columns.split(",")
+    store, names = versions_in(asked.storage), None if columns is None else columns.split(",")
     manifest = store.manifest(*placed(store, id, version))
     if manifest.stats and manifest.schema is not None:
         stats = manifest.known_stats(
             None if names is None else Projection.of(manifest.schema, names).ordered(names)
         )
     else:
-        ref = fetched(opened(storage), manifest.id, manifest.version)
+        ref = fetched(opened(asked.storage), manifest.id, manifest.version)
         stats = (ref if names is None else ref.columns(names)).stats(rows)
     some, more = first(list(stats.values()), "columns")
     table = Table(_TITLES, [_cells(one) for one in some], right=_TITLES[1:-1])
@@ -53,7 +51,7 @@ def command(
         **picked(stats, "rows rows_read"),
         "columns": [_plain(one) for one in stats.values()],
     }
-    write(plain, as_json, [read, *([table] if some else []), *more])
+    asked.write(plain, [read, *([table] if some else []), *more])
 
 
 def _plain(stats: ColumnStats) -> dict[str, object]:

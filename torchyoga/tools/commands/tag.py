@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .output import Table, cell, picked, write
+from .output import Asked, Table, cell, picked
 from .places import (
     id_argument,
     known_versions,
@@ -30,13 +30,7 @@ _PATIENCE = 60.0  # seconds to wait for whoever builds the version
 @click.option("--remove", is_flag=True, help="Take the tag away; its history stays.")
 @message_option
 def command(
-    id: str,
-    tag: str | None,
-    version: str | None,
-    remove: bool,
-    message: str | None,
-    storage: str,
-    as_json: bool,
+    id: str, tag: str | None, version: str | None, remove: bool, message: str | None, asked: Asked
 ) -> None:
     """Show, set or take away names of versions.
 
@@ -51,25 +45,25 @@ def command(
     """
     from ...stores.history.tags import tag_history, tagged, tags_of, untagged
 
-    store = versions_in(storage)
+    store = versions_in(asked.storage)
     if tag is None:
         known_versions(store, id)
         tags = tags_of(store, id)
         plain: dict[str, object] = {"id": id, "tags": tags}
         table = Table(("tag", "version"), [(cell(name), cell(found)) for name, found in tags.items()])
-        write(plain, as_json, table if tags else f"{id} has no tags")
+        asked.write(plain, table if tags else f"{id} has no tags")
     elif remove:
         if version is not None:
             raise click.UsageError("--remove takes no version; leave one of them out")
-        _write_entries([untagged(store, id, tag, message)], as_json)
+        _write_entries([untagged(store, id, tag, message)], asked)
     elif version is not None:
         _, version = placed(store, id, version)
-        _write_entries([tagged(store, id, tag, version, message, _PATIENCE)], as_json)
+        _write_entries([tagged(store, id, tag, version, message, _PATIENCE)], asked)
     else:
-        _write_entries(tag_history(store, id, tag), as_json)
+        _write_entries(tag_history(store, id, tag), asked)
 
 
-def _write_entries(entries: list[TagEntry], as_json: bool) -> None:
+def _write_entries(entries: list[TagEntry], asked: Asked) -> None:
     """Moves of one tag, the newest last."""
     rows = [
         (
@@ -90,4 +84,4 @@ def _write_entries(entries: list[TagEntry], as_json: bool) -> None:
         for entry in entries
     ]
     table = Table(("tag", "version", "when", "who", "message"), rows)
-    write({"id": entries[0].id, "tag": entries[0].tag, "moves": plain}, as_json, table)
+    asked.write({"id": entries[0].id, "tag": entries[0].tag, "moves": plain}, table)

@@ -6,7 +6,7 @@ import webbrowser
 
 import click
 
-from .output import write
+from .output import Asked
 from .places import id_argument, opened, placed, storage_command, version_argument
 
 __all__ = ["command"]
@@ -19,13 +19,7 @@ __all__ = ["command"]
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="To listen on; by default any.")
 @click.option("--open", "is_opened", is_flag=True, help="Open the page in a browser.")
 def command(
-    place: str | None,
-    id: str | None,
-    version: str | None,
-    port: int,
-    is_opened: bool,
-    storage: str,
-    as_json: bool,
+    place: str | None, id: str | None, version: str | None, port: int, is_opened: bool, asked: Asked
 ) -> None:
     """Page through rows in a browser: filter them by a column, open images, sound and texts.
 
@@ -41,12 +35,12 @@ def command(
     """
     from ..view.view import view
 
-    found = opened(place or storage)
+    found = opened(place or asked.storage)
     if id is not None and (version is not None or "@" in id):
         id, version = placed(found, id, version)
     with view(found, id, version, port=port) as shown:
         text = f"{shown.url}\nCtrl-C ends it"
-        write({"url": shown.url}, as_json, text)
+        asked.write({"url": shown.url}, text)
         if is_opened:
             webbrowser.open(shown.url)
         shown.wait()

@@ -271,8 +271,8 @@ class _History:
     builder_titles: tuple[tuple[str, bool], ...]
     builders: tuple[tuple[str, ...], ...]
     builds_note: str
-    titles: tuple[str, ...]
-    log: tuple[tuple[str, ...], ...]
+    titles: list[str]
+    log: list[list[str]]
     here: int | None
     log_note: str
 
@@ -283,22 +283,20 @@ def _history_of(ref: VersionRef | VersionColumns) -> _History:
     log, note = _log(ref)
     made = {} if log is None else {entry.version: entry.created for entry in log}
     lineage = Lineage.of(manifest.lineage)
-    entries = () if log is None else tuple(log)[:_MOST_VERSIONS]
-    here = [n for n, one in enumerate(entries) if one.version == manifest.version]
+    here = [n for n, one in enumerate(log or ()) if one.version == manifest.version]
     if log is not None and log.left_out:
         note = f"And {log.left_out:,} older versions."
     source = lineage.source or ""
     cut = f"\n… {len(source) - _MOST_SOURCE:,} more characters" if len(source) > _MOST_SOURCE else ""
-    cells = [one.cells() for one in entries]
-    used = [n for n in range(len(_TITLES)) if any(row[n] for row in cells)]
+    titles, cells = ([], []) if log is None else log.table(_TITLES)
     return _History(
         _files(manifest, made),
         _lineage(manifest, lineage),
         "\n".join(visible(line) for line in source[:_MOST_SOURCE].splitlines()) + cut,
         {visible(name): visible(text) for name, text in sorted(lineage.packages.items())},
         *_builders(manifest.each_file, lineage),
-        tuple(_TITLES[n] for n in used),
-        tuple(tuple(row[n] for n in used) for row in cells),
+        titles,
+        cells,
         here[0] if here else None,
         note,
     )
