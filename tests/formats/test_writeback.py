@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from torchyoga.formats import lmdb
-from torchyoga.formats.lmdb import Writeback
+from torchyoga.formats import writeback
+from torchyoga.formats.writeback import Writeback
 
 
 def ask_for(stretch: int, call: Any, patch: pytest.MonkeyPatch) -> None:
     """The system's call, None where there is none; and after how many bytes it is asked."""
-    patch.setattr(lmdb, "_sync_range", call)
-    patch.setattr(lmdb, "_STRETCH", stretch)
+    patch.setattr(writeback, "_sync_range", call)
+    patch.setattr(writeback, "_STRETCH", stretch)
 
 
 def test_each_stretch_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +42,7 @@ def test_each_stretch_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has the call")
 def test_the_system_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, answers = lmdb._sync_range, []
+    real, answers = writeback._sync_range, []
     assert real is not None
     ask_for(1, lambda *asked: answers.append(real(*asked)), monkeypatch)
     path = tmp_path / "file"

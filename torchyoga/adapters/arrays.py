@@ -86,7 +86,7 @@ def _over(arrays: dict[Hashable, ArrayOrTensor], packed: dict[Hashable, _Packed]
         for column, array in zip(schema.columns, arrays.values(), strict=True)
     ]
     length = next(iter(lengths.values()))
-    return ColumnsRef("arrays", schema, length, columns, (_remade, (packed, in_dicts)))
+    return ColumnsRef("arrays", schema, length, columns, (_remade, (packed, in_dicts)), has_runs=True)
 
 
 def _loaded(value: object) -> ArrayOrTensor:
@@ -129,7 +129,7 @@ def _readable(array: ArrayOrTensor) -> Array:
     return array.resolve_conj().resolve_neg().numpy()
 
 
-def _column(column: Column, array: Array, pool: BufferPool) -> Callable[[Ints], Data]:
+def _column(column: Column, array: Array, pool: BufferPool) -> Callable[[Ints | slice], Data]:
     if column.is_ragged:
         return lambda rows: _text(array[rows].tolist())
     stride = array.strides[0] if array.size else 0
@@ -140,7 +140,9 @@ def _column(column: Column, array: Array, pool: BufferPool) -> Callable[[Ints], 
     items = Mapped(1, stride, Memory([span]))
     items.append(np.zeros(1, np.int64), len(array), np.full((1, 1), address_of(span)))
 
-    def take(rows: Ints) -> Data:
+    def take(rows: Ints | slice) -> Data:
+        if isinstance(rows, slice):
+            return Data(np.ascontiguousarray(array[rows], column.storage))
         found = items.pick(rows, pool.empty, 0, column.row_bytes)
         values = found.view(array.dtype).reshape(len(rows), *array.shape[1:])
         return Data(values.astype(column.storage, copy=False))  # a NumPy scalar has no byte order

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from ..building.sources import BlockSource, RowSource, SeekableBlocks, Source
 from ..process.distinct import distinct
+from ..reading.columns_ref import ColumnsRef
 from ..reading.dataref import DataRef
 from ..reading.files_ref import FilesRef
 from ..reading.in_epoch import in_epoch
@@ -326,7 +327,11 @@ class RefSource(SeekableBlocks):
         row_bytes = max(1.0, self._block(some).nbytes / len(some))
         step = min(max(1, int(nbytes / row_bytes)), _MOST_ROWS)
         for first in range(start, length, step):
-            yield self._block(np.arange(first, min(first + step, length)))
+            stop = min(first + step, length)
+            if isinstance(self._ref, ColumnsRef):  # arrays in memory are written from where they lie
+                yield self._ref.run(first, stop)
+            else:
+                yield self._block(np.arange(first, stop))
 
     def differ(self) -> bool:
         """True if rows would be others in the next epoch, as the first, middle and last one show."""

@@ -495,7 +495,7 @@ class _OutputFiles:
         self._staging, self._token, self._options = staging, token, options
         self._module = format_named(options.format, options.compression)
         self._finished = finished
-        self._thread = TaskThread("writer")
+        self._thread, self._counting = TaskThread("writer"), TaskThread("statistics")
         self._writer: Writer | None = None
         self._checks: list[_Check] = []
         self._rows = 0
@@ -521,6 +521,7 @@ class _OutputFiles:
     def close(self) -> None:
         """Ends the thread, and abandons a file that is not finished."""
         self._thread.close()
+        self._counting.close()
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.abort()
@@ -535,6 +536,8 @@ class _OutputFiles:
             )
             self._checks = [_Check() for column in schema.columns for _ in column.parts]
             self._rows = 0
+        if self._options.stats:  # while the block is written: both release Python's lock
+            self._counting.add(partial(self._count, schema, block, self._next_row))
         crcs = self._writer.write(block)
         parts = [data.part(p) for c, data in zip(schema.columns, block.data, strict=True) for p in c.parts]
         names = [p for column in schema.columns for p in column.parts]
@@ -544,12 +547,14 @@ class _OutputFiles:
                 crc = crc32(array.tobytes())
             check.add(array.nbytes, crc)
         self._rows += block.num_rows
-        if self._options.stats:
-            self.stats = self.stats or TableStatistics(schema)
-            self.stats.add(block, self._next_row)
         self._next_row += block.num_rows
+        self._counting.settle()
         if ends_file:
             self._finish_file()
+
+    def _count(self, schema: Schema, block: Block, first: int) -> None:
+        self.stats = self.stats or TableStatistics(schema)
+        self.stats.add(block, first)
 
     def _finish_file(self) -> None:
         if self._writer is None or self.schema is None:

@@ -48,6 +48,7 @@ from .hdf5_filters import (
 )
 from .mapped.checks import unit_bytes_of, unit_checksums
 from .mapped.gather import Bytes
+from .writeback import Writeback
 
 __all__ = ["COMPRESSIONS", "SUFFIX", "Writer", "read_extents"]
 
@@ -190,6 +191,7 @@ class _Output(io.FileIO):
     def __init__(self, path: str) -> None:
         super().__init__(path, "w+b")
         self._path = path
+        self._writeback = Writeback(path)
         self._failure: OSError | None = None
 
     @contextlib.contextmanager
@@ -217,6 +219,11 @@ class _Output(io.FileIO):
         """Writes nothing from now on."""
         self._failure = self._failure or OSError("the file was abandoned")
 
+    def close(self) -> None:
+        """Closes the file; nobody writes any more."""
+        self._writeback.close()
+        super().close()
+
     def write(self, data: Any) -> int:
         """Writes all of the data, or records why it could not."""
         left = memoryview(data).cast("B")
@@ -225,7 +232,9 @@ class _Output(io.FileIO):
                 left = left[super().write(left) or 0 :]
             except OSError as error:
                 self._failure = error
-        return int(memoryview(data).nbytes)
+        nbytes = int(memoryview(data).nbytes)
+        self._writeback.grow(nbytes)
+        return nbytes
 
     def truncate(self, size: int | None = None) -> int:
         """Sets the size of the file, or records why it could not."""

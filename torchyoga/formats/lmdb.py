@@ -15,8 +15,7 @@ import ctypes
 import errno
 import os
 import shutil
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -34,8 +33,9 @@ from ..rows.types import Json
 from .contract import Extent, read_table, with_units
 from .mapped.checks import unit_bytes_of, unit_checksums
 from .mapped.gather import Bytes
+from .writeback import Writeback
 
-__all__ = ["COMPRESSIONS", "read_extents", "SUFFIX", "Writeback", "Writer"]
+__all__ = ["COMPRESSIONS", "read_extents", "SUFFIX", "Writer"]
 
 SUFFIX = ".mdb"
 COMPRESSIONS = ()
@@ -43,8 +43,6 @@ _PAGE_HEADER = 16  # bytes in front of a value in overflow pages: page number (u
 _OVERFLOW = 0x04
 _FIRST_MAP = 64 * 2**20
 _INDEX_KEY, _UNITS_KEY = b"index", b"units"
-_STRETCH = 32 * 2**20  # bytes
-_START_WRITING = 2  # SYNC_FILE_RANGE_WRITE
 
 
 class Writer:
@@ -92,8 +90,8 @@ class Writer:
         self._put(parts)
         self._rows.append(block.num_rows)
         self._sizes.append([data.nbytes for _, data in parts])
-        self._writeback.grow(sum(self._sizes[-1]))
         self._checksums.settle()
+        self._checksums.add(partial(self._writeback.grow, sum(self._sizes[-1])))
         return self._crcs[-1]
 
     def _add_checksums(self, parts: list[npt.NDArray[np.uint8]]) -> None:
@@ -232,45 +230,3 @@ def read_extents(data: Bytes, index: Mapping[str, object], schema: Schema) -> li
             else:
                 extents.append(Extent(starts, offsets[i], sizes[i], crcs[i]))
     return with_units(extents, data, index, schema)
-
-
-class Writeback:
-    """Asks the system now and then to begin writing a file; only Linux can be asked.
-
-    Nothing is durable because of this: it saves time when the file is synced.
-    """
-
-    def __init__(self, path: str) -> None:
-        """For the file at `path`, which is empty; `close` it."""
-        self._handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)) if _sync_range else None
-        self._asked = self._grown = 0
-
-    def grow(self, nbytes: int) -> None:
-        """Takes note of about so many more bytes in the file."""
-        self._grown += nbytes
-        if self._handle is None or self._grown < _STRETCH or _sync_range is None:
-            return
-        end = os.fstat(self._handle).st_size
-        _sync_range(self._handle, self._asked, end - self._asked, _START_WRITING)
-        self._asked, self._grown = end, 0
-
-    def close(self) -> None:
-        """Closes its descriptor of the file."""
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            os.close(handle)
-
-
-def _found() -> Callable[[int, int, int, int], int] | None:
-    if not sys.platform.startswith("linux"):
-        return None
-    try:
-        function = ctypes.CDLL(None).sync_file_range
-    except (AttributeError, OSError, TypeError):
-        return None
-    function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-    call: Callable[[int, int, int, int], int] = function
-    return call
-
-
-_sync_range = _found()

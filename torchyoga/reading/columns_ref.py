@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,7 @@ class ColumnsRef(DataRef):
         length: number of rows N.
         columns: for each column of the schema, a function of row numbers (B,) that gives those rows.
         remade: a function and its arguments that make this DataRef anew, for pickling.
+        has_runs: whether the functions take a slice of rows, too, and give these without a copy.
     """
 
     is_thread_safe = True
@@ -39,14 +41,16 @@ class ColumnsRef(DataRef):
         name: str,
         schema: Schema,
         length: int,
-        columns: Sequence[Callable[[Ints], Data]],
+        columns: Sequence[Callable[[Ints | slice], Data]] | Sequence[Callable[[Ints], Data]],
         remade: tuple[Callable[..., DataRef], tuple[object, ...]],
+        has_runs: bool = False,
     ) -> None:
         self._name = name
         self._schema = schema
         self._length = length
         self._columns = columns
         self._remade = remade
+        self._has_runs = has_runs
         self._of: tuple[ColumnsRef, Projection] | None = None  # what it is made of, if it is projected
 
     def __len__(self) -> int:
@@ -63,13 +67,19 @@ class ColumnsRef(DataRef):
             return []
         return Rows(Block(self._schema, len(rows), tuple(column(rows) for column in self._columns)))
 
+    def run(self, start: int, stop: int) -> Block:
+        """The rows start..stop-1, over the memory where they lie if they do: nobody may write into it."""
+        rows: Any = slice(start, stop) if self._has_runs else np.arange(start, stop)
+        return Block(self._schema, stop - start, tuple(column(rows) for column in self._columns))
+
     def projected(self, of: Projection) -> DataRef:
         """The same rows with these columns; the others are not touched."""
         if self._of is not None:
             whole, first = self._of
             return whole.projected(first.then(of))
         columns = [self._columns[number] for number in of.columns]
-        found = ColumnsRef(self._name, of.schema, self._length, columns, (_projected, (*self._remade, of)))
+        remade = _projected, (*self._remade, of)
+        found = ColumnsRef(self._name, of.schema, self._length, columns, remade, self._has_runs)
         found._of = self, of
         return found
 
