@@ -25,3 +25,25 @@ def test_it_is_loaded_at_the_first_use() -> None:
     code += "print('colorsys' in sys.modules, m.rgb_to_hsv(0, 0, 0), 'colorsys' in sys.modules)"
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert finished.stdout.split()[0::4] == ["False", "True"], finished.stdout + finished.stderr
+
+
+LATER = """
+import sys
+from torchyoga.process.lazy import once_loaded
+def then(module): print(module.__name__, hasattr(module, "rgb_to_hsv"))
+once_loaded("colorsys", then)
+once_loaded("none.such", then)
+finders = len(sys.meta_path)
+import email.message
+import colorsys
+print(finders - len(sys.meta_path))
+once_loaded("colorsys", then)
+try: import none.such
+except ModuleNotFoundError as error: print(error.name)
+"""
+
+
+def test_what_waits_for_a_module_is_called_once_that_is_loaded() -> None:
+    finished = subprocess.run([sys.executable, "-c", LATER], capture_output=True, text=True, timeout=60)
+    wanted = ["colorsys True", "1", "colorsys True", "none"]
+    assert finished.stdout.splitlines() == wanted, finished.stdout + finished.stderr

@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch.distributed import ProcessGroup
-from torch.utils.data import RandomSampler, Subset, TensorDataset
+from torch.utils.data import Dataset, RandomSampler, Subset, TensorDataset, random_split
 from typing_extensions import assert_type
 
 import torchyoga as yoga
 from torchyoga.compat.yogadl import storage as yogadl_storage
 from torchyoga.compat.yogadl.dataref import CachedDataRef
+from torchyoga.rows.block import Rows
 
 
 class Squares(yoga.DataRef[int]):
@@ -55,7 +56,10 @@ def rows_of_a_dataset() -> None:
     assert_type(list(squares), list[int])
     assert_type(next(iter(squares.stream(shuffle=True))), int)
     for batch in squares.stream().batches(3):
-        assert_type(batch, Sequence[int])
+        assert_type(batch, Rows[int])
+        rows: Sequence[int] = batch
+        assert_type(batch.block.num_rows, int)
+        print(batch.block.data[0].values.shape, rows)
     assert_type(Anything()[3], Any)
     assert_type(squares["x"], yoga.DataRef)
     assert_type(squares.where("value", lambda y: y > 3)[3], int)
@@ -68,6 +72,32 @@ def rows_of_a_dataset() -> None:
     text: str = squares[3]  # wrong: a row is an int
     squares[1:3].append(4)  # wrong: a slice is a DataRef
     print(text)
+
+
+def as_a_dataset_of_torch(ref: yoga.DataRef) -> None:
+    squares: Dataset[int] = Squares()
+    texts: Dataset[str] = Squares()  # wrong: rows are numbers
+    for part in random_split(Squares(), [0.5, 0.5]):
+        assert_type(part, Subset[int])
+        yoga.DataLoader(part, batch_size=4)
+    assert_type(Subset(ref, [0, 2])[1], Any)
+    plain = torch.utils.data.DataLoader(Squares(), batch_size=4, sampler=yoga.ResumableSampler(Squares()))
+    assert_type(plain, torch.utils.data.DataLoader[int])
+    for batch in torch.utils.data.DataLoader(ref, batch_size=4, shuffle=True):
+        print(batch["x"], squares, texts)
+
+
+def without_annotations(ref: yoga.DataRef) -> None:
+    loader = yoga.DataLoader(ref, batch_size=4)
+    assert_type(loader, yoga.DataLoader[Any])
+    for batch in loader:
+        print(batch["x"].shape)
+    first = loader.peek()
+    with yoga.metered(loader) as shown:
+        for batch in yoga.to_device(shown, "cpu"):
+            print(batch, first["x"])
+    for batch in ref.stream().batches(4):
+        print(batch.block.data[0].values.mean(), batch[0]["x"])
 
 
 def build(folder: Path) -> yoga.DataRef:

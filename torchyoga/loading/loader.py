@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
-from typing import Any, TypeGuard, TypeVar, cast
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from ..process.stages import Stopwatch
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..rows.collate import is_ours
-from ..rows.types import Collate, Index, MapStyle, Row
+from ..rows.types import BatchT, Collate, Index, MapStyle, Row
 from ..sampling.batch_sampler import ResumableBatchSampler
 from ..sampling.foreign import Foreign
 from ..sampling.indices import Indices
@@ -53,10 +53,8 @@ from .plan import EpochIndices
 
 __all__ = ["DataLoader"]
 
-Batch = TypeVar("Batch", covariant=True)
 
-
-class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batch]):
+class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[BatchT]):
     """torch's DataLoader with a seed and a state: stop after any batch, continue anywhere.
 
     Takes torch's arguments, in torch's order. The state counts batches delivered to the training loop, never
@@ -190,7 +188,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         self._taken_from_lightning: Sequence[Saved] | None = None  # states that are not to be taken again
         self._has_warned = False  # that random numbers differ from a state's
         super().__init__(
-            cast("Dataset[Batch]", dataset),
+            cast("Dataset[BatchT]", dataset),
             batch_size=batch_size if choice.batch_sampler is None else 1,
             sampler=choice.sampler,
             batch_sampler=choice.batch_sampler,
@@ -307,7 +305,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             delivery.move_to(device)
         return delivery
 
-    def peek(self) -> Batch:
+    def peek(self) -> BatchT:
         """The batch that an iteration which begins now would give first, made here. Nothing moves.
 
         Raises:
@@ -318,7 +316,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             >>> loader.peek().tolist(), next(iter(loader)).tolist()
             ([0, 1, 2, 3], [0, 1, 2, 3])
         """
-        return cast("Batch", self._pipeline.peek(self))
+        return cast("BatchT", self._pipeline.peek(self))
 
     def state_after(self, steps: int) -> Saved:
         """The state after so many batches of this iteration, now or later: for loops that hold batches back.

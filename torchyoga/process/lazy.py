@@ -11,6 +11,9 @@ import sys
 from collections.abc import Callable, Hashable
 from functools import lru_cache, wraps
 from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakKeyDictionary, ref
 
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-__all__ = ["cached_property", "cached_with", "later", "np", "torch"]
+__all__ = ["cached_property", "cached_with", "later", "np", "once_loaded", "torch"]
 
 T = TypeVar("T")
 
@@ -86,6 +89,37 @@ class _Later:
 
     def __repr__(self) -> str:
         return f"<{self.__dict__['__name__']}, when it is used>"
+
+
+def once_loaded(name: str, then: Callable[[Any], object]) -> None:
+    """Calls a function with a module as soon as that is loaded, which is now if it is; loads nothing."""
+    if name in sys.modules:
+        then(import_module(name))  # which waits for a thread that is loading it
+    else:
+        sys.meta_path.insert(0, _Awaited(name, then))
+
+
+class _Awaited:
+    """Finds what the other finders find; the module that is waited for is handed on when it has run."""
+
+    def __init__(self, name: str, then: Callable[[Any], object]) -> None:
+        self._name, self._then = name, then
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """None but for the module that is waited for, and only once for that."""
+        if name != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                run(module)
+                self._then(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
 
 
 if not TYPE_CHECKING:

@@ -33,7 +33,7 @@ from ..order.saved import described, digest
 from ..order.shard import Shard
 from ..process.digests import hexdigest
 from ..process.distinct import distinct
-from ..process.lazy import cached_property, later
+from ..process.lazy import cached_property, later, once_loaded
 from ..process.seeding import seeder
 from ..rows.block import Rows, exact_rows
 from ..rows.collector import block_of
@@ -41,7 +41,7 @@ from ..rows.pieces import check_parts, taken_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.stats.column_stats import TableStats
-from ..rows.types import Array, Collate, Ints, Json, Row, Seeds
+from ..rows.types import Array, Collate, Ints, Json, Row, RowT, Seeds
 from .pack_report import PackReport
 from .readahead import MOST_BATCHES, ReadAhead, Translated
 from .stream import Stream
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
-    from typing_extensions import TypeVar
+    from torch.utils.data import Dataset
 
     from ..caching import kept as _kept
     from ..coding import decoded as _decoded
@@ -76,11 +76,7 @@ if TYPE_CHECKING:
     from ..views.tokens import token_windows as _token_windows
     from ..views.windows import windowed as _windowed
     from . import counting as _counting
-
-    RowT = TypeVar("RowT", covariant=True, default=Row)
 else:
-    from typing import TypeVar
-
     # A DataRef makes views, and views are DataRefs: this circle is closed when a method is first called.
     _kept = later("torchyoga.caching.kept")
     _collate = later("torchyoga.rows.collate")
@@ -105,7 +101,7 @@ else:
     _token_windows = later("torchyoga.views.tokens.token_windows")
     _windowed = later("torchyoga.views.windows.windowed")
     _counting = later("torchyoga.reading.counting")
-    RowT = TypeVar("RowT", covariant=True)  # a default is for type checkers; Python knows it from 3.13 on
+    Dataset = Generic  # until torch is loaded, see `_become_datasets`: rows can be read without it
 
 __all__ = [
     "ChangedRows",
@@ -167,7 +163,7 @@ _READS = {"take", "take_seeded", "take_parts", "__getitem__", "__getitems__"}
 WhenStale = Literal["warn", "error", "rebuild"]  # what to do about a selection that another condition made
 
 
-class DataRef(ABC, Generic[RowT]):
+class DataRef(ABC, Dataset[RowT]):
     """A map-style dataset: give it a row number, or many, and it gives the rows.
 
     Subclass it over data of your own with `__len__` and `take`, and it streams, shuffles, shards and resumes.
@@ -1232,6 +1228,13 @@ class DataRef(ABC, Generic[RowT]):
             shuffle, shuffle_seed, reshuffle, shuffle_window, locality, shard, start_offset
         )
         return Stream(self, options)
+
+
+def _become_datasets(module: Any) -> None:
+    DataRef.__bases__ = (ABC, module.Dataset)  # and so do the subclasses that exist
+
+
+once_loaded("torch.utils.data.dataset", _become_datasets)
 
 
 def known_schema(ref: DataRef) -> Schema | None:

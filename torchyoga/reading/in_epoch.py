@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol
+from typing import Any, Generic, Protocol
 
 from ..process.seeding import GeneratorsPutBack, row_seeds
-from ..rows.types import Ints, Row
+from ..rows.types import Ints, RowT
 from .readahead import ReadAhead
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    RowT = TypeVar("RowT", covariant=True, default=Row)
-else:
-    from typing import TypeVar
-
-    RowT = TypeVar("RowT", covariant=True)  # a default is for type checkers; Python knows it from 3.13 on
 
 __all__ = ["RandomAccess", "in_epoch"]
 

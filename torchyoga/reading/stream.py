@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Generic, NamedTuple
+from typing import Generic, NamedTuple, cast
 
 import numpy as np
 
@@ -15,18 +15,10 @@ from ..order.iteration import Iteration, IterationOptions
 from ..order.options import OrderOptions
 from ..order.place import batches, chunks
 from ..order.saved import Saved
-from ..rows.types import Ints, Row
+from ..rows.block import Rows
+from ..rows.types import Ints, RowT
 from .in_epoch import RandomAccess, in_epoch
 from .readahead import ReadAhead
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    RowT = TypeVar("RowT", covariant=True, default=Row)
-else:
-    from typing import TypeVar
-
-    RowT = TypeVar("RowT", covariant=True)  # a default is for type checkers; Python knows it from 3.13 on
 
 __all__ = ["Stream", "Window", "begun", "read_batches", "windows_of"]
 
@@ -163,20 +155,21 @@ class Stream(Generic[RowT]):
                 yield row
         self.cursor.finished(iteration)
 
-    def batches(self, batch_size: int, drop_last: bool = False) -> Iterator[Sequence[RowT]]:
+    def batches(self, batch_size: int, drop_last: bool = False) -> Iterator[Rows[RowT]]:
         """One epoch in batches: each a sequence of `batch_size` rows, the last perhaps shorter.
 
         The batches of a cached dataset are `Rows` over one block: `torch.utils.data.default_collate` turns
-        one into tensors without taking it apart, and `batch.block` has its columns as arrays.
+        one into tensors without taking it apart, and `batch.block` has its columns as arrays. Those of a
+        DataRef of your own are what its `take` returns.
         """
         return self._batches(as_int("batch_size", batch_size, low=1), drop_last, self.cursor.num_begun)
 
-    def _batches(self, batch_size: int, drop_last: bool, made: int) -> Iterator[Sequence[RowT]]:
+    def _batches(self, batch_size: int, drop_last: bool, made: int) -> Iterator[Rows[RowT]]:
         iteration, _held = self._iterating(IterationOptions(batch_size, drop_last, made=made))
         numbers = self._numbers(iteration, iteration.batch_size)
         for rows in read_batches(self._source_in(iteration), numbers):
             self._deliver(iteration)
-            yield rows
+            yield cast("Rows[RowT]", rows)
         self.cursor.finished(iteration)
 
     def _iterating(self, options: IterationOptions) -> tuple[Iteration, object]:

@@ -16,7 +16,7 @@ from ..process.lazy import torch
 from .data import Data, bounds_of
 from .node import WRAPPERS, Node, outermost
 from .schema import Schema
-from .types import Array, Row
+from .types import Array, Row, RowT
 from .values import array_of, node_values
 
 __all__ = ["Block", "Rows", "exact_rows", "interleaved", "interleaved_data", "joined"]
@@ -157,7 +157,7 @@ def plain_row(row: Row) -> Row:
     return row
 
 
-class Rows(Sequence[Row]):
+class Rows(Sequence[RowT]):
     """The rows of a block, made when they are looked at.
 
     Their top containers are subclasses of what went in, so that `default_collate` finds the whole block
@@ -171,10 +171,10 @@ class Rows(Sequence[Row]):
         return self.block.num_rows
 
     @overload
-    def __getitem__(self, index: SupportsIndex) -> Row: ...
+    def __getitem__(self, index: SupportsIndex) -> RowT: ...
 
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Row]: ...
+    def __getitem__(self, index: slice) -> Sequence[RowT]: ...
 
     def __getitem__(self, index: SupportsIndex | slice) -> Row:
         if isinstance(index, slice):
@@ -185,13 +185,13 @@ class Rows(Sequence[Row]):
         i = range(len(self))[index]
         return next(Rows(self.block.slice(i, i + 1))._rows(marked=True))
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[RowT]:
         return self._rows(marked=True)
 
     def __repr__(self) -> str:
         return f"<{len(self)} rows>"
 
-    def exact(self) -> list[Row]:
+    def exact(self) -> list[RowT]:
         """All rows, of exactly the types that went in."""
         return list(self._rows(marked=False))
 

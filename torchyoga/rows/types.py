@@ -6,11 +6,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from ..process.buffers import Array, Ints, Seeds
-else:  # so that a command that reads a manifest need not load NumPy
-    Array = Ints = Seeds = Any
+    from typing_extensions import TypeVar
 
-__all__ = ["Array", "Batch", "Collate", "Index", "Ints", "Json", "MapStyle", "Row", "Seeds"]
+    from ..process.buffers import Array, Ints, Seeds
+
+    RowT = TypeVar("RowT", covariant=True, default=Any)  # Python knows defaults from 3.13 on
+    BatchT = TypeVar("BatchT", covariant=True, default=Any)
+else:  # so that a command that reads a manifest need not load NumPy
+    from typing import TypeVar
+
+    Array = Ints = Seeds = Any
+    RowT, BatchT = TypeVar("RowT", covariant=True), TypeVar("BatchT", covariant=True)
+
+__all__ = ["Array", "Batch", "BatchT", "Collate", "Index", "Ints", "Json", "MapStyle", "Row", "RowT", "Seeds"]
 
 Row: TypeAlias = Any  # a row of a user's dataset: arrays, tensors, numbers, text, and what nests them
 Batch: TypeAlias = Any  # what a collate function makes of rows
