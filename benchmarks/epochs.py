@@ -361,7 +361,7 @@ def draw(found: list[dict[str, Any]], path: Path) -> None:
 
 
 def write_page(found: list[dict[str, Any]]) -> None:
-    """Puts the tables into docs/performance.md, and draws its first picture."""
+    """Puts the tables into results.md, and draws the first picture of docs/performance.md."""
     tables = {"first": performance.as_table(table(found)), "ratios": performance.as_table(ratio_table(found))}
     performance.put_tables(tables)
     draw(found, performance.DOCS / "images" / "first.svg")

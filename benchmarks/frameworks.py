@@ -2,7 +2,7 @@
 
     python benchmarks/frameworks.py --repetitions 3 --write
 
-`make bench` runs it, and docs/performance.md shows its table.
+`make bench` runs it, and results.md has its table.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--backend", choices=BACKENDS)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="put the table into results.md")
     arguments = parser.parse_args()
     if arguments.backend is None:
         table = in_processes(arguments.repetitions)

@@ -1,6 +1,6 @@
 """The reading engine: rows/s against row size, cold files, ragged rows, worker processes, size and files.
 
-Called by run.py; writes docs/performance.md and its picture.
+Called by run.py; writes benchmarks/results.md and the picture of docs/performance.md.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from torchyoga.formats.mapped.pages import usage
 HEADING = ["what", "way", "median", "ratio", "goal"]
 CURVE = (1, 16, 128, 784, 4096, 12_288, 65_536, 200_704, 2**20, 6 * 2**20)  # bytes of a row
 DOCS = Path(__file__).parents[1] / "docs"
+RESULTS = Path(__file__).with_name("results.md")
 PLAIN, LOADER, STREAM = "torch DataLoader + ResumableSampler", "torchyoga.DataLoader", "stream batches"
 
 
@@ -433,7 +434,7 @@ def many_files(folder: Path, repetitions: int) -> list[list[str]]:
 
 
 def write_page(found: dict[str, Any]) -> None:
-    """Puts the figures into docs/performance.md, and draws its picture."""
+    """Puts the figures into results.md, and draws the picture of docs/performance.md."""
     columns = ["limit", PLAIN, LOADER, STREAM]
     points = [["bytes of a row", "batch", *columns]]
     for point in found["curve"]:
@@ -461,14 +462,13 @@ def write_page(found: dict[str, Any]) -> None:
 
 
 def put_tables(tables: dict[str, str]) -> None:
-    """Puts tables into docs/performance.md, each where its name is."""
-    page = DOCS / "performance.md"
-    text = page.read_text()
+    """Puts tables into results.md, each where its name is."""
+    text = RESULTS.read_text()
     for name, content in tables.items():
         begin, end = f"<!-- {name}: written by make bench -->\n", f"<!-- end of {name} -->"
         before, _, rest = text.partition(begin)
         text = before + begin + content + "\n" + end + rest.partition(end)[2]
-    page.write_text(text)
+    RESULTS.write_text(text)
 
 
 def as_table(rows: list[list[Any]]) -> str:

@@ -2,7 +2,7 @@
 
     python benchmarks/remote.py --repetitions 3 --write
 
-`make bench` runs it, and docs/performance.md shows its table. The limit of a first epoch is s3fs itself,
+`make bench` runs it, and results.md has its table. The limit of a first epoch is s3fs itself,
 downloading the same objects in the faster of two ways; of a later one, the same files in a local directory.
 """
 
@@ -250,7 +250,7 @@ def measure(repetitions: int) -> list[list[str]]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="put the table into results.md")
     arguments = parser.parse_args()
     table = measure(arguments.repetitions)
     for row in table:

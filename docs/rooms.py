@@ -1,4 +1,4 @@
-"""Draws the picture of design.md, and writes its table, from the imports and docstrings of the package.
+"""Draws the picture of design.md, and writes the table of CONTRIBUTING.md, from the imports and docstrings of the package.
 
 python docs/rooms.py
 """
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 DOCS = Path(__file__).parent
 PACKAGE = DOCS.parent / "torchyoga"
-PICTURE, PAGE = DOCS / "images" / "rooms.svg", DOCS / "design.md"
+PICTURE, PAGE = DOCS / "images" / "rooms.svg", DOCS.parent / "CONTRIBUTING.md"
 # Each room on a road is imported by one before it.
 ROADS = {
     "in": ("storage", "adapters", "building", "rows", "formats", "versions", "stores"),
@@ -284,7 +284,7 @@ def table() -> str:
 
 
 def page(text: str) -> str:
-    """The text of design.md with the current table.
+    """The text of CONTRIBUTING.md with the current table.
 
     Raises:
         ValueError: the comments around the table are missing.

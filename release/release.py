@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 LARGEST_WHEEL = 600_000  # bytes; a file that does not belong there shows
 # How to install it, in these pages and nowhere else: before the first release, and from then on.
-PAGES = ("README.md", "docs/index.md")
+PAGES = ("README.md", "docs/index.md", "docs/install.md")
 INSTALL = (
     """\
 Install it from a copy of the repository; PyTorch comes along if it is not there yet.

@@ -53,15 +53,28 @@ def test_every_line_for_a_kind_of_data_is_run() -> None:
         assert any(line in code for page in pages for code in blocks(page, "python")), line
 
 
-def test_the_first_table_of_speed_has_only_figures_of_runs() -> None:
-    """Those of `make bench` stand in the tables below it, those of peers.py in its picture."""
-    page, _, tables = (ROOT / "docs" / "performance.md").read_text().partition("\n## ")
-    figures = {"bench": tables, "peers": (ROOT / "docs" / "images" / "peers.svg").read_text()}
-    lines = re.findall(r"^\|(?!-).*?\|.*?\|([\d,.| ]*)\| (\w+) \|$", page, re.MULTILINE)
-    assert len(lines) == page.count("| bench |") + page.count("| peers |") > 8
-    for numbers, run in lines:
-        for number in re.findall(r"[\d,.]+", numbers):
-            assert re.search(rf"(?<![\d,.]){re.escape(number)}(?![\d,.]*\d)", figures[run]), number
+def test_tables_of_speed_have_only_figures_of_runs() -> None:
+    """Those of peers.py stand in its picture, those of `make bench` in its tables; ratios are of both figures."""
+    page = (ROOT / "docs" / "performance.md").read_text()
+    peers = (ROOT / "docs" / "images" / "peers.svg").read_text()
+    bench = (ROOT / "benchmarks" / "results.md").read_text()
+    first, second, *others = re.findall(r"^\|[^\n]*\n\|---.*?\n\n", page, re.MULTILINE | re.DOTALL)
+    for table, run in ((first, peers), (second, bench), *((table, bench) for table in others)):
+        for line in table.splitlines()[2:]:
+            cells = line.strip("| ").split(" | ")[-4 if run is peers else -2 if table is second else 1 :]
+            for number in re.findall(r"(?<![\w^])\d[\d,.]*\d\b", " | ".join(cells[:-1] if table is second else cells)):
+                is_ratio = run is peers and number in (cells[1], cells[3])
+                assert is_ratio or re.search(rf"(?<![\d,.]){re.escape(number)}(?![\d,.]*\d)", run), number
+    ours = [int(cell.replace(",", "")) for cell in re.findall(r"^\| torchyoga \| (.+?) \| \| (.+?) \|", first, re.M)[0]]
+    assert len(others) >= 3
+    quotients = []
+    for cells in re.findall(r"\| ([\d,]+) \| ([\d.]+) \| ([\d,]+) \| ([\d.]+) \|$", first, re.MULTILINE):
+        quotients += [(our, cells[2 * n], cells[2 * n + 1]) for n, our in enumerate(ours)]
+    quotients += [(b, a, ratio) for a, b, ratio in re.findall(r"\| ([\d,.]+) \| ([\d,.]+) \| ([\d.]+) \|$", second, re.M)]
+    assert len(quotients) >= 19
+    for our, their, ratio in quotients:
+        exact = float(str(our).replace(",", "")) / float(their.replace(",", ""))
+        assert float(ratio) == pytest.approx(exact, rel=0.1), (our, their)
 
 
 def test_the_first_program_runs_however_processes_start() -> None:

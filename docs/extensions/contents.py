@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 SECTIONS = {
+    "Begin": ["install"],
     "Tutorials": [
         "tutorials/digits",
         "tutorials/hdf5",
@@ -20,6 +21,7 @@ SECTIONS = {
         "tutorials/robotics",
     ],
     "How to": [
+        "howto/script",
         "howto/crash",
         "howto/larger",
         "howto/spike",
@@ -34,12 +36,14 @@ SECTIONS = {
     ],
     "Guide": [
         "data",
+        "resume",
         "caching",
         "views",
         "mixtures",
         "builds",
         "versions",
         "remote",
+        "own-store",
         "trainers",
         "frameworks",
         "hdf5",
@@ -48,17 +52,22 @@ SECTIONS = {
     "How it works": [
         "order",
         "shuffle",
-        "resume",
-        "FORMAT",
         "guarantees",
         "storage",
         "platforms",
         "performance",
         "design",
+        "generated/format",
     ],
     "Tools and more": ["commands", "doctor", "meter", "report", "view", "scale"],
     "Reference": ["generated/reference/*"],
-    "The project": ["generated/readme", "generated/*", "release"],
+    "The project": [
+        "generated/readme",
+        "generated/changelog",
+        "generated/contributing",
+        "generated/security",
+        "generated/code_of_conduct",
+    ],
 }
 REST = "Tools and more"
 

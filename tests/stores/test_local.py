@@ -460,7 +460,7 @@ def test_checksums_of_whole_files_are_taken_only_for_files_that_are_sent(tmp_pat
 def test_a_manifest_that_no_version_could_have_is_not_read(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     storage.submit(OLD, "a", "1")
-    os.truncate(tmp_path / "a" / "1" / "manifest.json", 256 * 2**20 + 1)  # docs/FORMAT.md: up to 256 MiB
+    os.truncate(tmp_path / "a" / "1" / "manifest.json", 256 * 2**20 + 1)  # FORMAT.md: up to 256 MiB
     with pytest.raises(CorruptError, match="larger than any manifest; remove the version"):
         storage.fetch("a", "1")
 
