@@ -1,7 +1,5 @@
 """Ragged, sparse and string tensors into the plain arrays that rows keep.
 
-Never sees frameworks.
-
 A tensor of several parts is a namedtuple of plain columns.
 Ragged, sparse and string tensors need no kind of column of their own, and rows that are read without
 TensorFlow say what they are.
@@ -12,7 +10,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .process.lazy import np
+from ..process.lazy import np
 
 if TYPE_CHECKING:
     import numpy.typing as npt
