@@ -42,6 +42,7 @@ from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.stats.column_stats import TableStats
 from ..rows.types import Array, Collate, Ints, Json, Row, Seeds
+from .in_epoch import RowT
 from .pack_report import PackReport
 from .readahead import MOST_BATCHES, ReadAhead, Translated
 from .stream import Stream
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
-    from typing_extensions import TypeVar
 
     from ..caching import kept as _kept
     from ..coding import decoded as _decoded
@@ -76,11 +76,7 @@ if TYPE_CHECKING:
     from ..views.tokens import token_windows as _token_windows
     from ..views.windows import windowed as _windowed
     from . import counting as _counting
-
-    RowT = TypeVar("RowT", covariant=True, default=Row)
 else:
-    from typing import TypeVar
-
     # A DataRef makes views, and views are DataRefs: this circle is closed when a method is first called.
     _kept = later("torchyoga.caching.kept")
     _collate = later("torchyoga.rows.collate")
@@ -105,7 +101,6 @@ else:
     _token_windows = later("torchyoga.views.tokens.token_windows")
     _windowed = later("torchyoga.views.windows.windowed")
     _counting = later("torchyoga.reading.counting")
-    RowT = TypeVar("RowT", covariant=True)  # a default is for type checkers; Python knows it from 3.13 on
 
 __all__ = [
     "ChangedRows",
@@ -1297,18 +1292,20 @@ class Over(DataRef[RowT]):
 
     Args:
         whole: the other DataRef.
+        how: what else a subclass is made with.
 
     Attributes:
         whole: the other DataRef.
     """
 
-    def __init__(self, whole: DataRef[RowT]) -> None:
+    def __init__(self, whole: DataRef[RowT], *how: Any) -> None:
         self.is_thread_safe = whole.is_thread_safe
         self.whole = whole
+        self._how = how
 
-    @abstractmethod
     def over(self, whole: DataRef) -> DataRef:
         """The same view of another DataRef of as many rows."""
+        return type(self)(whole, *self._how)
 
     @abstractmethod
     def _pinned(self, whole: str) -> str:
@@ -1384,7 +1381,7 @@ class ChangedRows(Over[RowT]):
 class RowView(Over[RowT]):
     """Some rows of another DataRef, in any order; each is one row of it.
 
-    A subclass says which, by `rows_at` and `places_of`, and `over`, the same view of another DataRef.
+    A subclass says which, by `rows_at` and `places_of`.
 
     Args:
         whole: the other DataRef.
@@ -1486,7 +1483,7 @@ class SlicedRef(RowView[RowT]):
     """Some rows of another DataRef: what `ref[start:stop:step]` is."""
 
     def __init__(self, whole: DataRef[RowT], rows: range) -> None:
-        super().__init__(whole)
+        super().__init__(whole, rows)
         self.rows = rows
 
     def __len__(self) -> int:
@@ -1501,10 +1498,6 @@ class SlicedRef(RowView[RowT]):
         places, rest = np.divmod(rows.astype(np.int64, copy=False) - self.rows.start, self.rows.step)
         places[(rest != 0) | (places < 0) | (places >= len(self))] = -1
         return places
-
-    def over(self, whole: DataRef) -> DataRef:
-        """The same slice of another DataRef."""
-        return SlicedRef(whole, self.rows)
 
     @property
     def file_starts(self) -> Ints:
@@ -1531,14 +1524,10 @@ class ProjectedRef(ChangedRows):
     """
 
     def __init__(self, whole: DataRef, of: Projection) -> None:
-        super().__init__(whole)
+        super().__init__(whole, of)
         self.of = of
 
     keeps_rows = Over.keeps_rows
-
-    def over(self, whole: DataRef) -> DataRef:
-        """These columns of another DataRef."""
-        return ProjectedRef(whole, self.of)
 
     def _pinned(self, whole: str) -> str:
         return self.of.pinned(whole) or ""

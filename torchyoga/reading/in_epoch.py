@@ -18,7 +18,7 @@ else:
 
     RowT = TypeVar("RowT", covariant=True)  # a default is for type checkers; Python knows it from 3.13 on
 
-__all__ = ["RandomAccess", "in_epoch"]
+__all__ = ["RandomAccess", "RowT", "in_epoch"]
 
 
 class RandomAccess(Protocol[RowT]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Generic, NamedTuple
+from typing import Generic, NamedTuple
 
 import numpy as np
 
@@ -15,18 +15,9 @@ from ..order.iteration import Iteration, IterationOptions
 from ..order.options import OrderOptions
 from ..order.place import batches, chunks
 from ..order.saved import Saved
-from ..rows.types import Ints, Row
-from .in_epoch import RandomAccess, in_epoch
+from ..rows.types import Ints
+from .in_epoch import RandomAccess, RowT, in_epoch
 from .readahead import ReadAhead
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    RowT = TypeVar("RowT", covariant=True, default=Row)
-else:
-    from typing import TypeVar
-
-    RowT = TypeVar("RowT", covariant=True)  # a default is for type checkers; Python knows it from 3.13 on
 
 __all__ = ["Stream", "Window", "begun", "read_batches", "windows_of"]
 

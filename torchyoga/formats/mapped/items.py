@@ -20,6 +20,7 @@ import numpy as np
 
 from ...process.distinct import distinct
 from ...process.forks import renew_in_children
+from ...rows.pieces import numbered_within
 from ...rows.types import Array, Ints
 from .gather import Bytes, Memory, address_of
 
@@ -297,7 +298,7 @@ class Items(ABC):
             return first, last, blocks
         counts = ends - blocks + 1
         run = np.repeat(np.arange(len(first)), counts)
-        nth = np.arange(len(run)) - np.repeat(np.cumsum(counts) - counts, counts)
+        nth = numbered_within(counts)
         within = blocks[run] + nth
         stops = np.append(self.numbering.starts[1:], 2**62)
         begin = np.where(nth == 0, first[run], self.numbering.starts[within])
