@@ -22,16 +22,7 @@ from ..rows.image_formats import format_of
 from ..rows.meaning import Codec
 from ..rows.types import Json, Row
 from .libraries import library, used_for
-from .pictures import (
-    Header,
-    decode,
-    decode_unchanged,
-    header,
-    is_seen_through,
-    opened,
-    resized,
-    turned,
-)
+from .pictures import Header, decode, decode_unchanged, header, is_seen_through, opened, resized, turned
 from .sounds import rate_of_flac, whole_samples
 
 __all__ = ["Encoder", "encoder_of", "flac", "jpeg", "png", "zstd"]

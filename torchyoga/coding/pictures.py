@@ -343,10 +343,7 @@ def decode_exactly(data: bytes | memoryview, found: Header, channels: int, dtype
 
 
 def decode_unchanged(
-    data: bytes | memoryview,
-    found: Header,
-    least: tuple[int, int] | None = None,
-    into: Pixels | None = None,
+    data: bytes | memoryview, found: Header, least: tuple[int, int] | None = None, into: Pixels | None = None
 ) -> npt.NDArray[Any]:
     """(H, W, C) the pixels of an image file with all its channels and bits, as they are stored: not turned.
 

@@ -197,9 +197,7 @@ def left_by_lightning(loader: object) -> tuple[Sequence[Saved], Saved] | None:
     return None
 
 
-def seen_by_lightning(
-    batch_sampler: Iterable[Index] | None,
-) -> tuple[Iterable[Index] | None, Seeing | None]:
+def seen_by_lightning(batch_sampler: Iterable[Index] | None) -> tuple[Iterable[Index] | None, Seeing | None]:
     """A batch sampler without the wrapper of Lightning's predict; and that wrapper, which wants to see each
     batch, or None."""
     if _is_seeing(batch_sampler):
