@@ -11,16 +11,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView, Sequence
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    Literal,
-    Protocol,
-    SupportsIndex,
-    TypeAlias,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, SupportsIndex, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -426,11 +417,7 @@ class DataRef(ABC, Generic[RowT]):
         return _zipped.zipped(self, other, prefix)
 
     def split(
-        self,
-        shares: Sequence[float],
-        seed: int = 0,
-        by: str | None = None,
-        stratify: str | None = None,
+        self, shares: Sequence[float], seed: int = 0, by: str | None = None, stratify: str | None = None
     ) -> list[DataRef[RowT]]:
         """Parts of the rows, each row in exactly one of them and in its order there.
 

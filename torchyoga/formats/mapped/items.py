@@ -208,12 +208,7 @@ class Items(ABC):
         return self.numbering.blocks(items)
 
     def pick(
-        self,
-        items: Ints,
-        empty: Empty,
-        offset: int = 0,
-        size: int | None = None,
-        blocks: Ints | None = None,
+        self, items: Ints, empty: Empty, offset: int = 0, size: int | None = None, blocks: Ints | None = None
     ) -> Bytes:
         """Copies of these items, one after the other, as bytes.
 

@@ -93,11 +93,7 @@ class Cutting:
 
 
 def token_windows(
-    ref: DataRef,
-    column: str,
-    cutting: Cutting,
-    dtype: npt.DTypeLike | None,
-    lengths: npt.ArrayLike | None,
+    ref: DataRef, column: str, cutting: Cutting, dtype: npt.DTypeLike | None, lengths: npt.ArrayLike | None
 ) -> TokenWindowsRef:
     """Windows of tokens: see `DataRef.token_windows`."""
     warn_if_arranged(ref, "token_windows")
