@@ -20,7 +20,6 @@ PACKAGE = Path(torchyoga.__file__).parent
 HOUSE = [
     "errors",
     "process",
-    "compound",
     "rows",
     "order",
     "files",

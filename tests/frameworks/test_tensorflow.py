@@ -18,8 +18,8 @@ import torch
 
 import torchyoga as yoga
 from torchyoga.adapters.tensorflow import TensorflowSource, make_tf_dataset
-from torchyoga.compound import RaggedParts, SparseParts, StringParts
 from torchyoga.errors import SchemaError
+from torchyoga.rows.compound import RaggedParts, SparseParts, StringParts
 from torchyoga.testing import assert_rows_equal, check_export, check_source
 
 Point = namedtuple("Point", "x y")

@@ -368,10 +368,10 @@ def test_announced_rows_come_as_they_are(tmp_path: Path) -> None:
         reader.probe()
     reader.announce(np.zeros(0, np.int64), True)
     for _ in range(1000):
-        if not reader.is_cold:
+        if not reader.is_cold():
             break
         assert_rows(reader, rng.permutation(reader.num_rows))
-    assert not reader.is_cold  # the files have just been written: they are in memory
+    assert not reader.is_cold()  # the files have just been written: they are in memory
 
 
 def test_an_announcement_of_a_missing_file_is_an_error(tmp_path: Path) -> None:
@@ -389,7 +389,7 @@ def test_an_empty_row_at_the_end_is_announced(tmp_path: Path) -> None:
 
     reader = write(tmp_path, [[4]], ending)
     reader.probe()
-    assert reader.is_cold is True
+    assert reader.is_cold() is True
     for values in (False, True):
         reader.announce(np.array([3, 1]), values)
     assert Rows(reader.take(np.array([3, 1]))).exact() == [{"text": ""}, {"text": "abc"}]
@@ -481,13 +481,13 @@ def test_rows_of_an_open_file_are_announced_though_its_copy_was_deleted(tmp_path
     assert_rows(reader, np.arange(8))
     here.clear()
     reader.probe()
-    assert reader.is_cold is True
+    assert reader.is_cold() is True
     for _ in range(1000):  # until advice reads nothing: the files have just been written
-        if not reader.is_cold:
+        if not reader.is_cold():
             break
         for values in (False, True):
             reader.announce(np.array([1]), values)
-    assert not reader.is_cold
+    assert not reader.is_cold()
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="this system does not tell its mappings")

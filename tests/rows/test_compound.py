@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from torchyoga.compound import RaggedParts, SparseParts, StringParts
+from torchyoga.rows.compound import RaggedParts, SparseParts, StringParts
+from torchyoga.rows.schema import Schema
 
 TEXTS = StringParts(b"abbccc", np.array([1, 2, 3, 0]))
 SPLITS = np.array([0, 1, 1, 4])
@@ -36,3 +37,9 @@ def test_arrays_of_texts() -> None:
     square = StringParts(TEXTS.data, TEXTS.lengths.reshape(2, 2)).to_numpy()
     assert square.tolist() == [[b"a", b"bb"], [b"ccc", b""]]
     assert StringParts(b"", np.empty((0, 3), np.int64)).to_numpy().shape == (0, 3)
+
+
+def test_manifests_call_them_as_ever() -> None:
+    schema = Schema.of(RaggedParts(np.arange(4), SPLITS), ragged=["values", "row_splits"])
+    assert schema.tree.type_name == "torchyoga.compound:RaggedParts"
+    assert Schema.from_json(schema.to_json()).tree.row_type is RaggedParts

@@ -23,6 +23,7 @@ import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.formats.contract import FORMATS
 from torchyoga.reading.dataref import PackView
+from torchyoga.reading.readahead import Grouped
 from torchyoga.testing import assert_rows_equal, check_view
 from torchyoga.views.packs import packing
 
@@ -680,8 +681,14 @@ def test_delivered_packs_are_delivered_rows(ref: yoga.DataRef) -> None:
             followed.append((list(order), progress))
 
     reached = 0
-    prefetch: Any = type(readahead.prefetch)(packed._members, Whole())  # type: ignore[attr-defined]
-    prefetch.follow([np.array([3, 1]), np.array([0, 2, 5])], lambda: reached)
+
+    def members(packs: Any) -> tuple[Any, Any]:
+        rows, bounds = packed.members(packs)
+        return np.diff(bounds), rows
+
+    whole: Any = Whole()
+    assert type(readahead.prefetch) is Grouped
+    Grouped(whole, members).follow([np.array([3, 1]), np.array([0, 2, 5])], lambda: reached)
     ((rows, progress),) = followed
     counts = [len(packed.members(number)[0]) for number in (3, 1, 0, 2, 5)]
     assert [len(some) for some in rows] == [sum(counts[:2]), sum(counts[2:])]

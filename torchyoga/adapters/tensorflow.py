@@ -20,7 +20,6 @@ import tensorflow as tf
 import torch
 
 from ..building.sources import BlockSource
-from ..compound import RaggedParts, SparseParts, StringParts
 from ..errors import SchemaError, StateError
 from ..order.full import as_int
 from ..order.iteration import Iteration, IterationOptions
@@ -32,8 +31,9 @@ from ..reading.stream import Stream, begun, windows_of
 from ..rows.block import Block, joined
 from ..rows.collector import block_of
 from ..rows.column import Column
+from ..rows.compound import RaggedParts, SparseParts, StringParts
 from ..rows.data import Data, bounds_of
-from ..rows.node import Node, path_name
+from ..rows.node import Node, path_name, type_name_of
 from ..rows.schema import Schema
 from ..rows.types import Array, Batch, Row
 from ..sampling.trainers import epochs_without_length, is_keras_building
@@ -79,7 +79,7 @@ class TensorflowSource(BlockSource):
     """The elements of a `tf.data.Dataset` as rows, in blocks that TensorFlow makes.
 
     Tensors come back as NumPy arrays, strings as bytes, bfloat16 as torch tensors; ragged and sparse
-    tensors, and tensors of strings, as the namedtuples of `torchyoga.compound`.
+    tensors, and tensors of strings, as the namedtuples of `torchyoga.rows.compound`.
 
     Raises:
         ValueError: it has no end, or TensorFlow is not running eagerly.
@@ -499,7 +499,7 @@ class _Export:
         return _row(tree, parts if tree.kind in ("tuple", "list") else parts[0], columns)
 
 
-_COMPOUNDS = {f"{cls.__module__}:{cls.__name__}": cls for cls in (RaggedParts, SparseParts, StringParts)}
+_COMPOUNDS = {type_name_of(cls): cls for cls in (RaggedParts, SparseParts, StringParts)}
 _TEXT_KINDS = ("str", "bytes", "numpy.str", "numpy.bytes")
 _ANY_RANK = -1  # of rows whose numbers of dimensions differ
 _EMPTY = -2  # of rows that hold nothing, and cross as a byte each

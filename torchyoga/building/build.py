@@ -325,15 +325,7 @@ class _Build:
                     stats = counted_in(kept.reader)  # first: if it fails, nothing was taken over
                 files, done = self._take_over(kept), kept.reader.num_rows
                 left = _Resumed(files, kept.reader.schema if files else None, stats)
-        except (
-            CorruptError,
-            SchemaError,
-            ValueError,
-            TypeError,
-            KeyError,
-            AttributeError,
-            OSError,
-        ) as error:
+        except (CorruptError, SchemaError, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
             if self.source_broke:
                 raise
             _log.warning(

@@ -21,6 +21,7 @@ from ..errors import CorruptError
 from ..reading.reader import Reader
 from ..rows.block import Block, equal_blocks
 from ..rows.collector import Collector
+from ..rows.data import bounds_of
 from ..rows.schema import Schema
 from ..rows.types import Json, Row
 from ..versions.file_entry import FileEntry, is_token
@@ -201,8 +202,8 @@ def _row_at(source: PlacedSource, places: Mapping[int, Json | None], number: int
 
 def _ends(files: Sequence[FileEntry]) -> list[int]:
     """The first and the last row of some of the files."""
-    stops = np.cumsum([file.rows for file in files])
-    found: list[int] = sorted({0, *stops[:-1].tolist(), *(stops - 1).tolist()})
+    bounds = bounds_of(file.rows for file in files)
+    found: list[int] = sorted({0, *bounds[:-1].tolist(), *(bounds[1:] - 1).tolist()})
     return found[:: max(1, len(files) // 8)]
 
 

@@ -421,10 +421,7 @@ def _whole_pixels(data: bytes, found: Header) -> npt.NDArray[Any]:
         CorruptError: it is cut or damaged, or something of it would be lost.
     """
     with opened(data) as image:
-        try:
-            count = getattr(image, "n_frames", 1)
-        except Exception as error:  # of any kind: what is forged is read by many small readers
-            raise CorruptError(f"it cannot be decoded: {error}") from None
+        count = getattr(image, "n_frames", 1)
     advice = "keep the file as it is, without a codec, or pass an array"
     if count > 1:
         raise CorruptError(f"it holds {count} images, and all but one would be lost; {advice}")
@@ -448,15 +445,12 @@ def _opaque_pixels(data: bytes, found: Header) -> npt.NDArray[np.uint8]:
         CorruptError: it is cut or damaged, or something behind it would shine through.
     """
     with opened(data) as image:
-        try:
-            is_gray = image.mode in ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
-            if image.mode in ("LA", "PA", "RGBA", "La", "RGBa") or "transparency" in image.info:
-                image.load()
-                shown = is_seen_through(image)
-            else:
-                shown = False
-        except Exception as error:  # of any kind, as above
-            raise CorruptError(f"it cannot be decoded: {error}") from None
+        is_gray = image.mode in ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
+        if image.mode in ("LA", "PA", "RGBA", "La", "RGBa") or "transparency" in image.info:
+            image.load()
+            shown = is_seen_through(image)
+        else:
+            shown = False
     if shown:
         raise CorruptError(
             "it has transparency, which jpeg cannot keep; use png, or pass image.convert('RGB')"

@@ -23,10 +23,7 @@ _KNOWN = {
         ("imagecodecs", "imagecodecs"),
         ("PIL", "pillow"),
     ),
-    "jpeg on cuda": (
-        ("torchcodec.decoders", "torchcodec"),
-        ("nvidia.nvimgcodec", "nvidia-nvimgcodec-cu13"),
-    ),
+    "jpeg on cuda": (("torchcodec.decoders", "torchcodec"), ("nvidia.nvimgcodec", "nvidia-nvimgcodec-cu13")),
     "png": (("imagecodecs", "imagecodecs"), ("cv2", "opencv-python-headless"), ("PIL", "pillow")),
     "other images": (("PIL", "pillow"),),
     "resizing": (("cv2", "opencv-python-headless"), ("PIL", "pillow")),

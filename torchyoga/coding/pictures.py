@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,19 +109,16 @@ def _header(data: bytes | memoryview, format: str, turn: bool, most_pixels: int)
         width, height = image.size
         _refuse_more(width, height, most_pixels)  # before more of it is read
         is_plain = image.mode in ("L", "RGB")
-        try:
-            channels, bits = _samples_of(image, format, data)
-            if format == "png" and may_be_turned and _has_late_notes(data):
-                image.load()
-        except Exception as error:  # of any kind, as above
-            raise CorruptError(f"it cannot be decoded: {error}") from None
+        channels, bits = _samples_of(image, format, data)
+        if format == "png" and may_be_turned and _has_late_notes(data):
+            image.load()
         try:
             if _turn_of(image) >= 5:
                 width, height = height, width
             # Of PNG, Pillow's own method decodes the pixels to come to what is noted behind them.
             exif = library("other images").Image.getexif(image) if may_be_turned else {}
             found = exif.get(_ORIENTATION, 1)
-        except Exception as error:  # of any kind, as above
+        except Exception as error:  # of any kind
             raise CorruptError(f"its EXIF data cannot be read: {error}") from None
     found = found if found in range(1, 9) else 1
     return Header(format, height, width, found, is_plain, channels, bits)
@@ -200,8 +198,22 @@ def _turn_of(image: Any) -> int:
     return found if found in range(1, 9) else 1
 
 
-def opened(data: bytes | memoryview) -> Any:
-    """An image of Pillow's; only its header has been read, and its size is for the caller to check."""
+@contextlib.contextmanager
+def opened(data: bytes | memoryview) -> Iterator[Any]:
+    """An image of Pillow's; only its header has been read, and its size is for the caller to check.
+
+    Whatever fails within becomes a CorruptError: what is forged is read by many small readers.
+    """
+    with _opened(data) as image:
+        try:
+            yield image
+        except CorruptError:
+            raise
+        except Exception as error:
+            raise CorruptError(f"it cannot be decoded: {error}") from None
+
+
+def _opened(data: bytes | memoryview) -> Any:
     pillow = library("other images")
     try:
         with warnings.catch_warnings():
@@ -211,7 +223,7 @@ def opened(data: bytes | memoryview) -> Any:
             except pillow.DecompressionBombError:  # Pillow's own limit is one for the whole process
                 pillow.init()
                 return pillow.OPEN[_OF_PILLOW[format_of(data) or ""]][0](io.BytesIO(data), "")
-    except Exception as error:  # of any kind: what is forged is read by many small readers
+    except Exception as error:  # of any kind, as above
         said = _unknown(format_of(data)) if "BytesIO" in str(error) else error
         raise CorruptError(f"it cannot be read as an image: {said}") from None
 
@@ -324,20 +336,14 @@ def decode_exactly(data: bytes | memoryview, found: Header, channels: int, dtype
     if found.bits > 8:
         return decode_unchanged(data, found)
     with opened(data) as image:
-        try:
-            image.load()
-            pixels = np.array(image.convert({1: "L", 3: "RGB", 4: "RGBA"}[channels]))
-        except Exception as error:  # of any kind, as above
-            raise CorruptError(f"it cannot be decoded: {error}") from None
+        image.load()
+        pixels = np.array(image.convert({1: "L", 3: "RGB", 4: "RGBA"}[channels]))
     pixels = pixels > 127 if dtype == "bool" else pixels
     return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
 
 def decode_unchanged(
-    data: bytes | memoryview,
-    found: Header,
-    least: tuple[int, int] | None = None,
-    into: Pixels | None = None,
+    data: bytes | memoryview, found: Header, least: tuple[int, int] | None = None, into: Pixels | None = None
 ) -> npt.NDArray[Any]:
     """(H, W, C) the pixels of an image file with all its channels and bits, as they are stored: not turned.
 
@@ -358,17 +364,14 @@ def decode_unchanged(
     if found.bits > 8 and found.channels > 1:
         return _wide_colors(data, found)
     with opened(data) as image:
-        try:
-            turn = _turn_of(image)
-            image.load()
-            if _is_wide(image):
-                pixels = np.asarray(image).astype(np.uint16)
-            elif image.mode in ("1", "L", "LA", "P", "PA", "RGB", "RGBA"):
-                pixels = np.asarray(image.convert({1: "L", 3: "RGB", 4: "RGBA"}[found.channels]))
-            else:
-                raise ValueError(f"its pixels are of the mode {image.mode}, and would be lost in part")
-        except Exception as error:  # of any kind, as above
-            raise CorruptError(f"it cannot be decoded: {error}") from None
+        turn = _turn_of(image)
+        image.load()
+        if _is_wide(image):
+            pixels = np.asarray(image).astype(np.uint16)
+        elif image.mode in ("1", "L", "LA", "P", "PA", "RGB", "RGBA"):
+            pixels = np.asarray(image.convert({1: "L", 3: "RGB", 4: "RGBA"}[found.channels]))
+        else:
+            raise ValueError(f"its pixels are of the mode {image.mode}, and would be lost in part")
     return _stored(pixels[:, :, None] if pixels.ndim == 2 else pixels, turn)
 
 
@@ -404,27 +407,24 @@ def _decode_by_pillow(
     data: bytes | memoryview, found: Header, is_gray: bool, lost: Callable[[str], None] | None
 ) -> Pixels:
     with opened(data) as image:
-        try:
-            turn = _turn_of(image)
-            image.load()
-            loss = ""
-            if found.bits > 8:
-                loss = f"its pixels have {found.bits} bits a channel, of which 8 are kept"
-            elif lost is not None and found.channels == 4 and is_seen_through(image):
-                loss = "it is transparent in part, and its pixels are not"
-            if _is_wide(image):
-                shades = (np.asarray(image) >> 8).astype(np.uint8)  # the upper eight bits, as of colors
-                pixels = shades if is_gray else np.repeat(shades[:, :, None], 3, axis=2)
-            elif image.mode in ("I", "F"):
-                raise ValueError(
-                    f"its pixels are {'floats' if image.mode == 'F' else 'of 32 bits'}, and nothing says "
-                    "what is black and white in them; store arrays instead of the file"
-                )
-            else:
-                image.info.pop("transparency", None)  # of which Pillow would warn where it leaves it out
-                pixels = np.array(image.convert("L" if is_gray else "RGB"))
-        except Exception as error:  # of any kind, as above
-            raise CorruptError(f"it cannot be decoded: {error}") from None
+        turn = _turn_of(image)
+        image.load()
+        loss = ""
+        if found.bits > 8:
+            loss = f"its pixels have {found.bits} bits a channel, of which 8 are kept"
+        elif lost is not None and found.channels == 4 and is_seen_through(image):
+            loss = "it is transparent in part, and its pixels are not"
+        if _is_wide(image):
+            shades = (np.asarray(image) >> 8).astype(np.uint8)  # the upper eight bits, as of colors
+            pixels = shades if is_gray else np.repeat(shades[:, :, None], 3, axis=2)
+        elif image.mode in ("I", "F"):
+            raise ValueError(
+                f"its pixels are {'floats' if image.mode == 'F' else 'of 32 bits'}, and nothing says "
+                "what is black and white in them; store arrays instead of the file"
+            )
+        else:
+            image.info.pop("transparency", None)  # of which Pillow would warn where it leaves it out
+            pixels = np.array(image.convert("L" if is_gray else "RGB"))
     if loss and lost is not None:
         lost(loss)
     return _stored(pixels[:, :, None] if is_gray else pixels, turn)

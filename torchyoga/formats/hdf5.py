@@ -21,6 +21,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import h5py
@@ -493,17 +494,9 @@ def read_extents(data: Bytes, index: Mapping[str, object], schema: Schema) -> li
                 lows, highs = np.zeros(count, np.int64), np.full(count, elements)
                 extents.append(Extent(starts, offsets, nbytes, crcs, lows, highs))
             elif name == "values" and compression is not None and layout.item_bytes:
-                decode = _Decoder(layout, chunk_items, compression, masks, starts, item_crcs, pipelines)
-                extents.append(
-                    Extent(
-                        starts,
-                        offsets,
-                        nbytes,
-                        crcs,
-                        block_bytes=chunk_items * layout.item_bytes,
-                        decode=decode,
-                    )
-                )
+                sizes, most = np.diff(starts) * layout.item_bytes, chunk_items * layout.item_bytes
+                decode = _Decoder(layout, chunk_items, compression, masks, sizes, item_crcs, pipelines)
+                extents.append(Extent(starts, offsets, nbytes, crcs, block_bytes=most, decode=decode))
             else:
                 extents.append(Extent(starts, offsets, nbytes, crcs))
             elements = num_items if name == "values" else elements
@@ -512,45 +505,36 @@ def read_extents(data: Bytes, index: Mapping[str, object], schema: Schema) -> li
     return with_units(extents, data, index, schema)
 
 
+@dataclass(frozen=True, eq=False)
 class _Decoder:
     """Undoes the compression of the chunks of one dataset."""
 
-    def __init__(
-        self,
-        layout: _Layout,
-        chunk_items: int,
-        compression: str,
-        masks: Ints,
-        starts: Ints,
-        item_crcs: Ints,
-        pipelines: dict[tuple[object, ...], Pipeline],
-    ) -> None:
-        self._pipelines = pipelines  # for all columns of the file: columns that look alike share one
-        self._layout = layout
-        self._chunk_items = chunk_items
-        self.compression = compression
-        self._masks = masks
-        self._nbytes = np.diff(starts) * layout.item_bytes
-        self._item_crcs = item_crcs
+    layout: _Layout
+    chunk_items: int
+    compression: str
+    masks: Ints
+    nbytes: Ints  # of the items of each chunk
+    item_crcs: Ints
+    pipelines: dict[tuple[object, ...], Pipeline]  # for all columns: those that look alike share one
 
     def __call__(self, block: int, stored: Bytes, out: Bytes) -> None:
-        self._pipeline.decode(stored, int(self._masks[block]), out)
+        self._pipeline.decode(stored, int(self.masks[block]), out)
         # HDF5 does not report a chunk that decompresses to less than it should.
-        if crc32(out[: int(self._nbytes[block])].data) != int(self._item_crcs[block]):
+        if crc32(out[: int(self.nbytes[block])].data) != int(self.item_crcs[block]):
             raise CorruptError("what it decompresses to does not match its checksum")
 
     @cached_property
     def _pipeline(self) -> Pipeline:
-        look = self._layout.look(self._chunk_items)
-        found = self._pipelines.get(look)
+        look = self.layout.look(self.chunk_items)
+        found = self.pipelines.get(look)
         if found is None:
-            found = self._pipelines[look] = self._new_pipeline()
+            found = self.pipelines[look] = self._new_pipeline()
         return found
 
     def _new_pipeline(self) -> Pipeline:
         with memory_file() as file:
             try:
-                dataset = _create_dataset(file, "x", self._layout, self._chunk_items, self.compression)
+                dataset = _create_dataset(file, "x", self.layout, self.chunk_items, self.compression)
             except ValueError as error:
                 raise SchemaError(str(error)) from error
-            return Pipeline(dataset.id.get_create_plist(), self._layout.type, self._layout.dtype)
+            return Pipeline(dataset.id.get_create_plist(), self.layout.type, self.layout.dtype)

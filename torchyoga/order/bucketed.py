@@ -7,7 +7,7 @@ batch has rows of like lengths, and ranks, which take every W-th position, wait 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -39,25 +39,14 @@ class BucketOrder(AnyOrder):
     pool: int
     run: int
 
-    @property
-    def length(self) -> int:  # type: ignore[override]
-        """Rows N."""
-        return self.base.length
+    length: int = field(init=False)
+    seed: int = field(init=False)
+    shuffle: Shuffle = field(init=False)
+    reshuffle: bool = field(init=False)
 
-    @property
-    def seed(self) -> int:  # type: ignore[override]
-        """The base's."""
-        return self.base.seed
-
-    @property
-    def shuffle(self) -> Shuffle:  # type: ignore[override]
-        """The base's."""
-        return self.base.shuffle
-
-    @property
-    def reshuffle(self) -> bool:  # type: ignore[override]
-        """The base's."""
-        return self.base.reshuffle
+    def __post_init__(self) -> None:
+        for name in ("length", "seed", "shuffle", "reshuffle"):
+            object.__setattr__(self, name, getattr(self.base, name))
 
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
         """The rows at these positions of the epoch; past N they wrap around."""

@@ -23,7 +23,6 @@ useful in every epoch.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -32,6 +31,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..process.digests import hexdigest
 from ..process.distinct import distinct
 from ..rows.data import bounds_of
 from ..rows.types import Ints
@@ -108,8 +108,7 @@ class BlockOrder(AnyOrder):
         for shards in (self.shards, self.held[1] if self.held else None):
             if shards is not None:
                 as_int("shards", shards, low=1, high=MOST_SHARDS)
-        digest = hashlib.blake2b(starts.astype("<i8").tobytes(), digest_size=8)
-        object.__setattr__(self, "files", digest.hexdigest())
+        object.__setattr__(self, "files", hexdigest(starts.astype("<i8").tobytes(), size=8))
 
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
         """The rows (int64, shape of `positions`) at these positions of the epoch.
@@ -152,10 +151,7 @@ class BlockOrder(AnyOrder):
 
     def pins(self, epoch: int) -> dict[str, Pin]:
         """What a state records so that it is not continued in another order."""
-        name: Pin = self.shuffle
-        if self.shuffle and not self.reshuffle:
-            name = "block once" if self.shuffle == "block" else "once"
-        found: dict[str, Pin] = {"shuffle": name, "files": self.files}
+        found: dict[str, Pin] = {"shuffle": self.kind, "files": self.files}
         if self.shuffle == "block":
             found["window"] = self.window
         if self.shards is not None:

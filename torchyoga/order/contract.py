@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
     Ints = Any
 
-__all__ = ["ARRANGED", "AnyOrder", "Arrangement", "Locality", "Shuffle", "check_epoch"]
+__all__ = ["ARRANGED", "AnyOrder", "Arrangement", "Locality", "Shuffle", "before_known", "check_epoch"]
 
 Shuffle = bool | Literal["block"]
 Locality = Literal["global", "shard"]
@@ -33,6 +33,15 @@ def check_epoch(epoch: int, length: int) -> None:
         raise ValueError(
             f"epoch {epoch} of {length} rows lies beyond the {_MOST_PLACES} places that are counted"
         )
+
+
+def before_known(epoch: int, position: int, known: int) -> ValueError:
+    """What is wrong with a place before which the weights are not known."""
+    return ValueError(
+        f"position {position} of epoch {epoch} lies before place {known}, from which on the weights are "
+        "known; load the state that they were changed at into the loader, or read from what was there "
+        "before reweighted(...)"
+    )
 
 
 class AnyOrder(ABC):
@@ -94,6 +103,13 @@ class AnyOrder(ABC):
     @abstractmethod
     def pins(self, epoch: int) -> dict[str, Pin]:
         """What a state records so that it is not continued in another order."""
+
+    @property
+    def kind(self) -> Pin:
+        """How it shuffles, as a state records it."""
+        if self.reshuffle or not self.shuffle:
+            return self.shuffle
+        return "block once" if self.shuffle == "block" else "once"
 
 
 class Arrangement(ABC):

@@ -6,20 +6,18 @@ A pass begins anew where a stage or an epoch does, so an epoch of all rows has e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..process.distinct import distinct
 from ..rows.types import Ints
-from .contract import ARRANGED, AnyOrder, Shuffle, check_epoch
-from .full import GOING_ON, ORDER_VERSION, earlier, version_of, within
+from .contract import ARRANGED, Shuffle, check_epoch
+from .full import GOING_ON
 from .passes import Passes, passes_over
-from .saved import Pin
-from .stages import written_stages
+from .stages import ArrangedOrder, written_stages
 
 __all__ = ["OpenStage", "StagedOrder"]
 
@@ -37,7 +35,7 @@ class OpenStage(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class StagedOrder(AnyOrder):
+class StagedOrder(ArrangedOrder):
     """The order of the rows in every epoch, over all ranks, where later stages have more rows than others.
 
     The number of a row is `ARRANGED.start` + row + N times the number of passes of the epoch before its own.
@@ -64,32 +62,24 @@ class StagedOrder(AnyOrder):
     files: Ints | None = None
     begun: tuple[int, int] | None = None
 
-    def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
-        """The row numbers at these positions of the epoch; past N they wrap around."""
-        found = within(positions, self.length)
-        if not self.length or not found.size:
-            return found
+    what = "these stages"
+
+    def _rows(self, epoch: int, positions: Ints) -> Ints:
         parts, first = self._parts(epoch), self._first_pass(epoch)
-        flat = np.ascontiguousarray(found).reshape(-1)
-        which = np.searchsorted([part.first for part in parts], flat, "right") - 1
-        out = np.empty(flat.shape, np.int64)
+        which = np.searchsorted([part.first for part in parts], positions, "right") - 1
+        out = np.empty_like(positions)
         for number in distinct(which).tolist():
             some, part = np.flatnonzero(which == number), parts[number]
-            turn, place = np.divmod(flat[some] - part.first, part.rows)
+            turn, place = np.divmod(positions[some] - part.first, part.rows)
             row = self._passes(part.stage).rows(first + turn, place)
             out[some] = ARRANGED.start + (part.turns + turn) * self.num_rows + row
-        return out.reshape(found.shape)
+        return out
 
-    def positions(self, epoch: int, rows: npt.ArrayLike) -> Ints:
-        """The positions at which these row numbers come in the epoch: the inverse of `rows`."""
-        numbers = np.asarray(rows, np.int64)
-        if not numbers.size:
-            return numbers
+    def _positions(self, epoch: int, numbers: Ints) -> Ints:
         parts, first = self._parts(epoch), self._first_pass(epoch)
-        flat = np.ascontiguousarray(numbers).reshape(-1)
-        turns, row = np.divmod(flat - ARRANGED.start, self.num_rows)
+        turns, row = np.divmod(numbers - ARRANGED.start, self.num_rows)
         which = np.searchsorted([part.turns for part in parts], turns, "right") - 1
-        found = np.full(flat.shape, -1, np.int64)
+        found = np.full(numbers.shape, -1, np.int64)
         for number in distinct(np.maximum(which, 0)).tolist():
             part = parts[number]
             some = np.flatnonzero((which == number) & (row < part.rows))
@@ -98,35 +88,16 @@ class StagedOrder(AnyOrder):
             places = part.first + turn * part.rows + places
             end = parts[number + 1].first if number + 1 < len(parts) else self.length
             found[some[places < end]] = places[places < end]
-        if int(found.min()) < 0:
-            number = int(flat[np.argmin(found)])
-            raise ValueError(f"row number {number} does not come in epoch {epoch} of these stages")
-        return found.reshape(numbers.shape)
-
-    def resumed(self, epoch: int | None, shards: int | None, version: int) -> StagedOrder:
-        """This order, in the version that the running epoch, if any, was begun with."""
-        return self if self.shuffle else replace(self, begun=earlier(epoch, version, GOING_ON))
-
-    def version_in(self, epoch: int) -> int:
-        """The version of the order in an epoch."""
-        return version_of(self.begun, epoch, ORDER_VERSION if self.shuffle else GOING_ON)
+        return found
 
     def check_place(self, epoch: int, position: int) -> None:
         """Raises ValueError if it cannot go on from this position of the epoch."""
         check_epoch(epoch, self.length * max(stage.rows for stage in self.stages))
 
-    def pins(self, epoch: int) -> dict[str, Pin]:
-        """What a state records so that it is not continued in another order."""
-        kind: Pin = self.shuffle
-        if self.shuffle and not self.reshuffle:
-            kind = "block once" if self.shuffle == "block" else "once"
-        found: dict[str, Pin] = {
-            "shuffle": kind,
-            "stages": written_stages([(stage.start, str(stage.rows)) for stage in self.stages]),
-        }
-        if self.shuffle == "block":
-            found["window"] = self.window
-        return found
+    @property
+    def told(self) -> str:
+        """Its stages, as a state records them."""
+        return written_stages([(stage.start, str(stage.rows)) for stage in self.stages])
 
     def _parts(self, epoch: int) -> list[_Part]:
         is_alike = not self.reshuffle if self.shuffle else self.version_in(epoch) < GOING_ON

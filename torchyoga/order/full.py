@@ -133,8 +133,7 @@ class Order(AnyOrder):
 
     def pins(self, epoch: int) -> dict[str, Pin]:
         """What a state records so that it is not continued in another order."""
-        kind = "once" if self.shuffle and not self.reshuffle else bool(self.shuffle)
-        return {"shuffle": kind}
+        return {"shuffle": self.kind}
 
     def _turned(self, epoch: int, numbers: Positions, forward: bool) -> Positions:
         if not self.shuffle or self.length < 2:

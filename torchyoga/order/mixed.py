@@ -22,21 +22,21 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..process.distinct import distinct
 from ..process.lazy import cached_property
 from ..rows.data import bounds_of
 from ..rows.types import Ints
-from .contract import ARRANGED, AnyOrder, Shuffle, check_epoch
-from .full import GOING_ON, ORDER_VERSION, earlier, keyed_bytes, version_of, within, words_at
+from .contract import ARRANGED, Shuffle, before_known, check_epoch
+from .full import GOING_ON, keyed_bytes, words_at
 from .passes import Passes, passes_over
 from .proportions import Proportions
 from .saved import Pin
-from .stages import folded, short, written_stages
+from .stages import ArrangedOrder, folded, short, written_stages
 
 __all__ = ["MixOrder", "Mixture", "Stage", "numbered", "unpacked"]
 
@@ -158,12 +158,7 @@ class Mixture:
         """
         first = self.stages[0].start
         if first and len(places) and int(places.min()) < first:
-            epoch, position = divmod(int(places.min()), self.rows)
-            raise ValueError(
-                f"position {position} of epoch {epoch} lies before place {first}, from which on the weights "
-                "are known; load the state that they were changed at into the loader, or read from what was "
-                "there before reweighted(...)"
-            )
+            raise before_known(*divmod(int(places.min()), self.rows), first)
         return np.searchsorted([stage.start for stage in self.stages], places, "right") - 1
 
     def since(self, place: int) -> Mixture:
@@ -204,7 +199,7 @@ class Mixture:
 
 
 @dataclass(frozen=True, eq=False)
-class MixOrder(AnyOrder):
+class MixOrder(ArrangedOrder):
     """The order of a mixture in every epoch, over all ranks.
 
     Row numbers are those of `unpacked`. Without shuffle each source comes in its own order. In any case an
@@ -228,34 +223,27 @@ class MixOrder(AnyOrder):
     files: tuple[Ints, ...] = ()
     begun: tuple[int, int] | None = None
 
+    what = "this mixture"
+
     @property
     def length(self) -> int:  # type: ignore[override]
         """Places of an epoch N."""
         return self.mixture.rows
 
-    def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
-        """The row numbers at these positions of the epoch; past N they wrap around."""
-        found = within(positions, self.length)
-        if not self.length or not found.size:
-            return found
+    def _rows(self, epoch: int, positions: Ints) -> Ints:
         first = self._first(epoch)
-        flat = np.ascontiguousarray(found).reshape(-1) + first
-        out = np.empty(flat.shape, np.int64)
+        flat = positions + first
+        out = np.empty_like(flat)
         for start in range(0, flat.size, _CHUNK):
             places = flat[start : start + _CHUNK]
             source, key = self._dealt(places, first)
             out[start : start + _CHUNK] = self._numbers(source, key)
-        return out.reshape(found.shape)
+        return out
 
-    def positions(self, epoch: int, rows: npt.ArrayLike) -> Ints:
-        """The positions at which these row numbers come in the epoch: the inverse of `rows`."""
-        numbers = np.asarray(rows, np.int64)
-        if not numbers.size:
-            return numbers
+    def _positions(self, epoch: int, numbers: Ints) -> Ints:
         first = self._first(epoch)
-        flat = np.ascontiguousarray(numbers).reshape(-1)
-        which, passes, row = unpacked(self.mixture, flat)
-        found = np.full(flat.shape, -1, np.int64)
+        which, passes, row = unpacked(self.mixture, numbers)
+        found = np.full(numbers.shape, -1, np.int64)
         known = max(first, self.mixture.stages[0].start)
         before, after = self.mixture.counts(np.array([known, max(known, first + self.length)])).T
         for source in distinct(which).tolist():
@@ -266,10 +254,7 @@ class MixOrder(AnyOrder):
             key = own * length + self._source(source).positions(own, row[some])
             inside = np.flatnonzero((key >= before[source]) & (key < after[source]))
             found[some[inside]] = self._places(source, key[inside], first) - first
-        if int(found.min()) < 0:
-            number = int(flat[np.argmin(found)])
-            raise ValueError(f"row number {number} does not come in epoch {epoch} of this mixture")
-        return found.reshape(numbers.shape)
+        return found
 
     def consumed(self, place: int) -> tuple[int, ...]:
         """(S,) how many rows each source has given before a place, wherever it lies in its cell."""
@@ -283,14 +268,6 @@ class MixOrder(AnyOrder):
         source, _ = self._dealt(np.arange(begin, place), epoch * self.length)
         return tuple((counts + np.bincount(source, minlength=len(counts))).tolist())
 
-    def resumed(self, epoch: int | None, shards: int | None, version: int) -> MixOrder:
-        """This order, in the version that the running epoch, if any, was begun with."""
-        return self if self.shuffle else replace(self, begun=earlier(epoch, version, GOING_ON))
-
-    def version_in(self, epoch: int) -> int:
-        """The version of the order in an epoch."""
-        return version_of(self.begun, epoch, ORDER_VERSION if self.shuffle else GOING_ON)
-
     def check_place(self, epoch: int, position: int) -> None:
         """Raises ValueError if it cannot go on from this position of the epoch."""
         check_epoch(epoch, self.length)
@@ -298,17 +275,13 @@ class MixOrder(AnyOrder):
 
     def pins(self, epoch: int) -> dict[str, Pin]:
         """What a state records so that it is not continued in another order."""
-        kind: Pin = self.shuffle if self.reshuffle or not self.shuffle else "once"
-        if self.shuffle == "block" and not self.reshuffle:
-            kind = "block once"
-        found: dict[str, Pin] = {"shuffle": kind, "stages": self._told}
+        found = super().pins(epoch)
         if self.shuffle == "block":
-            found["window"] = self.window
             found["files"] = keyed_bytes(8, *(some.tobytes().hex() for some in self.files)).hex()
         return found
 
     @cached_property
-    def _told(self) -> str:
+    def told(self) -> str:
         """Its stages; the first weights are those a program begins with, as a digest if many."""
         mixture = self.mixture
         stages = [(stage.start, stage.told if stage.start else short(stage.told)) for stage in mixture.stages]
@@ -383,9 +356,9 @@ class MixOrder(AnyOrder):
         """The row numbers of numbers of sources."""
         num_sources = len(self.mixture.lengths)
         order = np.argsort(source.astype(np.uint16 if num_sources < 2**16 else np.int64), kind="stable")
-        ends = np.cumsum(np.bincount(source, minlength=num_sources))
+        bounds = bounds_of(np.bincount(source, minlength=num_sources)).tolist()
         turns, row = np.empty_like(key), np.empty_like(key)
-        for number, (begin, end) in enumerate(zip([0, *ends.tolist()], ends.tolist(), strict=False)):
+        for number, (begin, end) in enumerate(pairwise(bounds)):
             if begin == end:
                 continue
             some = order[begin:end]

@@ -158,9 +158,7 @@ class Proportions:
 
 
 @lru_cache(maxsize=64)
-def _tree(
-    weights: tuple[int, ...],
-) -> tuple[int, dict[int, int], list[_Depth], dict[int, list[_Turn]]]:
+def _tree(weights: tuple[int, ...]) -> tuple[int, dict[int, int], list[_Depth], dict[int, list[_Turn]]]:
     """The number of nodes, the node of each owner that has a weight, the inner nodes, and the ways up."""
     heap = [_Node(weight, owner) for owner, weight in enumerate(weights) if weight]
     heapq.heapify(heap)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Any, TypeAlias
+
+from ..process.digests import hexdigest
 
 __all__ = ["Pin", "Saved", "described", "digest", "what_differs"]
 
@@ -23,12 +24,8 @@ def digest(*parts: object) -> str:
         >>> digest("a", 1) == digest("a", 1) != digest("a1")
         True
     """
-    found = hashlib.blake2b(digest_size=8)
-    for part in parts:
-        data = part if isinstance(part, memoryview) else memoryview(str(part).encode())
-        found.update(b"%d:" % data.nbytes)
-        found.update(data)
-    return "#" + found.hexdigest()
+    pieces = [part if isinstance(part, memoryview) else memoryview(str(part).encode()) for part in parts]
+    return "#" + hexdigest(*(piece for data in pieces for piece in (f"{data.nbytes}:", data)), size=8)
 
 
 def described(kind: str, **arguments: object) -> str | None:

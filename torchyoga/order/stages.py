@@ -8,12 +8,22 @@ are the same: see `same_past`.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
 
+from ..process.lazy import np
+from ..rows.types import Ints
+from .contract import AnyOrder
+from .full import GOING_ON, ORDER_VERSION, earlier, version_of, within
 from .saved import Pin, digest
 
-__all__ = ["Told", "folded", "parsed", "same_past", "short", "told_at", "written_stages"]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from typing_extensions import Self
+
+__all__ = ["ArrangedOrder", "Told", "folded", "parsed", "same_past", "short", "told_at", "written_stages"]
 
 Told: TypeAlias = tuple[int, str]  # the place at which a stage begins, and what it is
 _MOST_CHARACTERS = 2**22
@@ -104,3 +114,63 @@ def same_past(one: Pin, other: Pin, place: int) -> bool:
 def short(text: str) -> str:
     """A text, or the digest of a long one."""
     return text if len(text) <= _LONG else digest(text)
+
+
+class ArrangedOrder(AnyOrder):
+    """An order that decides which rows come, in stages; its row numbers are in `ARRANGED`.
+
+    Attributes:
+        window: files mixed with each other at once, if shuffle is "block".
+        begun: an epoch that was begun in an earlier version of the order, and that version.
+        what: what decides, for messages.
+    """
+
+    window: int
+    begun: tuple[int, int] | None = None
+    what: str
+
+    def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
+        """The row numbers at these positions of the epoch; past N they wrap around."""
+        found = within(positions, self.length)
+        if not self.length or not found.size:
+            return found
+        return self._rows(epoch, np.ascontiguousarray(found).reshape(-1)).reshape(found.shape)
+
+    def positions(self, epoch: int, rows: npt.ArrayLike) -> Ints:
+        """The positions at which these row numbers come in the epoch: the inverse of `rows`."""
+        numbers = np.asarray(rows, np.int64)
+        if not numbers.size:
+            return numbers
+        flat = np.ascontiguousarray(numbers).reshape(-1)
+        found = self._positions(epoch, flat)
+        if int(found.min()) < 0:
+            number = int(flat[np.argmin(found)])
+            raise ValueError(f"row number {number} does not come in epoch {epoch} of {self.what}")
+        return found.reshape(numbers.shape)
+
+    @abstractmethod
+    def _rows(self, epoch: int, positions: Ints) -> Ints:
+        """(M,) what comes at positions (M,), each in 0..N-1."""
+
+    @abstractmethod
+    def _positions(self, epoch: int, numbers: Ints) -> Ints:
+        """(M,) where row numbers (M,) come; -1 for those that do not."""
+
+    @property
+    @abstractmethod
+    def told(self) -> str:
+        """Its stages, as `written_stages` writes them."""
+
+    def resumed(self, epoch: int | None, shards: int | None, version: int) -> Self:
+        """This order, in the version that the running epoch, if any, was begun with."""
+        begun = earlier(epoch, version, GOING_ON)
+        return self if self.shuffle else replace(self, begun=begun)  # type: ignore[type-var]
+
+    def version_in(self, epoch: int) -> int:
+        """The version of the order in an epoch."""
+        return version_of(self.begun, epoch, ORDER_VERSION if self.shuffle else GOING_ON)
+
+    def pins(self, epoch: int) -> dict[str, Pin]:
+        """What a state records so that it is not continued in another order."""
+        found: dict[str, Pin] = {"shuffle": self.kind, "stages": self.told}
+        return {**found, "window": self.window} if self.shuffle == "block" else found

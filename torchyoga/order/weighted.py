@@ -13,21 +13,20 @@ stay equal.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from ..process.digests import hexdigest
 from ..process.distinct import distinct
 from ..process.lazy import cached_with
 from ..rows.types import Ints
 from .by_file import BlockOrder
-from .contract import ARRANGED, AnyOrder, Shuffle
-from .full import ORDER_VERSION, Order, keyed_bytes, within
-from .saved import Pin
-from .stages import written_stages
+from .contract import ARRANGED, AnyOrder, Shuffle, before_known
+from .full import ORDER_VERSION, Order, keyed_bytes
+from .stages import ArrangedOrder, written_stages
 
 __all__ = ["MOST_PLACES", "WeightedOrder", "WeightedStage", "whole_ends"]
 
@@ -90,7 +89,7 @@ class WeightedStage:
     def __post_init__(self) -> None:
         if self.ends is None or self.told:
             return
-        told = hashlib.blake2b(self.ends.astype("<i8").tobytes(), digest_size=8).hexdigest()
+        told = hexdigest(self.ends.astype("<i8").tobytes(), size=8)
         largest = int(np.diff(self.ends, prepend=0).max())
         for name, value in {"told": told, "total": int(self.ends[-1]), "largest": largest}.items():
             object.__setattr__(self, name, value)
@@ -106,7 +105,7 @@ class WeightedStage:
 
 
 @dataclass(frozen=True, eq=False)
-class WeightedOrder(AnyOrder):
+class WeightedOrder(ArrangedOrder):
     """The order of the rows in every epoch, over all ranks, each as often as its weight says.
 
     The number of a row's first place in an epoch is `ARRANGED.start` + row; those of its others follow in
@@ -132,37 +131,29 @@ class WeightedOrder(AnyOrder):
     files: Ints | None = None
     past: str = ""
 
-    def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
-        """The row numbers at these positions of the epoch; past N they wrap around."""
-        found = within(positions, self.length)
-        if not self.length or not found.size:
-            return found
+    what = "these weights"
+
+    def _rows(self, epoch: int, positions: Ints) -> Ints:
         draws = self._draws(epoch)
         if not draws or draws[0].first:
-            self.check_place(epoch, int(found.min()))
-        flat = np.ascontiguousarray(found).reshape(-1)
-        out = np.empty(flat.shape, np.int64)
-        for start in range(0, flat.size, _CHUNK):
-            part = flat[start : start + _CHUNK]
+            self.check_place(epoch, int(positions.min()))
+        out = np.empty_like(positions)
+        for start in range(0, positions.size, _CHUNK):
+            part = positions[start : start + _CHUNK]
             which = np.searchsorted([draw.first for draw in draws], part, "right") - 1
             for number in distinct(which).tolist():
                 some = np.flatnonzero(which == number)
                 row, copy = draws[number].rows(part[some])
                 out[start + some] = ARRANGED.start + (draws[number].copies + copy) * self.num_rows + row
-        return out.reshape(found.shape)
+        return out
 
-    def positions(self, epoch: int, rows: npt.ArrayLike) -> Ints:
-        """The positions at which these row numbers come in the epoch: the inverse of `rows`."""
-        numbers = np.asarray(rows, np.int64)
-        if not numbers.size:
-            return numbers
+    def _positions(self, epoch: int, numbers: Ints) -> Ints:
         draws = self._draws(epoch)
         if not draws:
             self.check_place(epoch, 0)
-        flat = np.ascontiguousarray(numbers).reshape(-1)
-        copies, row = np.divmod(flat - ARRANGED.start, self.num_rows)
+        copies, row = np.divmod(numbers - ARRANGED.start, self.num_rows)
         which = np.searchsorted([draw.copies for draw in draws], copies, "right") - 1
-        found = np.full(flat.shape, -1, np.int64)
+        found = np.full(numbers.shape, -1, np.int64)
         for number in distinct(np.maximum(which, 0)).tolist():
             some = np.flatnonzero(which == number)
             draw = draws[number]
@@ -170,10 +161,7 @@ class WeightedOrder(AnyOrder):
             places = draw.positions(row[some], copies[some] - draw.copies)
             inside = (places >= draw.first) & (places < end)
             found[some[inside]] = places[inside]
-        if int(found.min()) < 0:
-            number = int(flat[np.argmin(found)])
-            raise ValueError(f"row number {number} does not come in epoch {epoch} of these weights")
-        return found.reshape(numbers.shape)
+        return found
 
     @property
     def num_rows(self) -> int:
@@ -194,20 +182,12 @@ class WeightedOrder(AnyOrder):
         """Raises ValueError if it cannot go on from this position of the epoch."""
         known = min(stage.start for stage in self.stages if stage.ends is not None)
         if epoch * self.length + position < known:
-            raise ValueError(
-                f"position {position} of epoch {epoch} lies before place {known}, from which on the weights "
-                "are known; load the state that they were changed at into the loader, or read from what was "
-                "there before reweighted(...)"
-            )
+            raise before_known(epoch, position, known)
 
-    def pins(self, epoch: int) -> dict[str, Pin]:
-        """What a state records so that it is not continued in another order."""
-        kind: Pin = self.shuffle
-        if self.shuffle and not self.reshuffle:
-            kind = "block once" if self.shuffle == "block" else "once"
-        stages = written_stages([(stage.start, stage.told) for stage in self.stages], self.past)
-        found: dict[str, Pin] = {"shuffle": kind, "stages": stages}
-        return {**found, "window": self.window} if self.shuffle == "block" else found
+    @property
+    def told(self) -> str:
+        """Its stages, as a state records them."""
+        return written_stages([(stage.start, stage.told) for stage in self.stages], self.past)
 
     def _draws(self, epoch: int) -> list[_Draw]:
         return _draws(self, epoch if self.shuffle and self.reshuffle else 0)

@@ -5,20 +5,29 @@ from __future__ import annotations
 import hashlib
 import json
 
-__all__ = ["hexdigest", "json_digest"]
+__all__ = ["hexdigest", "json_digest", "word_of"]
 
 
-def hexdigest(*parts: str | bytes | memoryview) -> str:
-    """32 hex digits (BLAKE2b, RFC 7693) of texts and memory end to end; nothing is put between them.
+def hexdigest(*parts: str | bytes | memoryview, size: int = 16) -> str:
+    """Hex digits (BLAKE2b, RFC 7693) of texts and memory end to end; nothing is put between them.
+
+    Args:
+        parts: what is named.
+        size: bytes of the name, with two digits each.
 
     Example:
         >>> hexdigest("rows ", b"1") == hexdigest("rows 1"), len(hexdigest())
         (True, 32)
     """
-    found = hashlib.blake2b(digest_size=16)
+    found = hashlib.blake2b(digest_size=size)
     for part in parts:
         found.update(part.encode() if isinstance(part, str) else part)
     return found.hexdigest()
+
+
+def word_of(data: bytes) -> int:
+    """64 bits of a digest of bytes."""
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
 def json_digest(content: object) -> str:

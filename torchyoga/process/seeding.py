@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import hashlib
 import random
 import struct
 import sys
@@ -24,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .buffers import Ints
+from .digests import word_of
 from .forks import renew_in_children
 from .lazy import torch
 
@@ -100,13 +100,12 @@ def unmoved_seed(generator: torch.Generator | None = None) -> int:
         True
     """
     state = (torch.default_generator if generator is None else generator).get_state()
-    return int.from_bytes(hashlib.blake2b(state.numpy().tobytes(), digest_size=8).digest(), "little") >> 1
+    return word_of(state.numpy().tobytes()) >> 1
 
 
 @lru_cache(maxsize=64)
 def _key(kind: str, seed: int, epoch: int) -> int:
-    text = f"torchyoga {ROW_SEEDS_VERSION} {kind} {seed} {epoch}"
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+    return word_of(f"torchyoga {ROW_SEEDS_VERSION} {kind} {seed} {epoch}".encode())
 
 
 def _mixed(key: int, numbers: Ints) -> Words:

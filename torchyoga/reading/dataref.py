@@ -11,16 +11,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView, Sequence
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    Literal,
-    Protocol,
-    SupportsIndex,
-    TypeAlias,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, SupportsIndex, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -427,11 +418,7 @@ class DataRef(ABC, Dataset[RowT]):
         return _zipped.zipped(self, other, prefix)
 
     def split(
-        self,
-        shares: Sequence[float],
-        seed: int = 0,
-        by: str | None = None,
-        stratify: str | None = None,
+        self, shares: Sequence[float], seed: int = 0, by: str | None = None, stratify: str | None = None
     ) -> list[DataRef[RowT]]:
         """Parts of the rows, each row in exactly one of them and in its order there.
 
@@ -1300,18 +1287,20 @@ class Over(DataRef[RowT]):
 
     Args:
         whole: the other DataRef.
+        how: what else a subclass is made with.
 
     Attributes:
         whole: the other DataRef.
     """
 
-    def __init__(self, whole: DataRef[RowT]) -> None:
+    def __init__(self, whole: DataRef[RowT], *how: Any) -> None:
         self.is_thread_safe = whole.is_thread_safe
         self.whole = whole
+        self._how = how
 
-    @abstractmethod
     def over(self, whole: DataRef) -> DataRef:
         """The same view of another DataRef of as many rows."""
+        return type(self)(whole, *self._how)
 
     @abstractmethod
     def _pinned(self, whole: str) -> str:
@@ -1387,7 +1376,7 @@ class ChangedRows(Over[RowT]):
 class RowView(Over[RowT]):
     """Some rows of another DataRef, in any order; each is one row of it.
 
-    A subclass says which, by `rows_at` and `places_of`, and `over`, the same view of another DataRef.
+    A subclass says which, by `rows_at` and `places_of`.
 
     Args:
         whole: the other DataRef.
@@ -1489,7 +1478,7 @@ class SlicedRef(RowView[RowT]):
     """Some rows of another DataRef: what `ref[start:stop:step]` is."""
 
     def __init__(self, whole: DataRef[RowT], rows: range) -> None:
-        super().__init__(whole)
+        super().__init__(whole, rows)
         self.rows = rows
 
     def __len__(self) -> int:
@@ -1504,10 +1493,6 @@ class SlicedRef(RowView[RowT]):
         places, rest = np.divmod(rows.astype(np.int64, copy=False) - self.rows.start, self.rows.step)
         places[(rest != 0) | (places < 0) | (places >= len(self))] = -1
         return places
-
-    def over(self, whole: DataRef) -> DataRef:
-        """The same slice of another DataRef."""
-        return SlicedRef(whole, self.rows)
 
     @property
     def file_starts(self) -> Ints:
@@ -1534,14 +1519,10 @@ class ProjectedRef(ChangedRows):
     """
 
     def __init__(self, whole: DataRef, of: Projection) -> None:
-        super().__init__(whole)
+        super().__init__(whole, of)
         self.of = of
 
     keeps_rows = Over.keeps_rows
-
-    def over(self, whole: DataRef) -> DataRef:
-        """These columns of another DataRef."""
-        return ProjectedRef(whole, self.of)
 
     def _pinned(self, whole: str) -> str:
         return self.of.pinned(whole) or ""

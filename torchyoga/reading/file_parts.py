@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import pairwise
 from typing import NoReturn, TypeVar
@@ -90,6 +91,7 @@ class Threads:
                 future.cancel()
 
 
+@dataclass(frozen=True, eq=False)
 class FileParts:
     """Parts of files: where the bytes of each row of a column lie.
 
@@ -103,28 +105,17 @@ class FileParts:
         threads: read them.
     """
 
-    def __init__(
-        self, root: str, names: Names, sizes: Ints, files: Ints, offsets: Ints, nbytes: Ints, threads: Threads
-    ) -> None:
-        self.root = root
-        self.names = names
-        self.sizes = sizes
-        self.files = files
-        self.offsets = offsets
-        self.nbytes = nbytes
-        self.threads = threads
-        self._pool = BufferPool()
+    root: str
+    names: Names
+    sizes: Ints
+    files: Ints
+    offsets: Ints
+    nbytes: Ints
+    threads: Threads
+    _pool: BufferPool = field(default_factory=BufferPool, init=False)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return FileParts, (
-            self.root,
-            self.names,
-            self.sizes,
-            self.files,
-            self.offsets,
-            self.nbytes,
-            self.threads,
-        )
+        return FileParts, tuple(getattr(self, given.name) for given in fields(self) if given.init)
 
     def begin(self, rows: Ints) -> Callable[[], Data]:
         """Begins to read the parts of these rows; returns what waits for them.

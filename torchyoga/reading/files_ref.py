@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..order.by_file import equal_runs
+from ..process.digests import hexdigest
 from ..process.lazy import cached_property
 from ..process.stages import Stage, timed
 from ..rows.block import Block, Rows
@@ -135,9 +135,9 @@ def _begun(column: Array | Names | FileParts, rows: Ints) -> Callable[[], Data]:
 
 def content_of(schema: Schema, *parts: Array | Names | str) -> str:
     """A name for the content that these parts describe."""
-    found = hashlib.blake2b(json.dumps(schema.to_json()).encode("utf-8", "surrogatepass"), digest_size=16)
+    found: list[str | bytes] = [json.dumps(schema.to_json())]
     for part in parts:
         for piece in (part.ends, part.text) if isinstance(part, Names) else (part,):
             data = piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else piece
-            found.update(data if isinstance(data, bytes) else np.ascontiguousarray(data).tobytes())
-    return found.hexdigest()
+            found.append(data if isinstance(data, bytes) else np.ascontiguousarray(data).tobytes())
+    return hexdigest(*found)

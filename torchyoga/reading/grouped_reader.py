@@ -101,14 +101,9 @@ class GroupedReader:
     def located(self, rows: Ints, of: Projection | None = None) -> None:
         """None: rows are read group by group."""
 
-    @property
-    def is_cold(self) -> bool:
+    def is_cold(self, of: Projection | None = None) -> bool:
         """As `Reader.is_cold`."""
-        return self.is_cold_for(self._whole)
-
-    def is_cold_for(self, of: Projection) -> bool:
-        """As `Reader.is_cold_for`."""
-        return any(reader.is_cold_for(some) for reader, some, _ in self._sides(of))
+        return any(reader.is_cold(some) for reader, some, _ in self._sides(of))
 
     def announce(self, rows: Ints, values: bool, of: Projection | None = None) -> None:
         """Asks the kernel to make rows ready, as `Reader.announce`."""

@@ -17,7 +17,7 @@ from ..errors import CorruptError
 from ..rows.types import Ints, Row
 from ..versions.location import Progress
 
-__all__ = ["MOST_BATCHES", "Prefetch", "ReadAhead", "Translated", "batches_per_read"]
+__all__ = ["Grouped", "MOST_BATCHES", "Prefetch", "ReadAhead", "Translated", "batches_per_read"]
 
 _AHEAD_BYTES = 16 * 2**20  # on their way from the disk at once
 _MOST_ROWS = 4096
@@ -28,6 +28,7 @@ MOST_BATCHES = 16
 # Where other processes read, it cannot be seen here whether they wait: that is found out after so many
 _PROBE = 64  # windows
 _PROBE_OF_SAMPLER = 8  # steps
+_Members = Callable[[Ints], tuple[Ints, Ints]]
 
 
 class Prefetch(Protocol):
@@ -95,6 +96,67 @@ class Translated:
     def follow(self, order: Iterable[Ints], progress: Progress) -> None:
         """Downloads files ahead of an iteration over the view."""
         self._whole.follow((self._rows(rows) for rows in order), progress)
+
+
+class Grouped(Translated):
+    """Makes the rows ready of which rows of a view are made.
+
+    Args:
+        whole: what makes rows of the other DataRef ready.
+        members: numbers of rows of the view (B,) -> how many rows each is made of (B,), and these, end to
+            end.
+        with_values: which of these rows are read whole, so that their ragged values are wanted, too; all by
+            default.
+    """
+
+    def __init__(
+        self, whole: Prefetch, members: _Members, with_values: Callable[[Ints], Ints] | None = None
+    ) -> None:
+        super().__init__(whole, lambda rows: members(rows)[1])
+        self._members = members
+        self._with_values = with_values
+
+    def announce(self, rows: Ints, values: bool) -> None:
+        """Makes the rows behind these ready."""
+        _, wanted = self._members(rows)
+        if values and self._with_values is not None:
+            wanted = self._with_values(wanted)
+        self._whole.announce(wanted, values)
+
+    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
+        """Downloads files ahead of an iteration over the view."""
+        followed = _Followed(order, progress, self._members)
+        self._whole.follow(followed, followed.progress)
+
+
+class _Followed:
+    """The rows behind an order of rows of a view, and how many of them have been delivered."""
+
+    def __init__(self, order: Iterable[Ints], progress: Progress, members: _Members) -> None:
+        self._order = order
+        self._progress = progress
+        self._members = members
+        self._done = 0, 0  # rows of the view before those that are kept, and rows behind them
+        self._kept: deque[Ints] = deque()  # how many rows are behind the first, the first two, ...
+
+    def __iter__(self) -> Iterator[Ints]:
+        for numbers in self._order:
+            counts, rows = self._members(numbers)
+            self._kept.append(np.cumsum(counts))
+            yield rows
+
+    def progress(self) -> int | None:
+        """How many rows have been delivered; None when the iteration is over."""
+        reached = self._progress()
+        if reached is None:
+            return None
+        before, given = self._done
+        while self._kept and before + len(self._kept[0]) <= reached:
+            ends = self._kept.popleft()
+            before, given = before + len(ends), given + int(ends[-1] if len(ends) else 0)
+            self._done = before, given
+        inside = reached - before
+        return given + (int(self._kept[0][inside - 1]) if self._kept and inside > 0 else 0)
 
 
 def batches_per_read(batch_bytes: int) -> int:

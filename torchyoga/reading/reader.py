@@ -178,7 +178,7 @@ class Reader:
         try:
             name = _name(rows), of.columns
             with timed(Stage.GATHER):
-                if self.is_cold_for(of) and self._announced.pop(name, _UNKNOWN) is _UNKNOWN:
+                if self.is_cold(of) and self._announced.pop(name, _UNKNOWN) is _UNKNOWN:
                     for values in (False, True):  # so that they are all read at once
                         self.announce(rows, values, of)
                     self._announced.pop(name, None)
@@ -235,7 +235,7 @@ class Reader:
         """
         of = of or self._whole
         columns = [self.schema.columns[number] for number in of.columns]
-        if any(column.is_ragged for column in columns) or self.is_cold_for(of) or self.where.is_remote:
+        if any(column.is_ragged for column in columns) or self.is_cold(of) or self.where.is_remote:
             return None
         shelf, items = self._ready(rows)
         addresses: list[Ints] = []
@@ -292,7 +292,7 @@ class Reader:
             raise
 
     def _taken(self, rows: Ints, of: Projection) -> Block:
-        before, began = usage(), _clocks() if is_timed() and self.is_cold_for(of) else None
+        before, began = usage(), _clocks() if is_timed() and self.is_cold(of) else None
         found = self._block(*self._ready(rows), of)
         if began is not None:  # while it did not compute, it waited for the disk
             passed, computed = _clocks()
@@ -362,21 +362,16 @@ class Reader:
 
     # -- reading ahead
 
-    @property
-    def is_cold(self) -> bool:
-        """True as long as rows come from disk, so that announcing them is worth its cost."""
-        return self.is_cold_for(self._whole)
-
-    def is_cold_for(self, of: Projection) -> bool:
-        """What `is_cold` says, for some columns."""
+    def is_cold(self, of: Projection | None = None) -> bool:
+        """True as long as these columns come from disk, so that announcing rows is worth its cost."""
         for warmth in self._warmths(of):  # noqa: SIM110 (any() takes five times as long, and this is asked often)
             if warmth.cold:
                 return True
         return False
 
-    def _warmths(self, of: Projection) -> Sequence[Thermometer]:
+    def _warmths(self, of: Projection | None) -> Sequence[Thermometer]:
         """Those of the parts of some columns."""
-        if of is self._whole:
+        if of is None or of is self._whole:
             return self._warmth
         return [self._warmth[n] for column in of.columns for n in self._parts[column]]
 

@@ -61,10 +61,7 @@ class Window(NamedTuple):
 
 
 def windows_of(
-    source: RandomAccess,
-    batches: Iterable[Ints],
-    read_here: bool = True,
-    most: int | None = None,
+    source: RandomAccess, batches: Iterable[Ints], read_here: bool = True, most: int | None = None
 ) -> Iterator[Window]:
     """The batches in windows, as they are best read; those that follow are read ahead.
 

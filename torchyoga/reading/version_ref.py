@@ -33,15 +33,13 @@ __all__ = ["VersionColumns", "VersionRef", "located"]
 _LOOKS = 10  # attempts, at a version that others keep converting
 
 
-class VersionRef(DataRef):
-    """A published version. Pickles by its path, and survives fork, spawn, forkserver and threads."""
+class OfVersion(DataRef):
+    """Rows of a published version, with all of their columns or some; their row numbers are the same."""
 
     is_thread_safe = True
 
-    def __init__(
-        self, where: str | Files, manifest: Manifest, verify: bool = True, marks: Marks | None = None
-    ) -> None:
-        self._version = _Version(Folder(where) if isinstance(where, str) else where, manifest, verify, marks)
+    def __init__(self, version: _Version, of: Projection | None) -> None:
+        self._version, self._of = version, of
 
     @property
     def location(self) -> Files:
@@ -68,17 +66,35 @@ class VersionRef(DataRef):
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows` over one gathered block."""
-        return Rows(self.open().take(rows)) if len(rows) else []
+        return Rows(self._version.open(self._of).take(rows, self._of)) if len(rows) else []
+
+    @cached_property
+    def readahead(self) -> ReadAhead:
+        """What reads pages and downloads files before their rows are taken."""
+        return ReadAhead(self.row_bytes, _Prefetch(self._version, self._of))
+
+    @property
+    def info(self) -> Json:
+        """What was kept with the version."""
+        return copy.deepcopy(self.manifest.info)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _reopened, (*self._version.reopening(), self._of)
+
+
+class VersionRef(OfVersion):
+    """A published version. Pickles by its path, and survives fork, spawn, forkserver and threads."""
+
+    def __init__(
+        self, where: str | Files, manifest: Manifest, verify: bool = True, marks: Marks | None = None
+    ) -> None:
+        folder = Folder(where) if isinstance(where, str) else where
+        super().__init__(_Version(folder, manifest, verify, marks), None)
 
     @property
     def row_bytes(self) -> int:
         """Bytes of an average row, as it is stored."""
         return self.manifest.nbytes // max(1, len(self))
-
-    @cached_property
-    def readahead(self) -> ReadAhead:
-        """What reads pages and downloads files before their rows are taken."""
-        return ReadAhead(self.row_bytes, self._version)
 
     def download(self, progress: bool | None = None) -> None:
         """Downloads all files of a version in a store now, with a progress bar.
@@ -108,11 +124,6 @@ class VersionRef(DataRef):
         """What a row looks like; None for a version without rows."""
         return self.manifest.schema
 
-    @property
-    def info(self) -> Json:
-        """What was kept with the version."""
-        return copy.deepcopy(self.manifest.info)
-
     def projected(self, of: Projection) -> DataRef:
         """The same rows with these columns; nothing of the others is read, compared or asked for."""
         return VersionColumns(self._version, of)
@@ -122,40 +133,13 @@ class VersionRef(DataRef):
         columns = ", ".join(map(str, m.schema.columns)) if m.schema else "no rows"
         return f"<DataRef {m.id!r} {m.version!r}: {len(self)} rows, {m.nbytes / 1e6:.1f} MB; {columns}>"
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _reopened, self._version.reopening()
 
-
-class VersionColumns(DataRef):
+class VersionColumns(OfVersion):
     """Some columns of a published version."""
 
-    is_thread_safe = True
+    _of: Projection
 
-    def __init__(self, version: _Version, of: Projection) -> None:
-        self._version = version
-        self._of = of
-
-    def __len__(self) -> int:
-        return self._version.manifest.num_rows
-
-    @property
-    def keeps_rows(self) -> bool:
-        """False: each batch is gathered anew."""
-        return False
-
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers, as `Rows` over one gathered block."""
-        return Rows(self._version.open(self._of).take(rows, self._of)) if len(rows) else []
-
-    @property
-    def location(self) -> Files:
-        """Where the files lie."""
-        return self._version.where
-
-    @property
-    def manifest(self) -> Manifest:
-        """What the version consists of."""
-        return self._version.manifest
+    keeps_rows = OfVersion.keeps_rows
 
     @property
     def projection(self) -> Projection:
@@ -181,33 +165,22 @@ class VersionColumns(DataRef):
     @cached_property
     def row_bytes(self) -> int:
         """Bytes of an average row, as its columns are stored."""
-        manifest, found = self._version.manifest, 0
-        assert manifest.schema is not None
-        for group in manifest.column_groups:
+        found = 0
+        for group in self.manifest.column_groups:
             wanted = [place for place, column in enumerate(group.columns) if column in self._of.columns]
             parts = parts_of(group.schema, wanted)
             found += sum(piece.checks[part][0] for piece in pieces_of(group.files) for part in parts)
         return found // max(1, len(self))
 
-    @cached_property
-    def readahead(self) -> ReadAhead:
-        """What reads pages of these columns, and downloads files, before their rows are taken."""
-        return ReadAhead(self.row_bytes, _Columns(self._version, self._of))
-
-    @property
-    def file_starts(self) -> Ints:
-        """(files + 1,) the row at which each file begins, and the number of rows."""
-        return self._version.manifest.file_starts
-
     @property
     def fingerprint(self) -> str | None:
         """A name for the content, made of the version's and the columns."""
-        return self._of.pinned(self._version.manifest.fingerprint)
+        return self._of.pinned(self.manifest.fingerprint)
 
     @property
     def prefixes(self) -> Sequence[tuple[str, int]]:
         """Those of the version, cut down to the columns; and with all columns: the rows are the same ones."""
-        manifest = self._version.manifest
+        manifest = self.manifest
         whole = [(manifest.fingerprint, len(self)), *manifest.prefixes]
         parents = [parent for parent in manifest.parents if parent.is_prefix]
         columns = [parent.numbers_of(self._of.columns) for parent in parents]
@@ -222,31 +195,20 @@ class VersionColumns(DataRef):
         """What a row looks like."""
         return self._of.schema
 
-    @property
-    def info(self) -> Json:
-        """What was kept with the version."""
-        return copy.deepcopy(self._version.manifest.info)
-
     def __repr__(self) -> str:
-        m = self._version.manifest
         columns = ", ".join(map(str, self._of.schema.columns))
-        return f"<DataRef {m.id!r} {m.version!r}: {len(self)} rows; {columns}>"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _reopened_columns, (*self._version.reopening(), self._of)
+        return f"<DataRef {self.manifest.id!r} {self.manifest.version!r}: {len(self)} rows; {columns}>"
 
 
 def located(ref: DataRef, rows: Ints) -> Located | None:
     """Where rows (N,) of a version lie, to be copied with those of others; None if they are read alone."""
-    if not len(rows):
+    if not len(rows) or not (type(ref) is VersionRef or type(ref) is VersionColumns):
         return None
-    if type(ref) is VersionRef:
-        return ref.open().located(rows)
-    return ref._version.open(ref._of).located(rows, ref._of) if type(ref) is VersionColumns else None
+    return ref._version.open(ref._of).located(rows, ref._of)
 
 
 class _Version:
-    """The files of a version, opened when a row is first wanted; makes its rows ready, too.
+    """The files of a version, opened when a row is first wanted.
 
     A VersionRef and its `ReadAhead` share it, so that neither holds the other.
     """
@@ -304,27 +266,34 @@ class _Version:
         marks = self.marks if self.marks.can_be_passed() else None
         return self.where, self.manifest.fingerprint, self.verify, marks
 
+
+class _Prefetch:
+    """Makes rows of a version ready, with all of their columns or some."""
+
+    def __init__(self, version: _Version, of: Projection | None) -> None:
+        self._version = version
+        self._of = of
+
     @property
     def is_cold(self) -> bool:
-        return self.manifest.num_rows > 0 and self.open().is_cold
+        return self._version.manifest.num_rows > 0 and self._version.open(self._of).is_cold(self._of)
 
     @property
     def ahead_bytes(self) -> int | None:
-        return self.where.ahead_bytes
+        return self._version.where.ahead_bytes
 
     def announce(self, rows: Ints, values: bool) -> None:
-        self.open().announce(rows, values)
+        self._version.open(self._of).announce(rows, values, self._of)
 
-    def probe(self, of: Projection | None = None) -> None:
-        if self.manifest.num_rows:
-            self.open(of).probe()
+    def probe(self) -> None:
+        if self._version.manifest.num_rows:
+            self._version.open(self._of).probe()
 
-    def follow(self, order: Iterable[Ints], progress: Progress, of: Projection | None = None) -> None:
-        if not self.where.is_remote or not self.manifest.num_rows:
+    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
+        manifest, where, of = self._version.manifest, self._version.where, self._of
+        if not where.is_remote or not manifest.num_rows:
             return
-        groups = [
-            group for group in self.manifest.column_groups if of is None or {*group.columns} & {*of.columns}
-        ]
+        groups = [group for group in manifest.column_groups if of is None or {*group.columns} & {*of.columns}]
         firsts = _bounds_of_files(groups)
 
         def numbers(rows: Ints) -> Ints:  # of the files of each row, those of all groups side by side
@@ -336,32 +305,7 @@ class _Version:
             return None if found is None else found * len(groups)
 
         files = tuple(itertools.chain.from_iterable(group.files for group in groups))
-        self.where.follow(files, map(numbers, order), reached)
-
-
-class _Columns:
-    """Makes some columns of rows of a version ready."""
-
-    def __init__(self, version: _Version, of: Projection) -> None:
-        self._version = version
-        self._of = of
-
-    @property
-    def is_cold(self) -> bool:
-        return self._version.manifest.num_rows > 0 and self._version.open(self._of).is_cold_for(self._of)
-
-    @property
-    def ahead_bytes(self) -> int | None:
-        return self._version.ahead_bytes
-
-    def announce(self, rows: Ints, values: bool) -> None:
-        self._version.open(self._of).announce(rows, values, self._of)
-
-    def probe(self) -> None:
-        self._version.probe(self._of)
-
-    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
-        self._version.follow(order, progress, self._of)
+        where.follow(files, map(numbers, order), reached)
 
 
 def _bounds_of_files(groups: Sequence[ColumnGroup]) -> list[int]:
@@ -369,8 +313,11 @@ def _bounds_of_files(groups: Sequence[ColumnGroup]) -> list[int]:
     return bounds_of(np.array([len(group.files) for group in groups])).tolist()  # type: ignore[no-any-return]
 
 
-def _reopened(where: Files, fingerprint: str, verify: bool, marks: Marks | None) -> VersionRef:
-    return VersionRef(where, _manifest_of(where, fingerprint), verify, marks)
+def _reopened(
+    where: Files, fingerprint: str, verify: bool, marks: Marks | None, of: Projection | None
+) -> DataRef:
+    whole = VersionRef(where, _manifest_of(where, fingerprint), verify, marks)
+    return whole if of is None else whole.projected(of)
 
 
 def _manifest_of(where: Files, fingerprint: str) -> Manifest:
@@ -379,9 +326,3 @@ def _manifest_of(where: Files, fingerprint: str) -> Manifest:
     if manifest.fingerprint != fingerprint:  # converted to another format, it has the same
         raise NotFoundError(f"{where.name} has been overwritten since this DataRef was made; fetch it again")
     return manifest
-
-
-def _reopened_columns(
-    where: Files, fingerprint: str, verify: bool, marks: Marks | None, of: Projection
-) -> DataRef:
-    return _reopened(where, fingerprint, verify, marks).projected(of)

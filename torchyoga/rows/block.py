@@ -118,10 +118,7 @@ class RowNamed:
     """Mixed into a namedtuple row; see `RowTuple`."""
 
 
-ROW_TYPES: tuple[type, ...] = (
-    *(RowTuple, RowList, RowDict, RowPack, RowArray, RowNamed),
-    *_MARKED.values(),
-)
+ROW_TYPES: tuple[type, ...] = (*(RowTuple, RowList, RowDict, RowPack, RowArray, RowNamed), *_MARKED.values())
 
 
 @lru_cache(maxsize=256)

@@ -73,9 +73,9 @@ class _JoinedRuns:
             self._runs.copy(out)
             return
         each = self._runs.nbytes
-        before = np.cumsum(each) - each
-        shift = np.fromiter(starts, np.int64) - np.concatenate([before, [0]])[self._bounds[:-1]]
-        self._runs.copy(out, (before + np.repeat(shift, np.diff(self._bounds))).tolist())
+        before = bounds_of(each)
+        shift = np.fromiter(starts, np.int64) - before[self._bounds[:-1]]
+        self._runs.copy(out, (before[:-1] + np.repeat(shift, np.diff(self._bounds))).tolist())
 
     def texts(self) -> list[bytes]:
         found, ends = self._runs.texts(), self._bounds.tolist()

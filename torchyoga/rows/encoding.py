@@ -11,7 +11,7 @@ from ..process.lazy import np
 from . import leaf as leaves
 from .column import MAX_NAME, Column
 from .leaf import Leaf
-from .node import ITEMS, MAX_COLUMNS, MAX_DEPTH, Node, Path, are_fields, path_name
+from .node import ITEMS, MAX_COLUMNS, MAX_DEPTH, Node, Path, are_fields, path_name, type_name_of
 from .types import Array, Row
 
 __all__ = ["Blank", "filled", "leaves_like", "look_of", "split"]
@@ -87,7 +87,7 @@ def _split(value: Row, path: Path, found: list[Leaf]) -> Node:
                 f"{fields!r:.200}; make it of a class that namedtuple() makes"
             )
         children = tuple(_split(item, (*path, key), found) for key, item in zip(fields, value, strict=True))
-        return Node("namedtuple", fields, children, f"{cls.__module__}:{cls.__qualname__}")
+        return Node("namedtuple", fields, children, type_name_of(cls))
     found.append(_encoded(value, path))
     return Node("leaf")
 
@@ -170,7 +170,7 @@ def _parts(node: Node, value: Row, path: Path) -> Iterator[tuple[str | int, Row]
             not isinstance(value, tuple)
             or getattr(cls, "_fields", None) != node.keys
             or len(value) != len(node.keys)
-            or f"{cls.__module__}:{cls.__qualname__}" != node.type_name
+            or type_name_of(cls) != node.type_name
         ):
             _nests_differently(node, value, path)
         return zip(node.keys, value, strict=True)

@@ -21,6 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from ..process.digests import word_of
+from ..process.seeding import splitmix
 from .block import Block
 from .column import Column
 from .data import Data
@@ -127,12 +129,7 @@ def key_words(block: Block, certain: bool = False) -> Hashes:
 
 
 def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    found: npt.NDArray[np.uint64] = numbers + np.uint64(0x9E3779B97F4A7C15)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        found ^= found >> np.uint64(shift)
-        found *= np.uint64(factor)
-    found ^= found >> np.uint64(31)
-    return found
+    return splitmix(numbers + np.uint64(0x9E3779B97F4A7C15))
 
 
 def _blake(message: bytes | memoryview, seed: int) -> bytes:
@@ -162,10 +159,7 @@ def _hashes(block: Block, digest: Digest) -> Hashes:
 
 @lru_cache(maxsize=256)
 def _seed(columns: tuple[Column, ...]) -> int:
-    text = json.dumps([HASH, _looks(columns)])
-    return int.from_bytes(
-        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
-    )
+    return word_of(json.dumps([HASH, _looks(columns)]).encode("utf-8", "surrogatepass"))
 
 
 def _message(column: Column, data: Data, num_rows: int, digest: Digest) -> list[Array]:
@@ -185,7 +179,7 @@ def _bytes_of(values: Array, column: Column) -> Array:
     return np.ascontiguousarray(values, column.storage).reshape(-1).view(np.uint8)
 
 
-def _digests(messages: Array, seed: int, digest: Digest) -> Array:
+def _digests(messages: Iterable[bytes | memoryview] | Array, seed: int, digest: Digest) -> Array:
     """(N, 16) uint8 the digests of the rows of an array (N, bytes)."""
     return np.frombuffer(b"".join(map(digest, messages, repeat(seed))), np.uint8).reshape(-1, 16)
 
@@ -202,5 +196,4 @@ def _ragged_digests(column: Column, data: Data, num_rows: int, digest: Digest) -
         held = values.tobytes() if len(values) < _SHORT * num_rows else values.data
         ends = (data.part("offsets") * column.storage.itemsize).tolist()
         texts = [held[start:stop] for start, stop in pairwise(ends)]
-    found = b"".join(map(digest, texts, repeat(0)))
-    return np.frombuffer(found, np.uint8).reshape(-1, 16)
+    return _digests(texts, 0, digest)

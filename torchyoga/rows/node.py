@@ -21,8 +21,8 @@ from typing import Any, TypeAlias
 from unicodedata import normalize
 from urllib.parse import quote
 
-from .. import compound  # noqa: F401  # loaded, so that rows of its classes find them
 from ..process.lazy import cached_property
+from . import compound
 from .meaning import exactly
 from .types import Row
 
@@ -37,6 +37,7 @@ __all__ = [
     "leaf_paths",
     "outermost",
     "path_name",
+    "type_name_of",
 ]
 
 MAX_COLUMNS = 4096
@@ -45,6 +46,7 @@ MAX_NODES = MAX_COLUMNS * MAX_DEPTH
 WRAPPERS = ("nullable", "varying", "texts")
 _UNNAMED = ("tuple", "list", *WRAPPERS)
 Path: TypeAlias = tuple[str | int, ...]
+_IN_FILES = {compound.__name__: "torchyoga.compound"}  # what manifests call a module, wherever it lies now
 
 
 class Mark(str):
@@ -83,7 +85,7 @@ class Node:
     def row_type(self) -> type[tuple[Row, ...]]:
         """The namedtuple class that went in if its module is loaded, else one like it. Never imports."""
         module, _, qualname = self.type_name.partition(":")
-        found: Any = sys.modules.get(module)
+        found: Any = compound if module in _IN_FILES.values() else sys.modules.get(module)
         for part in qualname.split("."):
             # Not getattr: a lazy module would import whatever a hostile manifest names.
             found = vars(found).get(part) if isinstance(found, (ModuleType, type)) else None
@@ -211,6 +213,11 @@ def _made_alike(name: str, fields: tuple[str, ...]) -> Any:
 
 def _remake(name: str, fields: tuple[str, ...], values: tuple[object, ...]) -> Any:
     return _made_alike(name, fields)(*values)
+
+
+def type_name_of(cls: type) -> str:
+    """What a manifest calls the class of a namedtuple."""
+    return f"{_IN_FILES.get(cls.__module__, cls.__module__)}:{cls.__qualname__}"
 
 
 def path_name(path: Path) -> str:

@@ -12,9 +12,7 @@ _UNDER_WAY = object()
 
 
 def mapped(
-    batch: Batch,
-    change: Callable[[Row], Row],
-    is_leaf: Callable[[Sequence[Row]], bool] = lambda found: False,
+    batch: Batch, change: Callable[[Row], Row], is_leaf: Callable[[Sequence[Row]], bool] = lambda found: False
 ) -> Batch:
     """The dicts, lists, tuples and namedtuples of a batch, over what `change` makes of each leaf.
 

@@ -185,9 +185,8 @@ class Foreign:
     def is_drawn_at_once(self) -> bool:
         """True if all of an epoch is drawn when its first index is asked for."""
         # RandomSampler asks the user's generator whenever it needs more.
-        sampler = self.sampler
-        return type(sampler) in _DRAWN_AT_ONCE and (
-            type(sampler) is not RandomSampler or _generator_of(sampler) is None
+        return self.is_torchs and (
+            type(self.sampler) is not RandomSampler or _generator_of(self.sampler) is None
         )
 
     @property
@@ -230,11 +229,11 @@ class Foreign:
 
     def generators(self) -> dict[str, Json]:
         """The states of all generators that the sampler has of its own, by their names."""
-        return {
-            f"{path}{name}": written(generator)
-            for path, part in self.parts()
-            for name, generator in generators_of(part).items()
-        }
+        return {name: written(generator) for name, generator in self._generators().items()}
+
+    def _generators(self) -> dict[str, _Generator]:
+        parts = self.parts()
+        return {f"{path}{name}": one for path, part in parts for name, one in generators_of(part).items()}
 
     def put_back(self, states: Mapping[str, Json], strict: bool = True) -> None:
         """Gives the generators these states.
@@ -242,11 +241,7 @@ class Foreign:
         Raises:
             StateError: the sampler has other generators.
         """
-        mine = {
-            f"{path}{name}": generator
-            for path, part in self.parts()
-            for name, generator in generators_of(part).items()
-        }
+        mine = self._generators()
         if strict and set(mine) != set(states):
             raise StateError(
                 f"the state has generators {sorted(states)}, but {self.name} has {sorted(mine)} here; make "
@@ -564,7 +559,9 @@ def written(generator: _Generator) -> Json:
     if isinstance(generator, random.Random):
         version, words, gauss = generator.getstate()
         return {"random": [version, _packed(np.array(words, np.uint32)), gauss]}
-    return {"numpy": _tree(_numpy_state(generator))}
+    if isinstance(generator, np.random.RandomState):
+        return {"numpy": _tree(generator.get_state(legacy=False))}
+    return {"numpy": _tree(generator.bit_generator.state)}
 
 
 def put_back(generator: _Generator, found: Json) -> None:
@@ -594,12 +591,6 @@ def put_back(generator: _Generator, found: Json) -> None:
             f"{type(generator).__module__}.{type(generator).__name__} here; give the sampler the kind of "
             "generator that it was saved with"
         ) from error
-
-
-def _numpy_state(generator: np.random.Generator | np.random.RandomState) -> Mapping[str, object]:
-    if isinstance(generator, np.random.RandomState):
-        return generator.get_state(legacy=False)
-    return generator.bit_generator.state
 
 
 def _tree(value: object) -> object:

@@ -136,6 +136,14 @@ class Indices(ABC):
     def rows_in_last_step(self, iteration: Iteration) -> int:
         """Rows of the dataset in the last batches of all ranks; what `pad` adds is not counted."""
 
+    def check_length(self, known: int, made: str) -> None:
+        """Raises ValueError if the dataset has grown or shrunk since something was made of so many rows."""
+        if len(self.dataset) != known:
+            raise ValueError(
+                f"the dataset had {known} rows when the {made} was made, and has {len(self.dataset)} now; "
+                "make a new loader or sampler, and load its state with strict=False"
+            )
+
     def settle(self) -> None:
         """Reports to the cursor how far the iteration is that has moved last."""
         self.cursor.settle()

@@ -117,7 +117,7 @@ class OrderedIndices(Indices):
             self.settle()
             self.ranks.check_alone()
             cursor = self.located
-            self._check_length()
+            self.check_length(self.cursor.length, "order")
             if not options.counts or is_only_looked_at():
                 return cursor.iteration(replace(options, counts=False))
             has_drawn = cursor.fix_seed()
@@ -188,14 +188,6 @@ class OrderedIndices(Indices):
             # An iterator that nobody holds will not move again.
             self.running = [handing for handing in self.running if not handing.over and handing.is_held]
             super().settle()
-
-    def _check_length(self) -> None:
-        """Raises ValueError if the dataset has grown or shrunk."""
-        if len(self.dataset) != self.cursor.length:
-            raise ValueError(
-                f"the dataset had {self.cursor.length} rows when the order was made, and has "
-                f"{len(self.dataset)} now; make a new loader or sampler, and load its state with strict=False"
-            )
 
     def _warn_of_trainers(self, begun: Iteration) -> None:
         """Warns of what cannot be made right from here."""

@@ -16,12 +16,7 @@ from typing import NoReturn, cast
 
 import torch
 from torch.distributed import ProcessGroup
-from torch.utils.data import (
-    DistributedSampler,
-    RandomSampler,
-    SequentialSampler,
-    WeightedRandomSampler,
-)
+from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
 
 from ..errors import StateError
 from ..order.carry import Appended
@@ -142,13 +137,12 @@ class Replay(Indices):
             Order(UNKNOWN, 0 if seed is None else seed, shuffle=False),
             Shard(),
             fingerprint=fingerprint if isinstance(fingerprint, str) else None,
-            draw=self._drawn_seed if seed is None else None,
+            draw=partial(drawn_seed, draws_from, ranks) if seed is None else None,
             unit="rows" if foreign.is_single else "batches",
         )
         super().__init__(dataset, cursor, ranks)
         self._foreign = foreign
         self._num_rows = len(dataset)
-        self._draws_from = draws_from
         self.cursor.needs_seed = self.cursor.draws = foreign.draws
         self.cursor.varies = foreign.draws or foreign.is_torchs
         self._is_seed_given = seed is not None
@@ -212,7 +206,7 @@ class Replay(Indices):
         with self.cursor.lock:
             self.settle()
             self.ranks.check_alone()
-            self._check_length()
+            self.check_length(self._num_rows, "loader")
             self._check_world()
             has_drawn = self.cursor.fix_seed()
             counts = options.counts and not is_only_looked_at()
@@ -410,11 +404,7 @@ class Replay(Indices):
         }
         for key in _SAME:
             if state.get(key) != mine[key]:
-                raise StateError(
-                    f"the state has {key} {state.get(key)!r}, but here it is {mine[key]!r}: a sampler that "
-                    "is not torchyoga's can only be continued as it was. Use that, or pass strict=False to "
-                    "take its epoch and steps"
-                )
+                raise _unlike(key, state.get(key), mine[key])
         if "rank" in state and state["rank"] != rank:
             raise StateError(
                 f"the state is of rank {state['rank']} alone, this is rank {rank}; load each rank's own"
@@ -427,18 +417,7 @@ class Replay(Indices):
     def _check_world(self) -> None:
         """Raises StateError if the state that was loaded is of another number of ranks."""
         if self._world is not None and self._world != self.num_replicas:
-            raise StateError(
-                f"the state has num_replicas {self._world}, but here it is {self.num_replicas}: a sampler "
-                "that is not torchyoga's can only be continued as it was. Use that, or pass strict=False to "
-                "take its epoch and steps"
-            )
-
-    def _check_length(self) -> None:
-        if len(self.dataset) != self._num_rows:
-            raise ValueError(
-                f"the dataset had {self._num_rows} rows when the loader was made, and has "
-                f"{len(self.dataset)} now; make a new loader, and load its state with strict=False"
-            )
+            raise _unlike("num_replicas", self._world, self.num_replicas)
 
     def check_ranks(self, group: ProcessGroup | None = None) -> None:
         """Compares epoch and batches of all ranks; see `ResumableSampler.check_ranks`."""
@@ -572,9 +551,6 @@ class Replay(Indices):
             "sampler, gives each row its share to a whole number, of any number of rows, and resumes at once"
         )
 
-    def _drawn_seed(self, for_order: bool) -> int:
-        return drawn_seed(self._draws_from, self.ranks, for_order)
-
 
 def _followed(sampler: HasEpochs, follower: HasEpochs) -> None:
     """Makes `set_epoch` of a sampler call that of its follower, too."""
@@ -588,6 +564,13 @@ def _followed(sampler: HasEpochs, follower: HasEpochs) -> None:
         except AttributeError:  # it has no room for that; the loader has a set_epoch of its own
             return
     own.followers.add(follower)
+
+
+def _unlike(key: str, there: object, here: object) -> StateError:
+    return StateError(
+        f"the state has {key} {there!r}, but here it is {here!r}: a sampler that is not torchyoga's can only "
+        "be continued as it was. Use that, or pass strict=False to take its epoch and steps"
+    )
 
 
 def _drawing(iteration: Iteration) -> Drawing:

@@ -62,54 +62,24 @@ class Seeing(Protocol):
     _batch_sampler: Iterable[Index]
 
 
-class _Batching(Protocol):
-    """torch's BatchSampler."""
-
-    batch_size: int
-
-
 class _Fetching(Protocol):
     """An iterator of torch's loader that has worker processes."""
 
     _task_info: Mapping[int, object]
 
 
-class _Skipping(Protocol):
-    """Accelerate's SkipBatchSampler."""
-
-    skip_batches: int
-
-
-class _Loaders(Protocol):
-    """Lightning's CombinedLoader."""
-
-    flattened: Sequence[object]
-
-
 class _Fitting(Protocol):
     """Lightning's loop over epochs."""
 
-    _combined_loader: _Loaders
+    _combined_loader: Any
     _combined_loader_states_to_load: Sequence[Saved]
-
-
-class _Evaluating(Protocol):
-    """Lightning's loops that evaluate and predict."""
-
-    trainer: Any
-
-
-class _Adapter(Protocol):
-    """What Keras reads data through."""
-
-    num_batches: int | None
 
 
 class _Epochs(Protocol):
     """Keras's EpochIterator."""
 
     steps_per_epoch: int | None
-    data_adapter: _Adapter
+    data_adapter: Any
     _steps_seen: int
     _num_batches: int | None
 
@@ -128,8 +98,7 @@ def batches_of_torch() -> tuple[int, Mapping[int, object]]:
             continue
         kind = _asking(frame)
         if kind == "BatchSampler":
-            sampler: _Batching = frame.f_locals["self"]
-            size = sampler.batch_size
+            size = frame.f_locals["self"].batch_size
         elif kind == "_MultiProcessingDataLoaderIter":
             iterator: _Fetching = frame.f_locals["self"]
             tasks = iterator._task_info
@@ -170,8 +139,7 @@ def num_skipped() -> int:
         return 0
     for frame in _callers():
         if frame.f_code.co_name == "__iter__" and _asking(frame) == "SkipBatchSampler":
-            sampler: _Skipping = frame.f_locals["self"]
-            return int(sampler.skip_batches)
+            return int(frame.f_locals["self"].skip_batches)
     return 0
 
 
@@ -229,9 +197,7 @@ def left_by_lightning(loader: object) -> tuple[Sequence[Saved], Saved] | None:
     return None
 
 
-def seen_by_lightning(
-    batch_sampler: Iterable[Index] | None,
-) -> tuple[Iterable[Index] | None, Seeing | None]:
+def seen_by_lightning(batch_sampler: Iterable[Index] | None) -> tuple[Iterable[Index] | None, Seeing | None]:
     """A batch sampler without the wrapper of Lightning's predict; and that wrapper, which wants to see each
     batch, or None."""
     if _is_seeing(batch_sampler):
@@ -275,8 +241,7 @@ def evaluated_by_lightning() -> str:
     for frame in _callers() if _is_lightning_here() else ():
         loop = frame.f_locals.get("self")
         if loop is not None and _module_of(frame).endswith(("evaluation_loop", "prediction_loop")):
-            evaluating: _Evaluating = loop
-            told = evaluating.trainer.state.fn.value
+            told = loop.trainer.state.fn.value
             return "" if told == "fit" else str(told)
     return ""
 

@@ -57,10 +57,10 @@ class ComputedRef(ChangedRows):
     def __init__(
         self, whole: DataRef, function: Function, threads: bool = False, most_rows: int | None = None
     ) -> None:
-        super().__init__(whole)
+        super().__init__(whole, function, threads, most_rows)
         self.function = function
         self.is_thread_safe = threads and whole.is_thread_safe
-        self._threads, self._most_rows = threads, most_rows
+        self._most_rows = most_rows
         self._draws = _takes_draw(function)
         self._seen: Schema | None = None  # what the first rows looked like that it was called with
 
@@ -74,10 +74,6 @@ class ComputedRef(ChangedRows):
         return self._draws or self.whole.is_random
 
     most_read_at_once = 1
-
-    def over(self, whole: DataRef) -> DataRef:
-        """The rows of another DataRef through the function."""
-        return ComputedRef(whole, self.function, self._threads, self._most_rows)
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows`; torch's generator gives the seeds of what it draws."""

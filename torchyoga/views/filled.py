@@ -215,14 +215,10 @@ class FilledRef(ChangedRows):
     """
 
     def __init__(self, whole: DataRef, schema: Schema, parts: Sequence[_Part], name: object) -> None:
-        super().__init__(whole)
+        super().__init__(whole, schema, parts, name)
         self._schema = schema
         self._parts = parts
         self._name = name
-
-    def over(self, whole: DataRef) -> DataRef:
-        """The same of another DataRef."""
-        return FilledRef(whole, self._schema, self._parts, self._name)
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows`."""

@@ -148,7 +148,7 @@ class JoinedRef(DataRef):
         if not len(rows):
             return self.sources[0].take_parts(rows, starts, stops)
         sizes = stops - starts
-        begins = np.cumsum(sizes) - sizes
+        begins = bounds_of(sizes)[:-1]
         out: Array | None = None
         for source, places, wanted in self._of_sources(rows):
             found = source.take_parts(wanted, starts[places], stops[places])

@@ -24,7 +24,7 @@ class RepeatedRef(RowView):
     """
 
     def __init__(self, whole: DataRef, times: int) -> None:
-        super().__init__(whole)
+        super().__init__(whole, times)
         self.times = as_int("times", times, low=0)
         if len(whole) * self.times > _MOST_ROWS:
             raise ValueError(f"{times} times {len(whole)} rows are more than 2**62")
@@ -41,10 +41,6 @@ class RepeatedRef(RowView):
         are_there = (rows >= 0) & (rows < len(self.whole)) & (self.times > 0)
         found: Ints = np.where(are_there, rows, -1)
         return found
-
-    def over(self, whole: DataRef) -> DataRef:
-        """As often another DataRef."""
-        return RepeatedRef(whole, self.times)
 
     @property
     def file_starts(self) -> Ints:

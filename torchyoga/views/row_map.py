@@ -6,12 +6,12 @@ It turns those that it is asked for into those of the dataset below, a batch at 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from ..order.by_file import equal_runs
+from ..process.digests import hexdigest
 from ..process.distinct import distinct
 from ..process.lazy import cached_property
 from ..rows.data import bounds_of
@@ -170,14 +170,13 @@ class RowMap:
     @cached_property
     def pin(self) -> str:
         """A name for the rows and their order: the same for the same pieces, in every process."""
-        found = hashlib.blake2b(digest_size=16)
+        parts: list[str | memoryview] = []
         for piece in self.pieces:
             if isinstance(piece, range):
-                found.update(f"range {piece.start} {piece.step} {len(piece)};".encode())
+                parts.append(f"range {piece.start} {piece.step} {len(piece)};")
             else:
-                found.update(f"rows {len(piece)};".encode())
-                found.update(np.ascontiguousarray(piece, "<i8").data)
-        return found.hexdigest()
+                parts += [f"rows {len(piece)};", np.ascontiguousarray(piece, "<i8").data]
+        return hexdigest(*parts)
 
 
 def _as_range(piece: Piece) -> Piece:

@@ -26,7 +26,7 @@ class SelectedRef(RowView):
     """
 
     def __init__(self, whole: DataRef, selection: Selection, splits: tuple[str, ...] = ()) -> None:
-        super().__init__(whole)
+        super().__init__(whole, selection, splits)
         self.selection = selection
         self.splits = splits
 
@@ -40,10 +40,6 @@ class SelectedRef(RowView):
     def places_of(self, rows: Ints) -> Ints:
         """Where rows of the whole come here; -1 for those that were not selected."""
         return self.selection.places(rows)
-
-    def over(self, whole: DataRef) -> DataRef:
-        """The same selection from another DataRef."""
-        return SelectedRef(whole, self.selection, self.splits)
 
     @property
     def file_starts(self) -> Ints:

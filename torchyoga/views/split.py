@@ -30,11 +30,7 @@ _SUM_NEAR = 1e-6  # of 1, which shares sum to; they may be float32
 
 
 def split(
-    ref: DataRef,
-    shares: Sequence[float],
-    seed: int = 0,
-    by: str | None = None,
-    stratify: str | None = None,
+    ref: DataRef, shares: Sequence[float], seed: int = 0, by: str | None = None, stratify: str | None = None
 ) -> list[DataRef]:
     """Parts of a DataRef, each row in exactly one: see `DataRef.split`."""
     seed = as_int("seed", seed)

@@ -37,7 +37,7 @@ class TransformedRef(ChangedRows):
     def __init__(
         self, whole: DataRef, functions: Sequence[Callable[[Row], Row]], schema: Schema | None = None
     ) -> None:
-        super().__init__(whole)
+        super().__init__(whole, functions, schema)
         self.is_thread_safe = False  # the functions may not be
         self.functions = tuple(functions)
         self._schema = schema
@@ -53,10 +53,6 @@ class TransformedRef(ChangedRows):
         return True
 
     most_read_at_once = 1
-
-    def over(self, whole: DataRef) -> DataRef:
-        """The rows of another DataRef, changed."""
-        return TransformedRef(whole, self.functions, self._schema)
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, with random numbers as the generators give them."""

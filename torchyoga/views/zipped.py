@@ -79,13 +79,9 @@ class ZippedRef(ChangedRows):
     """
 
     def __init__(self, whole: DataRef, other: DataRef) -> None:
-        super().__init__(whole)
+        super().__init__(whole, other)
         self.is_thread_safe = whole.is_thread_safe and other.is_thread_safe
         self.sources = (whole, other)
-
-    def over(self, whole: DataRef) -> DataRef:
-        """Another DataRef beside the same other."""
-        return ZippedRef(whole, self.sources[1])
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows`."""

@@ -8,12 +8,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 from itertools import islice
 
 import numpy as np
 
 from ...errors import SchemaError
+from ...process.digests import hexdigest
 from ...process.seeding import GeneratorsPutBack, seeder
 from ...rows.block import Block
 from ...rows.collector import Collector, block_of
@@ -30,10 +30,7 @@ _INPUTS, _ROWS_OF_ONE = 16, 32
 
 def digest_of(block: Block) -> str:
     """A digest of the rows of a block, whatever the memory is like that holds them."""
-    hashed = blake2b(digest_size=16)
-    for part in block.checked():
-        hashed.update(part.data)
-    return hashed.hexdigest()
+    return hexdigest(*(part.data for part in block.checked()))
 
 
 class RowSlice(RowSource):

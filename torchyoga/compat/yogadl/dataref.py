@@ -7,10 +7,10 @@ import secrets
 import numpy as np
 import torch
 
-from ...compound import RaggedParts, SparseParts, StringParts
 from ...reading import dataref
 from ...reading.stream import Stream as _Stream
 from ...rows.block import plain_row
+from ...rows.compound import RaggedParts, SparseParts, StringParts
 from ...rows.types import Array, Row
 from ..yogadl import DataRef, Stream
 

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from ...files.checksum import crc32
 from ...process.distinct import distinct, first_places
+from ...rows.pieces import numbered_within
 from ...rows.types import Ints
 from .items import appended, with_columns
 from .marks import Marks
@@ -132,8 +133,7 @@ class Checks:
             counts = np.where(some, last - units + 1, 0)
             if bool((counts != 1).any()):
                 blocks = np.repeat(blocks, counts)
-                before = np.repeat(np.cumsum(counts) - counts, counts)
-                units = np.repeat(units, counts) + np.arange(len(before)) - before
+                units = np.repeat(units, counts) + numbered_within(counts)
         open_ = np.flatnonzero(~self._is_done(units, blocks))
         if not len(open_):
             return units[:0], blocks[:0]

@@ -20,6 +20,7 @@ import numpy as np
 
 from ...process.distinct import distinct
 from ...process.forks import renew_in_children
+from ...rows.pieces import numbered_within
 from ...rows.types import Array, Ints
 from .gather import Bytes, Memory, address_of
 
@@ -207,12 +208,7 @@ class Items(ABC):
         return self.numbering.blocks(items)
 
     def pick(
-        self,
-        items: Ints,
-        empty: Empty,
-        offset: int = 0,
-        size: int | None = None,
-        blocks: Ints | None = None,
+        self, items: Ints, empty: Empty, offset: int = 0, size: int | None = None, blocks: Ints | None = None
     ) -> Bytes:
         """Copies of these items, one after the other, as bytes.
 
@@ -297,7 +293,7 @@ class Items(ABC):
             return first, last, blocks
         counts = ends - blocks + 1
         run = np.repeat(np.arange(len(first)), counts)
-        nth = np.arange(len(run)) - np.repeat(np.cumsum(counts) - counts, counts)
+        nth = numbered_within(counts)
         within = blocks[run] + nth
         stops = np.append(self.numbering.starts[1:], 2**62)
         begin = np.where(nth == 0, first[run], self.numbering.starts[within])

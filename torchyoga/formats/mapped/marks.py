@@ -17,6 +17,8 @@ from typing import Protocol
 
 import numpy as np
 
+from ...rows.data import bounds_of
+
 __all__ = ["CELL", "Marks"]
 
 CELL = 2**16  # bytes of a file to a mark: blocks of that size or more do not begin in the same cell
@@ -51,7 +53,7 @@ class Marks:
         self._are_kept = sum(nbytes) <= _MOST_BYTES
         sizes = -(-np.array(nbytes if self._are_kept else (), np.int64) // CELL)
         spans = _NAME_BYTES + -(-sizes // _NAME_BYTES) * _NAME_BYTES
-        self._starts = np.cumsum(spans) - spans
+        self._starts = bounds_of(spans)[:-1]
         self._size = max(1, int(spans.sum()))
         self._descriptor = -1  # of the memory, once a process is started that shares it
         self._map(-1)

@@ -99,15 +99,11 @@ class BalancedRef(ArrangedRef, ReweightedView):
     def __init__(
         self, whole: DataRef, members: Ints, mixture: Mixture, class_labels: Sequence[Hashable]
     ) -> None:
-        super().__init__(whole)
+        super().__init__(whole, members, mixture, class_labels)
         self._members, self._mixture, self._labels = members, mixture, list(class_labels)
 
     def __len__(self) -> int:
         return self._mixture.rows
-
-    def over(self, whole: DataRef) -> DataRef:
-        """The same rows of another DataRef."""
-        return BalancedRef(whole, self._members, self._mixture, self._labels)
 
     def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> MixOrder:
         """The order of every epoch: each class by itself, in the shares."""

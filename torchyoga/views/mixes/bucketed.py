@@ -63,7 +63,7 @@ class BucketedRef(RowView):
     """
 
     def __init__(self, whole: DataRef, row_lengths: Ints, pool: int, run: int) -> None:
-        super().__init__(whole)
+        super().__init__(whole, row_lengths, pool, run)
         self._lengths, self._pool, self._run = row_lengths, pool, run
 
     def __len__(self) -> int:
@@ -77,10 +77,6 @@ class BucketedRef(RowView):
         """Where rows of the whole come: at the same numbers."""
         found: Ints = np.where((rows >= 0) & (rows < len(self.whole)), rows, -1)
         return found
-
-    def over(self, whole: DataRef) -> DataRef:
-        """The same buckets of another DataRef."""
-        return BucketedRef(whole, self._lengths, self._pool, self._run)
 
     @property
     def file_starts(self) -> Ints:

@@ -32,7 +32,7 @@ from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Ints, Row, Seeds
 from ..chosen import check_alike, in_one_order
-from ..joined import JoinedRef, taken_together
+from ..joined import JoinedRef
 from .arranged import Arranged, warn_if_arranged
 from .restaged import restaged
 from .weighing import fractions_of
@@ -301,29 +301,23 @@ class MixRef(JoinedRef):
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, its own or those of its orders."""
-        return self._named(
-            self._together(taken_together(self._parts(rows), len(rows), self._copies), len(rows)), rows
-        )
+        return self._named(super().take(rows), rows)
 
     def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
         """The rows of these numbers, made with these seeds."""
-        found = [
-            (places, source.take_seeded(wanted, seeds[places]))
-            for source, places, wanted in self._parts(rows)
-        ]
-        return self._named(self._together(found, len(rows)), rows)
+        return self._named(super().take_seeded(rows, seeds), rows)
 
-    def _parts(self, numbers: Ints) -> Iterator[tuple[DataRef, Ints, Ints]]:
+    def _of_sources(self, rows: Ints) -> Iterator[tuple[DataRef, Ints, Ints]]:
         """For each source, in each pass that matters to it: it, the places of its rows, their numbers."""
-        source, passes, rows = self._numbers.apart(numbers)
+        source, passes, numbers = self._numbers.apart(rows)
         for index in distinct(source).tolist():
             ref, some = self.sources[index], np.flatnonzero(source == index)
             if not self._changes[index]:
-                yield ref, some, rows[some]
+                yield ref, some, numbers[some]
                 continue
             for number in distinct(passes[some]).tolist():
                 places = some[passes[some] == number]
-                yield ref.in_epoch(number), places, rows[places]
+                yield ref.in_epoch(number), places, numbers[places]
 
     @cached_property
     def _changes(self) -> list[bool]:
@@ -357,13 +351,6 @@ class MixRef(JoinedRef):
             [s.projected(Projection.of(schema, names)) for s in self.sources], self.mixture, self._column
         )
         return few if of.schema == few.schema else ProjectedRef(self, of)
-
-    def lengths(self, rows: Ints) -> Ints:
-        """The lengths of rows of a ragged column, as the sources find them."""
-        found = np.zeros(len(rows), np.int64)
-        for source, places, wanted in self._parts(rows):
-            found[places] = source.lengths(wanted)
-        return found
 
     @property
     def schema(self) -> Schema | None:

@@ -54,16 +54,12 @@ class StagedRef(ArrangedRef):
     """
 
     def __init__(self, whole: DataRef, stages: Sequence[OpenStage], length: int) -> None:
-        super().__init__(whole)
+        super().__init__(whole, stages, length)
         self._stages = tuple(stages)
         self._length = length
 
     def __len__(self) -> int:
         return self._length
-
-    def over(self, whole: DataRef) -> DataRef:
-        """The same stages of another DataRef."""
-        return StagedRef(whole, self._stages, self._length)
 
     def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> StagedOrder:
         """The order of every epoch."""

@@ -65,17 +65,13 @@ class WeightedRef(ArrangedRef, ReweightedView):
     """
 
     def __init__(self, whole: DataRef, stages: Sequence[WeightedStage], length: int, past: str = "") -> None:
-        super().__init__(whole)
+        super().__init__(whole, stages, length, past)
         self._stages = tuple(stages)
         self._length = length
         self._past = past
 
     def __len__(self) -> int:
         return self._length
-
-    def over(self, whole: DataRef) -> DataRef:
-        """The same weights of another DataRef."""
-        return WeightedRef(whole, self._stages, self._length, self._past)
 
     def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> WeightedOrder:
         """The order of every epoch."""

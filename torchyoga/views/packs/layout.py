@@ -474,10 +474,7 @@ def _item(node: Node, columns: Iterator[tuple[int, Column]], found: list[_Found]
                 f"rows of {column.name!r} differ in shape, so they can be neither stacked nor end to end; "
                 "leave the column out by .columns([...]) before"
             )
-        found += [
-            (Source("items", number), _in_list(column)),
-            (Source("counts", number), _lengths_column()),
-        ]
+        found += [(Source("items", number), _in_list(column)), (Source("counts", number), _lengths_column())]
         kind = "texts" if column.kind in _TEXTS else "varying"
         return Node(kind, (), (_LEAF, _LEAF))
     if node.kind == "varying":

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import SupportsIndex
 
 import numpy as np
@@ -19,14 +18,13 @@ from ...process.seeding import seeds_within
 from ...process.warned import warn_user
 from ...reading.dataref import DataRef, Over, PackView, identity, nameless_pin, row_numbers
 from ...reading.pack_report import PackReport
-from ...reading.readahead import Prefetch, ReadAhead, Translated
+from ...reading.readahead import Grouped, ReadAhead
 from ...rows.block import Rows
 from ...rows.collector import block_of
 from ...rows.node import outermost, path_name
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Ints, Row, Seeds
-from ...versions.location import Progress
 from ..mixes.arranged import warn_if_arranged
 from ..ragged import RaggedColumn
 from ..scan import scan
@@ -147,7 +145,7 @@ class PackedRef(PackView):
     def __init__(
         self, whole: DataRef, packing: Packing, layout: Layout | None, seed: int = 0, epoch: int = 0
     ) -> None:
-        super().__init__(whole)
+        super().__init__(whole, packing, layout, seed, epoch)
         self._packing, self._layout = packing, layout
         self._seed, self._epoch = seed, epoch
         self._members = Members(packing.plan, seed, epoch)
@@ -160,10 +158,6 @@ class PackedRef(PackView):
         return PackedRef, (self.whole, self._packing, self._layout, self._seed, self._epoch)
 
     keeps_rows = Over.keeps_rows
-
-    def over(self, whole: DataRef) -> PackedRef:
-        """The same packs of another DataRef."""
-        return PackedRef(whole, self._packing, self._layout, self._seed, self._epoch)
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The packs of these numbers, as `Rows` over one block."""
@@ -247,7 +241,12 @@ class PackedRef(PackView):
         ahead = None if self._layout is None else self._read[0].readahead
         if ahead is None or ahead.prefetch is None:
             return super().readahead
-        return ReadAhead(self.row_bytes, _Prefetch(self._members, ahead.prefetch))
+        return ReadAhead(self.row_bytes, Grouped(ahead.prefetch, self._members_of))
+
+    def _members_of(self, packs: Ints) -> tuple[Ints, Ints]:
+        """How many rows each pack holds, and these."""
+        documents = self._members.documents(packs)
+        return np.diff(documents.bounds), documents.rows
 
     @property
     def file_starts(self) -> Ints:
@@ -278,46 +277,3 @@ class PackedRef(PackView):
 
     def __repr__(self) -> str:
         return f"<{len(self)} packs of {self.whole!r}>"
-
-
-class _Prefetch(Translated):
-    """Makes the rows ready of which packs are made.
-
-    Args:
-        members: of the packs.
-        whole: what makes rows of the whole ready.
-    """
-
-    def __init__(self, members: Members, whole: Prefetch) -> None:
-        super().__init__(whole, lambda packs: members.documents(packs).rows)
-        self._members = members
-
-    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
-        followed = _Followed(order, self._members, progress)
-        self._whole.follow(followed.rows(), followed.delivered)
-
-
-class _Followed:
-    """The rows of packs in an order, and how many of them have been delivered."""
-
-    def __init__(self, order: Iterable[Ints], members: Members, progress: Progress) -> None:
-        self._order, self._members, self._progress = order, members, progress
-        self._ends: deque[Ints] = deque()  # for each run of packs, how many rows come before each of them
-        self._packs = self._rows = 0  # before these
-
-    def rows(self) -> Iterator[Ints]:
-        for packs in self._order:
-            documents = self._members.documents(packs)
-            self._ends.append(documents.bounds)
-            yield documents.rows
-
-    def delivered(self) -> int | None:
-        """How many rows have been delivered; None when the iteration is over."""
-        reached = self._progress()
-        if reached is None:
-            return None
-        while self._ends and self._packs + len(self._ends[0]) - 1 <= reached:
-            bounds = self._ends.popleft()
-            self._packs += len(bounds) - 1
-            self._rows += int(bounds[-1])
-        return self._rows + (int(self._ends[0][reached - self._packs]) if self._ends else 0)

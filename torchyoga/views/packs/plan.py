@@ -8,7 +8,6 @@ back, by arithmetic.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,8 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import CorruptError
+from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...rows.data import bounds_of
+from ...rows.pieces import numbered_within
 from ...rows.types import Ints
 from .packing import Groups, fitted
 
@@ -106,11 +107,11 @@ class Plan:
     @cached_property
     def pin(self) -> str:
         """A name for it: the same for the same packs of the same rows, in every process."""
-        found = hashlib.blake2b(digest_size=16)
+        parts: list[str | memoryview] = []
         for name, array in self.parts.items():
-            found.update(f"{name} {len(array)} {array.dtype.itemsize};".encode())
-            found.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)
-        return found.hexdigest()
+            little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+            parts += [f"{name} {len(array)} {array.dtype.itemsize};", little.data]
+        return hexdigest(*parts)
 
 
 def _cut(words: npt.NDArray[np.integer], sizes: Sequence[int]) -> dict[str, Ints]:
@@ -157,13 +158,12 @@ class Slots(NamedTuple):
         by_class = np.argsort(classes, kind="stable")
         used = (counts[groups] * each)[by_class]
         firsts = np.empty_like(each)
-        firsts[by_class] = np.cumsum(used) - used
+        firsts[by_class] = bounds_of(used)[:-1]
         part = np.repeat(np.arange(len(each)), each)
-        within = np.arange(len(part)) - np.repeat(np.cumsum(each) - each, each)
         return Slots(
             packs=bounds_of(counts),
             bounds=bounds_of(each)[bounds],
-            firsts=firsts[part] + within,
+            firsts=firsts[part] + numbered_within(each),
             steps=each[part],
             classes=classes[part],
             starts=bounds_of(plan.sizes),

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ...order.full import as_int
 from ...reading.dataref import DataRef, LabelKind, Long, PackCost
 from ...reading.pack_report import PackReport
+from ...rows.pieces import numbered_within
 from ...rows.projection import Projection, unknown_column
 from ...rows.schema import Schema
 from ...rows.types import Ints, Json
@@ -386,8 +387,7 @@ def _fitting(costs: Ints, budgets: Mapping[str, int], long: Long, looked: tuple[
         rows = np.flatnonzero(counts)
         return _Measured(rows, np.minimum(costs[rows], budget), None, left._replace(cut=lost), looked)
     pieces = -(-lengths // budget)
-    number = np.arange(int(pieces.sum())) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    begins = number * budget
+    begins = numbered_within(pieces) * budget
     split = np.minimum(np.repeat(lengths, pieces) - begins, budget)
     return _Measured(
         np.concatenate([rows, np.repeat(longer, pieces)]),

@@ -1,27 +1,21 @@
-"""A ragged column of a DataRef as documents: their lengths, parts of them, and several read ahead."""
+"""A ragged column of a DataRef as documents: their lengths, and parts of them."""
 
 from __future__ import annotations
-
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from ...reading.dataref import DataRef
 from ...reading.in_epoch import in_epoch
-from ...reading.readahead import Prefetch, Translated
 from ...rows.collector import block_of
 from ...rows.pieces import check_parts, taken_runs
 from ...rows.types import Array, Ints
-from ...versions.location import Progress
 
-__all__ = ["checked_lengths", "Grouped", "lengths_of", "parts_of"]
+__all__ = ["checked_lengths", "lengths_of", "parts_of"]
 
 _ROWS, _BYTES = 2**18, 2**25  # at once, at most
 _ROW_BYTES = 2**15  # of a document, where they are not known
 _MOST = 2**62
-Members = Callable[[Ints], tuple[Ints, Ints]]
 
 
 def lengths_of(column: DataRef) -> Ints:
@@ -78,64 +72,3 @@ def parts_of(column: DataRef, rows: Ints, starts: Ints, stops: Ints) -> Array:
     first = offsets[places]
     check_parts(rows, offsets[places + 1] - first, starts, stops)
     return taken_runs(data.values, first + starts, first + stops)
-
-
-class Grouped(Translated):
-    """Makes the rows ready of which rows of a view are made.
-
-    Args:
-        whole: what makes rows of the other DataRef ready.
-        members: numbers of rows of the view (B,) -> how many rows each is made of (B,), and these, end to
-            end.
-        with_values: which of these rows are read whole, so that their ragged values are wanted, too; all by
-            default.
-    """
-
-    def __init__(
-        self, whole: Prefetch, members: Members, with_values: Callable[[Ints], Ints] | None = None
-    ) -> None:
-        super().__init__(whole, lambda rows: members(rows)[1])
-        self._members = members
-        self._with_values = with_values
-
-    def announce(self, rows: Ints, values: bool) -> None:
-        """Makes the rows behind these ready."""
-        _, wanted = self._members(rows)
-        if values and self._with_values is not None:
-            wanted = self._with_values(wanted)
-        self._whole.announce(wanted, values)
-
-    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
-        """Downloads files ahead of an iteration over the view."""
-        followed = _Followed(order, progress, self._members)
-        self._whole.follow(followed, followed.progress)
-
-
-class _Followed:
-    """The rows behind an order of rows of a view, and how many of them have been delivered."""
-
-    def __init__(self, order: Iterable[Ints], progress: Progress, members: Members) -> None:
-        self._order = order
-        self._progress = progress
-        self._members = members
-        self._done = 0, 0  # rows of the view before those that are kept, and rows behind them
-        self._kept: deque[Ints] = deque()  # how many rows are behind the first, the first two, ...
-
-    def __iter__(self) -> Iterator[Ints]:
-        for numbers in self._order:
-            counts, rows = self._members(numbers)
-            self._kept.append(np.cumsum(counts))
-            yield rows
-
-    def progress(self) -> int | None:
-        """How many rows have been delivered; None when the iteration is over."""
-        reached = self._progress()
-        if reached is None:
-            return None
-        before, given = self._done
-        while self._kept and before + len(self._kept[0]) <= reached:
-            ends = self._kept.popleft()
-            before, given = before + len(ends), given + int(ends[-1] if len(ends) else 0)
-            self._done = before, given
-        inside = reached - before
-        return given + (int(self._kept[0][inside - 1]) if self._kept and inside > 0 else 0)

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...order.full import Order, keyed_words, random_words
 from ...process.distinct import distinct
+from ...rows.data import bounds_of
 from ...rows.pieces import numbered_within
 from ...rows.types import Ints
 
@@ -139,14 +140,11 @@ class Shuffled:
         (word,) = keyed_words(1, "blocks of documents", seed).tolist()
         self._order = Order(len(bounds) - 1, word)
         self._blocks = blocks = self._order.rows(epoch, np.arange(len(bounds) - 1))
-        self._block_places = np.append(
-            0, np.cumsum(np.diff(bounds)[blocks])
-        )  # where they begin, in documents
-        self._block_starts = np.append(0, np.cumsum(np.diff(ends[bounds])[blocks]))  # in tokens
+        self._block_places = bounds_of(np.diff(bounds)[blocks])  # where they begin, in documents
+        self._block_starts = bounds_of(np.diff(ends[bounds])[blocks])  # in tokens
         self._is_known = np.zeros(len(blocks), np.bool_)
-        self._starts = np.empty(
-            count + 1, np.int64
-        )  # of the blocks that are known; pages cost nothing before
+        # Of the blocks that are known; pages cost nothing before.
+        self._starts = np.empty(count + 1, np.int64)
         self._documents = np.empty(count, np.int64)
         self._starts[self._block_places] = self._block_starts
 

@@ -10,7 +10,7 @@ a length come together follows from a keyed bijection of each length's rows; no 
 
 from __future__ import annotations
 
-import hashlib
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ...order.by_file import Permutations
 from ...order.full import ORDER_VERSION, Order, keyed_words
+from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...rows.pieces import numbered_within
 from ...rows.types import Ints
@@ -47,6 +48,7 @@ class BatchReport(NamedTuple):
     dropped: int
 
 
+@dataclass(frozen=True, eq=False)
 class Plan:
     """Rows by length, and where the batches begin in an order of all lengths.
 
@@ -61,34 +63,13 @@ class Plan:
         dropped: rows that were left out.
     """
 
-    def __init__(
-        self,
-        rows: _Numbers,
-        starts: Ints,
-        costs: Ints,
-        slots: _Numbers | None,
-        bounds: Ints,
-        elements: int,
-        dropped: int,
-    ) -> None:
-        self.rows = rows
-        self.starts = starts
-        self.costs = costs
-        self.slots = slots
-        self.bounds = bounds
-        self.elements = elements
-        self.dropped = dropped
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return Plan, (
-            self.rows,
-            self.starts,
-            self.costs,
-            self.slots,
-            self.bounds,
-            self.elements,
-            self.dropped,
-        )
+    rows: _Numbers
+    starts: Ints
+    costs: Ints
+    slots: _Numbers | None
+    bounds: Ints
+    elements: int
+    dropped: int
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -117,10 +98,10 @@ class Plan:
     @cached_property
     def pin(self) -> str:
         """A name for it: the same for the same batches, in every process."""
-        found = hashlib.blake2b(digest_size=16)
-        for part in (self.rows, self.starts, self.costs, self.bounds, self.slots):
-            found.update(b";" if part is None else np.ascontiguousarray(part, "<i8").data)
-        return found.hexdigest()
+        parts = (self.rows, self.starts, self.costs, self.bounds, self.slots)
+        return hexdigest(
+            *(b";" if part is None else np.ascontiguousarray(part, "<i8").data for part in parts)
+        )
 
 
 def planned(

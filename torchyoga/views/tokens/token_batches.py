@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, SupportsIndex, TypeAlias
 
 import numpy as np
@@ -17,12 +18,13 @@ from ...process.lazy import cached_property
 from ...process.seeding import seeds_within
 from ...process.warned import warn_user
 from ...reading.dataref import DataRef, Over, identity, known_schema, nameless_pin, row_numbers
-from ...reading.readahead import ReadAhead
+from ...reading.readahead import Grouped, ReadAhead
 from ...rows.collate import Padding, is_ours, jagged
+from ...rows.data import bounds_of
 from ...rows.projection import Projection
 from ...rows.types import Batch, Collate, Ints, Row, Seeds
 from ..mixes.arranged import warn_if_arranged
-from .documents import Grouped, checked_lengths, lengths_of
+from .documents import checked_lengths, lengths_of
 from .plan import BatchReport, Members, Plan, planned
 
 __all__ = ["Batching", "TokenBatchesRef", "token_batches"]
@@ -107,7 +109,7 @@ class TokenBatchesRef(Over[Batch]):
     """
 
     def __init__(self, whole: DataRef, plan: Plan, collate: Collate, seed: int, epoch: int) -> None:
-        super().__init__(whole)
+        super().__init__(whole, plan, collate, seed, epoch)
         self.is_thread_safe = whole.is_thread_safe and is_ours(collate)
         self._plan = plan
         self._collate = collate
@@ -125,10 +127,6 @@ class TokenBatchesRef(Over[Batch]):
         """How many batches there are, how much of them is padding, and how many rows were left out."""
         return self._plan.report
 
-    def over(self, whole: DataRef) -> DataRef[Batch]:
-        """The same batches of another DataRef."""
-        return TokenBatchesRef(whole, self._plan, self._collate, self._seed, self._epoch)
-
     def take(self, rows: Ints) -> Sequence[Batch]:
         """The batches of these numbers."""
         counts, wanted = self.members(rows)
@@ -143,9 +141,7 @@ class TokenBatchesRef(Over[Batch]):
         return self._collated(counts, self.whole.take_seeded(wanted, own))
 
     def _collated(self, counts: Ints, rows: Sequence[Row]) -> list[Batch]:
-        ends = np.cumsum(counts)
-        bounds = zip((ends - counts).tolist(), ends.tolist(), strict=True)
-        return [self._collate(rows[start:stop]) for start, stop in bounds]
+        return [self._collate(rows[start:stop]) for start, stop in pairwise(bounds_of(counts).tolist())]
 
     def members(self, numbers: Ints) -> tuple[Ints, Ints]:
         """Of which rows of the whole these batches (B,) are made, in this epoch.

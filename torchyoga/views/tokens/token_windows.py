@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,17 +18,17 @@ from ...process.distinct import distinct
 from ...process.lazy import cached_property
 from ...process.warned import warn_user
 from ...reading.dataref import DataRef, LabelKind, identity, nameless_pin, row_numbers
-from ...reading.readahead import ReadAhead
+from ...reading.readahead import Grouped, ReadAhead
 from ...rows.block import Block, Rows
 from ...rows.column import Column
-from ...rows.data import Data
+from ...rows.data import Data, bounds_of
 from ...rows.node import Node, path_name
 from ...rows.pieces import numbered_within
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints, Json, Row
 from ..mixes.arranged import warn_if_arranged
-from .documents import Grouped, checked_lengths, lengths_of, parts_of
+from .documents import checked_lengths, lengths_of, parts_of
 from .line import Line, Pieces, Shuffled, Stored, cut
 
 __all__ = ["Cutting", "TokenWindowsRef", "token_windows"]
@@ -93,16 +93,12 @@ class Cutting:
 
 
 def token_windows(
-    ref: DataRef,
-    column: str,
-    cutting: Cutting,
-    dtype: npt.DTypeLike | None,
-    lengths: npt.ArrayLike | None,
+    ref: DataRef, column: str, cutting: Cutting, dtype: npt.DTypeLike | None, lengths: npt.ArrayLike | None
 ) -> TokenWindowsRef:
     """Windows of tokens: see `DataRef.token_windows`."""
     warn_if_arranged(ref, "token_windows")
     if ref.schema is None:  # of a version without rows
-        return TokenWindowsRef(ref, ref, None, np.zeros(1, np.int64), None, cutting, 0)
+        return TokenWindowsRef(Tokens(ref, ref, None, np.zeros(1, np.int64), None, cutting))
     one = ref.projected(Projection.at(ref.schema, column))
     assert one.schema is not None
     kept = _column(column, one.schema, dtype)
@@ -117,9 +113,8 @@ def token_windows(
     if len(found) and not found.all():
         some = np.flatnonzero(found)
         found = found[some]
-    ends = np.zeros(len(found) + 1, np.int64)
-    np.cumsum(found, out=ends[1:])
-    made = TokenWindowsRef(ref, one, schema, ends, some, cutting, 0)
+    ends = bounds_of(found)
+    made = TokenWindowsRef(Tokens(ref, one, schema, ends, some, cutting))
     if not len(made) and len(ref):
         warn_user(f"there are no windows: each needs {cutting.read} tokens, and there are {ends[-1]}")
     return made
@@ -190,10 +185,10 @@ def _schema(name: str, column: Column, cutting: Cutting) -> Schema:
     return Schema(Node("dict", tuple(keys), (Node("leaf"),) * len(keys)), tuple(columns))
 
 
-class TokenWindowsRef(DataRef):
-    """Windows of tokens: what `ref.token_windows(...)` is.
+class Tokens(NamedTuple):
+    """Documents laid end to end, and how windows are cut out of them.
 
-    Args:
+    Attributes:
         whole: the other DataRef.
         column: its column of documents.
         schema: what a row looks like; None if `whole` has no rows and no schema.
@@ -201,31 +196,34 @@ class TokenWindowsRef(DataRef):
         rows: (D,) the row of each of these documents; None if that is its number.
         cutting: how they are cut.
         epoch: in which epoch.
+    """
+
+    whole: DataRef
+    column: DataRef
+    schema: Schema | None
+    ends: Ints
+    rows: Ints | None
+    cutting: Cutting
+    epoch: int = 0
+
+
+class TokenWindowsRef(DataRef):
+    """Windows of tokens: what `ref.token_windows(...)` is.
+
+    Args:
+        tokens: what they are cut out of.
 
     Attributes:
         whole: the other DataRef.
     """
 
-    def __init__(
-        self,
-        whole: DataRef,
-        column: DataRef,
-        schema: Schema | None,
-        ends: Ints,
-        rows: Ints | None,
-        cutting: Cutting,
-        epoch: int,
-    ) -> None:
-        self.is_thread_safe = whole.is_thread_safe
-        self.whole = whole
-        self._column = column
-        self._schema = schema
-        self._ends = ends
-        self._rows = rows
-        self._cutting = cutting
-        self._epoch = epoch
+    def __init__(self, tokens: Tokens) -> None:
+        self._all = tokens
+        self.whole, self._column, self._schema, self._ends, self._rows, cutting, epoch = tokens
+        self.is_thread_safe = self.whole.is_thread_safe
+        self._cutting, self._epoch = cutting, epoch
         self._pool = BufferPool()
-        self._num_tokens = int(ends[-1])
+        self._num_tokens = int(self._ends[-1])
         spare = self._num_tokens - cutting.read  # tokens after the first window, if it begins with the first
         span = min(cutting.stride, spare + 1) if cutting.jitter else 1
         self._length = (spare - span + 1) // cutting.stride + 1 if spare >= 0 else 0
@@ -235,15 +233,7 @@ class TokenWindowsRef(DataRef):
             self._offset = word % span
 
     def __reduce__(self) -> tuple[object, ...]:
-        return TokenWindowsRef, (
-            self.whole,
-            self._column,
-            self._schema,
-            self._ends,
-            self._rows,
-            self._cutting,
-            self._epoch,
-        )
+        return TokenWindowsRef, (self._all,)
 
     def __len__(self) -> int:
         return self._length
@@ -308,7 +298,7 @@ class TokenWindowsRef(DataRef):
                 values = own.reshape(values.shape)
             if is_label and cutting.ignore_index is not None:
                 begins = np.zeros(shape, np.bool_)
-                begins.reshape(-1)[(np.cumsum(sizes) - sizes)[pieces.starts == 0]] = True
+                begins.reshape(-1)[bounds_of(sizes)[:-1][pieces.starts == 0]] = True
                 values[begins[:, cutting.shift :][:, : cutting.size]] = cutting.ignore_index
             found.append(Data(values))
         return Rows(Block(self._schema, len(rows), tuple(found)))
@@ -390,16 +380,12 @@ class TokenWindowsRef(DataRef):
         """The windows as they are cut in an epoch; itself, without jitter and shuffled documents."""
         if epoch == self._epoch or not (self._cutting.jitter or self._cutting.shuffle_documents):
             return self
-        return TokenWindowsRef(
-            self.whole, self._column, self._schema, self._ends, self._rows, self._cutting, epoch
-        )
+        return TokenWindowsRef(self._all._replace(epoch=epoch))
 
     def projected(self, of: Projection) -> DataRef:
         """The same windows with these columns; without tokens nothing is read."""
         if of.schema.tree.kind == "dict":
-            return TokenWindowsRef(
-                self.whole, self._column, of.schema, self._ends, self._rows, self._cutting, self._epoch
-            )
+            return TokenWindowsRef(self._all._replace(schema=of.schema))
         return super().projected(of)
 
     @cached_property

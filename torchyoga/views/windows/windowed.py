@@ -24,6 +24,7 @@ from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints, Row, Seeds
 from ...versions.location import Progress
+from ..joined import Prefetches
 from ..mixes.arranged import warn_if_arranged
 from ..ragged import RaggedColumn
 from ..repeated import RepeatedRef
@@ -97,7 +98,7 @@ class WindowsRef(Over):
     """
 
     def __init__(self, whole: DataRef, anchors: Anchors, stacking: Stacking | None) -> None:
-        super().__init__(whole)
+        super().__init__(whole, anchors, stacking)
         self._anchors = anchors
         self._stacking = stacking
 
@@ -108,10 +109,6 @@ class WindowsRef(Over):
         return WindowsRef, (self.whole, self._anchors, self._stacking)
 
     keeps_rows = Over.keeps_rows
-
-    def over(self, whole: DataRef) -> DataRef:
-        """The same windows of another DataRef."""
-        return WindowsRef(whole, self._anchors, self._stacking)
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The windows of these numbers, as `Rows` over one block."""
@@ -276,7 +273,7 @@ class _Read(NamedTuple):
     columns: list[tuple[int, int, bool]]
 
 
-class _Prefetches:
+class _Prefetches(Prefetches):
     """Makes the rows ready of which windows are made.
 
     Args:
@@ -286,30 +283,15 @@ class _Prefetches:
     """
 
     def __init__(self, anchors: Anchors, prefetches: Sequence[tuple[Prefetch, Ints]], offsets: Ints) -> None:
+        super().__init__([prefetch for prefetch, _ in prefetches])
         self._anchors = anchors
         self._prefetches = prefetches
         self._offsets = offsets
-
-    @property
-    def is_cold(self) -> bool:
-        for prefetch, _ in self._prefetches:  # noqa: SIM110 (any() takes five times as long)
-            if prefetch.is_cold:
-                return True
-        return False
-
-    @property
-    def ahead_bytes(self) -> int | None:
-        found = (prefetch.ahead_bytes for prefetch, _ in self._prefetches)
-        return min((nbytes for nbytes in found if nbytes is not None), default=None)
 
     def announce(self, rows: Ints, values: bool) -> None:
         spots = self._anchors.spots(rows)
         for prefetch, offsets in self._prefetches:  # the very rows that will be taken, so that it knows them
             prefetch.announce(spots.members(offsets).reshape(-1), values)
-
-    def probe(self) -> None:
-        for prefetch, _ in self._prefetches:
-            prefetch.probe()
 
     def follow(self, order: Iterable[Ints], progress: Progress) -> None:
         def rows_delivered() -> int | None:

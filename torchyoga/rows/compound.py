@@ -1,7 +1,5 @@
 """Ragged, sparse and string tensors into the plain arrays that rows keep.
 
-Never sees frameworks.
-
 A tensor of several parts is a namedtuple of plain columns.
 Ragged, sparse and string tensors need no kind of column of their own, and rows that are read without
 TensorFlow say what they are.
@@ -9,10 +7,10 @@ TensorFlow say what they are.
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .process.lazy import np
+from ..process.lazy import np
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -80,7 +78,7 @@ class StringParts(NamedTuple):
 
     def to_numpy(self) -> npt.NDArray[np.object_]:
         """The strings as an array of bytes objects."""
-        ends = np.cumsum([0, *self.lengths.reshape(-1).tolist()]).tolist()
+        ends = accumulate(self.lengths.reshape(-1).tolist(), initial=0)
         texts = np.empty(self.lengths.size, object)
         texts[:] = [self.data[start:stop] for start, stop in pairwise(ends)]
         return texts.reshape(self.lengths.shape)
