@@ -200,6 +200,9 @@ class Checkpoint:
                 yield epoch
                 self._in_body = False
                 self.epoch = epoch + 1
+                if not self._hold:  # what was taken without a step is left behind
+                    for passes in self._passes.values():
+                        passes[-1].used = passes[-1].taken
                 if self._every is None and self._every_seconds is None:
                     self._is_waiting = True
                 self._finish()
@@ -405,17 +408,25 @@ class Checkpoint:
                     f"{left} batches of {name!r} were taken since the last stepped(); save right after it, "
                     "or between epochs"
                 )
-        what = f"step {self.steps} was not saved"
+        what = f"step {self.steps} was not saved in {self._place.place}, those before it are as they were"
         name = self._said(what, self._begin)[0]["name"]
-        entries = self._said(what, lambda: {"files": self._write_files(name)})
-        files = {file: entry for answer in entries for file, entry in answer["files"].items()}
-        self._said(what, lambda: self._publish(name, files))
+        try:
+            entries = self._said(what, lambda: {"files": self._write_files(name)})
+            files = {file: entry for answer in entries for file, entry in answer["files"].items()}
+            self._said(what, lambda: self._publish(name, files))
+        except Exception:
+            if self._ranks.rank == 0:
+                self._place.give_up(name)
+            raise
         self._saved_at = self.steps, self.epoch
 
     def _said(self, what: str, do: Any) -> list[Saved]:
         """What each rank does and says; if one of them fails, all raise."""
         try:
             message, error = do(), None
+        except OSError as problem:
+            message, error = {}, OSError(problem.errno, f"{what}: {problem.strerror or problem}")
+            error.__cause__ = problem
         except Exception as problem:
             message, error = {}, problem
         return self._ranks.checked(what, message, error)

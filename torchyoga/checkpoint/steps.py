@@ -78,6 +78,10 @@ class Steps(ABC):
         """All bytes of a file; FileNotFoundError, or CorruptError if there are more than `most`."""
 
     @abstractmethod
+    def give_up(self, name: str) -> None:
+        """Removes what was written of a step that will not be published."""
+
+    @abstractmethod
     def remove(self, name: str) -> None:
         """Removes a step; what cannot be removed stays."""
 
@@ -165,6 +169,9 @@ class _LocalSteps(Steps):
             raise CorruptError(f"{self.place}/{name}/{file} has more than the {most} bytes that belong there")
         return data
 
+    def give_up(self, name: str) -> None:
+        shutil.rmtree(self._folder / f"{name}{_TMP}", ignore_errors=True)
+
     def remove(self, name: str) -> None:
         # Under the name of one that was never finished: a half removed step is none.
         gone = self._folder / f"{name}{_TMP}"
@@ -203,6 +210,9 @@ class _RemoteSteps(Steps):
             return text
         (data,) = self._remote.read_ranges(f"{name}/{file}", [(0, most)], most)
         return bytes(data)
+
+    def give_up(self, name: str) -> None:
+        self.remove(name)
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(OSError):

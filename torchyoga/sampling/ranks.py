@@ -133,9 +133,7 @@ def _in_mesh(shape: Sequence[int], coordinate: Sequence[int] | None) -> tuple[in
     return size, rank
 
 
-def gathered(
-    message: Saved, group: ProcessGroup | None = None, most: int = _MESSAGE_BYTES
-) -> list[Saved]:
+def gathered(message: Saved, group: ProcessGroup | None = None, most: int = _MESSAGE_BYTES) -> list[Saved]:
     """The message of each process of a group (all, by default), by one collective.
 
     Raises:
