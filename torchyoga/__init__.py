@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .caching.comparing.diff import diff
     from .caching.comparing.overlap import overlap
     from .caching.parts.pools import ray_executor
+    from .checkpoint.checkpoint import Checkpoint
     from .coding import codecs
     from .loading.device import to_device
     from .loading.loader import DataLoader
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from .views.ragged import RaggedColumn
 
 __all__ = [
+    "Checkpoint",
     "DataLoader",
     "DataRef",
     "Keep",
@@ -95,6 +97,7 @@ __all__ = [
 ]
 
 _PLACES = {  # of the public names
+    "Checkpoint": ".checkpoint.checkpoint",
     "DataLoader": ".loading.loader",
     "DataRef": ".reading.dataref",
     "Keep": ".stores.history.keep",

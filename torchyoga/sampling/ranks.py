@@ -133,26 +133,26 @@ def _in_mesh(shape: Sequence[int], coordinate: Sequence[int] | None) -> tuple[in
     return size, rank
 
 
-def gathered(message: Saved, group: ProcessGroup | None = None) -> list[Saved]:
+def gathered(message: Saved, group: ProcessGroup | None = None, most: int = _MESSAGE_BYTES) -> list[Saved]:
     """The message of each process of a group (all, by default), by one collective.
 
     Raises:
-        StateError: a message is too long.
+        StateError: a message has more than `most` bytes as JSON.
     """
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size(group) == 1:
         return [dict(message)]
     data = json.dumps(message).encode()
-    if len(data) > _MESSAGE_BYTES:
+    if len(data) > most:
         data = b"0"
     device = torch.device("cpu")
     if not any(name in dist.get_backend(group) for name in ("gloo", "mpi")):
         device = torch.device("cuda", torch.cuda.current_device())
-    table = torch.zeros((dist.get_world_size(group), _MESSAGE_BYTES), dtype=torch.uint8, device=device)
+    table = torch.zeros((dist.get_world_size(group), most), dtype=torch.uint8, device=device)
     table[dist.get_rank(group), : len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(device)
     dist.all_reduce(table, group=group)  # the others left zeros in its place
     found = [json.loads(bytes(row).rstrip(b"\0")) for row in table.cpu().numpy()]
     if 0 in found:
-        raise StateError(f"rank {found.index(0)}'s message is larger than {_MESSAGE_BYTES} bytes")
+        raise StateError(f"rank {found.index(0)}'s message is larger than {most} bytes")
     return found
 
 

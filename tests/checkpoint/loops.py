@@ -1,0 +1,359 @@
+"""The shapes of other people's training loops, with a Checkpoint in each; run as processes, and killed.
+
+`python loops.py` reads an order in each line, forks a process for it, and says how that ended: torch's
+optimizers import for seconds, so they are imported once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import torchyoga as yoga
+
+__all__ = ["SHAPES", "Server"]
+
+KILLED = 9
+
+
+class Rows(torch.utils.data.Dataset[Any]):
+    """Numbers with noise of their own, as augmentation draws it."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, row: int) -> Any:
+        x = torch.sin(torch.arange(6.0) * (row + 1)) + 0.1 * torch.randn(6) + 0.1 * random.random()
+        return row, x, torch.tensor(float(row % 5))
+
+
+class Net(nn.Module):
+    """A model that draws in its step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(6, 8), nn.LayerNorm(8), nn.Dropout(0.3), nn.Tanh(), nn.Linear(8, 1)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.layers(x)
+        return found[:, 0]
+
+
+def _in_order_of_ranks(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """The mean of all ranks' gradients, summed in the order of ranks: gloo's own order may vary."""
+    parts = [torch.empty_like(bucket.buffer()) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, bucket.buffer())
+    found: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    found.set_result(torch.stack(parts).mean(0))
+    return found
+
+
+class Program:
+    """What all shapes share: the model, the loaders, a log, and the moment to be killed."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self.order, self.count = order, 0
+        torch.manual_seed(0)
+        random.seed(0)
+        np.random.seed(0)
+        self.net = Net()
+        self.model: nn.Module = self.net
+        if dist.is_initialized():
+            self.model = model = nn.parallel.DistributedDataParallel(self.net)
+            kinds = {"bucket": dist.GradBucket, "return": torch.futures.Future[torch.Tensor]}
+            _in_order_of_ranks.__annotations__.update(kinds)  # torch looks at them
+            model.register_comm_hook(None, _in_order_of_ranks)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), 0.01)
+        workers = order.get("workers", 0)
+        more = {"multiprocessing_context": "fork"} if workers else {}
+        batch = order.get("batch", 4)
+        self.train = yoga.DataLoader(Rows(42), batch, shuffle=True, seed=7, num_workers=workers, **more)
+        self.valid = yoga.DataLoader(Rows(18), 4, shuffle=True, drop_last=True)
+        self._log = open(order["log"], "a")  # noqa: SIM115
+
+    def checkpoint(self, **arguments: Any) -> Any:
+        """A checkpoint that has been resumed."""
+        every = self.order.get("every", 3)
+        loaders = {"train": self.train, "valid": self.valid}
+        arguments = {"every": every, "loaders": loaders, **arguments, **self.order.get("arguments", {})}
+        run = yoga.Checkpoint(self.order["folder"], model=self.model, optimizer=self.optimizer, **arguments)
+        run.resume()
+        if "kill_at_call" in self.order:
+            _kill_at_call(self.order["folder"], self.order["kill_at_call"])
+        return run
+
+    def loss(self, batch: Any) -> torch.Tensor:
+        _, x, y = batch
+        # A loop may draw from all three, in its step.
+        x = x + 0.01 * random.random() + 0.01 * float(np.random.rand())
+        return (self.model(x) - y).square().mean()
+
+    def step(self, loss: torch.Tensor) -> None:
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+
+    def evaluate(self) -> float:
+        self.model.eval()
+        with torch.no_grad():
+            found = sum(float((self.net(x) - y).abs().mean()) for _, x, y in self.valid)
+        self.model.train()
+        return found
+
+    def log(self, *key: Any, rows: torch.Tensor | None = None, value: float) -> None:
+        """Writes a line; the process ends, as by a kill, where it was ordered to."""
+        line = {"key": key, "rows": [] if rows is None else rows.tolist(), "value": float(value).hex()}
+        self._log.write(json.dumps(line) + "\n")
+        self._log.flush()
+        self.count += 1
+        if self.count == self.order.get("kill_after"):
+            os._exit(KILLED)
+        if self.count == self.order.get("signal_after"):
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def _kill_at_call(folder: str, number: int) -> None:
+    """Ends the process, as by a kill, before a system call on a path of the folder; the first is 1."""
+    calls = 0
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal calls
+        if event.startswith(("open", "os.", "shutil.")) and folder in str(arguments[:2]):
+            calls += 1
+            if calls == number:
+                os._exit(KILLED)
+
+    sys.addaudithook(hook)
+
+
+def tutorial(program: Program) -> None:
+    """PyTorch's DDP tutorial: epochs of a Trainer, each with a look at the learning rate's schedule."""
+    scheduler = torch.optim.lr_scheduler.MultiStepLR(program.optimizer, [1, 2], 0.5)
+    run = program.checkpoint(scheduler=scheduler, values={"best": 1e9, "seen": []})
+    for epoch in run.epochs(3):
+        for step, batch in run.batches("train"):
+            loss = program.loss(batch)
+            program.step(loss)
+            program.log("train", epoch, step, rows=batch[0], value=loss.item())
+            run.stepped()
+        scheduler.step()
+        with run.evaluation():
+            found = program.evaluate()
+        run.values["best"] = min(run.values["best"], found)
+        run.values["seen"].append(found)
+        program.log("valid", epoch, len(run.values["seen"]), value=found)
+        program.log("rate", epoch, value=scheduler.get_last_lr()[0])
+
+
+def nanogpt(program: Program) -> None:
+    """nanoGPT: no epochs; the next batch is fetched between forward and backward, which draws, too."""
+
+    def forever() -> Iterator[Any]:
+        for _ in run.epochs(100):
+            for _, batch in run.batches("train"):
+                yield batch
+
+    def get_batch() -> Any:
+        row, x, y = next(batches)
+        return row, x + 0.1 * torch.rand(6) * random.random(), y  # as code that crops on the device
+
+    run = program.checkpoint(hold=1)
+    batches = forever()
+    batch = get_batch()
+    while run.steps < 30:
+        if run.steps % 7 == 0:
+            with run.evaluation():
+                program.log("valid", run.steps, value=program.evaluate())
+        loss, rows = program.loss(batch), batch[0]
+        batch = get_batch()
+        program.step(loss)
+        program.log("train", run.steps, rows=rows, value=loss.item())
+        run.stepped()
+
+
+class Prefetched:
+    """timm's PrefetchLoader: the next batch is erased in places before the last one is given."""
+
+    def __init__(self, batches: Any, draws: bool) -> None:
+        self.batches, self.draws = batches, draws
+
+    def __iter__(self) -> Iterator[Any]:
+        held = None
+        for step, (row, x, y) in self.batches:
+            if self.draws:
+                x = x * (random.random() < 0.8)
+            if held is not None:
+                yield held
+            held = step, (row, x, y)
+        if held is not None:
+            yield held
+
+
+def timm(program: Program, accumulate: int = 1) -> None:
+    """timm: a prefetcher, an average of the weights, and gradients of several batches."""
+    average = torch.optim.swa_utils.AveragedModel(
+        program.net, avg_fn=lambda old, new, _: 0.9 * old + 0.1 * new
+    )
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(program.optimizer, 3)
+    run = program.checkpoint(hold=1, average=average, scheduler=scheduler)
+    for epoch in run.epochs(3):
+        last = len(program.train) - 1
+        program.optimizer.zero_grad()
+        for step, batch in Prefetched(run.batches("train"), draws=True):
+            _, x, y = batch
+            loss = (program.model(x) - y).square().mean() / accumulate
+            loss.backward()
+            program.log("train", epoch, step, rows=batch[0], value=loss.item())
+            if (step + 1) % accumulate == 0 or step == last:
+                program.optimizer.step()
+                program.optimizer.zero_grad()
+                average.update_parameters(program.net)
+                run.stepped()
+        scheduler.step()
+        with run.evaluation():
+            program.log("valid", epoch, value=program.evaluate())
+
+
+def accumulating(program: Program) -> None:
+    """As timm, with gradients of three batches."""
+    timm(program, accumulate=3)
+
+
+def unet(program: Program) -> None:
+    """Pytorch-UNet: evaluations within the epoch, after which the learning rate follows the score."""
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(program.optimizer, "max", patience=1)
+    scaler = torch.amp.GradScaler("cpu")
+    run = program.checkpoint(scheduler=scheduler, scaler=scaler)
+    for epoch in run.epochs(3):
+        for step, batch in run.batches("train"):
+            loss = program.loss(batch)
+            program.optimizer.zero_grad(set_to_none=True)
+            scaler.scale(loss).backward()
+            scaler.unscale_(program.optimizer)
+            torch.nn.utils.clip_grad_norm_(program.net.parameters(), 1.0)
+            scaler.step(program.optimizer)
+            scaler.update()
+            program.log("train", epoch, step, rows=batch[0], value=loss.item())
+            if (step + 1) % 4 == 0:
+                with run.evaluation():
+                    score = program.evaluate()
+                scheduler.step(score)
+                program.log("valid", epoch, step, value=score)
+            run.stepped()
+
+
+def ltsf(program: Program) -> None:
+    """LTSF-Linear: an evaluation and a test each epoch, early stopping, a rate that is set by hand."""
+    run = program.checkpoint(values={"best": 1e9, "patience": 0}, keep_best=("best", 1))
+    for epoch in run.epochs(4):
+        losses = []
+        for step, batch in run.batches("train"):
+            loss = program.loss(batch)
+            program.step(loss)
+            losses.append(loss.item())
+            program.log("train", epoch, step, rows=batch[0], value=loss.item())
+            run.stepped()
+        with run.evaluation():
+            found = program.evaluate()
+        program.log("valid", epoch, value=found)
+        run.values["patience"] = 0 if found < run.values["best"] else run.values["patience"] + 1
+        run.values["best"] = min(found, run.values["best"])
+        if run.values["patience"] == 3:
+            break
+        for group in program.optimizer.param_groups:
+            group["lr"] *= 0.5
+
+
+SHAPES: dict[str, Callable[[Program], None]] = {
+    shape.__name__: shape for shape in (tutorial, nanogpt, timm, accumulating, unet, ltsf)
+}
+
+
+def serve() -> None:
+    """Forks a process for each order, of as many ranks as it names, and prints how they ended."""
+    torch.set_num_threads(1)
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)]).step()
+    for line in sys.stdin:
+        order = json.loads(line)
+        children = []
+        for rank in range(order.get("world", 1)):
+            child = os.fork()
+            if not child:
+                _run(order, rank)
+            children.append(child)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        print(json.dumps(codes), flush=True)
+
+
+def _run(order: dict[str, Any], rank: int) -> None:
+    code = 1
+    try:
+        signal.alarm(order.get("patience", 120))
+        world = order.get("world", 1)
+        order = {**order, "log": f"{order['log']}-{rank}", **order.get("only", {}).get(str(rank), {})}
+        os.environ["WORLD_SIZE"] = str(world)
+        if world > 1:
+            dist.init_process_group("gloo", f"file://{order['meeting']}", rank=rank, world_size=world)
+        SHAPES[order["shape"]](Program(order))
+        code = 0
+    except SystemExit as leaving:
+        code = int(str(leaving.code))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+class Server:
+    """A process that runs orders."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._number = folder, 0
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(self, shape: str, folder: Path, log: Path, **order: Any) -> list[int]:
+        """Runs a loop on `world` ranks; how each of them ended."""
+        self._number += 1
+        meeting = str(self._folder / f"meeting-{self._number}")
+        order = {"shape": shape, "folder": str(folder), "log": str(log), "meeting": meeting, **order}
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "the server has ended"
+        codes: list[int] = json.loads(line)
+        return codes
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()  # type: ignore[union-attr]
+        self._process.wait(30)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+if __name__ == "__main__":
+    serve()

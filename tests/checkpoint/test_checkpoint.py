@@ -1,0 +1,140 @@
+"""A program that is killed and continued is the program that was never stopped, to the last bit."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from disks import small_disk
+from loops import KILLED, SHAPES, Server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    found = Server(tmp_path_factory.mktemp("meetings"))
+    yield found
+    found.close()
+
+
+def lines(log: Path, rank: int = 0) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.with_name(f"{log.name}-{rank}").read_text().splitlines()]
+
+
+def check_same(whole: list[dict[str, Any]], pieces: list[dict[str, Any]]) -> None:
+    """Every line of the pieces is that of the whole run, and none is missing."""
+    known = {json.dumps(line["key"]): line for line in whole}
+    assert len(known) == len(whole)
+    for line in pieces:
+        assert line == known[json.dumps(line["key"])]
+    assert {json.dumps(line["key"]) for line in pieces} == set(known)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_killed_three_times(shape: str, server: Server, tmp_path: Path) -> None:
+    assert server.run(shape, tmp_path / "whole", tmp_path / "log") == [0]
+    for kill_after, workers in [(9, 2), (7, 0), (16, 1)]:  # after so many lines
+        order = {"kill_after": kill_after, "workers": workers}
+        assert server.run(shape, tmp_path / "run", tmp_path / "pieces", **order) == [KILLED]
+    assert server.run(shape, tmp_path / "run", tmp_path / "pieces") == [0]
+    check_same(lines(tmp_path / "log"), lines(tmp_path / "pieces"))
+
+
+@pytest.mark.parametrize(
+    ("shape", "every"),
+    [("nanogpt", 6), ("tutorial", 6), *(pytest.param(shape, 1, marks=pytest.mark.soak) for shape in SHAPES)],
+)
+def test_a_kill_at_any_line(shape: str, every: int, server: Server, tmp_path: Path) -> None:
+    server.run(shape, tmp_path / "whole", tmp_path / "log")
+    whole = lines(tmp_path / "log")
+    for kill_after in range(1, len(whole), every):
+        folder, log = tmp_path / f"run-{kill_after}", tmp_path / f"log-{kill_after}"
+        assert server.run(shape, folder, log, kill_after=kill_after, every=1) == [KILLED]
+        assert server.run(shape, folder, log, every=1) == [0]
+        check_same(whole, lines(log))
+        trained = Counter(str(line["key"]) for line in lines(log))
+        assert sum(trained.values()) - len(whole) <= 6  # saved at each step, little comes again
+
+
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.soak)])
+def test_a_kill_at_any_call(every: int, server: Server, tmp_path: Path) -> None:
+    server.run("tutorial", tmp_path / "whole", tmp_path / "log")
+    whole, call, codes = lines(tmp_path / "log"), 1 - every, [KILLED]
+    while codes == [KILLED]:  # the second save removes the first, too
+        call += every
+        folder, log = tmp_path / f"run-{call}", tmp_path / f"log-{call}"
+        order: dict[str, Any] = {"every": 16, "arguments": {"keep": 1}}
+        codes = server.run("tutorial", folder, log, kill_at_call=call, **order)
+        assert server.run("tutorial", folder, log, **order) == [0]
+        check_same(whole, lines(log))
+        assert "step-33" in [path.name for path in folder.iterdir()]
+    assert codes == [0]
+    assert call > 40
+
+
+def test_a_signal_saves_and_leaves(server: Server, tmp_path: Path) -> None:
+    server.run("tutorial", tmp_path / "whole", tmp_path / "log")
+    for signal_after, arguments, code in ((4, {}, 128 + signal.SIGUSR1), (7, {"exit_code": 3}, 3)):
+        order = {"signal_after": signal_after, "every": 1000, "arguments": arguments, "workers": 2}
+        assert server.run("tutorial", tmp_path / "run", tmp_path / "pieces", **order) == [code]
+    assert server.run("tutorial", tmp_path / "run", tmp_path / "pieces", every=1000) == [0]
+    pieces = lines(tmp_path / "pieces")
+    check_same(lines(tmp_path / "log"), pieces)
+    assert len(pieces) == len(lines(tmp_path / "log"))  # nothing was done twice
+
+
+def test_three_ranks(server: Server, tmp_path: Path) -> None:
+    assert server.run("tutorial", tmp_path / "whole", tmp_path / "log", world=3) == [0, 0, 0]
+    order: dict[str, Any] = {"world": 3, "every": 2}
+    for more in ({"kill_after": 4}, {"only": {"1": {"signal_after": 2}}, "workers": 1}):
+        codes = server.run("tutorial", tmp_path / "run", tmp_path / "pieces", **{**order, **more})
+        assert set(codes) == {KILLED if "kill_after" in more else 128 + signal.SIGUSR1}
+    assert server.run("tutorial", tmp_path / "run", tmp_path / "pieces", **order) == [0, 0, 0]
+    for rank in range(3):
+        check_same(lines(tmp_path / "log", rank), lines(tmp_path / "pieces", rank))
+
+
+def test_other_ranks(server: Server, tmp_path: Path) -> None:
+    """Killed on three ranks, continued on one and then on two: each row once an epoch."""
+    log = tmp_path / "log"
+    for world, kill_after in ((3, 5), (1, 7), (2, None)):
+        order = {"world": world, "kill_after": kill_after, "every": 1, "batch": 2}
+        codes = server.run("tutorial", tmp_path / "run", log.with_name(f"{world}"), **order)
+        assert set(codes) == {0 if kill_after is None else KILLED}
+    epochs = Counter(
+        (line["key"][1], row)
+        for world in (3, 1, 2)
+        for rank in range(world)
+        for line in lines(log.with_name(str(world)), rank)
+        for row in line["rows"]
+    )
+    # The step under way at each kill was not saved: its rows come again.
+    assert set(epochs) == {(epoch, row) for epoch in range(3) for row in range(42)}
+    assert sum(epochs.values()) - 3 * 42 <= 3 * 2 + 2
+
+
+def test_a_rank_that_dies(server: Server, tmp_path: Path) -> None:
+    order: dict[str, Any] = {"world": 3, "every": 2}
+    codes = server.run(
+        "tutorial", tmp_path / "run", tmp_path / "log", **order, only={"2": {"kill_at_call": 3}}
+    )
+    assert codes == [1, 1, KILLED]  # errors, no hang
+    assert server.run("tutorial", tmp_path / "run", tmp_path / "log", **order) == [0, 0, 0]
+
+
+def test_a_full_disk(server: Server, tmp_path: Path) -> None:
+    server.run("tutorial", tmp_path / "whole", tmp_path / "log")
+    with small_disk(tmp_path / "disk", 2**20) as disk:
+        order = {"folder": tmp_path / "disk" / "run", "log": tmp_path / "pieces", "every": 2}
+        assert server.run("tutorial", **order, kill_after=6) == [KILLED]
+        disk.fill(left=2**14)
+        saved = sorted(path.name for path in order["folder"].iterdir())  # type: ignore[attr-defined]
+        assert server.run("tutorial", **order) == [1]
+        assert sorted(path.name for path in order["folder"].iterdir()) == saved  # type: ignore[attr-defined]
+        disk.make_room()
+        assert server.run("tutorial", **order) == [0]
+    check_same(lines(tmp_path / "log"), lines(tmp_path / "pieces"))

@@ -1,0 +1,370 @@
+"""What a checkpoint saves and refuses, in one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import torchyoga as yoga
+from torchyoga.errors import CorruptError, StateError, YogaError
+
+
+def loader_of(length: int = 12, batch_size: int = 2, **arguments: Any) -> Any:
+    return yoga.DataLoader(list(range(length)), batch_size, shuffle=True, seed=7, **arguments)
+
+
+def saved_run(folder: str | Path, steps: int = 5, **arguments: Any) -> Any:
+    """A program that was stopped after so many steps, all of them saved."""
+    arguments = {"model": nn.Linear(1, 1), "loaders": {"train": loader_of()}, **arguments}
+    run = yoga.Checkpoint(folder, every=1, **arguments)
+    for _ in run.epochs(3):
+        for _ in run.batches("train"):
+            run.stepped()
+            if run.steps == steps:
+                return run
+    raise AssertionError(steps)
+
+
+def resumed(folder: str | Path, **arguments: Any) -> Any:
+    arguments = {"model": nn.Linear(1, 1), "loaders": {"train": loader_of()}, **arguments}
+    run = yoga.Checkpoint(folder, **arguments)
+    assert run.resume()
+    return run
+
+
+def test_what_is_saved_reads_without_pickle(tmp_path: Path) -> None:
+    saved_run(tmp_path, values={"best": 0.5, "names": ["a", None, True]})
+    assert sorted(os.listdir(tmp_path)) == ["step-3", "step-4", "step-5"]
+    files = {path.name: path for path in (tmp_path / "step-5").iterdir()}
+    assert set(files) == {"checkpoint.json", "items.pt", "rank-0.json"}
+    assert set(torch.load(files["items.pt"], weights_only=True)) == {"model"}
+    place = json.loads(files["rank-0.json"].read_text())
+    assert place["loaders"]["train"]["position"] == 10
+    assert place["values"] == {"best": 0.5, "names": ["a", None, True]}
+
+
+@pytest.mark.parametrize("harm", ["cut", "flip", "empty", "gone", "index", "pickle"])
+@pytest.mark.parametrize("name", ["checkpoint.json", "items.pt", "rank-0.json"])
+def test_a_damaged_step_is_passed_over(name: str, harm: str, tmp_path: Path) -> None:
+    saved_run(tmp_path)
+    path = tmp_path / "step-5" / name
+    data = path.read_bytes()
+    if harm == "gone":
+        path.unlink()
+    else:
+        middle = len(data) // 2
+        path.write_bytes(
+            {
+                "cut": data[:middle],
+                "flip": data[:middle] + bytes([data[middle] ^ 4]) + data[middle + 1 :],
+                "empty": b"",
+                "index": b"[" * 100_000,
+                "pickle": b"\x80\x04cos\nsystem\n(S'false'\ntR.",
+            }[harm]
+        )
+    with pytest.warns(UserWarning, match="step-5.*the step before it is taken"):
+        run = resumed(tmp_path)
+    assert run.steps == 4
+    for _, _ in run.batches("train"):
+        run.stepped()
+    run.save()
+    assert "step-5" not in os.listdir(tmp_path)  # the damaged one goes as soon as another is whole
+
+
+def test_all_damaged_is_an_error(tmp_path: Path) -> None:
+    saved_run(tmp_path, keep=1)
+    (tmp_path / "step-5" / "items.pt").write_bytes(b"")
+    with (
+        pytest.warns(UserWarning, match="step-5"),
+        pytest.raises(CorruptError, match=r"all steps in .* are damaged: step-5"),
+    ):
+        yoga.Checkpoint(tmp_path, model=nn.Linear(1, 1)).resume()
+
+
+def test_a_folder_that_was_not_continued_is_kept(tmp_path: Path) -> None:
+    saved_run(tmp_path)
+    with pytest.raises(YogaError, match="has step-5, which this program has not continued"):
+        saved_run(tmp_path, steps=2)
+    assert sorted(os.listdir(tmp_path)) == ["step-3", "step-4", "step-5"]
+
+
+@pytest.mark.parametrize("before", ["plain", "compiled", "parallel"])
+@pytest.mark.parametrize("after", ["plain", "compiled", "parallel"])
+def test_models_load_with_and_without_wrappers(before: str, after: str, tmp_path: Path) -> None:
+    def wrapped(kind: str) -> nn.Module:
+        inner = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))
+        inner.add_module("module", nn.Linear(2, 2))  # a name that wrappers have, too
+        if kind == "plain":
+            return inner
+        return torch.compile(inner, backend="eager") if kind == "compiled" else nn.DataParallel(inner)  # type: ignore[return-value]
+
+    first, second = wrapped(before), wrapped(after)
+    run = yoga.Checkpoint(tmp_path, model=first)
+    run.stepped()
+    run.save()
+    assert yoga.Checkpoint(tmp_path, model=second).resume()
+    for one, other in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(one, other)
+    keys = set(torch.load(tmp_path / "step-1" / "items.pt", weights_only=True)["model"])
+    assert "1.weight" in keys
+    assert "module.weight" in keys
+
+
+def test_the_best_stay(tmp_path: Path) -> None:
+    run = yoga.Checkpoint(tmp_path, every=1, keep=2, keep_best=("-score", 2))
+    for score in (1, 9, 3, 8, 2, 1):
+        run.values["score"] = score
+        run.stepped()
+    assert sorted(os.listdir(tmp_path)) == ["step-2", "step-4", "step-5", "step-6"]
+
+
+def test_a_step_saved_twice_is_two(tmp_path: Path) -> None:
+    run = yoga.Checkpoint(tmp_path, keep=2)
+    for value in (1, 2, 3):
+        run.values["n"] = value
+        run.save()
+    assert sorted(os.listdir(tmp_path)) == ["step-0-1", "step-0-2"]
+    again = yoga.Checkpoint(tmp_path)
+    assert again.resume()
+    assert again.values == {"n": 3}
+
+
+@pytest.mark.parametrize("kind", [np.random.MT19937, np.random.PCG64, np.random.SFC64, np.random.Philox])
+@pytest.mark.filterwarnings("ignore:.*numpy.random.set_bit_generator")
+def test_generators_come_back(kind: Any, tmp_path: Path) -> None:
+    def drawn() -> list[float]:
+        normal = random.gauss(0, 1), float(np.random.standard_normal())
+        return [*normal, random.random(), float(np.random.rand()), float(torch.rand(()))]
+
+    mine = np.random.get_bit_generator()  # type: ignore[attr-defined]
+    try:
+        np.random.set_bit_generator(kind(5))  # type: ignore[attr-defined]
+        drawn()
+        run = yoga.Checkpoint(tmp_path)
+        run.save()
+        expected = drawn()
+        run = yoga.Checkpoint(tmp_path)
+        run.resume()
+        assert drawn() == expected
+    finally:
+        np.random.set_bit_generator(mine)  # type: ignore[attr-defined]
+
+
+def test_an_evaluation_leaves_no_trace(tmp_path: Path) -> None:
+    valid = yoga.DataLoader([float(n) for n in range(9)], batch_size=2, shuffle=True, drop_last=True)
+    run = yoga.Checkpoint(tmp_path, loaders={"train": loader_of(), "valid": valid})
+
+    def evaluated() -> tuple[list[Any], float]:
+        with run.evaluation():
+            found = [batch.tolist() for _, batch in run.batches("valid")]
+            return found, float(torch.rand(()))
+
+    torch.manual_seed(3)
+    expected = torch.rand(4).tolist()
+    torch.manual_seed(3)
+    found, draws = [], []
+    for _ in range(4):
+        found.append(evaluated())
+        draws.append(float(torch.rand(())))
+    assert draws == expected
+    assert all(one == found[0] for one in found)
+    with run.evaluation():  # left early
+        next(iter(run.batches("valid")))
+    assert evaluated() == found[0]
+    with run.evaluation(), pytest.raises(ValueError, match="would move 'train' on"):
+        next(iter(run.batches("train")))
+
+
+def test_batches_that_no_step_has_counted(tmp_path: Path) -> None:
+    run = yoga.Checkpoint(tmp_path, loaders={"train": loader_of()})
+    batches = run.batches("train")
+    next(batches)
+    run.stepped()
+    next(batches)
+    with pytest.raises(StateError, match="1 batches of 'train' were taken since the last stepped"):
+        run.save()
+    run.stepped()
+    run.save()
+
+
+def test_gradients_of_several_batches(tmp_path: Path) -> None:
+    """A save within an accumulation is not possible; micro-batches after the last step come again."""
+    run = yoga.Checkpoint(tmp_path, every=1, loaders={"train": loader_of()})
+    seen = []
+    for step, batch in run.batches("train"):
+        seen.append(batch.tolist())
+        if (step + 1) % 2 == 0:
+            run.stepped()
+        if step == 4:
+            break
+    train = loader_of()
+    run = yoga.Checkpoint(tmp_path, loaders={"train": train})
+    assert run.resume()
+    assert next((step, batch.tolist()) for step, batch in run.batches("train")) == (4, seen[4])
+
+
+def test_two_loaders_in_one_step(tmp_path: Path) -> None:
+    def make() -> dict[str, Any]:
+        return {"a": loader_of(12), "b": loader_of(20, 4)}
+
+    def steps(run: Any, stop: int = 99) -> list[Any]:
+        found = []
+        for epoch in run.epochs(2):
+            for (_, one), (_, other) in zip(run.batches("a"), run.batches("b"), strict=False):
+                found.append((epoch, one.tolist(), other.tolist()))
+                run.stepped()
+                if len(found) == stop:
+                    return found
+        return found
+
+    whole = steps(yoga.Checkpoint(tmp_path / "whole", every=1, loaders=make()))
+    first = steps(yoga.Checkpoint(tmp_path / "run", every=1, loaders=make()), stop=3)
+    run = yoga.Checkpoint(tmp_path / "run", every=1, loaders=make())
+    assert run.resume()
+    assert first + steps(run) == whole
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"every": 0}, ValueError, "every"),
+        ({"every_seconds": 0}, ValueError, "every_seconds"),
+        ({"keep": 0}, ValueError, "keep"),
+        ({"hold": -1}, ValueError, "hold"),
+        ({"signals": ["TERM"]}, ValueError, "names such as 'SIGTERM'"),
+        ({"model": object()}, TypeError, "without state_dict and load_state_dict"),
+        ({"loaders": {"train": [1, 2]}}, TypeError, "make a torchyoga.DataLoader"),
+        ({"storage_options": {"key": "x"}}, ValueError, "storage_options is for a store"),
+    ],
+)
+def test_arguments_are_checked(arguments: Any, error: type[Exception], words: str, tmp_path: Path) -> None:
+    with pytest.raises(error, match=words):
+        yoga.Checkpoint(tmp_path, **arguments)
+
+
+@pytest.mark.parametrize("value", [{1: 2}, {"a": (1, 2)}, {"a": {1}}, {"a": torch.zeros(1)}])
+def test_values_come_back_or_are_refused(value: Any, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="would not come back as they are"):
+        yoga.Checkpoint(tmp_path, values=value).save()
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=8,
+    )
+)
+@settings(max_examples=20, deadline=None)
+def test_any_json_comes_back(value: Any) -> None:
+    url = f"memory://{uuid.uuid4().hex}"
+    yoga.Checkpoint(url, values={"value": value}).save()
+    run = yoga.Checkpoint(url)
+    assert run.resume()
+    assert run.values == {"value": value}
+
+
+class Odd:
+    """A part whose state `weights_only` refuses."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"path": Path("x")}
+
+    def load_state_dict(self, state: Any) -> None:
+        raise AssertionError
+
+
+def test_a_part_that_needs_pickle_is_refused(tmp_path: Path) -> None:
+    run = yoga.Checkpoint(tmp_path, odd=Odd(), model=nn.Linear(1, 1))
+    with pytest.raises(TypeError, match=r"the state of odd holds what torch\.load refuses"):
+        run.save()
+    assert not os.listdir(tmp_path)
+
+
+def test_parts_that_do_not_fit(tmp_path: Path) -> None:
+    saved_run(tmp_path)
+    with pytest.raises(StateError, match="model refuses the state that was saved under its name"):
+        resumed(tmp_path, model=nn.Linear(2, 2))
+    with pytest.raises(StateError, match="has no other, but model"):
+        resumed(tmp_path, other=nn.Linear(1, 1))
+    with pytest.raises(StateError, match="has the loaders train, here they are called valid"):
+        resumed(tmp_path, loaders={"valid": loader_of()})
+
+
+def test_a_job_of_which_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(YogaError, match="call init_process_group before resume"):
+        yoga.Checkpoint(tmp_path, model=nn.Linear(1, 1)).save()
+
+
+def program(steps: int, run: Any, model: nn.Module, optimizer: Any, save: Callable[[], object]) -> list[str]:
+    """Losses of a loop that saves after so many steps."""
+    losses = []
+    for _ in run.epochs(2):
+        for _, batch in run.batches("train"):
+            loss = (model(batch.float()[:, None]) + torch.rand(())).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item().hex())
+            run.stepped()
+            if run.steps == steps:
+                save()
+    return losses
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_distributed_checkpoint(is_async: bool, tmp_path: Path) -> None:
+    """Saved in the midst of an epoch by torch.distributed.checkpoint, and loaded by it."""
+
+    def make() -> tuple[Any, nn.Module, Any]:
+        torch.manual_seed(0)
+        model = nn.Linear(1, 1)
+        optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+        run = yoga.Checkpoint(
+            tmp_path / "own", model=model, optimizer=optimizer, loaders={"train": loader_of()}
+        )
+        run.resume()
+        return run, model, optimizer
+
+    run, model, optimizer = make()
+    done: list[Any] = []
+
+    def save() -> None:
+        if is_async:
+            done.append(dcp.async_save({"run": run}, checkpoint_id=tmp_path / "dcp", no_dist=True))
+        else:
+            dcp.save({"run": run}, checkpoint_id=tmp_path / "dcp", no_dist=True)
+
+    whole = program(4, run, model, optimizer, save)
+    for future in done:
+        future.result()
+    for path in (tmp_path / "own").iterdir():
+        path.rename(tmp_path / path.name)
+    run, model, optimizer = make()
+    dcp.load({"run": run}, checkpoint_id=tmp_path / "dcp", no_dist=True)
+    assert (run.steps, run.epoch) == (4, 0)
+    assert program(-1, run, model, optimizer, lambda: None) == whole[4:]
+
+
+def test_a_state_that_is_none() -> None:
+    run = yoga.Checkpoint("run", model=nn.Linear(1, 1))
+    for state in ({}, {"run": "x"}, {"run": "[]"}, {"run": 5}):
+        with pytest.raises(StateError, match="no state of a Checkpoint"):
+            run.load_state_dict(state)
+    assert not Path("run").exists()

@@ -1,0 +1,619 @@
+"""A training program's place: its models, its loaders and its random generators, saved together and exactly.
+
+A batch counts as used when `stepped` is called after it. What a loop has taken since, for gradients that it
+accumulates or because it fetches a batch ahead, comes again after a resume.
+
+At the end of an epoch a save waits for the epoch's body: what follows the batches there, such as a
+scheduler's step or an evaluation, would else be lost or done twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import CorruptError, StateError, YogaError
+from ..loading.delivery import Delivery
+from ..loading.device import DeviceLoader
+from ..loading.loader import DataLoader
+from ..order.full import as_int
+from ..order.saved import Saved
+from ..process.seeding import sampler_seed
+from ..process.warned import warn_user
+from ..sampling.ranks import is_one_of_several
+from . import generators, items
+from .processes import Processes
+from .steps import steps_at
+from .stops import Stops
+
+__all__ = ["Checkpoint"]
+
+_ITEMS = "items.pt"
+_MOST_NAMED = 50  # steps that ranks tell each other of
+_MOST_TOLD = 2**16  # bytes of a rank's generators and loaders, as JSON
+
+
+class Checkpoint:
+    """Saves a training program now and then, whole, and continues it exactly.
+
+    Saved are the state of each item, `values`, the loaders' states, and the random generators of each rank
+    (Python's, NumPy's, torch's, and those of devices in use). Files are on the disk before they count, and
+    hold nothing that `torch.load` refuses with `weights_only=True`. On several ranks all of them make one and
+    call the same methods; the items of rank 0 are saved, and loaded by all.
+
+    Args:
+        folder: a directory that all ranks see, or a URL such as s3://bucket/run.
+        every: optimizer steps between two saves. With neither this nor `every_seconds`, it saves at the end
+            of each epoch.
+        every_seconds: time between two saves; may be given beside `every`.
+        keep: how many of the newest steps stay.
+        keep_best: a name in `values` and a number: so many steps where it was lowest stay, too; where it was
+            highest, if the name is given with a "-" before it: `("-accuracy", 2)`.
+        loaders: each `torchyoga.DataLoader` by its name, those that are trained on first. Those that
+            `batches` never takes outside of `evaluation` are for evaluations.
+        values: what else is to be kept, as JSON takes it: numbers, texts, lists and dicts of them.
+        hold: batches that the loop has fetched, but not used, when it calls `stepped`: 1 for loops that fetch
+            the next batch before they step, as nanoGPT's and timm's do.
+        signals: on any of these, the program saves after the step that it is in and leaves; () for none.
+        exit_code: with which it then leaves; None for 128 and the signal's number, as shells do.
+        storage_options: for the store behind a URL.
+        **parts: what has `state_dict` and `load_state_dict`: models, optimizers, schedulers, scalers. Models
+            may be wrapped by DistributedDataParallel and `torch.compile`, or not, whichever were saved.
+
+    Attributes:
+        steps: the optimizer steps of the program, before a resume as well.
+        epoch: the epoch whose body runs; after the last one, how many there were.
+        values: the dict that was passed.
+
+    Raises:
+        TypeError: a part has no state, or a loader is not torchyoga's.
+        ValueError: an argument is out of range.
+
+    Example:
+        >>> model = torch.nn.Linear(1, 1)
+        >>> train = DataLoader(list(range(8)), batch_size=2, shuffle=True, seed=7)
+        >>> run = Checkpoint("run", every=3, model=model, loaders={"train": train})
+        >>> run.resume()
+        False
+        >>> for epoch in run.epochs(1):
+        ...     for step, batch in run.batches("train"):
+        ...         saved = run.stepped()
+        ...         print(step, saved)
+        0 False
+        1 False
+        2 True
+        3 False
+        >>> train = DataLoader(list(range(8)), batch_size=2, shuffle=True, seed=7)
+        >>> run = Checkpoint("run", model=model, loaders={"train": train})
+        >>> run.resume(), run.steps, run.epoch  # the end of the last epoch is saved, too
+        (True, 4, 1)
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        every: int | None = None,
+        every_seconds: float | None = None,
+        keep: int = 3,
+        keep_best: tuple[str, int] | None = None,
+        loaders: Mapping[str, Any] | None = None,
+        values: dict[str, Any] | None = None,
+        hold: int = 0,
+        signals: Iterable[str] = ("SIGTERM", "SIGUSR1"),
+        exit_code: int | None = None,
+        storage_options: Mapping[str, object] | None = None,
+        **parts: Any,
+    ) -> None:
+        self._every = every if every is None else as_int("every", every, low=1)
+        if every_seconds is not None and not every_seconds > 0:
+            raise ValueError(f"every_seconds must be above 0, found {every_seconds!r}")
+        self._every_seconds, self._exit_code = every_seconds, exit_code
+        self._keep, self._hold = as_int("keep", keep, low=1), as_int("hold", hold, low=0)
+        self._best = None if keep_best is None else (keep_best[0], as_int("keep_best", keep_best[1], low=1))
+        self._loaders = dict(loaders or {})
+        for name, loader in self._loaders.items():
+            if not isinstance(loader, (DataLoader, DeviceLoader)):
+                raise TypeError(
+                    f"loaders[{name!r}] is a {type(loader).__name__}, whose place cannot be saved exactly; "
+                    "make a torchyoga.DataLoader, it takes torch's arguments"
+                )
+        for name, part in parts.items():
+            if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
+                raise TypeError(
+                    f"{name} is a {type(part).__name__} without state_dict and load_state_dict; keep plain "
+                    "numbers in values={...}, loaders in loaders={...}"
+                )
+        self.values: dict[str, Any] = {} if values is None else values
+        self.steps = self.epoch = 0
+        self._parts = parts
+        self._place = steps_at(folder, storage_options)
+        self._ranks, self._stops = Processes(), Stops(signals)
+        self._trained = set(list(self._loaders)[:1])  # names of loaders that are trained on
+        self._passes: dict[str, deque[_Taken]] = {}
+        self._ahead: deque[Saved] = deque(maxlen=self._hold + 1)  # generators, before each held batch
+        self._again: _Again | None = None  # what is held after a resume
+        self._is_waiting = self._is_evaluating = False
+        self._in_body: bool | None = None  # None if the loop makes its epochs itself
+        self._saved_at, self._saved_when = (0, 0), time.monotonic()
+        self._is_resumed = False
+        self._scores: dict[str, Saved] = {}  # numbers that were saved with steps
+        self._skipped: list[str] = []  # damaged steps, that a resume has passed over
+
+    # -- the loop
+
+    def resume(self) -> bool:
+        """Continues from the newest step that is whole; False if there is none. Call it before the loop.
+
+        One that is damaged is passed over, with a warning. On another number of ranks, or with other workers
+        or batch sizes, rows are exact, too; random numbers of other ranks begin anew from the seed, the step
+        and the rank, with a warning.
+
+        Raises:
+            CorruptError: there are steps, but all are damaged.
+            StateError: a part, or a loader, refuses what was saved under its name, or nothing was.
+        """
+        answers = self._said("nothing was loaded", lambda: {"names": self._names()})
+        names: list[str] = answers[0]["names"]
+        self._is_resumed = True
+        for name in names:
+            found, error = None, None
+            try:
+                found = self._read(name)
+            except CorruptError as damage:
+                error = damage
+            told = self._ranks.told({"problem": self._ranks.text_of(error)})
+            problems = [answer["problem"] for answer in told]
+            if found is not None and not any(problems):
+                self._load(*found)
+                self._saved_at = self.steps, self.epoch
+                return True
+            self._skipped.append(name)
+            if self._ranks.rank == 0:
+                warn_user(f"{next(filter(None, problems))}; the step before it is taken")
+        if names:
+            raise CorruptError(
+                f"all steps in {self._place.place} are damaged: {', '.join(names[:3])}; to begin anew, give "
+                "another folder, or move this one away"
+            )
+        return False
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """The numbers of the epochs up to `count` that are not over, from the one that was saved on.
+
+        After the last one it saves what is not saved yet: started again, the program has nothing to do.
+        """
+        self._stops.listen()
+        try:
+            for epoch in range(self.epoch, as_int("count", count, low=0)):
+                self._in_body = True
+                yield epoch
+                self._in_body = False
+                self.epoch = epoch + 1
+                if not self._hold:  # what was taken without a step is left behind
+                    for passes in self._passes.values():
+                        passes[-1].used = passes[-1].taken
+                if self._every is None and self._every_seconds is None:
+                    self._is_waiting = True
+                self._finish()
+            if self._saved_at != (self.steps, self.epoch):
+                self._is_waiting = True
+                self._finish()
+        finally:
+            self._in_body = False
+            self._stops.leave()
+
+    def batches(self, name: str) -> Iterator[tuple[int, Any]]:
+        """The rest of the loader's epoch, each batch with its number in it.
+
+        Raises:
+            ValueError: no loader has that name; or one that is trained on is asked for in an evaluation.
+        """
+        if name not in self._loaders:
+            raise ValueError(f"no loader is called {name!r}; there are {', '.join(self._loaders) or 'none'}")
+        if self._is_evaluating and name in self._trained:
+            raise ValueError(
+                f"an evaluation would move {name!r} on, which is trained on; make another loader for it, as "
+                f"in loaders={{{name!r}: ..., 'valid': ...}}"
+            )
+        loader = self._loaders[name]
+        if self._is_evaluating:
+            yield from enumerate(loader, loader.steps)
+            return
+        self._trained.add(name)
+        if not self._in_body:
+            self._finish()
+        passes = self._passes.setdefault(name, deque(maxlen=self._hold + 1))
+        if passes and not passes[-1].is_over:
+            passes.pop()  # the loop has left it
+        run = _Taken(loader)
+        passes.append(run)
+        while True:
+            if self._again is not None and self._again.asked():
+                self._again = None
+            if self._hold:
+                self._ahead.append(generators.taken())
+            try:
+                batch = next(run.batches)
+            except StopIteration:
+                run.is_over = True
+                if self._hold:
+                    self._ahead.pop()
+                return
+            run.taken += 1
+            yield run.first + run.taken - 1, batch
+
+    def stepped(self) -> bool:
+        """Counts an optimizer step, and saves if that is due; call it after `optimizer.step()`.
+
+        If the step was the epoch's last, it saves when the epoch's body has run. After a signal it saves and
+        leaves.
+
+        Returns:
+            True if it has saved.
+        """
+        if self._in_body is None:
+            self._stops.listen()
+        self.steps += 1
+        for passes in self._passes.values():
+            _count_used(passes, self._hold)
+        self._is_waiting = self._is_due() or self._is_waiting
+        if not self._is_waiting or (self._in_body is not False and self._at_end()):
+            return False
+        self._finish()
+        return True
+
+    @contextlib.contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """Random generators are as they were, afterwards, and loaders for evaluations begin anew.
+
+        Within, generators begin at the same numbers each time, and such loaders in the same epoch: an
+        evaluation gives the same for the same weights, whenever it comes.
+        """
+        before, is_inner = generators.taken(), self._is_evaluating
+        try:
+            self._is_evaluating = True
+            generators.seed_all(sampler_seed(0, 0, self._ranks.rank))
+            for name, loader in self._loaders.items():
+                if name not in self._trained:
+                    loader.set_epoch(0)
+            yield
+        finally:
+            self._is_evaluating = is_inner
+            generators.put_back(before)
+
+    def save(self) -> None:
+        """Saves now: right after `stepped`, or between epochs; within an epoch whose batches are over, it
+        saves when its body has run.
+
+        Override it to save in another way: `stepped` and `epochs` call it when it is due.
+
+        Raises:
+            StateError: batches were taken that no `stepped` has counted.
+            OSError, RemoteError: a file cannot be written; the steps before it are as they were.
+            YogaError: the folder has steps that were not continued; or another rank has failed.
+            TypeError: a part's state, or a value, is of a kind that cannot be loaded safely.
+        """
+        if self._in_body and self._at_end():
+            self._is_waiting = True
+            return
+        self._save()
+
+    # -- as a Stateful of torch.distributed.checkpoint
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is saved, for torch.distributed.checkpoint: models may be divided among ranks, the random
+        generators of all ranks are in one text. All ranks call this."""
+        answers = self._ranks.told(self._program(), _MOST_TOLD)
+        ranks = {str(rank): answer["generators"] for rank, answer in enumerate(answers)}
+        program = {**answers[self._ranks.rank], "generators": ranks}
+        return {"run": json.dumps(program), **items.sharded(self._parts)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from what `state_dict` gave, under any number of ranks."""
+        try:
+            program = json.loads(state["run"])
+            states = program["generators"]
+            own = states.get(str(self._ranks.rank))
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise StateError(f"this is no state of a Checkpoint: {error!r}") from error
+        items.load_sharded(self._parts, state)
+        self._put_back(program, own, len(states))
+        self._saved_at = self.steps, self.epoch
+
+    # -- what is saved
+
+    def _program(self) -> Saved:
+        """This rank's place: all that is not an item, as JSON."""
+        num_held = sum(one.taken - one.used for passes in self._passes.values() for one in passes)
+        if self._hold and 0 < num_held <= len(self._ahead):
+            before = self._ahead[-num_held]
+            at_step: Saved | None = generators.taken()
+        else:  # nothing is held, or nothing again yet after a resume
+            before, at_step = generators.taken(), None if self._again is None else self._again.at_step
+        program = {
+            "steps": self.steps,
+            "epoch": self.epoch + bool(self._in_body and self._at_end()),
+            "values": self.values,
+            "trained": sorted(self._trained),
+            "loaders": {name: self._state_of(name) for name in self._loaders if name in self._trained},
+            "ranks": self._ranks.size,
+            "seed": torch.initial_seed(),
+            "generators": {"before": before, "at_step": at_step},
+        }
+        try:
+            same = json.loads(json.dumps(self.values)) == self.values
+        except (TypeError, ValueError):
+            same = False
+        if not same and self.values == self.values:  # NaN differs from itself
+            raise TypeError(
+                f"values={self.values!r:.200} would not come back as they are: keep numbers, texts, lists, "
+                "and dicts with texts as keys"
+            )
+        return program
+
+    def _state_of(self, name: str) -> Saved:
+        """The state of a loader after the batches that were used."""
+        for one in self._passes.get(name, ()):
+            if not one.is_over or (self._hold and one.used < one.taken):
+                return one.state()
+        state: Saved = self._loaders[name].state_dict()
+        return state
+
+    def _finish(self) -> None:
+        """Saves if that is due, and leaves if a signal has asked for it."""
+        # A loop that fetches ahead may be in the midst of a step when an epoch's batches are over.
+        if self._is_waiting and not (self._hold and self._num_over()):
+            self._is_waiting = False
+            self.save()
+            self._saved_when = time.monotonic()
+            asked = self._ranks.most(self._stops.asked)
+            if asked:
+                self._stops.leave()
+                raise SystemExit(128 + asked if self._exit_code is None else self._exit_code)
+
+    def _is_due(self) -> bool:
+        if self._every is not None and self.steps % self._every == 0:
+            return True
+        late = self._every_seconds is not None and time.monotonic() - self._saved_when >= self._every_seconds
+        if self._every_seconds is None and not self._stops.listens:
+            return False
+        return bool(self._ranks.most(self._stops.asked or late))
+
+    def _at_end(self) -> bool:
+        """True if all batches were used of the epoch of the loader that counts epochs."""
+        passes = next((self._passes[name] for name in self._loaders if name in self._passes), None)
+        return passes is not None and passes[-1].is_at_end(self._hold)
+
+    def _num_over(self) -> int:
+        """Batches not used yet of passes that are over."""
+        passes = (one for passes in self._passes.values() for one in passes)
+        return sum(one.taken - one.used for one in passes if one.is_over)
+
+    def _save(self) -> None:
+        for name, passes in self._passes.items():
+            left = sum(one.taken - one.used for one in passes if self._hold or not one.is_over)
+            if left > self._hold:
+                raise StateError(
+                    f"{left} batches of {name!r} were taken since the last stepped(); save right after it, "
+                    "or between epochs"
+                )
+        what = f"step {self.steps} was not saved in {self._place.place}, those before it are as they were"
+        name = self._said(what, self._begin)[0]["name"]
+        try:
+            entries = self._said(what, lambda: {"files": self._write_files(name)})
+            files = {file: entry for answer in entries for file, entry in answer["files"].items()}
+            self._said(what, lambda: self._publish(name, files))
+        except Exception:
+            if self._ranks.rank == 0:
+                self._place.give_up(name)
+            raise
+        self._saved_at = self.steps, self.epoch
+
+    def _said(self, what: str, do: Any) -> list[Saved]:
+        """What each rank does and says; if one of them fails, all raise."""
+        try:
+            message, error = do(), None
+        except OSError as problem:
+            message, error = {}, OSError(problem.errno, f"{what}: {problem.strerror or problem}")
+            error.__cause__ = problem
+        except Exception as problem:
+            message, error = {}, problem
+        return self._ranks.checked(what, message, error)
+
+    def _begin(self) -> Saved:
+        if self._ranks.rank:
+            return {}
+        if is_one_of_several() and self._ranks.size == 1:
+            raise YogaError(
+                "WORLD_SIZE says that there are other processes, but torch.distributed is not initialised, "
+                "so each would save for itself; call init_process_group before resume()"
+            )
+        if not self._is_resumed and (names := self._place.names()):
+            raise YogaError(
+                f"{self._place.place} has {names[0]}, which this program has not continued: call resume() "
+                "before the loop, or give another folder"
+            )
+        self._is_resumed = True
+        name = self._place.next_name(self.steps)
+        self._place.begin(name)
+        return {"name": name}
+
+    def _write_files(self, name: str) -> dict[str, list[int]]:
+        rank = self._ranks.rank
+        program = json.dumps(self._program()).encode()
+        file = f"rank-{rank}.json"
+        files = {file: self._place.write(name, file, lambda to: _put(to, program), lambda path: None)}
+        if rank == 0:
+            states = items.saved(self._parts)
+            check = partial(_check, states)
+            files[_ITEMS] = self._place.write(name, _ITEMS, partial(items.write, states), check)
+        return files
+
+    def _publish(self, name: str, files: dict[str, list[int]]) -> Saved:
+        if self._ranks.rank:
+            return {}
+        numbers = {key: value for key, value in self.values.items() if isinstance(value, (int, float))}
+        self._place.finish(name, {"ranks": self._ranks.size, "files": files, "values": numbers})
+        kept = [other for other in self._place.names() if other not in self._skipped]
+        newest = kept[kept.index(name) : kept.index(name) + self._keep]
+        for other in {*kept, *self._skipped} - {*newest, *self._best_of(kept)}:
+            self._place.remove(other)
+        self._skipped.clear()
+        return {}
+
+    def _best_of(self, names: list[str]) -> list[str]:
+        if self._best is None:
+            return []
+        key, count = self._best
+        ranked = []
+        for name in names:
+            if name not in self._scores:
+                with contextlib.suppress(CorruptError):
+                    self._scores[name] = self._place.index(name)["values"]
+            value = self._scores.get(name, {}).get(key.removeprefix("-"))
+            if value is not None and value == value:
+                ranked.append((-value if key.startswith("-") else value, name))
+        return [name for _, name in sorted(ranked, key=lambda pair: pair[0])[:count]]
+
+    # -- what is loaded
+
+    def _names(self) -> list[str]:
+        return self._place.names()[:_MOST_NAMED] if self._ranks.rank == 0 else []
+
+    def _read(self, name: str) -> tuple[Saved, Saved, Saved]:
+        """The index, this rank's place and the items' states of a step; CorruptError if it is damaged."""
+        index = self._place.index(name)
+        rank = self._ranks.rank if self._ranks.size == index["ranks"] else 0
+        for other in range(index["ranks"]):
+            if other != rank and f"rank-{other}.json" not in index["files"]:
+                raise CorruptError(f"{self._place.place}/{name} has no place of rank {other}")
+        with self._place.read(name, index, f"rank-{rank}.json") as file:
+            program = json.load(file)
+        with self._place.read(name, index, _ITEMS) as file:
+            try:
+                states = torch.load(file, map_location="cpu", weights_only=True)
+            except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+                raise CorruptError(
+                    f"{self._place.place}/{name}/{_ITEMS} cannot be loaded: {error}"
+                ) from error
+        return index, program, states
+
+    def _load(self, index: Saved, program: Saved, states: Saved) -> None:
+        missing = [name for name in self._parts if name not in states]
+        if missing:
+            raise StateError(
+                f"the step that was saved has no {', '.join(missing)}, but {', '.join(states) or 'no part'}; "
+                "pass the parts that it was saved with, or begin anew in another folder"
+            )
+        items.load(self._parts, states)
+        self._put_back(program, program["generators"], index["ranks"])
+
+    def _put_back(self, program: Saved, states: Saved | None, ranks: int) -> None:
+        """Loaders, numbers, and generators last: to load the others may draw from them."""
+        saved = program["loaders"]
+        if self._loaders and saved and not saved.keys() & self._loaders.keys():
+            raise StateError(
+                f"the step that was saved has the loaders {', '.join(saved)}, here they are called "
+                f"{', '.join(self._loaders)}; call them as they were"
+            )
+        for name in saved.keys() & self._loaders.keys():
+            self._loaders[name].load_state_dict(saved[name])
+        self.steps, self.epoch = program["steps"], program["epoch"]
+        self.values.clear()
+        self.values.update(program["values"])
+        self._trained |= set(program["trained"])
+        self._passes.clear()
+        self._ahead.clear()
+        rank, size = self._ranks.rank, self._ranks.size
+        self._again = None
+        if states is None or ranks != size:
+            generators.seed_all(sampler_seed(program["seed"], self.steps, rank))
+            if rank == 0:
+                warn_user(
+                    f"saved by {ranks} ranks, continued by {size}: rows are exact, random numbers of the "
+                    "model are others than they would have been"
+                )
+            return
+        generators.put_back(states["before"])
+        if states["at_step"] is not None:
+            self._again = _Again(states["before"], states["at_step"], self._hold)
+
+
+class _Taken:
+    """The batches that the loop has taken in one pass over a loader's epoch, or the rest of it.
+
+    Attributes:
+        first: the number of its first batch in the epoch.
+        taken: how many the loop has got.
+        used: how many of these came before the last optimizer step.
+        is_over: the loop has asked for one more than there are.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self.first: int = loader.steps
+        self.taken = self.used = 0
+        self.is_over = False
+        self._before: Saved = loader.state_dict()
+        self._until = len(loader)
+        self.batches: Delivery = iter(loader)
+
+    def is_at_end(self, hold: int) -> bool:
+        """True if no batch is left that is to be used."""
+        if hold:
+            return self.is_over and self.used == self.taken
+        return self.is_over or self.first + self.taken == self._until
+
+    def state(self) -> Saved:
+        """The loader's state after those that were used."""
+        if self.taken == 0:
+            return self._before
+        return self.batches.state_after(self.used)
+
+
+def _count_used(passes: deque[_Taken], hold: int) -> None:
+    """Counts as used, after a step, all batches but those that the loop holds, which came last."""
+    held = 0 if passes[-1].is_over else hold
+    for one in reversed(passes):
+        one.used = max(one.taken - held, one.used)
+        held = max(held - one.taken, 0)
+
+
+class _Again:
+    """Held batches that are fetched again after a resume, and generators as they were meanwhile.
+
+    A loop may draw random numbers while it makes a batch, and others in its step. After the held batches it
+    goes on with the state of the step; but a generator that the fetching moves, too, is there already.
+    """
+
+    def __init__(self, before: Saved, at_step: Saved, hold: int) -> None:
+        self.at_step = at_step
+        self._before, self._left = generators.taken(), hold
+
+    def asked(self) -> bool:
+        """A batch is about to be made; True if it is the first that was not held."""
+        self._left -= 1
+        if self._left >= 0:
+            return False
+        now = generators.taken()
+        unmoved = [name for name in self.at_step if now.get(name) == self._before.get(name)]
+        generators.put_back({name: self.at_step[name] for name in unmoved})
+        return True
+
+
+def _put(file: Any, data: bytes) -> None:
+    file.write(data)
+
+
+def _check(states: Mapping[str, Any], path: Path) -> None:
+    items.check_readable(path, states)
