@@ -32,6 +32,7 @@ HOUSE = [
     "building",
     "sampling",
     "loading",
+    "checkpoint",
     "adapters",
     "caching",
     "coding",
@@ -240,6 +241,7 @@ def test_there_are_no_import_cycles() -> None:
 
 def test_the_public_names() -> None:
     assert torchyoga.__all__ == [
+        "Checkpoint",
         "DataLoader",
         "DataRef",
         "Keep",

@@ -104,6 +104,7 @@ GROUPS = {
         [
             "DataLoader",
             "ResumableSampler",
+            "Checkpoint",
             "ResumableBatchSampler",
             "to_device",
             "jagged",

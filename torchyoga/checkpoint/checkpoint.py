@@ -167,20 +167,23 @@ class Checkpoint:
         names: list[str] = answers[0]["names"]
         self._is_resumed = True
         for name in names:
-            found, error = None, None
+            found, damage = None, None
+            error: Exception | None = None
             try:
                 found = self._read(name)
-            except CorruptError as damage:
-                error = damage
-            told = self._ranks.told({"problem": self._ranks.text_of(error)})
-            problems = [answer["problem"] for answer in told]
-            if found is not None and not any(problems):
+            except CorruptError as problem:
+                damage = self._ranks.text_of(problem)
+            except Exception as problem:  # such as one of the network: all ranks are told
+                error = problem
+            told = self._ranks.checked("nothing was loaded", {"damage": damage}, error)
+            problems = [answer["damage"] for answer in told if answer["damage"]]
+            if found is not None and not problems:
                 self._load(*found)
                 self._saved_at = self.steps, self.epoch
                 return True
             self._skipped.append(name)
             if self._ranks.rank == 0:
-                warn_user(f"{next(filter(None, problems))}; the step before it is taken")
+                warn_user(f"{problems[0]}; the step before it is taken")
         if names:
             raise CorruptError(
                 f"all steps in {self._place.place} are damaged: {', '.join(names[:3])}; to begin anew, give "
@@ -236,22 +239,22 @@ class Checkpoint:
         passes = self._passes.setdefault(name, deque(maxlen=self._hold + 1))
         if passes and not passes[-1].is_over:
             passes.pop()  # the loop has left it
-        run = _Taken(loader)
-        passes.append(run)
+        now = _Taken(loader)
+        passes.append(now)
         while True:
             if self._again is not None and self._again.asked():
                 self._again = None
             if self._hold:
                 self._ahead.append(generators.taken())
             try:
-                batch = next(run.batches)
+                batch = next(now.batches)
             except StopIteration:
-                run.is_over = True
+                now.is_over = True
                 if self._hold:
                     self._ahead.pop()
                 return
-            run.taken += 1
-            yield run.first + run.taken - 1, batch
+            now.taken += 1
+            yield now.first + now.taken - 1, batch
 
     def stepped(self) -> bool:
         """Counts an optimizer step, and saves if that is due; call it after `optimizer.step()`.
@@ -422,13 +425,14 @@ class Checkpoint:
 
     def _said(self, what: str, do: Any) -> list[Saved]:
         """What each rank does and says; if one of them fails, all raise."""
+        error: Exception | None = None
         try:
-            message, error = do(), None
-        except OSError as problem:
-            message, error = {}, OSError(problem.errno, f"{what}: {problem.strerror or problem}")
-            error.__cause__ = problem
+            message: Saved = do()
         except Exception as problem:
             message, error = {}, problem
+            if type(problem) is OSError:
+                error = OSError(problem.errno, f"{what}: {problem.strerror}")
+                error.__cause__ = problem
         return self._ranks.checked(what, message, error)
 
     def _begin(self) -> Saved:

@@ -150,7 +150,7 @@ def _unwrapped(model: nn.Module, state: Mapping[str, Any]) -> OrderedDict[str, A
     """A model's state under the names that it has without wrappers."""
     found = OrderedDict((_plain_name(model, key), value) for key, value in state.items())
     versions = getattr(state, "_metadata", {})  # of the parts of a model, by their names
-    found._metadata = {_plain_name(model, path): part for path, part in versions.items()}  # type: ignore[attr-defined]
+    vars(found)["_metadata"] = {_plain_name(model, path): part for path, part in versions.items()}
     return found
 
 
@@ -166,7 +166,7 @@ def _wrapped(model: nn.Module, state: Mapping[str, Any]) -> OrderedDict[str, Any
     found.update(left)  # which the model refuses, by name
     versions = getattr(state, "_metadata", {})
     own = {path: _plain_name(model, path) for path, _ in model.named_modules(remove_duplicate=False)}
-    found._metadata = {path: versions[plain] for path, plain in own.items() if plain in versions}  # type: ignore[attr-defined]
+    vars(found)["_metadata"] = {path: versions[plain] for path, plain in own.items() if plain in versions}
     return found
 
 
