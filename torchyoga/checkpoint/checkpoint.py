@@ -539,15 +539,9 @@ class Checkpoint:
         self._trained |= set(program["trained"])
         self._passes.clear()
         self._ahead.clear()
-        rank, size = self._ranks.rank, self._ranks.size
         self._again = None
-        if states is None or ranks != size:
-            generators.seed_all(sampler_seed(program["seed"], self.steps, rank))
-            if rank == 0:
-                warn_user(
-                    f"saved by {ranks} ranks, continued by {size}: rows are exact, random numbers of the "
-                    "model are others than they would have been"
-                )
+        if states is None or ranks != self._ranks.size:
+            generators.seed_anew(self._ranks, ranks, program["seed"], self.steps)
             return
         generators.put_back(states["before"])
         if states["at_step"] is not None:

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..process.seeding import seeder
+from ..process.seeding import sampler_seed, seeder
+from ..process.warned import warn_user
+from .processes import Processes
 
-__all__ = ["put_back", "seed_all", "taken"]
+__all__ = ["put_back", "seed_all", "seed_anew", "taken"]
 
 _DEVICES = ("cuda", "xpu")  # modules of torch that have a generator for each device
 
@@ -54,6 +56,16 @@ def seed_all(seed: int) -> None:
     """Makes all of them begin with a seed, in 0..2**63-1."""
     torch.manual_seed(seed)
     seeder()(seed)
+
+
+def seed_anew(ranks: Processes, saved_ranks: int, seed: int, step: int) -> None:
+    """Makes them begin with what follows from a seed, a step and the rank, which other ranks had saved."""
+    seed_all(sampler_seed(seed, step, ranks.rank))
+    if ranks.rank == 0:
+        warn_user(
+            f"saved by {saved_ranks} ranks, continued by {ranks.size}: rows are exact, random numbers of the "
+            "model are others than they would have been"
+        )
 
 
 def _in_use(name: str) -> Any:

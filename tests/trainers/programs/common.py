@@ -51,6 +51,7 @@ class Task:
     noise: bool = True
     uneven: bool = False  # some rows take longer than others
     ours: bool = True  # False: torch's DataLoader over a sampler of ours
+    dropout: float = 0.0
     loop: str = ""  # for loops that are a batch ahead
 
     @property
@@ -101,6 +102,9 @@ class Net(nn.Module):
         with torch.random.fork_rng():
             torch.manual_seed(0)
             self.layers = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+        if (dropout := task_of().dropout) > 0:
+            self.layers.insert(2, nn.Dropout(dropout))
+            torch.manual_seed(11 + RANK)  # each rank drops others
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = self.layers(x)

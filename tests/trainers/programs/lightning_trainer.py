@@ -11,6 +11,8 @@ import torch
 from common import RANK, WORLD, Log, Net, leave, make_loader, task_of
 from torch import nn
 
+from torchyoga.adapters.lightning import KeepGenerators
+
 TASK = task_of()
 
 
@@ -64,7 +66,7 @@ def main() -> None:
         max_epochs=TASK.epochs,
         accumulate_grad_batches=TASK.accumulate,
         val_check_interval=4 if TASK.validate else None,
-        callbacks=[Stop(log)],
+        callbacks=[Stop(log), *([KeepGenerators()] if TASK.dropout else [])],
         default_root_dir=TASK.folder,
         logger=False,
         enable_checkpointing=False,
