@@ -283,6 +283,56 @@ def ltsf(program: Program) -> None:
             group["lr"] *= 0.5
 
 
+def sharded(program: Program) -> None:
+    """FSDP2: parameters and the optimizer's state are divided among ranks; torch saves them."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh, net = init_device_mesh("cpu", (dist.get_world_size(),)), Net()
+    apart = dist.new_group(backend="gloo")  # for what is saved while training goes on
+    for layer in net.layers:
+        fully_shard(layer, mesh=mesh)
+    model = fully_shard(net, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 4)
+    folder, order = program.order["folder"], program.order
+    saving: list[Any] = []
+
+    class Sharded(yoga.Checkpoint):
+        def save(self) -> None:
+            where = f"{folder}/{self.steps}"
+            for one in saving:
+                one.result()  # torch saves one at a time
+            if order["how"] == "async":
+                saving.append(dcp.async_save({"run": self}, checkpoint_id=where, process_group=apart))
+            else:
+                dcp.save({"run": self}, checkpoint_id=where)
+
+    run = Sharded(
+        folder,
+        every=5,
+        model=model,
+        optimizer=optimizer,
+        scheduler=scheduler,
+        loaders={"train": program.train},
+    )
+    if order["how"] == "load":
+        dcp.load({"run": run}, checkpoint_id=f"{folder}/5")
+    for epoch in run.epochs(1):
+        for step, batch in run.batches("train"):
+            _, x, y = batch
+            loss = (model(x) - y).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
+            program.log("train", epoch, step, rows=batch[0], value=loss.item())
+            run.stepped()
+    for one in saving:
+        one.result()
+
+
 SHAPES: dict[str, Callable[[Program], None]] = {
     shape.__name__: shape for shape in (tutorial, nanogpt, timm, accumulating, unet, ltsf)
 }
@@ -311,9 +361,9 @@ def _run(order: dict[str, Any], rank: int) -> None:
         world = order.get("world", 1)
         order = {**order, "log": f"{order['log']}-{rank}", **order.get("only", {}).get(str(rank), {})}
         os.environ["WORLD_SIZE"] = str(world)
-        if world > 1:
+        if world > 1 or order["shape"] == "sharded":
             dist.init_process_group("gloo", f"file://{order['meeting']}", rank=rank, world_size=world)
-        SHAPES[order["shape"]](Program(order))
+        {**SHAPES, "sharded": sharded}[order["shape"]](Program(order))
         code = 0
     except SystemExit as leaving:
         code = int(str(leaving.code))

@@ -98,6 +98,21 @@ def test_three_ranks(server: Server, tmp_path: Path) -> None:
         check_same(lines(tmp_path / "log", rank), lines(tmp_path / "pieces", rank))
 
 
+@pytest.mark.parametrize("how", ["save", "async"])
+def test_models_divided_among_ranks(how: str, server: Server, tmp_path: Path) -> None:
+    """Saved by torch.distributed.checkpoint on two ranks, and continued on two and on one."""
+    assert server.run("sharded", tmp_path / "run", tmp_path / "log", world=2, how=how) == [0, 0]
+    for world in (2, 1):
+        log = tmp_path / f"pieces-{world}"
+        assert server.run("sharded", tmp_path / "run", log, world=world, how="load") == [0] * world
+    for rank in range(2):
+        whole = lines(tmp_path / "log", rank)
+        assert lines(tmp_path / "pieces-2", rank) == whole[5:]
+    begun = [row for rank in (0, 1) for line in lines(tmp_path / "log", rank)[:5] for row in line["rows"]]
+    rest = [row for line in lines(tmp_path / "pieces-1") for row in line["rows"]]
+    assert sorted(begun + rest) == list(range(42))
+
+
 def test_other_ranks(server: Server, tmp_path: Path) -> None:
     """Killed on three ranks, continued on one and then on two: each row once an epoch."""
     log = tmp_path / "log"

@@ -84,12 +84,11 @@ def test_each_epoch_is_the_whole_order(trainer: str, whole: Any) -> None:
             ("lightning_trainer", 2),
             ("accelerate_loop", 2),
             ("transformers_trainer", 1),
-            ("keras_fit", 1),
         )
     ],
 )
 def test_dropout_goes_on_as_it_would_have(trainer: str, world: int, tmp_path: Path) -> None:
-    """Lightning needs our callback for that, the others nothing."""
+    """Lightning needs our callback for that, the others nothing; Keras: tests/frameworks."""
     options = {"world": world, "dropout": 0.5, "remainder": "pad"}
     expected = trained(trainer, tmp_path / "whole", **options)
     assert trained(trainer, tmp_path / "stopped", [3, 4], **options) == expected

@@ -32,7 +32,7 @@ class KeepGenerators(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """The generators of all ranks; Lightning asks all of them."""
-        states = Processes().told({"generators": generators.taken()}, _MOST_BYTES)
+        states = Processes().told({"generators": generators.as_json(generators.taken())}, _MOST_BYTES)
         return {"ranks": [state["generators"] for state in states], "seed": torch.initial_seed()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -45,7 +45,7 @@ class KeepGenerators(Callback):
             return
         states, ranks = self._loaded["ranks"], Processes()
         if len(states) == ranks.size:
-            generators.put_back(states[ranks.rank])
+            generators.put_back(generators.from_json(states[ranks.rank]))
         else:
             generators.seed_anew(ranks, len(states), self._loaded["seed"], trainer.global_step)
         self._loaded = None

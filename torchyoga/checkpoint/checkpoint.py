@@ -341,7 +341,7 @@ class Checkpoint:
         num_held = sum(one.taken - one.used for passes in self._passes.values() for one in passes)
         if self._hold and 0 < num_held <= len(self._ahead):
             before = self._ahead[-num_held]
-            at_step: Saved | None = generators.taken()
+            at_step: Mapping[str, Any] | None = generators.taken()
         else:  # nothing is held, or nothing again yet after a resume
             before, at_step = generators.taken(), None if self._again is None else self._again.at_step
         program = {
@@ -352,7 +352,10 @@ class Checkpoint:
             "loaders": {name: self._state_of(name) for name in self._loaders if name in self._trained},
             "ranks": self._ranks.size,
             "seed": torch.initial_seed(),
-            "generators": {"before": before, "at_step": at_step},
+            "generators": {
+                "before": generators.as_json(before),
+                "at_step": None if at_step is None else generators.as_json(at_step),
+            },
         }
         try:
             same = json.loads(json.dumps(self.values)) == self.values
@@ -543,9 +546,9 @@ class Checkpoint:
         if states is None or ranks != self._ranks.size:
             generators.seed_anew(self._ranks, ranks, program["seed"], self.steps)
             return
-        generators.put_back(states["before"])
+        generators.put_back(generators.from_json(states["before"]))
         if states["at_step"] is not None:
-            self._again = _Again(states["before"], states["at_step"], self._hold)
+            self._again = _Again(generators.from_json(states["at_step"]), self._hold)
 
 
 class _Taken:
@@ -594,16 +597,16 @@ class _Again:
     goes on with the state of the step; but a generator that the fetching moves, too, is there already.
     """
 
-    def __init__(self, before: Saved, at_step: Saved, hold: int) -> None:
+    def __init__(self, at_step: Mapping[str, Any], hold: int) -> None:
         self.at_step = at_step
-        self._before, self._left = generators.taken(), hold
+        self._before, self._left = generators.as_json(generators.taken()), hold
 
     def asked(self) -> bool:
         """A batch is about to be made; True if it is the first that was not held."""
         self._left -= 1
         if self._left >= 0:
             return False
-        now = generators.taken()
+        now = generators.as_json(generators.taken())
         unmoved = [name for name in self.at_step if now.get(name) == self._before.get(name)]
         generators.put_back({name: self.at_step[name] for name in unmoved})
         return True

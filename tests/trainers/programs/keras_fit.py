@@ -17,10 +17,9 @@ class Model(keras.Model):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.layer, self.last = keras.layers.Dense(16, "tanh"), keras.layers.Dense(1)
-        self.dropout = keras.layers.Dropout(task_of().dropout)
 
-    def call(self, inputs: Any, training: bool = False) -> Any:
-        return self.last(self.dropout(self.layer(inputs["x"]), training=training))[:, 0]
+    def call(self, inputs: Any) -> Any:
+        return self.last(self.layer(inputs["x"]))[:, 0]
 
     def train_step(self, data: Any) -> dict[str, Any]:
         x, y = data
@@ -39,7 +38,7 @@ class Stop(keras.callbacks.Callback):  # type: ignore[misc]
 
     def stop_if_due(self) -> None:
         if self.lines.due:
-            weights = [v.numpy() for v in [*self.model.variables, *self.model.optimizer.variables]]
+            weights = [v.numpy() for v in [*self.model.weights, *self.model.optimizer.variables]]
             torch.save({"weights": weights, "loader": self.loader.state_dict()}, self.lines.task.checkpoint)
             leave()
 
@@ -67,7 +66,7 @@ def main() -> None:
     if task.resume:
         saved = torch.load(task.checkpoint, weights_only=False)
         for variable, value in zip(
-            [*model.variables, *model.optimizer.variables], saved["weights"], strict=True
+            [*model.weights, *model.optimizer.variables], saved["weights"], strict=True
         ):
             variable.assign(value)
         loader.load_state_dict(saved["loader"])
