@@ -47,7 +47,7 @@ def over(store: object, storage: yoga.Storage) -> yoga.Storage:
 
 
 def told(storage: yoga.Storage, **instead: Callable[..., Any]) -> None:
-    """From now on, in its store, `instead["clean"](clean, ...)` is called in place of its `clean(...)`; and so on."""
+    """From now on `instead["clean"](clean, ...)` is called, not `clean(...)` of the store, and so on."""
     store = store_of(storage)
 
     def overridden(name: str, act: Callable[..., Any]) -> Any:
