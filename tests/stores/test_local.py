@@ -17,7 +17,7 @@ import pytest
 from children import dies_in_a_child, started
 from hypothesis import given
 from hypothesis import strategies as st
-from leftovers import NEW, NEW_ROWS, OLD, OLD_ROWS, interrupted, put, values
+from leftovers import NEW, NEW_ROWS, OLD, OLD_ROWS, interrupted, values
 from stored import store_of
 from waiting import PATIENCE, eventually
 
@@ -316,9 +316,8 @@ def test_a_lock_keeps_threads_out_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("timeout", [-1, 20])
 def test_a_long_wait_for_a_lock_says_for_whom(
-    timeout: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    timeout: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("torchyoga.stores.local._NOTICE_SECONDS", 0.05)
     store, entered = Store(tmp_path), threading.Event()
 
     def hold() -> None:
@@ -352,19 +351,18 @@ def test_a_short_wait_for_a_lock_is_silent(tmp_path: Path, caplog: pytest.LogCap
     assert caplog.messages == []
 
 
-def test_a_lock_whose_folder_is_deleted_again_and_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, touch, times = Store(tmp_path), Root.touch, 3
+def test_a_lock_whose_folder_is_deleted_again_and_again(tmp_path: Path) -> None:
+    times = 3
 
-    def deleted_before(root: Root, name: str) -> Path:
-        nonlocal times
-        times -= 1
-        if times >= 0:
-            raise FileNotFoundError(name)
-        return touch(root, name)
+    class DeletedBefore(Root):
+        def touch(self, name: str) -> Path:
+            nonlocal times
+            times -= 1
+            if times >= 0:
+                raise FileNotFoundError(name)
+            return super().touch(name)
 
-    monkeypatch.setattr(Root, "touch", deleted_before)
+    store = Store(DeletedBefore(tmp_path))
     with store.lock("a", "1"):
         assert times == -1
     times = 1000
@@ -496,21 +494,29 @@ def test_a_copy_first_deletes_what_an_interrupted_build_of_the_version_has_left(
     assert values(yoga.Storage(store.root).fetch("a", "1")) == values(OLD_ROWS)
 
 
-def test_a_file_that_is_deleted_while_sizes_are_listed_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_deleted_while_sizes_are_listed_is_left_out(tmp_path: Path) -> None:
     ref = yoga.Storage(tmp_path).submit(OLD, "a", "1")
     assert isinstance(ref, VersionRef)
-    put(tmp_path / "a" / "1", "0123456789abcdef-00000.mdb")
-    sizes = Store(tmp_path).sizes(ref.manifest)
-    assert sizes.pop("0123456789abcdef-00000.mdb") == 4
+    sizes, names, over = Store(tmp_path).sizes(ref.manifest), set[str](), threading.Event()
 
-    def size(entry: os.DirEntry[str]) -> int:
-        (tmp_path / "a" / "1" / "0123456789abcdef-00000.mdb").unlink(missing_ok=True)
-        return os.stat(entry.path).st_size
+    def come_and_go() -> None:
+        while not over.is_set():
+            for number in range(20):
+                path = tmp_path / "a" / "1" / f"0123456789abcdef-{number:05}.mdb"
+                path.write_bytes(b"left")
+                path.unlink()
 
-    monkeypatch.setattr("torchyoga.stores.local._size", size)
-    assert Store(tmp_path).sizes(ref.manifest) == sizes
+    thread = threading.Thread(target=come_and_go, daemon=True)
+    thread.start()
+    try:
+        for _ in range(2000):
+            found = Store(tmp_path).sizes(ref.manifest)
+            names |= found.keys()
+            assert sizes.items() <= found.items()
+    finally:
+        over.set()
+        thread.join(PATIENCE)
+    assert len(names) > len(sizes)
 
 
 def test_a_lock_keeps_others_out_while_locks_are_removed(tmp_path: Path) -> None:
