@@ -89,7 +89,7 @@ def by_ada() -> Iterator[None]:
     with (
         patch.dict(os.environ, {"LOGNAME": "ada", "GIT_DIR": "/nowhere"}),
         # This process may have asked git before.
-        patch("torchyoga.caching.lineage._commit_of", lambda folder: {}),
+        patch("torchyoga.caching.lineage.commit_of", lambda folder: {}),
     ):
         yield
 

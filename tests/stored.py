@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 import torchyoga as yoga
+from torchyoga.storage import store_of
 from torchyoga.stores import patience
 from torchyoga.stores.cache import Cache
+from torchyoga.stores.local import Store
 from torchyoga.stores.mirror import Mirror
 from torchyoga.stores.objects import Remote
 from torchyoga.versions.listed import SIZES
@@ -26,15 +28,11 @@ __all__ = [
     "short_waits",
     "store_of",
     "tidied",
+    "told",
     "watched",
 ]
 
 Patch = Callable[[object, str, float], None]
-
-
-def store_of(storage: yoga.Storage) -> Any:
-    """The versions of a storage, a `Store` or a `Mirror`."""
-    return storage._store
 
 
 def objects_of(storage: yoga.Storage) -> Any:
@@ -46,6 +44,21 @@ def over(store: object, storage: yoga.Storage) -> yoga.Storage:
     """That storage, with another store below it."""
     storage._store = store  # type: ignore[assignment]
     return storage
+
+
+def told(storage: yoga.Storage, **instead: Callable[..., Any]) -> None:
+    """From now on `instead["clean"](clean, ...)` is called, not `clean(...)` of the store, and so on."""
+    store = store_of(storage)
+
+    def overridden(name: str, act: Callable[..., Any]) -> Any:
+        def method(own: object, *arguments: Any, **more: Any) -> Any:
+            return act(partial(getattr(type(store), name), own), *arguments, **more)
+
+        return method
+
+    methods = {name: overridden(name, act) for name, act in instead.items()}
+    arguments = (store.root,) if isinstance(store, Store) else store.__reduce__()[1]
+    over(type("Told", (type(store),), methods)(*arguments), storage)
 
 
 def _seen(request: str) -> Any:

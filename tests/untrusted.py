@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from loading.loops import ring_of
 
 import torchyoga as yoga
 from torchyoga.process.buffers import BufferPool, address_of, counts_can_be_trusted
@@ -24,7 +25,7 @@ def main() -> None:
             for batch in loader:
                 batches.append(batch["x"])
                 exports.append(torch.utils.dlpack.to_dlpack(batch["x"]))
-                ring = loader._pipeline.plan.ring
+                ring = ring_of(loader)
                 if ring is not None:
                     for slot in ring.slots:
                         assert slot is not None

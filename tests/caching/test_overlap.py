@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from interrupting import calls_of
 
 import torchyoga as yoga
-from torchyoga.caching.comparing import kept_hashes, spool
+from torchyoga.caching.comparing import spool
 from torchyoga.errors import SchemaError
+from torchyoga.rows.hashing import row_hashes
 
 
 @pytest.mark.parametrize("parts", [2, 2**21])
@@ -58,14 +60,15 @@ def test_columns_that_cannot_be_compared_are_said() -> None:
         yoga.overlap(train, [1])  # type: ignore[arg-type]
 
 
-def test_kept_hashes_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_hashes_are_read(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path / "s")
-    rows = [{"text": f"line {n}", "tags": ["a"] * (n % 3)} for n in range(30)]
-    train = storage.submit(rows[:20], "a", "train", progress=False, row_hashes=True)
-    test = storage.submit(rows[18:], "a", "test", progress=False, row_hashes=True)
-    monkeypatch.setattr(kept_hashes, "_computed", None)
-    assert yoga.overlap(train, test).rows.tolist() == [[18, 0], [19, 1]]
-    assert yoga.overlap(train, test[:1]).rows.tolist() == [[18, 0]]
+    rows = [{"text": f"line {n}", "tags": ["a"] * (n % 3)} for n in range(300)]
+    train = storage.submit(rows[:200], "a", "train", progress=False, row_hashes=True)
+    test = storage.submit(rows[198:], "a", "test", progress=False, row_hashes=True)
+    with calls_of(row_hashes) as read:
+        assert yoga.overlap(train, test).rows.tolist() == [[198, 0], [199, 1]]
+        assert yoga.overlap(train, test[:1]).rows.tolist() == [[198, 0]]
+    assert sum(call["block"].num_rows for call in read) <= 41  # those that are looked at, and one
     assert yoga.overlap(train, train[::-1]).share == 1.0
     empty = storage.submit([], "a", "none", progress=False)
     assert yoga.overlap(train, empty).share == 0.0

@@ -15,7 +15,7 @@ __all__ = ["only"]
 @contextmanager
 def only(purpose: str, module: str) -> Iterator[None]:
     """One library alone is known for a purpose."""
-    forget, known = libraries._found.cache_clear, libraries._KNOWN
+    forget, known = libraries.here_for.cache_clear, libraries.KNOWN
     found = tuple(one for one in known[purpose] if one[0] == module) or ((module, "none"),)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(known, purpose, found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,13 +12,7 @@ from torchyoga.formats import writeback
 from torchyoga.formats.writeback import Writeback
 
 
-def ask_for(stretch: int, call: Any, patch: pytest.MonkeyPatch) -> None:
-    """The system's call, None where there is none; and after how many bytes it is asked."""
-    patch.setattr(writeback, "_sync_range", call)
-    patch.setattr(writeback, "_STRETCH", stretch)
-
-
-def test_each_stretch_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_stretch_is_asked_for_once(tmp_path: Path) -> None:
     asked: list[tuple[int, int, int]] = []
 
     def sync_range(handle: int, start: int, nbytes: int, flags: int) -> int:
@@ -27,10 +20,9 @@ def test_each_stretch_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.Monk
         asked.append((start, nbytes, flags))
         return 0
 
-    ask_for(100, sync_range, monkeypatch)
     path = tmp_path / "file"
     path.touch()
-    early = Writeback(str(path))
+    early = Writeback(str(path), 100, sync_range)
     with path.open("ab", buffering=0) as file:
         for _ in range(5):
             file.write(b"x" * 60)
@@ -41,22 +33,18 @@ def test_each_stretch_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has the call")
-def test_the_system_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, answers = writeback._sync_range, []
+def test_the_system_takes_it(tmp_path: Path) -> None:
+    real, answers = writeback.sync_range, list[int]()
     assert real is not None
-    ask_for(1, lambda *asked: answers.append(real(*asked)), monkeypatch)
     path = tmp_path / "file"
     path.write_bytes(b"x" * 10_000)
-    early = Writeback(str(path))
+    early = Writeback(str(path), 1, lambda *asked: answers.append(real(*asked)) or 0)
     early.grow(10_000)
     early.close()
     assert answers == [0]
 
 
-def test_where_there_is_no_such_call_nothing_is_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ask_for(1, None, monkeypatch)
-    early = Writeback(str(tmp_path / "not there"))
+def test_where_there_is_no_such_call_nothing_is_opened(tmp_path: Path) -> None:
+    early = Writeback(str(tmp_path / "not there"), 1, None)
     early.grow(2**40)
     early.close()

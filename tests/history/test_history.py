@@ -14,7 +14,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from stored import store_of
+from stored import store_of, told
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
@@ -206,20 +206,19 @@ def test_keep_is_checked() -> None:
         yoga.Keep(tagged=1)  # type: ignore[arg-type]
 
 
-def test_a_version_tagged_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_tagged_meanwhile_stays(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path / "storage")
     for version in "12":
         published(storage, version, [int(version)], None)
-    store, deleting = type(store_of(storage)), type(store_of(storage)).deleting
     started = threading.Event()
 
-    def late(self: Any, id: str, version: str, *args: Any) -> Any:
+    def late(deleting: Any, id: str, version: str, *args: Any) -> Any:
         if not started.is_set():
             started.set()
             storage.tag("photos", "prod", version)
-        return deleting(self, id, version, *args)
+        return deleting(id, version, *args)
 
-    monkeypatch.setattr(store, "deleting", late)
+    told(storage, deleting=late)
     assert storage.clean(0, keep=yoga.Keep(last=1)) == []
     assert list(storage.fetch("photos", tag="prod")) == [1]
 

@@ -333,7 +333,7 @@ def test_the_commit_and_whether_it_is_dirty(package: Path, tmp_path: Path) -> No
         ).stdout
 
     def found() -> tuple[Any, Any]:
-        lineage._commit_of.cache_clear()
+        lineage.commit_of.cache_clear()
         entry = storage.submit(module.make, "a", "1", overwrite=True).manifest.lineage  # type: ignore[attr-defined]
         return entry.get("commit"), entry.get("dirty")
 

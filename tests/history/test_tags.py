@@ -232,14 +232,17 @@ def test_processes_and_threads_at_once_lose_no_move(local: yoga.Storage) -> None
 def test_threads_at_once_in_a_store(tmp_path: Path) -> None:
     url = f"memory://{secrets.token_hex(8)}"
     storage = yoga.Storage(url, cache_dir=tmp_path / "cache")
-    storage.submit([1], "photos", "1.0")
+    for version in range(9):
+        storage.submit([version], "photos", str(version))
+    together = threading.Barrier(8)
 
     def tag(number: int) -> None:
-        yoga.Storage(url, cache_dir=tmp_path / f"cache-{number}").untag("photos", "prod", message=str(number))
+        other = yoga.Storage(url, cache_dir=tmp_path / f"cache-{number}")
+        together.wait(60)
+        other.tag("photos", "prod", str(number), message=str(number))
 
-    storage.tag("photos", "prod", "1.0")
-    chains = [tags._Chain(store_of(storage), "photos", "prod") for _ in range(8)]
-    threads = [threading.Thread(target=chain.add, args=(None, str(n))) for n, chain in enumerate(chains)]
+    storage.tag("photos", "prod", "8")
+    threads = [threading.Thread(target=tag, args=(number,)) for number in range(8)]
     for one in threads:
         one.start()
     for one in threads:

@@ -141,9 +141,7 @@ def test_a_batch_begins_at_the_position_of_its_first_row(
     place, length = found
     for rank, run in itertools.product(range(world), {1, size}):
         shard = Shard(world, rank, remainder, run)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("torchyoga.order.place._CHUNK", chunk)
-            firsts = list(first_positions(shard, length, place, size))
+        firsts = list(first_positions(shard, length, place, size, chunk))
         assert firsts == model(place, shard, length)[::size]
         whole = list(batches(Order(length, shuffle=False), shard, place, size, False))
         assert [int(batch[0]) for batch in whole] == [first % length for first in firsts]
@@ -172,7 +170,7 @@ def test_positions_that_one_rank_has_left_stay_with_it(rank: int) -> None:
 def test_after_some_rows_the_others_are_left(
     found: tuple[Place, int], world: int, remainder: Any, rows: int
 ) -> None:
-    for place in (found[0], found[0]._replace(left=())):
+    for place in (found[0], Place(*found[0][:2], (), *found[0][3:])):
         for rank in range(world):
             shard = Shard(world, rank, remainder)
             then = after(place, shard, found[1], rows)

@@ -52,7 +52,7 @@ def test_ranks_that_start_at_once(
     assert max(files.values()) <= NODES
     # A job that begins later on the same nodes downloads nothing.
     proxy.clear()
-    later = done(job._replace(ranks=NODES))
+    later = done(Job(url, proxy.storage_options, NODES, NODES, distributed, tmp_path))
     assert sorted(row for rank in later for row in rank.rows) == list(range(ROWS))
     assert not requests(proxy, ".mdb", bodies=False)
     if distributed:  # the one that reads may be on a node that has had it from another rank

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import http.client
 import os
@@ -12,6 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -172,11 +172,13 @@ def test_a_slow_answer_is_not_an_error(proxy: Proxy, bucket: str) -> None:
     s3fs_of(proxy).pipe_file(f"{bucket}/a", DATA)
     proxy.faults = [Fault("slow", method="GET", bytes=1000)]
     filesystem = once(proxy)
-    answer = asyncio.run_coroutine_threadsafe(filesystem._cat_file(f"{bucket}/a"), filesystem.loop)
-    eventually(lambda: any(request.sent >= 1000 for request in proxy.seen("GET", "/a")))
-    assert not answer.done()
-    (request,) = proxy.seen("GET", "/a")
-    assert answer.cancel()
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(filesystem.cat_file, f"{bucket}/a")
+        eventually(lambda: any(request.sent >= 1000 for request in proxy.seen("GET", "/a")))
+        assert not answer.done()
+        (request,) = proxy.seen("GET", "/a")
+        proxy.down()
+        assert answer.exception(PATIENCE) is not None
     assert request.status == 200
     assert request.sent < len(DATA)
 

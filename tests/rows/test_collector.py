@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -186,12 +187,17 @@ def test_a_memmap_is_an_array(tmp_path: Any) -> None:
 
 
 def test_what_an_interrupt_leaves_of_a_row_is_not_in_the_block() -> None:
-    collector = Collector(Schema.of({"a": 1, "b": 2}))
-    for number in range(3):
-        collector.add({"a": number, "b": number}, number)
-    collector._columns[0].put(3)  # and then it comes
-    block = collector.take()
-    assert [data.values.tolist() for data in block.data] == [[0, 1, 2], [0, 1, 2]]
+    schema, is_interrupted, lengths = Schema.of({"a": 1, "b": 2}), True, []
+    while is_interrupted:
+        collector = Collector(schema)
+        for number in range(3):
+            collector.add({"a": number, "b": number}, number)
+        row, line = {"a": 3, "b": 3}, len(lengths)
+        is_interrupted = interrupted(partial(collector.add, row, 3), Collector.add.__code__.co_filename, line)
+        a, b = (data.values.tolist() for data in collector.take().data)
+        assert a == b == [*range(len(a))]
+        lengths.append(len(a))
+    assert (lengths[0], lengths[-1]) == (3, 4)
 
 
 def test_blocks_follow_each_other() -> None:

@@ -12,10 +12,12 @@ from collections import UserList
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import becoming
 import numpy as np
 import pytest
 import torch
 from infiles import InFiles
+from interrupting import calls_of
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
 
 import torchyoga as yoga
@@ -459,9 +461,9 @@ def test_functions_of_ours_and_torchs_are_not_seeded() -> None:
     for collate in (None, yoga.jagged, yoga.padded(), torch.utils.data.default_collate):
         states = random.getstate(), np.random.get_state(), torch.get_rng_state()
         loader = yoga.DataLoader(rows, 4, collate_fn=collate)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("torchyoga.sampling.seeding.batch_seeds", None)
+        with calls_of(batch_seeds) as seeded:
             assert len(list(loader)) == 3
+        assert not seeded
         assert states[0] == random.getstate()
         assert torch.equal(states[2], torch.get_rng_state())
 
@@ -556,7 +558,7 @@ def test_a_forked_child_puts_back_what_its_parent_had_beside_another_thread() ->
         assert entered.wait(60)
         child = os.fork()
     if child == 0:
-        os._exit(0 if generators() == before else 1)
+        becoming.leave(0 if generators() == before else 1)
     leave.set()
     thread.join(60)
     assert os.waitpid(child, 0)[1] == 0

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sound import check_versions
-from stored import objects_of, store_of
+from stored import objects_of, store_of, told
 from victims import Victim
 
 import torchyoga as yoga
@@ -35,7 +35,6 @@ from torchyoga.errors import (
 )
 from torchyoga.formats.contract import FORMATS
 from torchyoga.storage import Storage
-from torchyoga.stores.contract import Versions
 from torchyoga.testing import check_view
 from torchyoga.versions.checks import fingerprint_of
 from torchyoga.versions.deleted import Deleted
@@ -612,20 +611,20 @@ def test_an_append_comes_behind_what_was_published_meanwhile(storage: Storage) -
     assert len(storage.versions("d")) == 4
 
 
-def test_a_lost_parent_takes_the_new_version_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_parent_takes_the_new_version_back(tmp_path: Path) -> None:
     """As if this process had been silent between its last look and the publication."""
     url = f"memory://growing-{next(COUNTER)}"
     storage = Storage(url, cache_dir=tmp_path / "cache")
     storage.submit(rows_of(0, 1), "d", "1")
-    looks, look = itertools.count(), Versions.refuse_unshared
+    looks = itertools.count()
 
-    def silent(self: Versions, manifest: Manifest, *hosts: Any) -> None:
-        look(self, manifest, *hosts)
+    def silent(look: Any, manifest: Manifest, *hosts: Any) -> None:
+        look(manifest, *hosts)
         if manifest.version == "2" and next(looks) == 0:
             remote = objects_of(storage)
             remote.delete(f"d/1/{name}" for name in list(remote.find("d/1")))
 
-    monkeypatch.setattr(Versions, "refuse_unshared", silent)
+    told(storage, refuse_unshared=silent)
     with pytest.raises((NotFoundError, LostError), match="was removed or replaced meanwhile"):
         storage.append(rows_of(2), "d", "2", after="1")
     assert storage.versions("d") == []

@@ -24,14 +24,13 @@ from disks import small_disk
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import OTHER, ROWS, submit_damaged
+from stored import told
 from torch.utils.data import Dataset, IterableDataset
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, ExistsError, NotFoundError, SchemaError
 from torchyoga.formats.contract import FORMATS, format_named
-from torchyoga.stores.local import Store
 from torchyoga.testing import assert_rows_equal, check_source
-from torchyoga.versions.location import Folder
 
 
 class Map(Dataset[Any]):
@@ -449,11 +448,11 @@ def test_many_processes_and_threads_build_once(tmp_path: Path, format: str) -> N
     assert log.read_text() == "built\n"
 
 
-def first(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, acts: Iterator[Any]) -> None:
-    """Before a method does its work, another process does the next of these acts."""
-    method, is_acting = getattr(where, name), False
+def first(storage: yoga.Storage, name: str, acts: Iterator[Any]) -> None:
+    """Before a method of its store does its work, another process does the next of these acts."""
+    is_acting = False
 
-    def after_an_act(*args: Any, **more: Any) -> Any:
+    def after_an_act(method: Any, *args: Any, **more: Any) -> Any:
         nonlocal is_acting
         if not is_acting:  # an act may call the method itself
             is_acting = True
@@ -462,17 +461,17 @@ def first(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, acts: Iterator
             is_acting = False
         return method(*args, **more)
 
-    monkeypatch.setattr(where, name, after_an_act)
+    told(storage, **{name: after_an_act})
 
 
 @pytest.mark.parametrize("times", [1, 3, 9])
 @pytest.mark.parametrize("doing", ["check", "copy"])
 def test_a_version_overwritten_meanwhile_is_not_called_damaged(
-    doing: str, times: int, storage: yoga.Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    doing: str, times: int, storage: yoga.Storage, tmp_path: Path
 ) -> None:
     storage.submit([0], "a", "1")
     acts = (partial(storage.submit, [n + 1], "a", "1", overwrite=True) for n in range(times))
-    first(monkeypatch, *{"check": (Store, "sizes"), "copy": (Folder, "held")}[doing], acts)
+    first(storage, {"check": "sizes", "copy": "files"}[doing], acts)
     to = yoga.Storage(tmp_path / "to")
     work = partial(storage.check, "a", "1") if doing == "check" else partial(storage.copy, "a", "1", to=to)
     if times > 5:
@@ -486,11 +485,11 @@ def test_a_version_overwritten_meanwhile_is_not_called_damaged(
 
 @pytest.mark.parametrize("doing", ["check", "copy"])
 def test_a_version_removed_meanwhile_is_not_called_damaged(
-    doing: str, storage: yoga.Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    doing: str, storage: yoga.Storage, tmp_path: Path
 ) -> None:
     storage.submit([0], "a", "1")
     acts = iter([partial(storage.remove, "a", "1")])
-    first(monkeypatch, *{"check": (Store, "sizes"), "copy": (Folder, "held")}[doing], acts)
+    first(storage, {"check": "sizes", "copy": "files"}[doing], acts)
     to = yoga.Storage(tmp_path / "to")
     work = partial(storage.check, "a", "1") if doing == "check" else partial(storage.copy, "a", "1", to=to)
     with pytest.raises(NotFoundError, match=r"'a' '1' in .* was removed while it was (checked|copied)"):

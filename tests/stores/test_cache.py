@@ -94,20 +94,25 @@ def test_files_not_used_for_longest_are_deleted_first(uses: list[tuple[str, bool
             assert sum(kept(cache).values()) <= max(limit, sizes[name])
 
 
-def test_a_file_that_cannot_be_deleted_does_not_count_as_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on Windows, while it is open."""
-    cache, unlink = Cache(tmp_path, 20), Root.unlink
-    for number, name in enumerate("ab"):
-        os.utime(put(cache, name, 8), (number, number))
+class OnWindows(Root):
+    """A folder of which one file is open."""
 
-    def refused(root: Root, name: str) -> bool:
+    def unlink(self, name: str) -> bool:
         if name == f"files/{key('a')}":
             raise PermissionError(errno.EACCES, "it is open", name)
-        return unlink(root, name)
+        return super().unlink(name)
 
-    monkeypatch.setattr(Root, "unlink", refused)
+
+class CacheOnWindows(Cache):
+    @property
+    def root(self) -> Root:
+        return OnWindows(self.folder, private=True)
+
+
+def test_a_file_that_cannot_be_deleted_does_not_count_as_deleted(tmp_path: Path) -> None:
+    cache = CacheOnWindows(tmp_path, 20)
+    for number, name in enumerate("ab"):
+        os.utime(put(cache, name, 8), (number, number))
     put(cache, "c", 8)
     assert kept(cache).keys() == {"a", "c"}
 
@@ -272,7 +277,7 @@ def test_waiting_goes_on_and_is_logged_while_a_download_makes_progress(
 ) -> None:
     """By a clock that says 6 s at the first look of the one that waits, and 7 s at the second."""
     cache, begun, end = Cache(tmp_path), threading.Event(), threading.Event()
-    has, seconds = Cache.has, iter([0.0, 6.0, 7.0])
+    seconds = iter([0.0, 6.0, 7.0])
 
     def download(path: Path) -> None:
         path.write_bytes(b"x")
@@ -285,11 +290,12 @@ def test_waiting_goes_on_and_is_logged_while_a_download_makes_progress(
             end.set()
         return found
 
-    def look(cache: Cache, key: str) -> bool:
-        with contextlib.suppress(FileNotFoundError), open(tmp_path / "parts" / K, "r+b") as part:
-            part.seek(0, os.SEEK_END)
-            part.write(b"x")
-        return has(cache, key)
+    class Looking(Cache):
+        def has(self, key: str) -> bool:
+            with contextlib.suppress(FileNotFoundError), open(tmp_path / "parts" / K, "r+b") as part:
+                part.seek(0, os.SEEK_END)
+                part.write(b"x")
+            return super().has(key)
 
     thread = threading.Thread(target=lambda: cache.get(K, 1, download, "k"))
     thread.start()
@@ -297,8 +303,7 @@ def test_waiting_goes_on_and_is_logged_while_a_download_makes_progress(
         assert begun.wait(300)
         monkeypatch.setattr("torchyoga.stores.cache.time", SimpleNamespace(monotonic=now, time=time.time))
         give_up_after(0, monkeypatch)
-        monkeypatch.setattr(Cache, "has", look)
-        assert cache.get(K, 1, download, "the file") == tmp_path / "files" / K
+        assert Looking(tmp_path).get(K, 1, download, "the file") == tmp_path / "files" / K
     finally:
         end.set()
         thread.join(300)
@@ -408,11 +413,24 @@ def test_locks_of_deleted_files_are_removed_unless_held(tmp_path: Path) -> None:
     cache = Cache(tmp_path, limit=10)
     for name in "abcd":
         put(cache, name, 8)
-    held = key("a")
-    with cache._only_one(held):
+    held, begun, end = key("a"), threading.Event(), threading.Event()
+
+    def download(path: Path) -> None:
+        begun.set()
+        assert end.wait(300)
+        path.write_bytes(bytes(8))
+
+    thread = threading.Thread(target=lambda: cache.get(held, 8, download, "a"))
+    thread.start()
+    try:
+        assert begun.wait(300)
         cache.tidy()
         locks = {path.name for path in (tmp_path / "locks").iterdir()}
-        assert locks == {f"{held}.lock", f"{key('d')}.lock", "room.lock"}
+        assert locks - {f"{key('d')}.lock"} == {f"{held}.lock", "room.lock"}
+    finally:
+        end.set()
+        thread.join(300)
+    put(cache, "d", 8)  # there is room for one
     cache.tidy()
     assert f"{held}.lock" not in {path.name for path in (tmp_path / "locks").iterdir()}
 
@@ -501,11 +519,15 @@ def test_nothing_is_left_of_a_download_on_a_full_disk(tmp_path: Path) -> None:
         put(cache, "b", 1000)
 
 
-def test_a_file_that_is_deleted_again_and_again_ends_in_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache = Cache(tmp_path)
-    put(cache, "k", 5)
-    monkeypatch.setattr(Cache, "find", lambda self, key: None)
+class Emptied(Cache):
+    """Other processes delete each file at once."""
+
+    def find(self, key: str) -> None:
+        return None
+
+
+def test_a_file_that_is_deleted_again_and_again_ends_in_an_error(tmp_path: Path) -> None:
+    put(Cache(tmp_path), "k", 5)
+    cache = Emptied(tmp_path)
     with pytest.raises(RemoteError, match=r"k was deleted 20 times from .* set a larger cache_bytes"):
         put(cache, "k", 5)

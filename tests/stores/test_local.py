@@ -317,9 +317,8 @@ def test_a_lock_keeps_threads_out_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("timeout", [-1, 20])
 def test_a_long_wait_for_a_lock_says_for_whom(
-    timeout: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    timeout: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("torchyoga.stores.local._NOTICE_SECONDS", 0.05)
     store, entered = Store(tmp_path), threading.Event()
 
     def hold() -> None:
@@ -353,19 +352,18 @@ def test_a_short_wait_for_a_lock_is_silent(tmp_path: Path, caplog: pytest.LogCap
     assert caplog.messages == []
 
 
-def test_a_lock_whose_folder_is_deleted_again_and_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, touch, times = Store(tmp_path), Root.touch, 3
+def test_a_lock_whose_folder_is_deleted_again_and_again(tmp_path: Path) -> None:
+    times = 3
 
-    def deleted_before(root: Root, name: str) -> Path:
-        nonlocal times
-        times -= 1
-        if times >= 0:
-            raise FileNotFoundError(name)
-        return touch(root, name)
+    class DeletedBefore(Root):
+        def touch(self, name: str) -> Path:
+            nonlocal times
+            times -= 1
+            if times >= 0:
+                raise FileNotFoundError(name)
+            return super().touch(name)
 
-    monkeypatch.setattr(Root, "touch", deleted_before)
+    store = Store(DeletedBefore(tmp_path))
     with store.lock("a", "1"):
         assert times == -1
     times = 1000
@@ -510,7 +508,7 @@ def test_a_file_that_is_deleted_while_sizes_are_listed_is_left_out(
         (tmp_path / "a" / "1" / "0123456789abcdef-00000.mdb").unlink(missing_ok=True)
         return os.stat(entry.path).st_size
 
-    monkeypatch.setattr("torchyoga.stores.local._size", size)
+    monkeypatch.setattr("torchyoga.stores.local.size_of", size)
     assert Store(tmp_path).sizes(ref.manifest) == sizes
 
 

@@ -69,22 +69,22 @@ def test_nothing_is_left_beside_the_notes(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_killed_writers_have_left_goes_and_living_writers_begin_again(tmp_path: Path, monkeypatch):
-    folder = tmp_path / ".notes" / "k"
+def test_what_killed_writers_have_left_goes_and_living_writers_begin_again(tmp_path: Path):
+    folder, cleaned = tmp_path / ".notes" / "k", []
+
+    class Cleaned(Root):
+        def fill(self, name: str, data: bytes) -> None:
+            super().fill(name, data)
+            if len(cleaned) < 3 and name.rpartition("/")[2].startswith(".new-"):
+                cleaned.append(notes.unfinished(time.time() + 1))
+                notes.tidy(cleaned[-1])
+
     notes = FolderNotes(Root(tmp_path).at(".notes"))
     notes.create("k/1.json", b"1")
     (folder / ".new-0123456789abcdef").write_bytes(b"half")
     assert notes.unfinished(0) == {}
     assert notes.unfinished(time.time() + 1) == {"k/.new-0123456789abcdef": 4}
-    fill, cleaned = Root.fill, []
-
-    def filled(self: Root, name: str, data: bytes) -> None:
-        fill(self, name, data)
-        if len(cleaned) < 3:
-            cleaned.append(notes.unfinished(time.time() + 1))
-            notes.tidy(cleaned[-1])
-
-    monkeypatch.setattr(Root, "fill", filled)
+    notes = FolderNotes(Cleaned(tmp_path).at(".notes"))
     assert notes.create("k/2.json", b"2")
     assert not notes.create("k/2.json", b"3")
     notes.write("l/3.json", b"3")

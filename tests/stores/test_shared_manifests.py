@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-import torch.testing._internal.distributed.fake_pg  # noqa: F401
 from waiting import PATIENCE
 
 from torchyoga.errors import RemoteError
@@ -192,8 +191,9 @@ def failing(ranks: Ranks) -> None:
 
 
 def connected() -> Any:
-    """The store of the job."""
-    return job._connected(place())
+    """A connection to the store of the job."""
+    host, port = place()
+    return dist.TCPStore(host, port, None, False, timedelta(seconds=PATIENCE), False)
 
 
 def dying(ranks: Ranks) -> None:
@@ -242,7 +242,7 @@ def _on_rank(rank: int, port: int, folder: str) -> None:
     said = "ok"
     try:
         store = dist.TCPStore("127.0.0.1", port, None, False, timedelta(seconds=PATIENCE), False)
-        dist.init_process_group("fake", store=store, rank=rank, world_size=RANKS)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS)
         job._WAIT = 1.0
         ranks = Ranks(rank, Path(folder))
         for story in (together, alone, failing, dying, overwritten, forged):

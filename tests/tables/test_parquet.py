@@ -19,6 +19,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from children import status_of_child
+from interrupting import calls_of
+from waiting import eventually
 
 import torchyoga as yoga
 from torchyoga.errors import SchemaError
@@ -50,19 +52,6 @@ def written(
 
 def ids(ref: Any) -> list[int]:
     return [int(i) for i in ref["id"]]
-
-
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, tuple[str, ...]]]:
-    """The groups that are decoded from now on, and their columns."""
-    found: list[tuple[int, tuple[str, ...]]] = []
-    table = ParquetFiles.table
-
-    def note(self: ParquetFiles, group: int) -> pa.Table:
-        found.append((group, tuple(self.fields.names)))
-        return table(self, group)
-
-    monkeypatch.setattr(ParquetFiles, "table", note)
-    return found
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -138,34 +127,29 @@ def test_a_fork_in_the_middle_of_reading_goes_on(tmp_path: Path) -> None:
     assert len(list(batches)) == -(-N // 8) - 1
 
 
-def test_each_group_is_decoded_once_in_a_block_shuffle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_group_is_decoded_once_in_a_block_shuffle(tmp_path: Path) -> None:
     table = pa.table({"id": np.arange(2000), "x": np.zeros(2000)})
     ref = yoga.from_parquet(written(tmp_path, 100, table), cache_bytes=10 * 1700)
-    decoded = counted(monkeypatch)
     loader = yoga.DataLoader(ref, 10, shuffle="block", shuffle_window=4, seed=1, prefetch_factor=0)
-    loader_reads_one_batch_at_a_time = [int(i) for batch in loader for i in batch["id"]]
+    with calls_of(ParquetFiles.table) as decoded:
+        loader_reads_one_batch_at_a_time = [int(i) for batch in loader for i in batch["id"]]
     assert sorted(loader_reads_one_batch_at_a_time) == list(range(2000))
-    assert sorted(group for group, _ in decoded) == list(range(20))
-    del decoded[:]
-    assert ids(ref)[:5] == [0, 1, 2, 3, 4]
-    assert {names for _, names in decoded} == {("id",)}, "only the column that is read is decoded"
+    assert sorted(call["group"] for call in decoded) == list(range(20))
+    with calls_of(ParquetFiles.table) as decoded:
+        assert ids(ref)[:5] == [0, 1, 2, 3, 4]
+    assert {*decoded[0]["self"].fields.names} == {"id"}, "only the column that is read is decoded"
 
 
-def test_the_next_group_is_decoded_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_group_is_decoded_ahead(tmp_path: Path) -> None:
     ref = yoga.from_parquet(written(tmp_path, 50), ["id"])
-    decoded = counted(monkeypatch)
     order = np.arange(N)
-    ref.readahead.follow(iter([order[:60], order[60:]]), lambda: 0)
-    time.sleep(0.05)
-    assert not decoded, "not before rows are taken: others may read them"
-    ref.take(order[:8])
-    for _ in range(500):
-        if len(decoded) > 1:
-            break
-        time.sleep(0.02)
-    assert [group for group, _ in decoded] == [0, 1]
+    with calls_of(ParquetFiles.table) as decoded:
+        ref.readahead.follow(iter([order[:60], order[60:]]), lambda: 0)
+        time.sleep(0.05)
+        assert not decoded, "not before rows are taken: others may read them"
+        ref.take(order[:8])
+        eventually(lambda: len(decoded) > 1)
+    assert [call["group"] for call in decoded] == [0, 1]
     assert [int(row["id"]) for row in ref.take(order)] == list(range(N))
 
 
@@ -182,15 +166,13 @@ def test_a_full_shuffle_warns_of_its_cost_and_names_the_conversion(tmp_path: Pat
     next(iter(yoga.DataLoader(in_memory, 64, shuffle=True, seed=0)))  # where all groups are kept it is quick
 
 
-def test_a_full_shuffle_of_what_fits_into_memory_decodes_each_group_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_shuffle_of_what_fits_into_memory_decodes_each_group_once(tmp_path: Path) -> None:
     count = 10 * 2**20  # of 8 bytes: a little more than 64 MiB
     ref = yoga.from_parquet(written(tmp_path, 2**20, pa.table({"id": np.zeros(count, np.int64)})))
-    decoded = counted(monkeypatch)
-    for _ in range(4):
-        ref.take(RNG.integers(0, count, 1000))
-    assert sorted(group for group, _ in decoded) == list(range(10))
+    with calls_of(ParquetFiles.table) as decoded:
+        for _ in range(4):
+            ref.take(RNG.integers(0, count, 1000))
+    assert sorted(call["group"] for call in decoded) == list(range(10))
 
 
 def test_a_group_larger_than_the_cache_is_refused_with_numbers(tmp_path: Path) -> None:
@@ -407,11 +389,12 @@ def test_a_fingerprint_is_that_of_the_content(tmp_path: Path) -> None:
     assert yoga.from_parquet(here).fingerprint != yoga.from_parquet(there).fingerprint
 
 
-def test_footers_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_footers_are_read_once(tmp_path: Path) -> None:
     path = written(tmp_path)
     first = yoga.from_parquet(path)
-    monkeypatch.setattr(pq, "read_metadata", lambda *_: pytest.fail("read again"))
-    assert ids(yoga.from_parquet(path)) == ids(pickle.loads(pickle.dumps(first))) == list(range(N))
+    with calls_of(pq.read_metadata) as read:
+        assert ids(yoga.from_parquet(path)) == ids(pickle.loads(pickle.dumps(first))) == list(range(N))
+    assert not read
 
 
 # -- tables that others wrote

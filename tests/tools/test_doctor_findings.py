@@ -11,7 +11,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import textwrap
 import threading
 import time
@@ -28,6 +27,7 @@ from children import run_program, started
 from doctored import Drawing, Hanging, Held, Sharded, Slow, Streamed, in_trial, seeded_alike, trial_of
 from groups import control_group
 from residency import on_disk
+from stored import an_hour_later, store_of, watched
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
 
 import torchyoga as yoga
@@ -99,8 +99,10 @@ def test_a_quota_of_a_group_or_of_one_above_it_is_a_finding(tmp_path: Path, is_s
     (held,) = throttled(None, found)
     assert "in 40 of 100 periods, for 2.5 s" in held.measured
     # What was before the examination is no finding, once enough was seen of it.
-    assert not throttled(found, found._replace(periods=200, held_back=41))
-    assert throttled(found, found._replace(periods=200, held_back=90))
+    for held_back in (41, 90):
+        later = stat.replace("periods 100", "periods 200").replace("throttled 40", f"throttled {held_back}")
+        (inner / "cpu.stat").write_text(later)
+        assert bool(throttled(found, Cpus.now(tmp_path))) == (held_back == 90)
 
 
 def test_a_process_that_its_group_holds_back_is_throttled() -> None:
@@ -651,12 +653,13 @@ def test_files_that_no_version_names_are_a_finding(tmp_path: Path) -> None:
     left.unlink()
 
 
-def test_a_lease_whose_holder_is_silent_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_whose_holder_is_silent_is_a_finding(tmp_path: Path) -> None:
     url = f"memory://doctor-{os.getpid()}"
-    store = opened(url, cache_dir=tempfile.gettempdir())
+    storage = watched((url, None), tmp_path)
+    store = store_of(storage)
     with Lease(Remote(url, None), ".leases/a/1", "building", 60.0, 0.0):
         assert leftovers(store) == []
-        monkeypatch.setattr("torchyoga.tools.doctor.leftovers._SILENT", -1.0)
+        an_hour_later(storage)
         (finding,) = leftover_findings(leftovers(store), store.name)
         assert finding.name == "stale-lease"
         assert f".leases/a/1 (of process {os.getpid()} on " in finding.measured

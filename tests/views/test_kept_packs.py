@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from interrupting import calls_of
 from packs import ROWS, SCHEMA, Own, texts_of
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, ExistsError
 from torchyoga.testing import assert_rows_equal
-from torchyoga.views.packs import request as request_file
 from torchyoga.views.packs.plan import Plan, planned
+from torchyoga.views.packs.request import measured
 
 
 @pytest.fixture
@@ -26,9 +27,7 @@ def storage(tmp_path: Path) -> yoga.Storage:
 
 
 @pytest.mark.filterwarnings("ignore:packed. 2 rows cost nothing:UserWarning")
-def test_kept_packs_are_read_and_nothing_is_measured(
-    storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kept_packs_are_read_and_nothing_is_measured(storage: yoga.Storage) -> None:
     ref = storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
 
     def cost(c: Any) -> Any:
@@ -39,25 +38,25 @@ def test_kept_packs_are_read_and_nothing_is_measured(
     half = ref[:30].packed("ids", 16, name="sixteen")
     with pytest.warns(UserWarning, match="1 of 60 rows are over the budget"):
         ref.packed("ids", 15, long="drop", name="fewer")
-    monkeypatch.setattr(request_file, "measured", None)
-    ref = yoga.Storage(storage.path).fetch("rows", "1")
-    again = ref.packed("ids", 16, long="split", name="sixteen")
-    assert again.fingerprint == made.fingerprint
-    assert again.report() == made.report()
-    with pytest.warns(UserWarning, match="1 of 60 rows are over the budget"):
-        ref.packed("ids", 15, long="drop", name="fewer")
-    assert_rows_equal(list(again.in_epoch(1)), list(made.in_epoch(1)))
-    read = ref.packed({"n": 16}, cost=cost, name="by cost", balance=True, labels="ids")
-    assert_rows_equal([row["ids"] for row in read], [row["ids"] for row in other])
-    assert ref[:30].packed("ids", 16, name="sixteen").fingerprint == half.fingerprint
-    storage.check("rows", "1")
-    with pytest.raises(ExistsError, match=r"the packs 'sixteen' of 'rows' '1' were made with .* not with"):
-        ref.packed("ids", 17, name="sixteen")
-    with pytest.raises(ExistsError, match="made by another function: its code differs"):
-        ref.packed(
-            {"n": 16}, cost=lambda c: c["ids"].lengths + 1, name="by cost", balance=True, stale="error"
-        )
-    monkeypatch.undo()
+    with calls_of(measured) as calls:
+        ref = yoga.Storage(storage.path).fetch("rows", "1")
+        again = ref.packed("ids", 16, long="split", name="sixteen")
+        assert again.fingerprint == made.fingerprint
+        assert again.report() == made.report()
+        with pytest.warns(UserWarning, match="1 of 60 rows are over the budget"):
+            ref.packed("ids", 15, long="drop", name="fewer")
+        assert_rows_equal(list(again.in_epoch(1)), list(made.in_epoch(1)))
+        read = ref.packed({"n": 16}, cost=cost, name="by cost", balance=True, labels="ids")
+        assert_rows_equal([row["ids"] for row in read], [row["ids"] for row in other])
+        assert ref[:30].packed("ids", 16, name="sixteen").fingerprint == half.fingerprint
+        storage.check("rows", "1")
+        with pytest.raises(ExistsError, match=r"packs 'sixteen' of 'rows' '1' were made with .* not with"):
+            ref.packed("ids", 17, name="sixteen")
+        with pytest.raises(ExistsError, match="made by another function: its code differs"):
+            ref.packed(
+                {"n": 16}, cost=lambda c: c["ids"].lengths + 1, name="by cost", balance=True, stale="error"
+            )
+    assert not calls
     assert ref.packed("ids", 17, name="sixteen", stale="rebuild").report().budget == 17
     assert ref.packed("ids", 17, name="sixteen").report().budget == 17
 

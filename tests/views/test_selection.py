@@ -95,7 +95,7 @@ def test_ones_are_counted_alike_without_numpy_2() -> None:
     words = np.random.default_rng(0).integers(0, 2**64, (50, 8), np.uint64)
     expected = [[bin(word).count("1") for word in run] for run in words.tolist()]
     for some, ones in ((words, expected), (words[:, 0], [run[0] for run in expected])):
-        assert selection._counted(some).tolist() == ones
+        assert selection.ones_of(some).tolist() == ones
 
 
 def test_what_is_unpacked_is_not_pickled() -> None:

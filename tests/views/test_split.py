@@ -168,5 +168,5 @@ def test_shares_may_be_arrays_and_sum_to_1_nearly() -> None:
     for shares in (np.array([0.8, 0.2]), torch.tensor([0.75, 0.25]), (share for share in (0.8, 0.2))):
         assert sum(map(len, ref.split(shares))) == 10
     assert [len(part) for part in ref.split(np.array([7, 3]))] == [7, 3]
-    assert split._exact([0.9999999991], 1_200_000_000) == [1_200_000_000]
-    assert sum(split._exact([0.5, 0.4999999991], 3_000_000_000)) == 3_000_000_000
+    assert split.exact_counts([0.9999999991], 1_200_000_000) == [1_200_000_000]
+    assert sum(split.exact_counts([0.5, 0.4999999991], 3_000_000_000)) == 3_000_000_000

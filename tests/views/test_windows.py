@@ -241,9 +241,10 @@ def test_anchors_before_each_row_are_counted() -> None:
         assert anchors.before(np.arange(16)).tolist() == counts
 
 
-def test_groups_are_runs_of_any_length_at_borders_of_scans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchyoga.views.scan._ROWS", 4)
-    for keys in ([1] * 8 + [2] * 3, [1] * 4 + [2] * 4, [True] * 5 + [False], list("aaabbbbbbbbc"), [7]):
+def test_groups_are_runs_of_any_length_at_borders_of_scans() -> None:
+    """A scan is of 2**16 rows."""
+    for few in ([1] * 8 + [2] * 3, [1] * 4 + [2] * 4, [True] * 5 + [False], list("aaabbbbbbbbc"), [7]):
+        keys = [key for key in few for _ in range(2**14)]
         ref = yoga.from_arrays({"key": np.array(keys)})
         if isinstance(keys[0], str):
             rows = [{"key": key} for key in keys]

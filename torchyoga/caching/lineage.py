@@ -30,7 +30,14 @@ from ..versions.parent import Parent
 from .code import digest_of, inside_of
 from .reach import Reached, reached_by
 
-__all__ = ["Record", "check_record", "lineage_of", "lineage_of_converted", "parents_of_converted"]
+__all__ = [
+    "Record",
+    "check_record",
+    "commit_of",
+    "lineage_of",
+    "lineage_of_converted",
+    "parents_of_converted",
+]
 
 Record: TypeAlias = bool | Literal["source"]
 _GIT_SECONDS = 2.0
@@ -113,7 +120,7 @@ def _lineage(
         "message": message,
         "source": source.encode(errors="backslashreplace").decode(),
         "record": "source" if record == "source" else None,
-        **_commit_of(_folder_of(module)),
+        **commit_of(_folder_of(module)),
     }
     return {name: value for name, value in found.items() if value not in (None, "")}
 
@@ -145,7 +152,7 @@ def _folder_of(module: str) -> str | None:
 
 
 @functools.lru_cache(maxsize=64)  # the code that runs is that of the first look
-def _commit_of(folder: str | None) -> Json:
+def commit_of(folder: str | None) -> Json:
     """The git commit of a folder, and whether files that it tracks have changed; empty without git."""
     if folder is None:
         return {}

@@ -13,10 +13,10 @@ import torch
 
 from ..errors import SchemaError
 
-__all__ = ["Codecs", "available", "library", "used_for"]
+__all__ = ["KNOWN", "Codecs", "available", "here_for", "library", "used_for"]
 
 # By what they are for, the best first: its module, its package, and the extra that installs it.
-_KNOWN = {
+KNOWN = {
     "jpeg": (
         ("simplejpeg", "simplejpeg"),
         ("cv2", "opencv-python-headless"),
@@ -48,9 +48,10 @@ class _Found(NamedTuple):
 
 
 @lru_cache(None)
-def _found(purpose: str) -> tuple[_Found, ...]:
+def here_for(purpose: str) -> tuple[_Found, ...]:
+    """The libraries for a purpose that are here, the best first."""
     found = []
-    for module, package in _KNOWN[purpose]:
+    for module, package in KNOWN[purpose]:
         if _loads(module) if purpose == "jpeg on cuda" else _is_here(module):
             found.append(_Found(module, _version(package)))
     return tuple(found)
@@ -86,7 +87,7 @@ def _version(package: str) -> str:
 
 def used_for(purpose: str) -> str:
     """The library that is used, and its version; "" if there is none."""
-    found = _found(purpose)
+    found = here_for(purpose)
     return str(found[0]) if found else ""
 
 
@@ -96,7 +97,7 @@ def library(purpose: str, names: Sequence[str] = ()) -> Any:
     Raises:
         SchemaError: none is here; says which extra installs one.
     """
-    for found in _found(purpose):
+    for found in here_for(purpose):
         if not names or found.module in names:
             return importlib.import_module("PIL.Image" if found.module == "PIL" else found.module)
     if purpose == "jpeg on cuda":
@@ -125,4 +126,4 @@ def available() -> Codecs:
         >>> sorted(yoga.codecs.available())
         ['jpeg', 'jpeg on cuda', 'other images', 'png', 'resizing', 'sound', 'zstd']
     """
-    return Codecs({purpose: list(map(str, _found(purpose))) for purpose in _KNOWN})
+    return Codecs({purpose: list(map(str, here_for(purpose))) for purpose in KNOWN})

@@ -119,9 +119,12 @@ def batches(
                 yield batch
 
 
-def first_positions(shard: Shard, length: int, place: Place, batch_size: int) -> Iterator[int]:
-    """The position of the first row of each batch of a rank, and of a shorter last one."""
-    count, step = shard.count(length, place.position), _CHUNK * batch_size
+def first_positions(
+    shard: Shard, length: int, place: Place, batch_size: int, chunk: int = _CHUNK
+) -> Iterator[int]:
+    """The position of the first row of each batch of a rank, and of a shorter last one; of `chunk` batches at
+    once."""
+    count, step = shard.count(length, place.position), chunk * batch_size
     for start in range(0, count, step):
         stop = min(start + step, count)
         for firsts in _sliced(taken(place, shard, length, start, stop), 0, stop - start, batch_size):

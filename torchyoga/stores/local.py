@@ -47,7 +47,7 @@ from .contract import Held, Place, Seen, Sweep, Versions, sealed
 from .notes import FolderNotes, are_at_work
 from .sharing import Sharing
 
-__all__ = ["Store", "transfer_bar"]
+__all__ = ["Store", "size_of", "transfer_bar"]
 
 _log = logging.getLogger("torchyoga")
 _NOTICE_SECONDS = 5.0  # how long to wait for another builder without a message
@@ -198,7 +198,7 @@ class Store(Versions):
             for entry in names:
                 if entry.name not in (MANIFEST, beside(MANIFEST)) and not entry.name.startswith("."):
                     with contextlib.suppress(FileNotFoundError):
-                        found[entry.name] = _size(entry)
+                        found[entry.name] = size_of(entry)
         return found
 
     @contextlib.contextmanager
@@ -587,10 +587,11 @@ def _decoded_names(directory: Path) -> list[str]:
     return [found for name in names if (found := decoded(name)) is not None]
 
 
-def _size(entry: os.DirEntry[str]) -> int:
+def size_of(entry: os.DirEntry[str]) -> int:
+    """The bytes of a file, or of a link that leads nowhere."""
     try:
         return entry.stat().st_size
-    except OSError:  # a link that leads nowhere
+    except OSError:
         return entry.stat(follow_symlinks=False).st_size
 
 

@@ -22,7 +22,7 @@ from ..process.lazy import cached_property
 from ..rows.data import bounds_of
 from ..rows.types import Ints
 
-__all__ = ["Selection"]
+__all__ = ["Selection", "ones_of"]
 
 Mask = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
@@ -451,11 +451,11 @@ for _octet in range(256):
     _NTH_ONE[_octet, : len(_places)] = _places
 
 
-def _counted(words: Words) -> npt.NDArray[np.uint8]:
+def ones_of(words: Words) -> npt.NDArray[np.uint8]:
     """What `np.bitwise_count` does, which NumPy has from 2.0 on."""
     octets = np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 8)
     found: npt.NDArray[np.uint8] = _OCTET_ONES[octets].sum(-1, dtype=np.uint8)
     return found
 
 
-_ones = getattr(np, "bitwise_count", _counted)
+_ones = getattr(np, "bitwise_count", ones_of)

@@ -21,7 +21,7 @@ from .selected import SelectedRef
 from .selection import Selection
 from .windows.windowed import WindowsRef
 
-__all__ = ["labels_of", "split"]
+__all__ = ["exact_counts", "labels_of", "split"]
 
 Words = npt.NDArray[np.uint64]
 _ROWS = 2**16  # at once
@@ -48,7 +48,7 @@ def split(
     elif stratify is not None:
         parts = _stratified(ref, stratify, list(map(float, shares)), seed)
     else:
-        parts = _by_place(len(ref), counts or _exact(list(map(float, shares)), len(ref)), seed)
+        parts = _by_place(len(ref), counts or exact_counts(list(map(float, shares)), len(ref)), seed)
     found: list[DataRef] = [
         SelectedRef(ref, each, splits and (*splits[:-1], f"{splits[-1]} {number}"))
         for number, each in enumerate(Selection.of_parts(parts, len(shares)))
@@ -105,7 +105,7 @@ def _counts_of(shares: Sequence[float], length: int) -> list[int] | None:
     return None
 
 
-def _exact(shares: list[float], length: int, behind: list[float] | None = None) -> list[int]:
+def exact_counts(shares: list[float], length: int, behind: list[float] | None = None) -> list[int]:
     """How many of the rows each part gets: its share, rounded down or up.
 
     Rows that are left go to the parts with the largest remainders, or to those that are most `behind`.
@@ -153,7 +153,7 @@ def _stratified(ref: DataRef, name: str, shares: list[float], seed: int) -> Iter
     for label in sorted(sizes, key=lambda label: keyed_bytes(8, "class", seed, repr(label))):
         size = sizes[label]
         behind = [rows + share * size for rows, share in zip(behind, shares, strict=True)]
-        dealt = _exact(shares, size, behind)
+        dealt = exact_counts(shares, size, behind)
         behind = [rows - count for rows, count in zip(behind, dealt, strict=True)]
         part_of[label], counts_of[label] = _dealt(size, dealt, seed, repr(label)), dealt
     _warn_of_few(name, counts_of)

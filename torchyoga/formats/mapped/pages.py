@@ -232,12 +232,12 @@ _MOST_COUNTED = 2**34  # bytes of a file whose pages are counted, in 40 ms
 
 def _pages_in_memory(descriptor: int, nbytes: int) -> int | None:
     """How many pages of a file are in memory; None if the kernel does not say."""
-    global _can_count
-    if _library is None or not _can_count:
+    global can_count
+    if _library is None or not can_count:
         return None
     span, counts = (ctypes.c_uint64 * 2)(0, nbytes), (ctypes.c_uint64 * 5)()
     if _library.syscall(_CACHESTAT, descriptor, ctypes.addressof(span), ctypes.addressof(counts), 0, 0):
-        _can_count = ctypes.get_errno() != errno.ENOSYS
+        can_count = ctypes.get_errno() != errno.ENOSYS
         return None
     return int(counts[0])
 
@@ -245,7 +245,7 @@ def _pages_in_memory(descriptor: int, nbytes: int) -> int | None:
 # Pages; at most one in so many is missing: each would be read from disk by a request of its own.
 _FEW, _ALMOST = 16, 256
 _CACHESTAT = 451  # the same on every architecture of Linux that torch knows
-_can_count = sys.platform.startswith("linux")
+can_count = sys.platform.startswith("linux")
 
 
 def _are_there(address: int, pages: int) -> bool:
@@ -363,22 +363,22 @@ _library = _load()
 _mincore = _load_mincore()
 # With larger pages, these boundaries would not be page boundaries.
 can_advise = _library is not None and mmap.PAGESIZE <= PAGE
-_one_by_one = not sys.platform.startswith("linux") or not hasattr(os, "pidfd_open")
+one_by_one = not sys.platform.startswith("linux") or not hasattr(os, "pidfd_open")
 _self: tuple[int, int] | None = None  # this process, and a descriptor of it
 
 
 def _advise(ranges: npt.NDArray[np.uint64]) -> bool:
     """False if nothing can be advised here."""
-    global _one_by_one
+    global one_by_one
     assert _library is not None
-    if not _one_by_one:
+    if not one_by_one:
         # One call for a whole batch; it releases Python's lock.
         found = _library.syscall(
             _PROCESS_MADVISE, _descriptor(), ranges.ctypes.data, len(ranges), _WILLNEED, 0
         )
         if found >= 0:
             return True
-        _one_by_one = True  # an older kernel, or a sandbox that forbids it
+        one_by_one = True  # an older kernel, or a sandbox that forbids it
     return all(_library.madvise(start, size, _WILLNEED) == 0 for start, size in ranges.tolist())
 
 
