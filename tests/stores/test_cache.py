@@ -409,7 +409,7 @@ def test_locks_of_deleted_files_are_removed_unless_held(tmp_path: Path) -> None:
     for name in "abcd":
         put(cache, name, 8)
     held = key("a")
-    with cache._only_one(held):
+    with cache.only_one(held):
         cache.tidy()
         locks = {path.name for path in (tmp_path / "locks").iterdir()}
         assert locks == {f"{held}.lock", f"{key('d')}.lock", "room.lock"}
