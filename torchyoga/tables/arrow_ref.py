@@ -26,7 +26,7 @@ from ..rows.types import Ints, Json, Row
 from .arrow import ArrowPlan, Decimals, found_in, plan_of
 from .in_place import Part, part_of
 
-__all__ = ["ArrowRef", "Nulls", "Tabular", "from_arrow", "from_table", "table_of", "without_nulls"]
+__all__ = ["ArrowRef", "Nulls", "Tabular", "from_arrow", "from_table", "remade", "table_of", "without_nulls"]
 
 Nulls: TypeAlias = "Mapping[str, object] | Literal['mask', 'error'] | None"
 Tabular: TypeAlias = Any  # a table, record batches, or whatever gives an Arrow stream
@@ -192,7 +192,7 @@ def from_arrow(
         >>> ref[1]["ids"], [int(row["label"]) for row in ref]
         (array([3]), [5, -1])
     """
-    how = _How(None if columns is None else tuple(columns), words, decimals)
+    how = _Reading(None if columns is None else tuple(columns), words, decimals)
     if isinstance(data, (str, os.PathLike)):
         ref, counts = _of_file(Path(data).expanduser().absolute(), how)
     else:
@@ -202,7 +202,7 @@ def from_arrow(
 
 def from_table(table: pa.Table, nulls: Nulls, words: bool, decimals: Decimals) -> DataRef:
     """The DataRef that `from_arrow` makes of a table in memory."""
-    ref, counts = _of_table(table, _How(None, words, decimals), "table")
+    ref, counts = _of_table(table, _Reading(None, words, decimals), "table")
     return without_nulls(ref, nulls, counts)
 
 
@@ -264,7 +264,7 @@ def table_of(data: Tabular) -> pa.Table:
     )
 
 
-class _How(NamedTuple):
+class _Reading(NamedTuple):
     """The columns of a table that are kept, None for all, and how; see `from_arrow`."""
 
     columns: tuple[str, ...] | None
@@ -272,11 +272,12 @@ class _How(NamedTuple):
     decimals: Decimals
 
 
-def _remade(of: Callable[..., tuple[DataRef, object]], *arguments: object) -> DataRef:
+def remade(of: Callable[..., tuple[DataRef, object]], *arguments: object) -> DataRef:
+    """A DataRef, made anew as it was made first: by a function that gives it, and something besides."""
     return of(*arguments)[0]
 
 
-def _of_table(table: pa.Table, how: _How, name: str = "arrow") -> tuple[ArrowRef, dict[str, int]]:
+def _of_table(table: pa.Table, how: _Reading, name: str = "arrow") -> tuple[ArrowRef, dict[str, int]]:
     return _over(name, table.to_batches(), table.schema, (_of_table, table, how), how)
 
 
@@ -284,10 +285,10 @@ def _over(
     name: str,
     batches: Sequence[pa.RecordBatch],
     schema: pa.Schema,
-    remade: tuple[object, ...],
-    how: _How,
+    way: tuple[object, ...],
+    how: _Reading,
 ) -> tuple[ArrowRef, dict[str, int]]:
-    """A DataRef over batches, which `_remade` makes anew of what is passed, and the nulls at each place."""
+    """A DataRef over batches, which `remade` makes anew in this way, and the nulls at each place."""
     columns = how.columns
     if columns is not None:
         unknown = [column for column in columns if column not in schema.names]
@@ -297,11 +298,11 @@ def _over(
         batches = [batch.select(list(columns)) for batch in batches]
     found = found_in(batches)
     plan = plan_of(schema, found.nulls, None if how.words else found.words, how.decimals)
-    return ArrowRef(name, plan, batches, (_remade, remade)), found.nulls
+    return ArrowRef(name, plan, batches, (remade, way)), found.nulls
 
 
 def _of_file(
-    path: Path, how: _How, identity: tuple[int, int] | None = None
+    path: Path, how: _Reading, identity: tuple[int, int] | None = None
 ) -> tuple[ArrowRef, dict[str, int]]:
     try:
         about = os.stat(path)
