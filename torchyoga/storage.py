@@ -381,9 +381,8 @@ class Storage:
             >>> len(storage.fetch("fetched", tag="prod")), len(storage.fetch("fetched", latest=True))
             (2, 2)
         """
-        return _choice.chosen(
-            self._store, _choice.Choice(id, version, tag, at, latest), verify, download, progress
-        )
+        choice, how = _choice.Choice(id, version, tag, at, latest), _refs.Opening(verify, download, progress)
+        return _choice.chosen(self._store, choice, how)
 
     def cacheable(
         self,

@@ -124,7 +124,7 @@ GROUPS = {
             "torchyoga.loading.meter.meter.Numbers",
             "torchyoga.loading.meter.meter.Ranks",
             "torchyoga.tools.doctor.diagnosis.Diagnosis",
-            "torchyoga.tools.doctor.finding.Finding",
+            "torchyoga.tools.doctor.diagnosis.Finding",
         ],
     ),
     "coding": Group(

@@ -18,7 +18,6 @@ import torchyoga as yoga
 from torchyoga.adapters.map_style import MapSource
 from torchyoga.adapters.sources import (
     DataflowSource,
-    IterableSource,
     IteratorSource,
     RefSource,
     dataset_and_source,
@@ -161,7 +160,7 @@ SOURCES: dict[str, tuple[Any, type]] = {
     "DataRef without columns": (Plain(), MapSource),
     "Dataset": (Squares(), MapSource),
     "Subset of a Dataset": (Subset(Squares(), [1]), MapSource),
-    "IterableDataset": (Endless(), IterableSource),
+    "IterableDataset": (Endless(), IteratorSource),
 }
 
 

@@ -14,7 +14,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset
 
 import torchyoga as yoga
 from torchyoga.adapters.map_style import MapSource
-from torchyoga.adapters.sources import IterableSource, IteratorSource, source_of
+from torchyoga.adapters.sources import IteratorSource, source_of
 from torchyoga.rows.block import Rows
 from torchyoga.rows.collector import Collector
 from torchyoga.testing import assert_rows_equal
@@ -112,7 +112,7 @@ class Numbers(IterableDataset[int]):
 
 def test_map_style_and_iterable_datasets_are_sources() -> None:
     source = source_of(Numbers())
-    assert isinstance(source, IterableSource)
+    assert isinstance(source, IteratorSource)
     assert (source.name, source.length, source.seekable) == ("Numbers", None, False)
     assert list(source.rows(0)) == [0, 1, 2]
     with pytest.raises(ValueError, match="num_workers=1 for Numbers"):

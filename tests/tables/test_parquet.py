@@ -177,7 +177,7 @@ def test_a_full_shuffle_of_what_fits_into_memory_decodes_each_group_once(tmp_pat
 
 def test_a_group_larger_than_the_cache_is_refused_with_numbers(tmp_path: Path) -> None:
     ref = yoga.from_parquet(written(tmp_path, 1000), cache_bytes=1000)
-    with pytest.raises(ValueError, match=r"row group 0 has about .* decoded, and cache_bytes is 0\.0 MB"):
+    with pytest.raises(ValueError, match=r"row group 0 has about .* decoded, and cache_bytes is 1\.0 kB"):
         ref[0]
 
 

@@ -18,8 +18,7 @@ from doctored import Drawing, Hanging, Held, Slow
 import torchyoga as yoga
 from docs import ROOT
 from torchyoga.tools.doctor import examination
-from torchyoga.tools.doctor.diagnosis import Diagnosis
-from torchyoga.tools.doctor.finding import Finding
+from torchyoga.tools.doctor.diagnosis import Diagnosis, Finding
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="trials are forked on Linux only")
 pytestmark = linux

@@ -90,7 +90,9 @@ def image_folder(
     names = _classes_of(classes, folders, any(_ending(name) in wanted for name in beside), root)
     tops = [""] if names is None else names
     there = {"", *folders}  # a class may have no folder here
-    below = pool.map(lambda top: sorted(_files_below(root, top), key=_order) if top in there else [], tops)
+    below = pool.map(
+        lambda top: sorted(_files_below(root, top), key=os.path.split) if top in there else [], tops
+    )
     found = [[name for name in some if _ending(name) in wanted] for some in below]
     labels = np.repeat(np.arange(len(tops)), [len(some) for some in found])
     paths = [name for some in found for name in some]
@@ -219,11 +221,6 @@ def _classes_of(
         except UnicodeEncodeError:
             raise SchemaError(f"{root}: the name of the folder {name!r} is not UTF-8; rename it") from None
     return names
-
-
-def _order(name: str) -> tuple[str, str]:
-    folder, _, own = name.rpartition("/")
-    return folder, own
 
 
 def _files_below(root: str, top: str) -> Iterator[str]:

@@ -37,7 +37,6 @@ from .map_style import MapSource
 __all__ = [
     "DataflowSource",
     "dataset_and_source",
-    "IterableSource",
     "IteratorSource",
     "RefSource",
     "source_of",
@@ -105,7 +104,7 @@ def source_of(data: object, num_workers: int = 0, schema: Schema | None = None) 
     table = recognised(data)
     data = data if table is None else table
     source = (
-        _files_source(data, schema)
+        (_FilesSource(data) if isinstance(data, FilesRef) and schema in (None, data.schema) else None)
         or webdataset.source_of(data)
         or flat_map.source_of(data, lambda inner: _by_number(inner, num_workers))
         or _of_framework(data, num_workers)
@@ -133,7 +132,7 @@ def _of_framework(data: object, num_workers: int) -> Source | None:
     """Data of a framework that need not be installed as a source; None for anything else."""
     frameworks = {cls.__module__.partition(".")[0] for cls in type(data).__mro__}
     if "tensorpack" in frameworks:
-        return _dataflow_source(data)
+        return DataflowSource(data) if _is_dataflow(data) else None
     if frameworks & {"keras", "tf_keras"}:
         from . import keras_sequence
 
@@ -247,30 +246,18 @@ def _torch_source(data: object, num_workers: int = 0) -> RowSource | None:
         (3, ['b', 'c'], None)
     """
     if isinstance(data, IterableDataset):
-        return IterableSource(data, num_workers)
+        if num_workers:
+            raise ValueError(
+                f"num_workers={num_workers} for {type(data).__name__}: an IterableDataset would give each "
+                "worker all its rows; use num_workers=0, or a map-style dataset"
+            )
+        return IteratorSource(data)
     return MapSource(data, num_workers) if _is_map_style(data) else None
 
 
 def _is_map_style(data: object) -> TypeGuard[MapStyle]:
     is_indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")
     return is_indexed or isinstance(data, (Dataset, DataRef))  # which may lack a length
-
-
-class IterableSource(RowSource):
-    """The rows of a torch IterableDataset, read once, in this process."""
-
-    def __init__(self, dataset: IterableDataset[Row], num_workers: int = 0) -> None:
-        if num_workers:
-            raise ValueError(
-                f"num_workers={num_workers} for {type(dataset).__name__}: an IterableDataset would give each "
-                "worker all its rows; use num_workers=0, or a map-style dataset"
-            )
-        self.name = type(dataset).__name__
-        self._dataset = dataset
-
-    def rows(self, start: int) -> Iterator[Row]:
-        """All rows."""
-        return iter(self._dataset)
 
 
 def _ref_source(data: object, schema: Schema | None = None) -> RefSource | None:
@@ -371,16 +358,6 @@ class InBlocksSource(RefSource):
         return False
 
 
-def _files_source(data: object, schema: Schema | None = None) -> _FilesSource | None:
-    """Rows that lie in files as a source; None for anything else.
-
-    Also None if the rows are to have another schema: then each is looked at, as in any other dataset.
-    """
-    if not isinstance(data, FilesRef) or schema not in (None, data.schema):
-        return None
-    return _FilesSource(data)
-
-
 class _FilesSource(RowSource):
     """The rows of a FilesRef, in order; the next files are read while the last ones are written."""
 
@@ -420,11 +397,6 @@ class _Dataflow(Protocol):
 
 # The process in which each DataFlow was readied: a second reset_state would start its worker processes anew.
 _ready: weakref.WeakKeyDictionary[_Dataflow, int] = weakref.WeakKeyDictionary()
-
-
-def _dataflow_source(data: object) -> DataflowSource | None:
-    """A TensorPack DataFlow as a source; None for anything else."""
-    return DataflowSource(data) if _is_dataflow(data) else None
 
 
 def _is_dataflow(data: object) -> TypeGuard[_Dataflow]:

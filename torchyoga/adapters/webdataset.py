@@ -113,7 +113,7 @@ def webdataset(
     refuse_many(bad, total, share, shards.title, "samples")
     warn_of(cut, len(names), shards.title, "shards")
     warn_of(bad, total, shards.title, "samples")
-    found = _indexed(indices, shards.columns, cut + bad, pool)
+    found = _indexed(indices, shards, cut + bad, pool)
     return _Parsed(found, shards.parse) if shards.parse else found
 
 
@@ -259,13 +259,13 @@ def _index_of(path: str) -> _Index:
 
 
 def _indexed(
-    indices: Sequence[_Index], columns: Sequence[str] | None, left_out: Sequence[LeftOut], threads: Threads
+    indices: Sequence[_Index], shards: Shards, left_out: Sequence[LeftOut], threads: Threads
 ) -> FilesRef:
     """The samples of shards as a DataRef.
 
     Args:
         indices: of the shards.
-        columns: the extensions that become columns; None for all.
+        shards: which they are, and the extensions that become columns.
         left_out: what is bad.
         threads: read members.
 
@@ -273,7 +273,7 @@ def _indexed(
         SchemaError: no sample has a column; the message lists those that there are.
     """
     there = [*dict.fromkeys(extension for index in indices for extension in index.parts)]
-    names = there if columns is None else [*columns]
+    names = there if shards.columns is None else [*shards.columns]
     missing = [name for name in names if name not in there]
     if missing:
         raise SchemaError(
@@ -316,7 +316,7 @@ def _indexed(
         ),
     )
     held = Held(
-        name=_name(indices),
+        name=shards.title,
         schema=schema,
         length=len(keys),
         columns=tuple(flat),
@@ -326,8 +326,3 @@ def _indexed(
         left_out=tuple(left_out),
     )
     return FilesRef(held)
-
-
-def _name(indices: Sequence[_Index]) -> str:
-    first = os.path.basename(indices[0].path)
-    return f"tar shard {first!r}" if len(indices) == 1 else f"{len(indices)} tar shards from {first!r} on"

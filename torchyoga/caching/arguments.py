@@ -25,6 +25,7 @@ import uuid
 import zoneinfo
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
@@ -216,28 +217,22 @@ class Function:
         return text
 
 
+@dataclass(frozen=True)
 class Call:
     """A call of a function.
 
     Attributes:
+        function: the function.
         id: the id that it chooses; `version`: the version.
         checked: the arguments, as `encoded` gives them; those in templates by their texts and values.
         nameable: names of other arguments that a template could name.
     """
 
-    def __init__(
-        self,
-        function: Function,
-        id: str,
-        version: str,
-        checked: dict[str, bytes],
-        nameable: frozenset[str],
-    ) -> None:
-        self.id = id
-        self.version = version
-        self.checked = checked
-        self.nameable = nameable
-        self.function = function
+    function: Function
+    id: str
+    version: str
+    checked: dict[str, bytes]
+    nameable: frozenset[str]
 
     @property
     def names(self) -> list[str]:
@@ -276,10 +271,13 @@ class Call:
         def digest(name: str, text: bytes | None) -> str | None:
             return None if text is None else salted(entry.salt, name, text)
 
+        def unrecorded(name: str) -> bytes | None:
+            return self.checked[name] if name.startswith("{") else self.function.default(name)
+
         found = [
             name
             for name, text in self.checked.items()
-            if digest(name, text) != entry.arguments.get(name, digest(name, self._unrecorded(name)))
+            if digest(name, text) != entry.arguments.get(name, digest(name, unrecorded(name)))
         ] + [name for name in entry.arguments if name not in self.checked and self.function.counts(name)]
         return found + (self._gone(entry) if set(self.names) - set(entry.arguments) else [])
 
@@ -317,9 +315,6 @@ class Call:
         nameable = [f"{{{name}}}" for name in names if name in self.nameable]
         named = f"name it in id or version, as {nameable[0]}, or " if nameable else ""
         return f"If the rows depend on it, {named}choose another version; if they do not, pass ignore={names}"
-
-    def _unrecorded(self, name: str) -> bytes | None:
-        return self.checked[name] if name.startswith("{") else self.function.default(name)
 
 
 def _plain_name(name: str) -> str:

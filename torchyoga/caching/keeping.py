@@ -54,23 +54,27 @@ class Kind:
 
     Attributes:
         call: the method that keeps it.
-        noun: what it is, with its article; `has`: "was" or "were", for its number.
-        acts: what making it is called, as in "the next call selects again"; `act` and `acted`, as in "to
-            select" and "selected".
+        noun: what it is, with its article.
+        act: what making it is called, as in "to select".
         function: what makes it, as in "made by another condition".
-        source: the entry of its info that names the rows that it was made of.
         suffix: of the name it is kept under, so that no two kinds have the same.
     """
 
     call: str
     noun: str
-    has: str
-    acts: str
     act: str
-    acted: str
-    function: str
-    source: str
+    function: str = "function"
     suffix: str = ""
+
+    @property
+    def source(self) -> str:
+        """The entry of its info that names the rows that it was made of."""
+        return f"{self.act}ed_from"
+
+    @property
+    def has(self) -> str:
+        """The verb for its number, as in "the packs were made"."""
+        return "were" if self.noun.endswith("s") else "was"
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,7 @@ def _homes(kind: Kind, ref: DataRef, name: str) -> Iterator[VersionRef | Version
 def _homeless(kind: Kind, ref: DataRef, name: str) -> ValueError:
     return ValueError(
         f"{kind.call}(name={name!r}) keeps {kind.noun} beside the published version whose rows are "
-        f"{kind.acted}, but {ref!r:.200} is not of a single one; submit it first, or leave name out"
+        f"{kind.act}ed, but {ref!r:.200} is not of a single one; submit it first, or leave name out"
     )
 
 
@@ -236,7 +240,7 @@ class Keeping(ABC, Generic[T]):
     def warn(self, problem: Exception) -> None:
         """Says that what was made could not be kept."""
         warn_user(
-            f"{self.place.what} could not be kept, so the next call {self.place.kind.acts} again: "
+            f"{self.place.what} could not be kept, so the next call has to {self.place.kind.act} again: "
             f"{type(problem).__name__}: {problem}"
         )
 

@@ -24,27 +24,8 @@ from .keeping import Keeping, Kind, columns_of
 
 __all__ = ["check_kept", "kept_where", "pack_keeper"]
 
-_SELECTION = Kind(
-    call="where",
-    noun="the selection",
-    has="was",
-    acts="selects",
-    act="select",
-    acted="selected",
-    function="condition",
-    source="selected_from",
-)
-_PACKS = Kind(
-    call="packed",
-    noun="the packs",
-    has="were",
-    acts="packs",
-    act="pack",
-    acted="packed",
-    function="function",
-    source="packed_from",
-    suffix=" packs",
-)
+_SELECTION = Kind("where", "the selection", "select", "condition")
+_PACKS = Kind("packed", "the packs", "pack", suffix=" packs")
 
 
 def kept_where(

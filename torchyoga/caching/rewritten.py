@@ -17,7 +17,6 @@ from ..versions.checks import fingerprint_of
 from ..versions.columns import ColumnGroup
 from ..versions.deleted import MOST_DELETED, Deleted
 from ..versions.file_entry import FileEntry
-from ..versions.parent import Parent
 from .appended import Growth
 
 __all__ = ["Numbers", "Where", "deleted_rows", "reduced"]
@@ -41,10 +40,11 @@ def reduced(
     whole = fetched(store, id, growth.first())
     old = whole.manifest
     gone = deleted_rows(whole, rows, where)
-    files = tuple(_without(whole, gone))
+    files = tuple(file for group in old.column_groups for file in _left_in(group, whole, gone))
     if sum(file.deleted.count for file in files if file.deleted is not None) > MOST_DELETED:
         raise ValueError(f"more than {MOST_DELETED} rows would be deleted; call compact first")
-    parent = old.as_parent(is_prefix=False)
+    first = int(gone[0])  # a version that lacks a row of a parent does not begin with that
+    before = [replace(one, is_prefix=one.is_prefix and first >= one.rows) for one in old.parents]
     with growth.before():
         manifest = replace(
             growth.begun(to),
@@ -55,7 +55,7 @@ def reduced(
             fingerprint=fingerprint_of(old.schema, files, old.groups),
             info=old.info,
             function=old.function,
-            parents=(*(_still(before, gone) for before in old.parents), parent),
+            parents=(*before, old.as_parent(is_prefix=False)),
             lineage=lineage(time.monotonic() - started),
         )
         staging = store.stage(id, to)
@@ -71,11 +71,6 @@ def deleted_rows(whole: VersionRef, rows: Numbers | None, where: Where | None) -
         found = whole.manifest
         raise ValueError(f"no row of {found.id!r} {found.version!r} is to be deleted; nothing was published")
     return gone
-
-
-def _still(parent: Parent, gone: Ints) -> Parent:
-    """A parent of the version before, which begins no version that lacks one of its rows."""
-    return replace(parent, is_prefix=parent.is_prefix and int(gone[0]) >= parent.rows)
 
 
 def _numbers(rows: Numbers | None, length: int) -> Ints:
@@ -103,12 +98,6 @@ def _found(whole: VersionRef, where: Where) -> Ints:
         return np.zeros(0, np.int64)
     found = whole.where(*where)
     return np.sort(found.rows_at(np.arange(len(found))))
-
-
-def _without(whole: VersionRef, gone: Ints) -> Iterator[FileEntry]:
-    """The files of a version without some rows; only those that lose rows are read."""
-    for group in whole.manifest.column_groups:
-        yield from _left_in(group, whole, gone)
 
 
 def _left_in(group: ColumnGroup, whole: VersionRef, gone: Ints) -> Iterator[FileEntry]:

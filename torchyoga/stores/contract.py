@@ -15,6 +15,7 @@ from ..versions.file_entry import FileEntry, is_data_file
 from ..versions.listed import pieces_of
 from ..versions.location import MANIFEST, Files, is_foreign, list_bytes
 from ..versions.manifest import Manifest, is_like_manifest
+from ..versions.names import KEPT
 from ..versions.outline import Outline
 from ..versions.staging import Staging
 from .notes import Notes
@@ -257,6 +258,14 @@ class Versions(ABC):
             sizes: if it is given, nothing is removed; the bytes of each name are put there.
             sweep: gives `Sharing.clean` of an id, if some manifests have been read already.
         """
+
+    def clean_kept(self, grace: float, sizes: dict[str, int] | None) -> list[str]:
+        """The same of what is kept beside the versions."""
+        below: dict[str, int] | None = None if sizes is None else {}
+        removed = self.kept.clean(grace, None, below)
+        if sizes is not None and below is not None:
+            sizes |= {f"{KEPT}/{name}": nbytes for name, nbytes in below.items()}
+        return [f"{KEPT}/{name}" for name in removed]
 
     @abstractmethod
     def sizes(self, manifest: Manifest) -> dict[str, int]:

@@ -414,12 +414,10 @@ class Store(Versions):
             name = f".staging/{folder_of(id, version)}"
             if only in (None, id) and self._is_forgotten(name, before):
                 if sizes is not None:
-                    sizes[name] = sum(entry.nbytes for entry in self._root.scan(name))
+                    self._clear(name, sizes)
                     continue
                 with contextlib.suppress(YogaError), self.lock(id, version, timeout=0):
-                    if self._is_forgotten(name, before):
-                        Staging(self._root.at(name)).clear()
-                        removed.append(name)
+                    removed += self._clear(name, None) if self._is_forgotten(name, before) else []
         removed += self._clean_parts(before, only, sizes)
         removed += self._clean_notes(before, only, sizes)
         for id in dict.fromkeys(id for id, _ in self._folders("") if only in (None, id)):
@@ -434,10 +432,7 @@ class Store(Versions):
             self._clean_folders(before)
             self._clean_locks(before)
         if only is None and any(entry.name == KEPT and entry.is_folder for entry in self._listed("")):
-            below: dict[str, int] | None = None if sizes is None else {}
-            removed += [f"{KEPT}/{name}" for name in self.kept.clean(grace, None, below)]
-            if sizes is not None and below is not None:
-                sizes |= {f"{KEPT}/{name}": nbytes for name, nbytes in below.items()}
+            removed += self.clean_kept(grace, sizes)
         return sorted(removed)
 
     def _clean_parts(self, before: float, only: str | None, sizes: dict[str, int] | None) -> list[str]:
@@ -462,12 +457,16 @@ class Store(Versions):
         for entry in self._listed(".parts") if only is None and not is_alive else []:
             name = f".parts/{entry.name}"
             if entry.is_folder and is_token(entry.name) and self._is_forgotten(name, before):
-                if sizes is not None:
-                    sizes[name] = sum(file.nbytes for file in self._root.scan(name))
-                    continue
-                Staging(self._root.at(name)).clear()
-                removed.append(name)
+                removed += self._clear(name, sizes)
         return removed
+
+    def _clear(self, name: str, sizes: dict[str, int] | None) -> list[str]:
+        """Removes an unfinished build, and returns its name; or only notes its bytes."""
+        if sizes is not None:
+            sizes[name] = sum(entry.nbytes for entry in self._root.scan(name))
+            return []
+        Staging(self._root.at(name)).clear()
+        return [name]
 
     def _clean_notes(self, before: float, only: str | None, sizes: dict[str, int] | None) -> list[str]:
         """Removes what killed writers of notes have left; returns the names."""
@@ -483,10 +482,6 @@ class Store(Versions):
                     notes.tidy(name.removeprefix(f"{folder}/") for name in left)
                     removed += left
         return removed
-
-    def _is_planned(self, id: str, version: str) -> bool:
-        """True if there is a plan, whose parts no manifest names yet."""
-        return self._root.find(f".builds/{folder_of(id, version)}/plan.json") is not None
 
     def _clean_folders(self, before: float) -> None:
         """Deletes empty folders."""
@@ -565,7 +560,8 @@ class Store(Versions):
         """Our old files in the folder of a version except its manifest, and their bytes; none if a build by
         many goes on."""
         with contextlib.suppress(YogaError, PermissionError):
-            if not self._is_planned(id, version):
+            plan = self._root.find(f".builds/{folder_of(id, version)}/plan.json")
+            if plan is None:  # else no manifest names its parts yet
                 return {
                     entry.name: entry.nbytes
                     for entry in self._root.scan(folder_of(id, version))

@@ -517,9 +517,7 @@ class Mirror(Versions):
         is_kept = id is None and any(folder.startswith(f"{KEPT}/") for folder in folders)
         if sizes is not None:
             if is_kept:
-                below: dict[str, int] = {}
-                self.kept.clean(grace, None, below)
-                sizes |= {f"{KEPT}/{name}": nbytes for name, nbytes in below.items()}
+                self.clean_kept(grace, sizes)
             if id is None:
                 self._local.clean(own_grace, None, sizes)
             return []
@@ -528,7 +526,7 @@ class Mirror(Versions):
             return sorted(removed)
         uploads = self._remote.abort_uploads(before, _is_of_version)
         if is_kept:
-            removed += [f"{KEPT}/{name}" for name in self.kept.clean(grace)]
+            removed += self.clean_kept(grace, None)
         return sorted(removed + uploads + self._local.clean(own_grace) + self._cache.tidy())
 
     def _clean_plans(

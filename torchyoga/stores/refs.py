@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import CorruptError, NotFoundError
 from ..files.root import Root
@@ -15,19 +16,23 @@ from .downloads import Downloads
 from .local import Store
 from .mirror import Mirror
 
-__all__ = ["fetched", "ref_of", "store_of"]
+__all__ = ["Opening", "fetched", "ref_of", "store_of"]
 
 _LOOKS = 4  # at a version that is overwritten or removed while it is being opened
 
 
-def fetched(
-    store: Versions,
-    id: str,
-    version: str,
-    verify: bool = True,
-    download: bool = False,
-    progress: bool | None = None,
-) -> VersionRef:
+class Opening(NamedTuple):
+    """How a version is opened; see `Storage.fetch`."""
+
+    verify: bool = True
+    download: bool = False
+    progress: bool | None = None
+
+
+_OPENING = Opening()
+
+
+def fetched(store: Versions, id: str, version: str, how: Opening = _OPENING) -> VersionRef:
     """A version as a DataRef, as `Storage.fetch` describes it.
 
     Raises:
@@ -38,31 +43,25 @@ def fetched(
         manifest = store.manifest(id, version, shared=not look)
         # Overwritten or removed while it was being opened? The next look shows which.
         try:
-            return ref_of(store, manifest, verify, download, progress)
+            return ref_of(store, manifest, how)
         except NotFoundError:
             continue
         except CorruptError:
             now = store.find(id, version)
             if now is not None and now.build == manifest.build:
                 raise
-    return ref_of(store, store.manifest(id, version), verify, download, progress)
+    return ref_of(store, store.manifest(id, version), how)
 
 
-def ref_of(
-    store: Versions,
-    manifest: Manifest,
-    verify: bool = True,
-    download: bool = False,
-    progress: bool | None = None,
-) -> VersionRef:
+def ref_of(store: Versions, manifest: Manifest, how: Opening = _OPENING) -> VersionRef:
     """The version that a manifest describes as a DataRef, whose first file is open.
 
     Raises:
         NotFoundError: it has been overwritten or removed.
     """
-    ref = VersionRef(store.files(manifest), manifest, verify)
-    if download:
-        ref.download(progress)
+    ref = VersionRef(store.files(manifest), manifest, how.verify)
+    if how.download:
+        ref.download(how.progress)
     if len(ref):
         ref.open()
     return ref

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import SchemaError
+from ..errors import CorruptError, SchemaError
 from ..rows.block import Block, joined
 from ..rows.data import Data, bounds_of
 from ..rows.meaning import PLAIN, Meaning
@@ -25,7 +25,17 @@ from ..rows.node import ITEMS, Path, leaf_names, path_name
 from ..rows.schema import Schema
 from ..rows.times import MOST_DIGITS
 from ..rows.types import Array
-from .buffers import Values, bits_of, days_of, decimals_of, fixed_of, lists_of, tensors_of, without_views
+from .buffers import (
+    Values,
+    bits_of,
+    days_of,
+    decimals_of,
+    fixed_of,
+    lists_of,
+    storage_type,
+    tensors_of,
+    without_views,
+)
 from .forms import Empty, Encoded, Form, Held, Lists, Numbers, Structs, Tensors, Texts
 
 __all__ = [
@@ -57,6 +67,13 @@ class ArrowPlan:
     schema: Schema
     names: tuple[str, ...]
     form: Structs
+
+    def block(self, table: pa.Table, where: str) -> Block:
+        """The rows of a table, as `block_of` makes them; `where` it lies, for messages."""
+        try:
+            return block_of(table, self)
+        except (SchemaError, CorruptError) as error:
+            raise type(error)(f"{where}: {error}") from error
 
 
 class Found(NamedTuple):
@@ -283,19 +300,11 @@ def _view_as(kind: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def _storage_type(kind: pa.DataType) -> pa.DataType:
-    """The type that an extension type is kept as."""
-    while isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
-    return kind
-
-
 def _plain_type(kind: pa.DataType) -> pa.DataType:
     """The type of what `_plain` makes."""
     while True:
-        if isinstance(kind, pa.BaseExtensionType):
-            kind = kind.storage_type
-        elif pa.types.is_run_end_encoded(kind) or pa.types.is_dictionary(kind):
+        kind = storage_type(kind)
+        if pa.types.is_run_end_encoded(kind) or pa.types.is_dictionary(kind):
             kind = kind.value_type
         else:
             viewed = _view_as(kind)
@@ -353,7 +362,7 @@ class _Maker:
         if pa.types.is_decimal(plain) and plain.precision > MOST_DIGITS:
             plain = self._wide_decimal(plain, place)
             prepare = functools.partial(_plain_cast, to=plain)
-        is_free = prepare is _plain and plain == _storage_type(kind)
+        is_free = prepare is _plain and plain == storage_type(kind)
         return Held(self._form(plain, path, is_deep), place, prepare, is_nullable, is_deep, is_free)
 
     def _form(self, kind: pa.DataType, path: Path, is_deep: bool) -> Form:

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,7 @@ from ..rows.types import Ints, Json, Row
 from .arrow import ArrowPlan, Decimals, found_in, plan_of
 from .in_place import Part, part_of
 
-__all__ = ["ArrowRef", "Nulls", "Tabular", "from_arrow", "from_table", "table_of", "without_nulls"]
+__all__ = ["ArrowRef", "Nulls", "Tabular", "from_arrow", "from_table", "remade", "table_of", "without_nulls"]
 
 Nulls: TypeAlias = "Mapping[str, object] | Literal['mask', 'error'] | None"
 Tabular: TypeAlias = Any  # a table, record batches, or whatever gives an Arrow stream
@@ -106,14 +106,18 @@ class ArrowRef(DataRef):
         ref._remade = _projected, (*self._remade, of)
         return ref
 
+    def _some(self) -> Block:
+        """Rows that are spread over the table."""
+        rows = self.take(distinct(np.linspace(0, len(self) - 1, min(_SAMPLE, len(self))).astype(np.int64)))
+        assert isinstance(rows, Rows)
+        return rows.block
+
     @cached_property
     def row_bytes(self) -> int:
         """Bytes of an average row, as a few rows show."""
         if not len(self):
             return 0
-        rows = self.take(distinct(np.linspace(0, len(self) - 1, min(_SAMPLE, len(self))).astype(np.int64)))
-        assert isinstance(rows, Rows)
-        return max(1, rows.block.nbytes // len(rows))
+        return max(1, self._some().nbytes // min(_SAMPLE, len(self)))
 
     @property
     def file_starts(self) -> Ints:
@@ -137,10 +141,7 @@ class ArrowRef(DataRef):
             return self._alike.fingerprint
         found = hashlib.blake2b(f"{len(self)} {json.dumps(self._schema.to_json())}".encode(), digest_size=16)
         if len(self):
-            some = distinct(np.linspace(0, len(self) - 1, min(_SAMPLE, len(self))).astype(np.int64))
-            rows = self.take(some)
-            assert isinstance(rows, Rows)
-            for piece in rows.block.checked():
+            for piece in self._some().checked():
                 found.update(piece.data)
         return found.hexdigest()
 
@@ -191,21 +192,17 @@ def from_arrow(
         >>> ref[1]["ids"], [int(row["label"]) for row in ref]
         (array([3]), [5, -1])
     """
-    options = (None if columns is None else tuple(columns), words, decimals)
+    how = _Reading(None if columns is None else tuple(columns), words, decimals)
     if isinstance(data, (str, os.PathLike)):
-        ref, counts = _of_file(Path(data).expanduser().absolute(), *options)
+        ref, counts = _of_file(Path(data).expanduser().absolute(), how)
     else:
-        table = table_of(data)
-        ref, counts = _over(
-            "arrow", table.to_batches(), table.schema, (_of_table, (table, *options)), *options
-        )
+        ref, counts = _of_table(table_of(data), how)
     return without_nulls(ref, nulls, counts)
 
 
 def from_table(table: pa.Table, nulls: Nulls, words: bool, decimals: Decimals) -> DataRef:
     """The DataRef that `from_arrow` makes of a table in memory."""
-    options = (None, words, decimals)
-    ref, counts = _over("table", table.to_batches(), table.schema, (_of_table, (table, *options)), *options)
+    ref, counts = _of_table(table, _Reading(None, words, decimals), "table")
     return without_nulls(ref, nulls, counts)
 
 
@@ -267,21 +264,32 @@ def table_of(data: Tabular) -> pa.Table:
     )
 
 
-def _of_table(table: pa.Table, columns: tuple[str, ...] | None, words: bool, decimals: Decimals) -> DataRef:
-    options = (columns, words, decimals)
-    return _over("arrow", table.to_batches(), table.schema, (_of_table, (table, *options)), *options)[0]
+class _Reading(NamedTuple):
+    """The columns of a table that are kept, None for all, and how; see `from_arrow`."""
+
+    columns: tuple[str, ...] | None
+    words: bool
+    decimals: Decimals
+
+
+def remade(of: Callable[..., tuple[DataRef, object]], *arguments: object) -> DataRef:
+    """A DataRef, made anew as it was made first: by a function that gives it, and something besides."""
+    return of(*arguments)[0]
+
+
+def _of_table(table: pa.Table, how: _Reading, name: str = "arrow") -> tuple[ArrowRef, dict[str, int]]:
+    return _over(name, table.to_batches(), table.schema, (_of_table, table, how), how)
 
 
 def _over(
     name: str,
     batches: Sequence[pa.RecordBatch],
     schema: pa.Schema,
-    remade: tuple[Callable[..., DataRef], tuple[object, ...]],
-    columns: tuple[str, ...] | None,
-    words: bool,
-    decimals: Decimals,
+    way: tuple[object, ...],
+    how: _Reading,
 ) -> tuple[ArrowRef, dict[str, int]]:
-    """A DataRef over batches, and how many nulls there are at each place."""
+    """A DataRef over batches, which `remade` makes anew in this way, and the nulls at each place."""
+    columns = how.columns
     if columns is not None:
         unknown = [column for column in columns if column not in schema.names]
         if unknown:
@@ -289,16 +297,12 @@ def _over(
         schema = pa.schema([schema.field(column) for column in columns])
         batches = [batch.select(list(columns)) for batch in batches]
     found = found_in(batches)
-    plan = plan_of(schema, found.nulls, None if words else found.words, decimals)
-    return ArrowRef(name, plan, batches, remade), found.nulls
+    plan = plan_of(schema, found.nulls, None if how.words else found.words, how.decimals)
+    return ArrowRef(name, plan, batches, (remade, way)), found.nulls
 
 
 def _of_file(
-    path: Path,
-    columns: tuple[str, ...] | None,
-    words: bool,
-    decimals: Decimals,
-    identity: tuple[int, int] | None = None,
+    path: Path, how: _Reading, identity: tuple[int, int] | None = None
 ) -> tuple[ArrowRef, dict[str, int]]:
     try:
         about = os.stat(path)
@@ -308,12 +312,7 @@ def _of_file(
     now = about.st_size, about.st_mtime_ns
     if identity not in (None, now):
         raise NotFoundError(f"{path} has changed since this DataRef was made; open it again")
-    options = (columns, words, decimals)
-    return _over(str(path), batches, schema, (_of_same_file, (path, *options, now)), *options)
-
-
-def _of_same_file(*arguments: Any) -> DataRef:
-    return _of_file(*arguments)[0]
+    return _over(str(path), batches, schema, (_of_file, path, how, now), how)
 
 
 def _read(path: Path) -> tuple[pa.Schema, list[pa.RecordBatch]]:

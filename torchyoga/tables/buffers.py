@@ -18,9 +18,11 @@ __all__ = [
     "days_of",
     "decimals_of",
     "fixed_of",
+    "is_list",
     "lists_of",
     "retyped",
     "runs_of",
+    "storage_type",
     "tensors_of",
     "type_without_views",
     "values_of",
@@ -196,6 +198,19 @@ def _without_view(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         return pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary()
     return kind  # lists that are views are put into order later, as Arrow's cast heeds no offset of theirs
+
+
+def storage_type(kind: pa.DataType) -> pa.DataType:
+    """The type that an extension type is kept as; any other is its own."""
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return kind
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """True for lists of any length and of one; views of lists are not."""
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def retyped(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:

@@ -37,9 +37,9 @@ class Form(ABC):
     """How the values of one Arrow type are kept."""
 
     @property
-    @abstractmethod
     def node(self) -> Node:
-        """How a value nests."""
+        """How a value nests: a leaf, unless it holds others."""
+        return _LEAF
 
     @property
     @abstractmethod
@@ -63,10 +63,6 @@ def _column(kind: str, dtype: str, shape: tuple[int, ...], is_deep: bool, meanin
     if is_deep:
         return Column("", kind, dtype, None, 1 + len(shape), meaning)
     return Column("", kind, dtype, shape, len(shape), meaning)
-
-
-def _is_some(present: Bools | None) -> bool:
-    return present is not None and not present.all()
 
 
 @dataclass(frozen=True)
@@ -113,7 +109,7 @@ class Held(Form):
                     f"expected; name it in nulls=, with a value to fill in, as in nulls={{{self.place!r}: 0}}"
                 )
             present = valid
-        yield from self.child.data(array, present if _is_some(present) else None, bounds)
+        yield from self.child.data(array, None if present is None or present.all() else present, bounds)
         if self.is_nullable:
             yield Data(np.ones(len(array), np.bool_) if present is None else present, bounds)
 
@@ -135,11 +131,6 @@ class Numbers(Form):
     meaning: Meaning
     read: Read
     is_deep: bool
-
-    @property
-    def node(self) -> Node:
-        """A leaf."""
-        return _LEAF
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
@@ -176,11 +167,6 @@ class Tensors(Form):
     dtype: str
     shape: tuple[int, ...]
     read: Read
-
-    @property
-    def node(self) -> Node:
-        """A leaf."""
-        return _LEAF
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
@@ -285,11 +271,6 @@ class Encoded(Form):
 @dataclass(frozen=True)
 class Empty(Form):
     """Nothing but nulls."""
-
-    @property
-    def node(self) -> Node:
-        """A leaf."""
-        return _LEAF
 
     @property
     def columns(self) -> tuple[Column, ...]:

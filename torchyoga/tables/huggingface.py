@@ -13,7 +13,7 @@ from ..rows.meaning import Codec, Meaning
 from ..rows.node import ITEMS, Path, path_name
 from ..rows.types import Ints, Row
 from .arrow import Decimals, found_in, plan_of
-from .arrow_ref import ArrowRef, Nulls, without_nulls
+from .arrow_ref import ArrowRef, Nulls, remade, without_nulls
 
 __all__ = ["HuggingFace", "from_huggingface"]
 
@@ -76,7 +76,9 @@ def _of_dataset(dataset: HuggingFace, words: bool, decimals: Decimals) -> tuple[
     info = {"features": dataset.features.to_dict()}
     if len(labels) == 1:
         info["classes"] = list(labels[0])
-    ref: DataRef = ArrowRef("huggingface", plan, batches, (_remade, (_plain(dataset), words, decimals)), info)
+    ref: DataRef = ArrowRef(
+        "huggingface", plan, batches, (remade, (_of_dataset, _plain(dataset), words, decimals)), info
+    )
     rows = dataset._indices
     if rows is not None:
         ref = ref.select(rows.column(0).to_numpy().astype(np.int64))
@@ -100,10 +102,6 @@ def _plain(dataset: HuggingFace) -> HuggingFace:
     return datasets.Dataset(dataset.data, info=dataset.info, split=dataset.split).with_format(
         columns=_columns(dataset)
     )
-
-
-def _remade(dataset: HuggingFace, words: bool, decimals: Decimals) -> DataRef:
-    return _of_dataset(dataset, words, decimals)[0]
 
 
 def _meanings(path: Path, feature: object) -> Iterator[tuple[str, Meaning]]:

@@ -14,6 +14,7 @@ from ..reading.dataref import DataRef
 from ..rows.column import Column
 from ..rows.image_formats import ENDINGS
 from ..rows.node import Node
+from .buffers import storage_type
 from .written import table_of
 
 __all__ = ["dataset_of"]
@@ -140,8 +141,7 @@ def _is_alike(found: Feature, known: Feature, array: pa.ChunkedArray) -> bool:
     """True if a known feature of single values holds these as well."""
     if type(known).__name__ not in ("Value", "Json"):
         return False
-    one, other, types = found.pa_type, known.pa_type, pa.types
-    other = other.storage_type if isinstance(other, pa.BaseExtensionType) else other
+    one, other, types = found.pa_type, storage_type(known.pa_type), pa.types
     texts = types.is_string, types.is_large_string, types.is_string_view
     data = types.is_binary, types.is_large_binary, types.is_binary_view
     for kinds in (texts, data, (types.is_date,), (types.is_time,), (types.is_decimal,)):

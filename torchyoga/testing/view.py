@@ -85,8 +85,8 @@ def check_view(
         _check_huge(make, huge)
 
 
-class _Fixed(DataRef):
-    """A random DataRef as it is in epoch 0 with seed 0."""
+class _Like(DataRef):
+    """A DataRef that has the rows of another one."""
 
     def __init__(self, whole: DataRef) -> None:
         self.whole = whole
@@ -94,15 +94,24 @@ class _Fixed(DataRef):
     def __len__(self) -> int:
         return len(self.whole)
 
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers."""
-        with GeneratorsPutBack():
-            return self.whole.in_epoch(0).take_seeded(rows, row_seeds(0, 0, rows))
-
     @property
     def schema(self) -> Schema | None:
         """The whole's."""
         return self.whole.schema
+
+    @property
+    def file_starts(self) -> Ints:
+        """The whole's."""
+        return self.whole.file_starts
+
+
+class _Fixed(_Like):
+    """A random DataRef as it is in epoch 0 with seed 0."""
+
+    def take(self, rows: Ints) -> Sequence[Row]:
+        """The rows of these numbers."""
+        with GeneratorsPutBack():
+            return self.whole.in_epoch(0).take_seeded(rows, row_seeds(0, 0, rows))
 
     @property
     def fingerprint(self) -> str | None:
@@ -113,11 +122,6 @@ class _Fixed(DataRef):
     def info(self) -> Json:
         """The whole's."""
         return self.whole.info
-
-    @property
-    def file_starts(self) -> Ints:
-        """The whole's."""
-        return self.whole.file_starts
 
     @property
     def row_bytes(self) -> int:
@@ -153,7 +157,7 @@ def _check_small(view: DataRef, base: DataRef, most_bytes: int) -> None:
     expect(found <= most, f"pickled, the view takes {found} bytes more than its base; at most {most} may be")
 
 
-class _Recorded(DataRef):
+class _Recorded(_Like):
     """A DataRef that records which of its rows are taken and announced.
 
     Attributes:
@@ -161,28 +165,15 @@ class _Recorded(DataRef):
     """
 
     def __init__(self, whole: DataRef) -> None:
-        self.whole = whole
+        super().__init__(whole)
         self.taken: set[int] = set()
         self.announced: set[int] = set()
         self.followed: set[int] = set()
-
-    def __len__(self) -> int:
-        return len(self.whole)
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers."""
         self.taken.update(rows.tolist())
         return self.whole.take(rows)
-
-    @property
-    def schema(self) -> Schema | None:
-        """The whole's."""
-        return self.whole.schema
-
-    @property
-    def file_starts(self) -> Ints:
-        """The whole's."""
-        return self.whole.file_starts
 
     @cached_property
     def readahead(self) -> ReadAhead:
@@ -321,30 +312,17 @@ def _check_states(view: DataRef) -> None:
         raise AssertionError(f"a state of the view can be loaded for {name}")
 
 
-class _Counted(DataRef):
+class _Counted(_Like):
     """A DataRef that counts the rows that are taken."""
 
     def __init__(self, whole: DataRef) -> None:
-        self.whole = whole
+        super().__init__(whole)
         self.num_taken = 0
-
-    def __len__(self) -> int:
-        return len(self.whole)
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers."""
         self.num_taken += len(rows)
         return self.whole.take(rows)
-
-    @property
-    def schema(self) -> Schema | None:
-        """The whole's."""
-        return self.whole.schema
-
-    @property
-    def file_starts(self) -> Ints:
-        """The whole's."""
-        return self.whole.file_starts
 
 
 def _check_huge(make: Callable[[DataRef], DataRef], huge: DataRef) -> None:

@@ -38,17 +38,7 @@ __all__ = [
     "with_hashes",
 ]
 
-HASHES = Kind(
-    call="submit",
-    noun="the row hashes",
-    has="were",
-    acts="hashes",
-    act="hash",
-    acted="hashed",
-    function="function",
-    source="hashed_from",
-    suffix=" hashes",
-)
+HASHES = Kind("submit", "the row hashes", "hash", suffix=" hashes")
 WORTH_ROWS, WORTH_BYTES = 2**14, 2**24  # of a version: hashes of fewer are made in less time than kept
 _NAME = "row"
 _SCHEMA = Schema.of({"hash": np.zeros(2, np.uint64)})

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ParamSpec
+from typing import ClassVar, ParamSpec
 
 from ...process.warned import warn_user
 from ...storage import Storage as _Storage
@@ -97,6 +98,7 @@ class LFSStorage(_OverStorage):
         super().__init__(_Storage(configurations.storage_dir_path))
 
 
+@dataclass(eq=False, repr=False)
 class BaseCloudConfigurations:
     """A folder of a bucket.
 
@@ -110,33 +112,21 @@ class BaseCloudConfigurations:
         coordinator_cert_name: ignored.
     """
 
-    scheme: str
-    cache_format = "LMDB"
+    bucket: str
+    bucket_directory_path: str | os.PathLike[str]
+    url: str | None = None
+    local_cache_dir: str | os.PathLike[str] = "/tmp/"
+    skip_verify: bool = False
+    coordinator_cert_file: str | None = None
+    coordinator_cert_name: str | None = None
+    scheme: ClassVar[str]
+    cache_format: ClassVar[str] = "LMDB"
 
-    def __init__(
-        self,
-        bucket: str,
-        bucket_directory_path: str | os.PathLike[str],
-        url: str | None = None,
-        local_cache_dir: str | os.PathLike[str] = "/tmp/",
-        skip_verify: bool = False,
-        coordinator_cert_file: str | None = None,
-        coordinator_cert_name: str | None = None,
-    ) -> None:
-        self.bucket = bucket
-        self.bucket_directory_path = Path(bucket_directory_path)
-        self.url = url
-        self.local_cache_dir = Path(local_cache_dir)
-        self.skip_verify = skip_verify
-        self.coordinator_cert_file = coordinator_cert_file
-        self.coordinator_cert_name = coordinator_cert_name
-        server = {
-            "url": url,
-            "skip_verify": skip_verify,
-            "coordinator_cert_file": coordinator_cert_file,
-            "coordinator_cert_name": coordinator_cert_name,
-        }
-        ignored = [name for name, value in server.items() if value]
+    def __post_init__(self) -> None:
+        self.bucket_directory_path = Path(self.bucket_directory_path)
+        self.local_cache_dir = Path(self.local_cache_dir)
+        of_server = ("url", "skip_verify", "coordinator_cert_file", "coordinator_cert_name")
+        ignored = [name for name in of_server if getattr(self, name)]
         if ignored:
             warn_user(
                 f"{type(self).__name__}: {', '.join(ignored)} ignored, for there is no lock server: a "
@@ -147,7 +137,7 @@ class BaseCloudConfigurations:
     @property
     def storage_url(self) -> str:
         """The URL for `torchyoga.Storage`."""
-        return f"{self.scheme}://{self.bucket}/{self.bucket_directory_path.as_posix().strip('/')}"
+        return f"{self.scheme}://{self.bucket}/{Path(self.bucket_directory_path).as_posix().strip('/')}"
 
     @property
     def _options(self) -> dict[str, str]:
@@ -158,7 +148,7 @@ class BaseCloudConfigurations:
         return _Storage(
             self.storage_url,
             storage_options=self._options or None,
-            cache_dir=self.local_cache_dir / "yogadl_local_cache",
+            cache_dir=Path(self.local_cache_dir) / "yogadl_local_cache",
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ...errors import NotFoundError
 from ...reading.version_ref import VersionRef
 from ..contract import Versions
-from ..refs import fetched
+from ..refs import Opening, fetched
 from .graph import newest
 from .tags import gone, named_by
 
@@ -44,23 +44,17 @@ class Choice:
             raise TypeError("at= asks what a tag named then; pass tag=, too")
 
 
-def chosen(
-    store: Versions,
-    choice: Choice,
-    verify: bool = True,
-    download: bool = False,
-    progress: bool | None = None,
-) -> VersionRef:
+def chosen(store: Versions, choice: Choice, how: Opening) -> VersionRef:
     """The version that was chosen, as `Storage.fetch` describes it."""
     if choice.tag is not None:
-        return _tagged(store, choice, verify, download, progress)
+        return _tagged(store, choice, how)
     if not choice.latest:
         assert choice.version is not None, "exactly one of them is given"
-        return fetched(store, choice.id, choice.version, verify, download, progress)
+        return fetched(store, choice.id, choice.version, how)
     for left in reversed(range(_LOOKS)):
         node = newest(store, choice.id)
         try:
-            ref = fetched(store, choice.id, node.version, verify, download, progress)
+            ref = fetched(store, choice.id, node.version, how)
         except NotFoundError:
             if not left:
                 raise
@@ -70,9 +64,7 @@ def chosen(
     raise AssertionError("the last look returns or raises")
 
 
-def _tagged(
-    store: Versions, choice: Choice, verify: bool, download: bool, progress: bool | None
-) -> VersionRef:
+def _tagged(store: Versions, choice: Choice, how: Opening) -> VersionRef:
     assert choice.tag is not None, "exactly one of them is given"
     entry = named_by(store, choice.id, choice.tag, choice.at)
     version = str(entry.version)
@@ -83,7 +75,7 @@ def _tagged(
     if manifest.fingerprint != entry.fingerprint:
         raise gone(entry, "overwritten by other rows")
     try:
-        ref = fetched(store, choice.id, version, verify, download, progress)
+        ref = fetched(store, choice.id, version, how)
     except NotFoundError:
         raise gone(entry, "removed") from None
     if ref.manifest.fingerprint != entry.fingerprint:

@@ -8,10 +8,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from ...errors import CorruptError, SchemaError
 from ...rows.block import Block
 from ...rows.schema import Schema
-from ..arrow import ArrowPlan, Decimals, block_of, plan_of
+from ..arrow import Decimals, plan_of
 
 __all__ = ["Conversion", "Options"]
 
@@ -52,23 +51,4 @@ class Options:
 
     def conversion(self, fields: pa.Schema) -> Conversion:
         """The conversion of these fields."""
-        return _Arrow(plan_of(fields, self.nulls, self.words, self.decimals))
-
-
-class _Arrow:
-    """A plan as a conversion."""
-
-    def __init__(self, plan: ArrowPlan) -> None:
-        self._plan = plan
-
-    @property
-    def schema(self) -> Schema:
-        """What a row looks like."""
-        return self._plan.schema
-
-    def block(self, table: pa.Table, where: str) -> Block:
-        """The rows of a table."""
-        try:
-            return block_of(table, self._plan)
-        except (SchemaError, CorruptError) as error:
-            raise type(error)(f"{where}: {error}") from error
+        return plan_of(fields, self.nulls, self.words, self.decimals)

@@ -102,7 +102,8 @@ class ParquetFiles:
 
     def projected(self, of: Projection) -> tuple[ParquetFiles, Projection]:
         """These files with only the fields that a projection needs, and the projection of what they give."""
-        owners = self._owners()
+        numbers: dict[str | int, int] = {name: number for number, name in enumerate(self.fields.names)}
+        owners = [numbers[path[0]] for path in leaf_paths(self.schema.tree)]  # the field of each column
         wanted = sorted({owners[number] for number in of.columns})
         before = [number for number, owner in enumerate(owners) if owner in set(wanted)]
         files = replace(
@@ -111,11 +112,6 @@ class ParquetFiles:
             nbytes=self.nbytes[:, wanted],
         )
         return files, Projection(of.schema, tuple(before.index(number) for number in of.columns))
-
-    def _owners(self) -> list[int]:
-        """For each column of the schema, the number of the field that it is made of."""
-        numbers: dict[str | int, int] = {name: number for number, name in enumerate(self.fields.names)}
-        return [numbers[path[0]] for path in leaf_paths(self.schema.tree)]
 
     # -- rows
 

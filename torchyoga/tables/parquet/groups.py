@@ -21,6 +21,7 @@ from torch.utils.data import get_worker_info
 
 from ...process.control_group import free_memory
 from ...process.forks import renew_in_children
+from ...process.texts import bytes_text
 from ...process.warned import warn_user
 from ...rows.block import Block
 from ...rows.types import Ints
@@ -206,8 +207,8 @@ class Groups:
         limit = _MOST_BYTES if self._given is None else self._given
         if nbytes > limit and (self._given is not None or nbytes > self.limit):
             raise ValueError(
-                f"{self._name}: row group {group} has about {_as_text(nbytes)} decoded, and cache_bytes is "
-                f"{_as_text(limit)}; raise cache_bytes, name fewer columns, write the file with smaller "
+                f"{self._name}: row group {group} has about {bytes_text(nbytes)} decoded, and cache_bytes is "
+                f"{bytes_text(limit)}; raise cache_bytes, name fewer columns, write the file with smaller "
                 "groups (row_group_size=), or convert it: storage.submit reads it in pieces"
             )
 
@@ -271,7 +272,7 @@ class Groups:
         size, limit = int(self._nbytes.mean()), self.limit
         warn_user(
             f"{self._name}: in this order about {rows} rows are decoded for each one that is used, because "
-            f"its {len(self._sizes)} row groups have about {_as_text(size)} each, and cache_bytes={limit} "
+            f"its {len(self._sizes)} row groups have about {bytes_text(size)} each, and cache_bytes={limit} "
             f"keeps {limit // max(1, size)}. Convert once and shuffle that: "
             "storage.submit(yoga.from_parquet(...), id, version); or use shuffle='block', with a "
             "shuffle_window that fits; or raise cache_bytes"
@@ -348,7 +349,3 @@ def _num_readers() -> int:
 def _over() -> int | None:
     """The progress where no order is followed."""
     return None
-
-
-def _as_text(nbytes: int) -> str:
-    return f"{nbytes / 1e9:.1f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:.1f} MB"

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from ...rows.node import ITEMS, Path, path_name
 from ...rows.types import Ints
+from ..buffers import is_list, storage_type
 from .footers import Footer
 
 __all__ = ["is_nested", "leaf_owners", "nulls_at", "nulls_below", "num_leaves", "some_groups"]
@@ -68,9 +69,7 @@ def some_groups(counts: Ints) -> list[int]:
 
 def is_nested(of: pa.DataType) -> bool:
     """True for values that hold others."""
-    if isinstance(of, pa.BaseExtensionType):
-        of = of.storage_type
-    return bool(pa.types.is_nested(of))
+    return bool(pa.types.is_nested(storage_type(of)))
 
 
 def leaf_owners(metadata: pq.FileMetaData) -> list[str]:
@@ -80,8 +79,7 @@ def leaf_owners(metadata: pq.FileMetaData) -> list[str]:
 
 def num_leaves(of: pa.DataType) -> int:
     """How many of Parquet's columns hold values of a type."""
-    if isinstance(of, pa.BaseExtensionType):
-        of = of.storage_type
+    of = storage_type(of)
     if pa.types.is_dictionary(of):
         return 1
     return sum(num_leaves(of.field(i).type) for i in range(of.num_fields)) if of.num_fields else 1
@@ -113,14 +111,12 @@ def _count(
     """Counts the nulls at a place and below; gives the columns that come next, and the first of its own."""
     here = level if field.nullable else None
     level += field.nullable
-    kind = field.type
-    while isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
+    kind = storage_type(field.type)
     inner: list[tuple[pa.Field, Path]] = []
     if pa.types.is_map(kind):
         level += 1
         inner = [(kind.key_field, (*path, ITEMS, "key")), (kind.item_field, (*path, ITEMS, "value"))]
-    elif _is_list(kind):
+    elif is_list(kind) or pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
         level += 1
         inner = [(kind.value_field, (*path, ITEMS))]
     elif pa.types.is_struct(kind):
@@ -136,11 +132,3 @@ def _count(
     if here is not None and firsts[0][here]:
         found[path_name(path)] = int(firsts[0][here])
     return columns, firsts[0]
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    types = pa.types
-    are_views = types.is_list_view(kind) or types.is_large_list_view(kind)
-    return bool(
-        are_views or types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    )

@@ -13,6 +13,7 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -361,30 +362,27 @@ def _header(value: memoryview) -> tuple[int, Header] | None:
     start = 8 + width + int.from_bytes(value[8 : 8 + width], "little")
     if start > min(len(value), _LONGEST_HEADER):
         return None
-    text = bytes(value[:start])
-    found = _headers.get(text)
-    if found is None:
-        file = io.BytesIO(text)
-        try:
-            np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if width == 2 else np.lib.format.read_array_header_2_0
-            shape, is_fortran, dtype = read(file)
-        except (ValueError, EOFError, SyntaxError, RecursionError, MemoryError):
-            return None
-        if dtype.hasobject or dtype.fields is not None or any(extent < 0 for extent in shape):
-            return None
-        found = dtype, is_fortran, shape
-        if len(_headers) > 4096:
-            _headers.clear()
-        _headers[text] = found
-    return start, found
+    found = _header_in(bytes(value[:start]))
+    return None if found is None else (start, found)
+
+
+@lru_cache(4096)
+def _header_in(text: bytes) -> Header | None:
+    file = io.BytesIO(text)
+    try:
+        version = np.lib.format.read_magic(file)
+        is_short = version[0] == 1
+        read = np.lib.format.read_array_header_1_0 if is_short else np.lib.format.read_array_header_2_0
+        shape, is_fortran, dtype = read(file)
+    except (ValueError, EOFError, SyntaxError, RecursionError, MemoryError):
+        return None
+    if dtype.hasobject or dtype.fields is not None or any(extent < 0 for extent in shape):
+        return None
+    return dtype, is_fortran, shape
 
 
 def _nbytes(dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> int:
     return dtype.itemsize * prod(shape)
-
-
-_headers: dict[bytes, Header] = {}
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from ..buffers import type_without_views
+from ..buffers import is_list, type_without_views
 
 __all__ = ["as_type", "can_become", "common_type", "keeps_order"]
 
@@ -64,15 +64,10 @@ def _within(one: pa.DataType, other: pa.DataType) -> list[tuple[pa.Field, pa.Fie
         return pairs if same else None
     if types.is_map(one) and types.is_map(other):
         return [(one.key_field, other.key_field), (one.item_field, other.item_field)]
-    if not _is_list(one) or not _is_list(other):
+    if not is_list(one) or not is_list(other):
         return None
     are_fixed = types.is_fixed_size_list(one) and types.is_fixed_size_list(other)
     return None if are_fixed and one.list_size != other.list_size else [(one.value_field, other.value_field)]
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def can_become(kind: pa.DataType, wanted: pa.DataType) -> bool:

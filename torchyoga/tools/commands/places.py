@@ -20,7 +20,6 @@ from .output import Asked
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from ...reading.dataref import DataRef
     from ...reading.version_ref import VersionRef
     from ...storage import Storage
     from ...stores.contract import Versions
@@ -200,12 +199,9 @@ def _near(name: str, names: Sequence[str]) -> str:
 
 def fetched(storage: Storage, id: str, version: str | None = None) -> VersionRef:
     """The version that names mean, as `placed` describes it; only its manifest is read."""
-    return _version_of(storage.fetch(*placed(storage, id, version)))
-
-
-def _version_of(ref: DataRef) -> VersionRef:
     from ...reading.version_ref import VersionRef
 
+    ref = storage.fetch(*placed(storage, id, version))
     assert isinstance(ref, VersionRef), "a storage gives its versions"
     return ref
 
@@ -215,59 +211,50 @@ message_option = click.option("--message", "-m", help="What you want to say abou
 
 def id_argument(required: bool = True) -> Callable[[F], F]:
     """An argument that is an id, or `id@tag`."""
-    return click.argument("id", required=required, shell_complete=_ids)
+    return click.argument("id", required=required, shell_complete=_completing(_ids))
 
 
 def version_argument(name: str = "version", required: bool = False) -> Callable[[F], F]:
     """An argument that is a version of the id before it, or `@tag`; by default None, for the newest."""
-    return click.argument(name, required=required, shell_complete=_versions)
+    return click.argument(name, required=required, shell_complete=_completing(_versions))
 
 
 def tag_argument() -> Callable[[F], F]:
     """An argument that is a tag of the id before it."""
-    return click.argument("tag", required=False, shell_complete=_tags)
+    return click.argument("tag", required=False, shell_complete=_completing(_tags))
 
 
-def _ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    def found(store: Versions) -> Iterable[str]:
-        from ...stores.history.tags import tags_of
-
-        id, sign, _ = incomplete.rpartition(_SIGN)
-        if sign and store.versions(id):
-            return [f"{id}{_SIGN}{tag}" for tag in tags_of(store, id)]
-        return {id for id, _ in store.published()}
-
-    return _completed(ctx, incomplete, found)
+def _ids(store: Versions, id: str, incomplete: str) -> Iterable[str]:
+    id, sign, _ = incomplete.rpartition(_SIGN)
+    if sign and store.versions(id):
+        return [f"{id}{_SIGN}{tag}" for tag in _tags(store, id, "")]
+    return {id for id, _ in store.published()}
 
 
-def _versions(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    def found(store: Versions) -> Iterable[str]:
-        from ...stores.history.tags import tags_of
-
-        id = str(ctx.params.get("id"))
-        tags = [f"{_SIGN}{tag}" for tag in tags_of(store, id)] if incomplete.startswith(_SIGN) else []
-        return [*store.versions(id), *tags]
-
-    return _completed(ctx, incomplete, found)
+def _versions(store: Versions, id: str, incomplete: str) -> Iterable[str]:
+    tags = [f"{_SIGN}{tag}" for tag in _tags(store, id, "")] if incomplete.startswith(_SIGN) else []
+    return [*store.versions(id), *tags]
 
 
-def _tags(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    def found(store: Versions) -> Iterable[str]:
-        from ...stores.history.tags import tags_of
+def _tags(store: Versions, id: str, incomplete: str) -> Iterable[str]:
+    from ...stores.history.tags import tags_of
 
-        return tags_of(store, str(ctx.params.get("id")))
-
-    return _completed(ctx, incomplete, found)
+    return tags_of(store, id)
 
 
-def _completed(
-    ctx: click.Context, incomplete: str, found: Callable[[Versions], Iterable[str]]
-) -> list[CompletionItem]:
-    """Names that begin so; those that a shell would not show as they are, are left out."""
-    from click.shell_completion import CompletionItem
+def _completing(
+    names: Callable[[Versions, str, str], Iterable[str]],
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """What completes a name that has begun; names that a shell would not show as they are, are left out."""
 
-    names: list[str] = []
-    with suppress(Exception):  # there is nothing to complete
-        url = ctx.params.get("place") or ctx.params.get("storage") or os.environ.get(_VARIABLE) or _DEFAULT
-        names = sorted(found(versions_in(str(url))))
-    return [CompletionItem(name) for name in names if name.startswith(incomplete) and escaped(name) == name]
+    def completed(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        found: list[str] = []
+        with suppress(Exception):  # there is nothing to complete
+            given = ctx.params.get("place") or ctx.params.get("storage")
+            store = versions_in(str(given or os.environ.get(_VARIABLE) or _DEFAULT))
+            found = sorted(names(store, str(ctx.params.get("id")), incomplete))
+        return [CompletionItem(n) for n in found if n.startswith(incomplete) and escaped(n) == n]
+
+    return completed

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...process.control_group import folders
-from .finding import Finding
+from .diagnosis import Finding
 
 __all__ = ["Cpus", "few_cpus", "throttled"]
 

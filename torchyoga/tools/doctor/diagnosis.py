@@ -1,17 +1,42 @@
-"""What the doctor has found, what it measured besides, and what it could not look at."""
+"""Findings of the doctor: what was measured, why it hurts, the line to change; and all of them together."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Literal, get_args
 
-from .finding import SEVERITIES, Finding
+__all__ = ["SEVERITIES", "Diagnosis", "Finding", "Severity"]
 
-__all__ = ["Diagnosis"]
-
+Severity = Literal["wrong", "slow", "note"]
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)  # the worst first
 _WIDTH, _LEAST_WIDTH = 80, 40
 _INDENT, _MOST_INDENT = 12, 24
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that the doctor has found.
+
+    Attributes:
+        name: of its kind, such as `few-cpus`; it stays the same over releases.
+        measured: what was measured, with units.
+        why: why it hurts.
+        change: the one line to change, or the command to run.
+        severity: `wrong` if rows may be wrong, missing or never come; `slow` if training waits; `note` if it
+            may matter, or will on another system.
+    """
+
+    name: str
+    measured: str
+    why: str
+    change: str
+    severity: Severity
+
+    def __post_init__(self) -> None:
+        if self.severity not in SEVERITIES:
+            raise ValueError(f"severity must be one of {SEVERITIES}, found {self.severity!r}")
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from ...reading.version_ref import VersionColumns, VersionRef
 from ...stores.contract import Versions
 from ...versions.location import Files
 from ...versions.manifest import Manifest
-from .finding import Finding
+from .diagnosis import Finding
 from .walk import walk
 
 __all__ = ["Disk", "disk_findings", "files_in", "newest_files", "read"]

@@ -13,9 +13,8 @@ from ...storage import Storage, store_of
 from ...stores.contract import Versions
 from ...stores.opened import opened
 from .cpus import Cpus, few_cpus, throttled
-from .diagnosis import Diagnosis
+from .diagnosis import Diagnosis, Finding
 from .disk import Disk, describe, disk_findings, files_in, newest_files, read
-from .finding import Finding
 from .handles import handle_findings, handles
 from .leftovers import leftover_findings, leftovers
 from .patient import Patient
@@ -31,6 +30,7 @@ __all__ = ["doctor"]
 _SHM = "/dev/shm"
 _RATE_SECONDS, _READ_SECONDS = 2.0, 3.0
 _LEAST_RATE_SECONDS = 0.2
+_MOST_WORKERS = 4096
 _START_SECONDS = 20.0  # for workers that import torch anew
 _HANDLES, _DISK, _LEFT, _SEGMENTS = "handles", "disk", "leftovers", "shared memory left"
 _ROW, _BATCH, _SENT = "first row", "first batch", "a worker's batch"
@@ -169,7 +169,7 @@ def _diagnosis(
     if store is not None and _LEFT in found:
         findings += leftover_findings(found[_LEFT], store.name)
     findings += disagreeing(receipts)
-    rates = {count: found[name] for count, name in _rate_names(found)}
+    rates = {n: found[name] for n in range(_MOST_WORKERS) if (name := _rate_name(n)) in found}
     if patient is not None:
         findings += dealt(patient, Job.now())
         findings += _of_rows(patient, trial, measured, left_out, now)
@@ -184,11 +184,6 @@ def _diagnosis(
     if trial.hung is not None:
         left_out.pop(trial.hung[0], None)
     return Diagnosis(findings, measured, left_out)
-
-
-def _rate_names(found: Mapping[str, Any]) -> list[tuple[int, str]]:
-    names = [(name.removeprefix("rows/s with ").removesuffix(" workers"), name) for name in found]
-    return [(int(count), name) for count, name in names if count.isdigit()]
 
 
 def _of_rows(
@@ -220,7 +215,7 @@ def _of_rows(
         findings += same_numbers(found[_RANDOM])
     if _THREADS in found and workers:
         findings += oversubscribed(found[_THREADS], workers, cpus.usable)
-    names = (*_OF_ROWS, *(_rate_name(count) for count in range(4096)))
+    names = (*_OF_ROWS, *(_rate_name(count) for count in range(_MOST_WORKERS)))
     if trial.hung is not None and trial.hung[0] in names and _is_slow(patient, found, trial.hung[1]):
         name, given = trial.hung
         findings.append(

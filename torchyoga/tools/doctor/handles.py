@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .finding import Finding
+from .diagnosis import Finding
 from .walk import walk
 
 __all__ = ["handle_findings", "handles", "open_handles", "unpicklable"]

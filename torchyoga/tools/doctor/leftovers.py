@@ -15,7 +15,7 @@ from typing import Any
 
 from ...stores.contract import Versions
 from ...stores.local import Store
-from .finding import Finding
+from .diagnosis import Finding
 
 __all__ = ["leftover_findings", "leftovers"]
 
@@ -41,7 +41,8 @@ def leftover_findings(found: Iterable[Left], where: str) -> list[Finding]:
 
 
 def _finding(kind: str, some: list[Left], where: str) -> Finding:
-    names = ", ".join(f"{one['name']}{_who(one)}" for one in some[:_MOST_NAMED])
+    who = [f" (of {one['holder']})" if one.get("holder") else "" for one in some]
+    names = ", ".join(f"{one['name']}{of}" for one, of in zip(some[:_MOST_NAMED], who, strict=False))
     more = f" and {len(some) - _MOST_NAMED} more" if len(some) > _MOST_NAMED else ""
     ages = [one["age"] for one in some if one["age"] is not None]
     age = f", untouched for {age_text(min(ages))} or longer" if ages else ""
@@ -65,10 +66,6 @@ def _finding(kind: str, some: list[Left], where: str) -> Finding:
     }
     why, change = whys[kind]
     return Finding(kind, f"in {where}: {names}{more}; {nbytes / 1e6:,.1f} MB{age}", why, change, "note")
-
-
-def _who(one: Left) -> str:
-    return f" (of {one['holder']})" if one.get("holder") else ""
 
 
 def age_text(seconds: float) -> str:

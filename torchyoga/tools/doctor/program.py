@@ -13,8 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .diagnosis import Diagnosis
-from .finding import Finding
+from .diagnosis import Diagnosis, Finding
 from .watch import FOLDER, SECONDS
 
 __all__ = ["Ran", "ran"]

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from ...process.seeding import GeneratorsPutBack
 from ...sampling.seeding import draws_random_numbers
-from .finding import Finding
+from .diagnosis import Finding
 from .patient import Patient, made
 from .walk import walk
 
@@ -54,7 +54,8 @@ def same_numbers(epochs: list[list[Record]]) -> list[Finding]:
     found = []
     for name in sorted({name for epoch in epochs for one in epoch for name in one["used"]}):
         workers = [one for one in first.values() if name in one["used"]]
-        among = len(workers) > 1 and _agree(workers[0], workers[1], name)
+        differ = len(workers) > 1 and workers[0]["row"] != workers[1]["row"]
+        among = differ and _is_same(workers[0], workers[1], name)
         again = any(
             name in one["used"]
             and name
@@ -67,11 +68,6 @@ def same_numbers(epochs: list[list[Record]]) -> list[Finding]:
         if among or again:
             found.append(_finding(name, among, again))
     return found
-
-
-def _agree(one: Record, other: Record, name: str) -> bool:
-    """True if different rows were made with the same numbers."""
-    return one["row"] != other["row"] and _is_same(one, other, name)
 
 
 def _is_same(one: Record, other: Record, name: str) -> bool:

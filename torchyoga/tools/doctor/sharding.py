@@ -13,7 +13,7 @@ from torch.utils.data import DistributedSampler, Subset
 from ...errors import StateError
 from ...loading.loader import DataLoader
 from ...order.proof import prove
-from .finding import Finding
+from .diagnosis import Finding
 from .patient import Patient
 from .walk import walk
 

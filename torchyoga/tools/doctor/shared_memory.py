@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...process.texts import bytes_text
-from .finding import Finding
+from .diagnosis import Finding
 from .leftovers import age_text
 from .patient import Patient, made
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from .finding import Finding
+from .diagnosis import Finding
 from .patient import Patient, made
 
 __all__ = ["oversubscribed", "used_threads"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from .finding import Finding
+from .diagnosis import Finding
 from .patient import Patient
 
 __all__ = ["counts", "few_workers", "measured_rate", "recommended", "rates_text"]
