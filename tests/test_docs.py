@@ -62,15 +62,23 @@ def test_tables_of_speed_have_only_figures_of_runs() -> None:
     for table, run in ((first, peers), (second, bench), *((table, bench) for table in others)):
         for line in table.splitlines()[2:]:
             cells = line.strip("| ").split(" | ")[-4 if run is peers else -2 if table is second else 1 :]
-            for number in re.findall(r"(?<![\w^])\d[\d,.]*\d\b", " | ".join(cells[:-1] if table is second else cells)):
+            for number in re.findall(
+                r"(?<![\w^])\d[\d,.]*\d\b", " | ".join(cells[:-1] if table is second else cells)
+            ):
                 is_ratio = run is peers and number in (cells[1], cells[3])
                 assert is_ratio or re.search(rf"(?<![\d,.]){re.escape(number)}(?![\d,.]*\d)", run), number
-    ours = [int(cell.replace(",", "")) for cell in re.findall(r"^\| torchyoga \| (.+?) \| \| (.+?) \|", first, re.M)[0]]
+    ours = [
+        int(cell.replace(",", ""))
+        for cell in re.findall(r"^\| torchyoga \| (.+?) \| \| (.+?) \|", first, re.M)[0]
+    ]
     assert len(others) >= 3
     quotients = []
     for cells in re.findall(r"\| ([\d,]+) \| ([\d.]+) \| ([\d,]+) \| ([\d.]+) \|$", first, re.MULTILINE):
         quotients += [(our, cells[2 * n], cells[2 * n + 1]) for n, our in enumerate(ours)]
-    quotients += [(b, a, ratio) for a, b, ratio in re.findall(r"\| ([\d,.]+) \| ([\d,.]+) \| ([\d.]+) \|$", second, re.M)]
+    quotients += [
+        (b, a, ratio)
+        for a, b, ratio in re.findall(r"\| ([\d,.]+) \| ([\d,.]+) \| ([\d.]+) \|$", second, re.M)
+    ]
     assert len(quotients) >= 19
     for our, their, ratio in quotients:
         exact = float(str(our).replace(",", "")) / float(their.replace(",", ""))
