@@ -41,7 +41,7 @@ EXTRAS_$(DOCS_STAMP) := demo,bench,docs
 demo: $(DEMO_STAMP)
 	$(RUN) examples/quickstart.py
 	@echo
-	@echo "What you have seen, in a few lines: README.md, \"A quick tour\". In a script of your own: docs/howto/crash.md."
+	@echo "What you have seen, in a few lines: README.md, \"A quick tour\". In a script of your own: docs/howto/script.md."
 	@echo "Every page, as a site with a search: make docs"
 
 # Takes minutes, and covers every room.

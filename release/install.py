@@ -1,7 +1,7 @@
 """Installs requirements for the Python that runs this: by uv, in seconds, or by pip, where uv cannot.
 
-uv reads no settings of pip's; those that say where packages come from are handed on to it. Arguments are those
-of `pip install`.
+uv reads no settings of pip's; those that say where packages come from are handed on to it. Its arguments are
+pip's.
 """
 
 from __future__ import annotations
