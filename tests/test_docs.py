@@ -33,6 +33,7 @@ BESIDE = pytest.mark.damages("a file of the user's lies beside a version")
     [
         pytest.param(page, marks=[BESIDE] * (page.name == "storage.md"), id=page.relative_to(ROOT).as_posix())
         for page in PAGES
+        if page.name != "README.md"  # whose blocks run below
     ],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -40,6 +41,22 @@ def test_every_code_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")  # pictures of tutorials are drawn, and shown nowhere
     run_blocks(page)
+
+
+def test_every_block_of_the_tour_prints_what_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside a print stands its line; `...` for what may differ, and a remark in brackets after it."""
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "docs"}
+    for code in blocks(ROOT / "README.md", "python"):
+        exec(code, namespace)
+        shown = re.findall(r"^ *print\(.*\)  # (.*)$", code, re.MULTILINE)
+        printed = capsys.readouterr().out.splitlines()
+        assert len(printed) == len(shown) == len(re.findall(r"^ *print\(", code, re.MULTILINE)) > 0, code
+        for line, wanted in zip(printed, shown, strict=True):
+            pattern = re.escape(wanted).replace(re.escape("..."), ".*")
+            assert re.fullmatch(pattern, line) or line == wanted.rpartition(" (")[0], line
 
 
 def test_every_line_for_a_kind_of_data_is_run() -> None:
@@ -54,7 +71,7 @@ def test_every_line_for_a_kind_of_data_is_run() -> None:
 
 
 def test_tables_of_speed_have_only_figures_of_runs() -> None:
-    """Those of peers.py stand in its picture, those of `make bench` in its tables; ratios are of both figures."""
+    """Those of peers.py stand in its picture, of `make bench` in its tables; ratios are of both figures."""
     page = (ROOT / "docs" / "performance.md").read_text()
     peers = (ROOT / "docs" / "images" / "peers.svg").read_text()
     bench = (ROOT / "benchmarks" / "results.md").read_text()

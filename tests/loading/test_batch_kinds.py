@@ -338,6 +338,7 @@ def outcome(loader: Any) -> list[Any]:
             found.append((type(error), str(error).strip().splitlines()[-1].split(": ")[-1]))
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")  # the first in a process
 @pytest.mark.parametrize("workers", [0, 1])
 def test_default_collate_keeps_types_and_refuses_as_in_torchs_loader(workers: int) -> None:
     for name, row in {"ordinary": ordinary, **REFUSED}.items():

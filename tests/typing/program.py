@@ -1,5 +1,6 @@
 """A user's program, for type checkers: each line marked as wrong is an error, and no other line is."""
 
+# pyright: strict
 from __future__ import annotations
 
 import json
@@ -98,6 +99,17 @@ def without_annotations(ref: yoga.DataRef) -> None:
             print(batch, first["x"])
     for batch in ref.stream().batches(4):
         print(batch.block.data[0].values.mean(), batch[0]["x"])
+    kept = ref.where("x", lambda x: x > 1).map(lambda row: {**row, "y": 1})
+    changed = kept.map_batches(lambda columns: {"x": columns["x"] / 2})
+    drawn = ref.map_batches(lambda columns, draw: {"x": draw.normal(columns["x"])})
+    print(changed[3]["x"], drawn[0], ref.windows(3).anchors(np.arange(2)).tolist())
+    print(
+        ref.token_batches("x", 9).in_epoch(2).report(),
+        ref.token_windows("x", 9).in_epoch(1).members(np.arange(2)),
+    )
+    mixed = yoga.mix({"a": ref, "b": kept}, {"a": 1, "b": 2})
+    print(mixed.counts(9), [part[0]["x"] for part in mixed.split([0.5, 0.5])])
+    print(yoga.flat_map(ref, lambda row: [row["x"]]), loader.meter.epoch.waited, ref.info["classes"])
 
 
 def build(folder: Path) -> yoga.DataRef:

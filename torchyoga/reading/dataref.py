@@ -126,6 +126,12 @@ class Numbers(Protocol):
         """The numbers as a list."""
 
 
+class WithDraw(Protocol):
+    """A function of columns that takes random numbers by name."""
+
+    def __call__(self, columns: Any, /, *, draw: Any) -> object: ...
+
+
 class _Told:
     """An attribute that a DataRef has if its `info` holds it, and that a subclass may set."""
 
@@ -143,6 +149,8 @@ _OF_VIEWS = ("sources", "whole")  # of some; their entries in an info are no att
 Condition: TypeAlias = Callable[[Any], npt.ArrayLike]
 # Columns, by name, as arrays of many rows, to what each row costs, or a dict of that by budget.
 PackCost: TypeAlias = Callable[[Any], Any]
+# Columns, by name, to columns; the number of its arguments says which of these a lambda is.
+OfColumns: TypeAlias = Callable[[Any], object] | Callable[[Any, Any], object] | WithDraw
 Long: TypeAlias = Literal["error", "cut", "split", "drop"]  # what becomes of rows over the budget of a pack
 LabelKind: TypeAlias = Literal["same", "shifted"]  # labels as the tokens, or each that of the next token
 Edge: TypeAlias = Literal["drop", "repeat"]  # what becomes of windows beyond the rows of a group
@@ -466,7 +474,7 @@ class DataRef(ABC, Dataset[RowT]):
         """
         return _transformed.mapped(self, function, schema)
 
-    def map_batches(self, function: Callable[..., object], threads: bool = False) -> DataRef:
+    def map_batches(self, function: OfColumns, threads: bool = False) -> DataRef:
         """The columns of many rows at once after a function of arrays, whenever they are read.
 
         Args:
@@ -560,7 +568,7 @@ class DataRef(ABC, Dataset[RowT]):
         group_by: str | None = None,
         edge: Edge = "drop",
         static: Sequence[str] = (),
-    ) -> DataRef:
+    ) -> _windowed.WindowsRef:
         """Rows that are windows of rows: each column of a row is several rows of it, stacked (L, ...).
 
         Args:
@@ -787,7 +795,7 @@ class DataRef(ABC, Dataset[RowT]):
         lengths: npt.ArrayLike | None = None,
         seed: SupportsIndex = 0,
         ignore_index: SupportsIndex | None = None,
-    ) -> DataRef:
+    ) -> _token_windows.TokenWindowsRef:
         """Rows that are windows of tokens: all documents laid end to end, and cut.
 
         A row is a dict: `column` (size,), and "labels" (size,), the same tokens. Only lengths are kept, 8
@@ -864,7 +872,7 @@ class DataRef(ABC, Dataset[RowT]):
         padding: float = 0,
         collate: Collate | None = None,
         seed: SupportsIndex = 0,
-    ) -> DataRef:
+    ) -> _token_batches.TokenBatchesRef:
         """Rows that are whole batches: as many rows of like length as fit, padded, into a budget.
 
         Rows are sorted by length and cut into batches, once. Each epoch rows of equal length change places,

@@ -155,7 +155,7 @@ class TokenBatchesRef(Over[Batch]):
         """The batches (R,) that these rows of the whole are in, in this epoch; -1 for rows left out."""
         return self._members.batches(rows)
 
-    def in_epoch(self, epoch: int) -> DataRef[Batch]:
+    def in_epoch(self, epoch: int) -> TokenBatchesRef:
         """The same batches with the rows of an epoch."""
         whole = self.whole.in_epoch(epoch)
         if whole is self.whole and epoch == self._epoch:

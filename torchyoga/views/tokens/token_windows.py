@@ -376,7 +376,7 @@ class TokenWindowsRef(DataRef):
         is_there &= (found * self._cutting.stride <= positions) & (found < len(self))
         return np.where(is_there, found, -1)
 
-    def in_epoch(self, epoch: int) -> DataRef:
+    def in_epoch(self, epoch: int) -> TokenWindowsRef:
         """The windows as they are cut in an epoch; itself, without jitter and shuffled documents."""
         if epoch == self._epoch or not (self._cutting.jitter or self._cutting.shuffle_documents):
             return self
