@@ -255,6 +255,47 @@ def test_the_search_finds_pages_in_a_browser_without_a_server(site: Path) -> Non
     assert not [url for url in elsewhere if not url.startswith(("file:", "data:", "blob:"))]
 
 
+@pytest.mark.rest
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_no_page_is_endless_and_its_code_can_be_copied(site: Path) -> None:
+    sync_api: Any = pytest.importorskip("playwright.sync_api")
+    high = {}
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        context = browser.new_context(viewport={"width": 1440, "height": 900})
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page = context.new_page()
+        for path in sorted(set(site.rglob("*.html")) - set(site.glob("tutorials/*"))):
+            page.goto(f"file://{path}")
+            high[path.name] = page.evaluate("() => document.documentElement.scrollHeight")
+        copied = {}
+        page.goto(f"file://{site}/index.html")
+        for kind in ("console", "python"):
+            page.click(f"div.highlight-{kind} button.copy", force=True)
+            page.wait_for_selector(f"div.highlight-{kind} button.copy:text('Copied')")
+            copied[kind] = page.evaluate("() => navigator.clipboard.readText()")
+        browser.close()
+    assert not {name: height for name, height in high.items() if height > 12_000}
+    assert copied["console"] == "pip install .\n"
+    assert copied["python"].rstrip() == blocks(DOCS / "index.md", "python")[0].rstrip()
+
+
+def test_what_users_call_comes_first_on_the_page_of_a_class_and_the_contract_last() -> None:
+    reference = extension("reference")
+    main = reference.class_pages("torchyoga.DataRef")["DataRef"]
+    shown = re.findall(r"DataRef\.(\w+)", main)
+    assert shown.index("where") < shown.index("schema") < shown.index("take")
+    assert "take_seeded" in main.partition("A DataRef of your own")[2]
+    for name in reference.PAGES_OF:
+        pages = reference.class_pages(name).values()
+        said = [one for page in pages for one in re.findall(rf"{re.escape(name)}\.(\w+)", page)]
+        assert sorted(said) == sorted(reference.members(getattr(torchyoga, name.rpartition(".")[2])))
+
+
+def test_to_stop_and_resume_is_the_second_chapter_of_the_guide() -> None:
+    assert extension("contents").sections(DOCS)["Guide"][:2] == ["data", "resume"]
+
+
 def test_every_public_name_is_in_one_group_of_the_reference() -> None:
     extension("reference").check()
 
