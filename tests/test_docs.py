@@ -113,7 +113,8 @@ def test_links_and_make_targets_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_in_docstrings(name: str, tmp_path: Path) -> None:
+def test_examples_in_docstrings(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     run_examples(name, tmp_path)
 
 
