@@ -36,7 +36,7 @@ extensions = [
     "reference",
     "notebooks",
 ]
-exclude_patterns = ["_build", "extensions", "images"]
+exclude_patterns = ["_build", "extensions", "images", "static"]
 
 # Anchors are made as GitHub makes them, so that a link to a heading works on both.
 myst_heading_anchors = 4
@@ -61,7 +61,9 @@ html_theme = "furo"
 html_title = f"torchyoga {release}"
 html_show_copyright = False
 html_show_sphinx = False
-html_static_path = ["images"]  # for the README, whose pictures may be in HTML
+html_static_path = ["images", "static"]  # pictures for the README, where they may be in HTML
+html_css_files = ["site.css"]
+html_js_files = ["copy.js"]
 html_copy_source = False
 html_show_search_summary = False  # without a server no page can be fetched for a summary
 html_theme_options = {"top_of_page_buttons": []}

@@ -1,4 +1,4 @@
-"""Draws the picture of design.md, and writes the table of CONTRIBUTING.md, from the imports and docstrings of the package.
+"""Draws the picture of design.md and writes the table of CONTRIBUTING.md: from imports and docstrings.
 
 python docs/rooms.py
 """

@@ -23,13 +23,8 @@ import torchyoga
 ROOT = Path(__file__).parents[1]
 # Tutorials are notebooks as well, which a build of the site runs; see test_site.py.
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
-_PAGES = [
-    ROOT / "README.md",
-    ROOT / "FORMAT.md",
-    ROOT / "CHANGELOG.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-]
-_PAGES += [*sorted((ROOT / "docs" / "howto").glob("*.md")), *TUTORIALS]
+_PAGES = [*(ROOT / f"{name}.md" for name in ("README", "FORMAT", "CHANGELOG"))]
+_PAGES += [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "howto").glob("*.md")), *TUTORIALS]
 _MODULES = ["torchyoga", *(info.name for info in pkgutil.walk_packages(torchyoga.__path__, "torchyoga."))]
 # These load TensorFlow or Keras, and run in frameworks/, or trainers, and run in trainers/, or need a store,
 # and run in remote/.

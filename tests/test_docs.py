@@ -71,35 +71,38 @@ def test_every_line_for_a_kind_of_data_is_run() -> None:
 
 
 def test_tables_of_speed_have_only_figures_of_runs() -> None:
-    """Those of peers.py stand in its picture, of `make bench` in its tables; ratios are of both figures."""
+    """Those of peers.py stand in its picture, those of `make bench` in its tables; a ratio is of both."""
     page = (ROOT / "docs" / "performance.md").read_text()
     peers = (ROOT / "docs" / "images" / "peers.svg").read_text()
     bench = (ROOT / "benchmarks" / "results.md").read_text()
-    first, second, *others = re.findall(r"^\|[^\n]*\n\|---.*?\n\n", page, re.MULTILINE | re.DOTALL)
-    for table, run in ((first, peers), (second, bench), *((table, bench) for table in others)):
-        for line in table.splitlines()[2:]:
-            cells = line.strip("| ").split(" | ")[-4 if run is peers else -2 if table is second else 1 :]
-            for number in re.findall(
-                r"(?<![\w^])\d[\d,.]*\d\b", " | ".join(cells[:-1] if table is second else cells)
-            ):
-                is_ratio = run is peers and number in (cells[1], cells[3])
-                assert is_ratio or re.search(rf"(?<![\d,.]){re.escape(number)}(?![\d,.]*\d)", run), number
-    ours = [
-        int(cell.replace(",", ""))
-        for cell in re.findall(r"^\| torchyoga \| (.+?) \| \| (.+?) \|", first, re.M)[0]
-    ]
-    assert len(others) >= 3
-    quotients = []
-    for cells in re.findall(r"\| ([\d,]+) \| ([\d.]+) \| ([\d,]+) \| ([\d.]+) \|$", first, re.MULTILINE):
-        quotients += [(our, cells[2 * n], cells[2 * n + 1]) for n, our in enumerate(ours)]
-    quotients += [
-        (b, a, ratio)
-        for a, b, ratio in re.findall(r"\| ([\d,.]+) \| ([\d,.]+) \| ([\d.]+) \|$", second, re.M)
-    ]
-    assert len(quotients) >= 19
-    for our, their, ratio in quotients:
-        exact = float(str(our).replace(",", "")) / float(their.replace(",", ""))
-        assert float(ratio) == pytest.approx(exact, rel=0.1), (our, their)
+    first, second, *others = _tables(page)
+    assert len(others) == 2
+    ours, *theirs = [row[1:] for row in first]
+    compared = [(ours[n], row[n], row[n + 1]) for row in theirs for n in (0, 2)]
+    _all_of(run=peers, figures=[*ours, *(row[n] for row in theirs for n in (0, 2))])
+    compared += [(ours, their, ratio) for *_, their, ours, ratio in second]
+    _all_of(run=bench, figures=[figure for row in second for figure in row[-3:-1]])
+    assert len(compared) >= 19
+    for one, other, ratio in compared:
+        quotient = float(one.replace(",", "")) / float(other.replace(",", ""))
+        assert float(ratio) == pytest.approx(quotient, rel=0.1), (
+            one,
+            other,
+        )  # of rounds, where there are some
+    for row in (row for table in others for row in table):
+        said = re.sub(r"`[^`]*`|\([^)]*\)|10\^\d", "", " ".join(row))
+        _all_of(run=bench, figures=re.findall(r"(?<![\w.])\d[\d,.]*\d\b", said))
+
+
+def _tables(page: str) -> list[list[list[str]]]:
+    """The cells of each table's rows, without its head."""
+    tables = re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
+    return [[line.strip("| ").split(" | ") for line in table.splitlines()[2:]] for table in tables]
+
+
+def _all_of(run: str, figures: list[str]) -> None:
+    for figure in filter(None, (figure.strip("| ") for figure in figures)):
+        assert re.search(rf"(?<![\d,.]){re.escape(figure)}(?![\d,.]*\d)", run), figure
 
 
 def test_the_first_program_runs_however_processes_start() -> None:
@@ -127,7 +130,8 @@ def test_links_and_make_targets_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_in_docstrings(name: str, tmp_path: Path) -> None:
+def test_examples_in_docstrings(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     run_examples(name, tmp_path)
 
 

@@ -152,7 +152,7 @@ def test_every_public_name_has_an_entry_with_its_source(site: Path, pages: dict[
         "torchyoga.errors",
     } <= set(names)
     reference = site / "generated" / "reference"
-    entries = {path: page for path, page in pages.items() if path.parent == reference}
+    entries = {path: page for path, page in pages.items() if path.is_relative_to(reference)}
     for name in names:
         found = [path for path, page in entries.items() if name in page.ids]
         assert len(found) == 1, f"{name} has entries in {found}"
@@ -161,20 +161,20 @@ def test_every_public_name_has_an_entry_with_its_source(site: Path, pages: dict[
     assert without == ["torchyoga.compat.yogadl.Submittable"]  # another name for Any
 
 
-def _entries() -> Iterator[tuple[str, str, str]]:
-    """Group, name and docstring of each entry of the reference, and of what is in it."""
+def _entries() -> Iterator[tuple[str, str]]:
+    """Name and docstring of each entry of the reference, and of what is in it."""
     reference = extension("reference")
-    for title, group in reference.GROUPS.items():
+    for group in reference.GROUPS.values():
         if group.module in reference.FRAMEWORKS:
             continue
         for name in [*(f"{group.module}.{name}" for name in group.names), *group.results]:
             module, _, last = name.rpartition(".")
             thing = getattr(reference.located(module), last)
-            yield title, name, inspect.getdoc(thing) or ""
+            yield name, inspect.getdoc(thing) or ""
             for member in dir(thing) if inspect.isclass(thing) else ():
                 found = inspect.getattr_static(thing, member)
                 if isinstance(found, (property, cached_property)) or inspect.isroutine(found):
-                    yield title, f"{name}.{member}", inspect.getdoc(found) or ""
+                    yield f"{name}.{member}", inspect.getdoc(found) or ""
 
 
 def _words(text: str) -> str:
@@ -184,12 +184,13 @@ def _words(text: str) -> str:
 @pytest.mark.rest
 def test_no_entry_of_the_reference_is_torn(site: Path, pages: dict[Path, Page]) -> None:
     seen, torn = 0, []
-    for title, name, docstring in _entries():
-        path = site / "generated" / "reference" / f"{title}.html"
-        if name in pages[path].ids and docstring and not docstring.startswith("Special type"):  # Any
+    reference = site / "generated" / "reference"
+    entries = {id: page for path, page in pages.items() if path.is_relative_to(reference) for id in page.ids}
+    for name, docstring in _entries():
+        if name in entries and docstring and not docstring.startswith("Special type"):  # Any
             seen += 1
             beginning = docstring.partition("\n\n")[0]
-            if _words(beginning) not in pages[path].words:
+            if _words(beginning) not in entries[name].words:
                 torn.append(f"{name}: {beginning}")
     assert seen > 250
     assert not torn, torn
@@ -252,6 +253,47 @@ def test_the_search_finds_pages_in_a_browser_without_a_server(site: Path) -> Non
         browser.close()
     assert not errors
     assert not [url for url in elsewhere if not url.startswith(("file:", "data:", "blob:"))]
+
+
+@pytest.mark.rest
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_no_page_is_endless_and_its_code_can_be_copied(site: Path) -> None:
+    sync_api: Any = pytest.importorskip("playwright.sync_api")
+    high = {}
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        context = browser.new_context(viewport={"width": 1440, "height": 900})
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page = context.new_page()
+        for path in sorted(set(site.rglob("*.html")) - set(site.glob("tutorials/*"))):
+            page.goto(f"file://{path}")
+            high[path.name] = page.evaluate("() => document.documentElement.scrollHeight")
+        copied = {}
+        page.goto(f"file://{site}/index.html")
+        for kind in ("console", "python"):
+            page.click(f"div.highlight-{kind} button.copy", force=True)
+            page.wait_for_selector(f"div.highlight-{kind} button.copy:text('Copied')")
+            copied[kind] = page.evaluate("() => navigator.clipboard.readText()")
+        browser.close()
+    assert not {name: height for name, height in high.items() if height > 12_000}
+    assert copied["console"] == "pip install .\n"
+    assert copied["python"].rstrip() == blocks(DOCS / "index.md", "python")[0].rstrip()
+
+
+def test_what_users_call_comes_first_on_the_page_of_a_class_and_the_contract_last() -> None:
+    reference = extension("reference")
+    main = reference.class_pages("torchyoga.DataRef")["DataRef"]
+    shown = re.findall(r"DataRef\.(\w+)", main)
+    assert shown.index("where") < shown.index("schema") < shown.index("take")
+    assert "take_seeded" in main.partition("A DataRef of your own")[2]
+    for name in reference.PAGES_OF:
+        pages = reference.class_pages(name).values()
+        said = [one for page in pages for one in re.findall(rf"{re.escape(name)}\.(\w+)", page)]
+        assert sorted(said) == sorted(reference.members(getattr(torchyoga, name.rpartition(".")[2])))
+
+
+def test_to_stop_and_resume_is_the_second_chapter_of_the_guide() -> None:
+    assert extension("contents").sections(DOCS)["Guide"][:2] == ["data", "resume"]
 
 
 def test_every_public_name_is_in_one_group_of_the_reference() -> None:

@@ -113,8 +113,16 @@ def _relink(app: Sphinx, name: str, source: list[str]) -> None:
     source[0] = relinked(source[0], _place(name))
 
 
+def _scroll(app: Sphinx, name: str, template: str, context: dict[str, str], tree: object) -> None:
+    """A page that shows a file is as high as the window."""
+    del template, context, tree
+    if name.startswith(("_modules/", "generated/files/")):
+        app.add_css_file("source.css")
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Writes the pages before they are looked for, and turns links to files into links to pages."""
     app.connect("builder-inited", _write_pages)
     app.connect("source-read", _relink)
+    app.connect("html-page-context", _scroll)
     return {"parallel_read_safe": True}

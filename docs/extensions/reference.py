@@ -1,6 +1,7 @@
-"""The reference: an entry for every public name, by group, made from docstrings.
+"""The reference: an entry for every public name, by group, made from docstrings; a page for each class.
 
-A public name that is in no group, or in two, ends the build with a message that says so.
+A public name that is in no group, or in two, ends the build with a message that says so. On the page of a
+class, what users call comes first, and what a subclass needs last.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 from docutils import nodes
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 REFERENCE = Path(__file__).parents[1] / "generated" / "reference"
+CLASSES = REFERENCE / "classes"
 # Classes of others: what they have is described where they come from.
 _NOT_OURS = "DataLoader, DistributedSampler, BatchSampler, Sampler, Sequence, PyDataset, Callback, tuple"
 # Modules whose docstrings are for users; those of others are notes for people who change them.
@@ -37,6 +39,76 @@ FRAMEWORKS = {
     "torchyoga.adapters.keras": ["Checkpoint", "KerasDataset", "as_dataref", "make_keras_dataset"],
     "torchyoga.adapters.tensorflow": ["make_tf_dataset"],
 }
+
+
+# The members of a class, by page and section, in the order in which they are read; the others come last, for
+# they are what a subclass gives, or what trainers ask for.
+PAGES_OF = {
+    "torchyoga.DataRef": {
+        "DataRef": {
+            "Rows and columns": ["columns", "where", "select", "order_by", "split", "repeat", "zip"],
+            "What is in it": [
+                "schema",
+                "info",
+                "classes",
+                "class_to_idx",
+                "features",
+                "stats",
+                "fingerprint",
+            ],
+            "Out of it": ["stream", "to_pandas", "to_polars", "to_arrow", "to_huggingface", "to_parquet"],
+        },
+        "DataRef: rows that change": {
+            "Functions": ["map", "map_batches", "decoded"],
+            "None": ["filled", "masked"],
+            "In sequence": ["windows"],
+        },
+        "DataRef: what goes into a batch": {
+            "Shares and order": ["weighted", "balanced", "staged"],
+            "Lengths": ["packed", "token_windows", "token_batches", "bucketed"],
+        },
+    },
+    "torchyoga.Storage": {
+        "Storage": {
+            "Keep and fetch": ["cacheable", "submit", "fetch", "list", "versions", "path", "url"],
+            "Copy, check, remove": ["copy", "check", "audit", "remove", "clean"],
+        },
+        "Storage: versions": {
+            "Versions made from others": [
+                "append",
+                "add_columns",
+                "drop_columns",
+                "delete_rows",
+                "compact",
+                "convert",
+            ],
+            "Tags and history": ["tag", "tags", "untag", "tag_history", "log"],
+            "Built by many": ["plan"],
+        },
+    },
+    "torchyoga.DataLoader": {
+        "DataLoader": {
+            "Stop and resume": [
+                "state_dict",
+                "load_state_dict",
+                "state_after",
+                "epoch",
+                "steps",
+                "set_epoch",
+                "peek",
+            ],
+            "What came, and what it cost": [
+                "prove",
+                "check_ranks",
+                "receipt",
+                "rows_in_step",
+                "position_of",
+                "meter",
+            ],
+        }
+    },
+}
+REST = {"torchyoga.DataRef": "A DataRef of your own", "torchyoga.Storage": "More"}
 
 
 class Group(NamedTuple):
@@ -225,34 +297,108 @@ def check(groups: dict[str, Group] = GROUPS) -> None:
             )
 
 
-def _entry(name: str) -> str:
+def _kind(name: str) -> str:
     module, _, last = name.rpartition(".")
     if module in FRAMEWORKS:
-        kind = "class" if last[0].isupper() else "function"  # a look would load the framework
-    else:
-        value = getattr(located(module), last)
-        kind = "function" if callable(value) else "data"
-        if inspect.isclass(value):
-            kind = "exception" if issubclass(value, Exception) else "class"
+        return "class" if last[0].isupper() else "function"  # a look would load the framework
+    value = getattr(located(module), last)
+    if inspect.isclass(value):
+        return "exception" if issubclass(value, Exception) else "class"
+    return "function" if callable(value) else "data"
+
+
+def _entry(name: str) -> str:
+    kind, module = _kind(name), name.rpartition(".")[0]
     entry = f".. auto{kind}:: {name}\n"
     if kind == "exception":
         return entry + "   :show-inheritance:\n"
     if kind != "class":
         return entry
-    entry += f"   :members:\n   :inherited-members: {_NOT_OURS}\n"
+    # What a result inherits is on the page of that class.
+    others = f"{_NOT_OURS}, DataRef" * (name.endswith("Ref") and name != "torchyoga.DataRef") or _NOT_OURS
+    entry += f"   :members:\n   :inherited-members: {others}\n"
     # A NamedTuple's stand under its Attributes.
-    fields = () if module in FRAMEWORKS else getattr(value, "_fields", ())
+    fields = (
+        ()
+        if module in FRAMEWORKS
+        else getattr(getattr(located(module), name.rpartition(".")[2]), "_fields", ())
+    )
     return entry + (f"   :exclude-members: {', '.join([*fields, 'count', 'index'])}\n" if fields else "")
+
+
+def _heading(text: str, line: str) -> str:
+    return f"{text}\n{line * len(text)}\n\n"
+
+
+def members(value: type) -> list[str]:
+    """The public members of a class of ours that have a docstring, its own before those that it inherits."""
+    ours = [one for one in value.__mro__ if one.__name__ not in _NOT_OURS.split(", ") or one is value]
+    names = [name for one in ours if one.__module__.startswith("torchyoga") for name in vars(one)]
+    return [
+        name for name in dict.fromkeys(names) if name[0] != "_" and inspect.getdoc(getattr(value, name, None))
+    ]
+
+
+def _member(name: str, member: str) -> str:
+    module, _, last = name.rpartition(".")
+    found = inspect.getattr_static(getattr(located(module), last), member)
+    is_method = isinstance(found, (FunctionType, classmethod, staticmethod))
+    kind = "method" if is_method else "property" if isinstance(found, property) else "attribute"
+    return f".. auto{kind}:: {name}.{member}\n"
+
+
+def class_pages(name: str) -> dict[str, str]:
+    """The pages of a class, by the names of their files; most have one."""
+    module, _, last = name.rpartition(".")
+    if name not in PAGES_OF:
+        return {last: _heading(last, "=") + _entry(name)}
+    listed = [one for page in PAGES_OF[name].values() for section in page.values() for one in section]
+    rest = [one for one in members(getattr(located(module), last)) if one not in listed]
+    found = {}
+    for title, sections in PAGES_OF[name].items():
+        text = _heading(title, "=")
+        if title == last:
+            text += f".. autoclass:: {name}\n\n"
+            text += "".join(
+                f"{other}: :doc:`{_file(other)}`\n\n" for other in PAGES_OF[name] if other != last
+            )
+            sections = {**sections, REST.get(name, "For trainers, and for subclasses"): rest}
+        else:
+            text += f"More of :class:`{name}`.\n\n"
+        for section, names in sections.items():
+            text += (
+                _heading(section, "-") * bool(names) + "\n".join(_member(name, one) for one in names) + "\n"
+            )
+        found[_file(title)] = text
+    return found
+
+
+def _file(title: str) -> str:
+    return re.sub(r"\W+", "-", title)
+
+
+def _has_page(name: str) -> bool:
+    return name.startswith("torchyoga.") and name.count(".") == 1 and _kind(name) == "class"
 
 
 def page(group: Group) -> str:
     """The text of a group's page."""
-    text = f"{group.title}\n{'=' * len(group.title)}\n\n{group.about}\n\n"
+    text = f"{_heading(group.title, '=')}{group.about}\n\n"
     if group.module in _DESCRIBED:
         text += f".. automodule:: {group.module}\n\n"
-    text += "\n".join(_entry(f"{group.module}.{name}") for name in group.names)
+    names = [f"{group.module}.{name}" for name in group.names]
+    classes = [name for name in names if _has_page(name)]
+    for name in classes:
+        first = (inspect.getdoc(getattr(located(group.module), name.rpartition(".")[2])) or "").partition(
+            "\n\n"
+        )[0]
+        text += f":class:`{name}`\n    {' '.join(first.split())}\n\n"
+    files = [file for name in classes for file in class_pages(name)]
+    if files:
+        text += ".. toctree::\n   :hidden:\n\n" + "".join(f"   classes/{file}\n" for file in files) + "\n"
+    text += "\n".join(_entry(name) for name in names if name not in classes)
     if group.results:
-        text += "\nResults\n-------\n\nWhat the above return; nothing to import.\n\n"
+        text += f"\n{_heading('Results', '-')}What the above return; nothing to import.\n\n"
         text += "\n".join(_entry(name) for name in group.results)
     return text
 
@@ -286,11 +432,13 @@ def _role(
 def _write_pages(app: Sphinx) -> None:
     del app
     check()
-    for name, group in GROUPS.items():
-        write(REFERENCE / f"{name}.rst", page(group))
-    for found in REFERENCE.glob("*.rst"):
-        if found.stem not in GROUPS:
-            found.unlink()  # of an earlier build
+    pages = {REFERENCE / f"{name}.rst": page(group) for name, group in GROUPS.items()}
+    for name in filter(_has_page, public_names()):
+        pages |= {CLASSES / f"{file}.rst": text for file, text in class_pages(name).items()}
+    for path, text in pages.items():
+        write(path, text)
+    for found in set(REFERENCE.rglob("*.rst")) - set(pages):
+        found.unlink()  # of an earlier build
 
 
 def _sign(
