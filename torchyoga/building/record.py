@@ -155,7 +155,7 @@ class Record:
         places: dict[int, Json | None] = {}
         if isinstance(source, PlacedSource):  # whose rows can only be read where a file begins
             places = self._starts(reader.files)
-            numbers = _some(list(places))
+            numbers = list(places)[:: max(1, len(places) // 16)]
 
         def read(numbers: list[int]) -> Block | None:
             if isinstance(source, SeekableBlocks):
@@ -205,11 +205,6 @@ def _ends(files: Sequence[FileEntry]) -> list[int]:
     bounds = bounds_of(file.rows for file in files)
     found: list[int] = sorted({0, *bounds[:-1].tolist(), *(bounds[1:] - 1).tolist()})
     return found[:: max(1, len(files) // 8)]
-
-
-def _some(numbers: Sequence[int]) -> list[int]:
-    """Some of many numbers, the first one among them."""
-    return list(numbers[:: max(1, len(numbers) // 16)])
 
 
 def _drawn(num_rows: int) -> list[int]:

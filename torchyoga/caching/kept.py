@@ -16,9 +16,8 @@ from ..versions.manifest import Manifest
 from ..versions.names import kept_id
 from ..views.packs.plan import Plan
 from ..views.packs.request import Packing, Request, packing_of
-from ..views.selected import SelectedRef
 from ..views.selection import Selection
-from ..views.where import base_of, selected, where
+from ..views.where import SelectedRef, base_of, selected, where
 from .comparing.kept_hashes import HASHES, check_hashes
 from .keeping import Keeping, Kind, columns_of
 

@@ -19,7 +19,7 @@ from ..order.full import as_int
 from ..process.buffers import BufferPool
 from ..process.control_group import num_cpus
 from ..process.digests import hexdigest
-from ..process.seeding import seeds_within
+from ..process.seeding import drawn_seeds, seeds_within
 from ..process.stages import Stage, timed
 from ..process.warned import warn_user
 from ..reading.dataref import ChangedRows, DataRef, known_schema
@@ -128,25 +128,12 @@ class DecodedRef(ChangedRows):
         made._told = self._told
         return made
 
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers, as `Rows`; torch's generator gives the seeds of what is random."""
-        if not len(rows):
-            return []
+    def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
         is_random = any(decoder.is_random for decoder in self._decoders.values())
-        seeds = torch.randint(2**63 - 1, (len(rows),)).numpy().view(np.uint64) if is_random else None
-        return self._decoded(rows, self.whole.take(rows), seeds)
-
-    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
-        """The rows of these numbers, as `Rows`, made with these seeds."""
-        if not len(rows):
-            return []
-        whole = self.whole
-        given = whole.take_seeded(rows, seeds_within(seeds, 0)) if whole.is_random else whole.take(rows)
-        return self._decoded(rows, given, seeds)
-
-    def _decoded(self, rows: Ints, given: Sequence[Row], seeds: Seeds | None) -> Sequence[Row]:
+        own = drawn_seeds(len(rows)) if seeds is None and is_random else seeds
+        given = self._given(rows, seeds)
         with timed(Stage.DECODE):
-            return self._made(rows, given, seeds)
+            return self._made(rows, given, own)
 
     def _made(self, rows: Ints, given: Sequence[Row], seeds: Seeds | None) -> Sequence[Row]:
         schema = self.whole.schema

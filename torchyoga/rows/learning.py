@@ -111,7 +111,9 @@ class Learner:
         ]
         columns = [
             _column(path_name(path), column, in_list or path_name(path) in ragged)
-            for (path, in_list), column in zip(_places(tree), zip(*found, strict=True), strict=True)
+            for path, in_list, column in zip(
+                leaf_paths(tree), _in_lists(tree, False), zip(*found, strict=True), strict=True
+            )
         ]
         return (
             tree,
@@ -128,11 +130,6 @@ def learned_like(
     learner.add(row)
     tree, columns, _ = learner.learned(ragged, nullable)
     return tree, columns
-
-
-def _places(tree: Node) -> Iterator[tuple[Path, bool]]:
-    """The path of each leaf, and whether it is in a list of varying length."""
-    yield from zip(leaf_paths(tree), _in_lists(tree, False), strict=True)
 
 
 def _in_lists(node: Node, in_list: bool) -> Iterator[bool]:

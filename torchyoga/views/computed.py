@@ -15,7 +15,7 @@ import torch
 
 from ..errors import SchemaError
 from ..process.digests import hexdigest
-from ..process.seeding import generators, seeds_within
+from ..process.seeding import drawn_seeds, generators
 from ..process.stages import Stage, timed
 from ..process.warned import warn_user
 from ..reading.dataref import ChangedRows, DataRef, known_schema
@@ -75,28 +75,14 @@ class ComputedRef(ChangedRows):
 
     most_read_at_once = 1
 
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers, as `Rows`; torch's generator gives the seeds of what it draws."""
-        if not len(rows):
-            return []
-        seeds = torch.randint(2**63 - 1, (len(rows),)).numpy().view(np.uint64) if self._draws else None
-        return self._computed(rows, self.whole.take(rows), seeds)
-
-    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
-        """The rows of these numbers, as `Rows`, made with these seeds."""
-        if not len(rows):
-            return []
-        whole = self.whole
-        given = whole.take_seeded(rows, seeds_within(seeds, 0)) if whole.is_random else whole.take(rows)
-        return self._computed(rows, given, seeds)
-
-    def _computed(self, rows: Ints, given: Sequence[Row], seeds: Seeds | None) -> Rows:
-        block, most = block_of(given, known_schema(self.whole)), self._most_rows or len(rows)
-        found = []
+    def _taken(self, rows: Ints, seeds: Seeds | None) -> Rows:
+        own = drawn_seeds(len(rows)) if seeds is None and self._draws else seeds
+        block = block_of(self._given(rows, seeds), known_schema(self.whole))
+        found, most = [], self._most_rows or len(rows)
         for start in range(0, len(rows), most):
             some = slice(start, start + most)
             part = block if most >= len(rows) else block.slice(start, min(start + most, len(rows)))
-            found.append(self._of_block(rows[some], part, None if seeds is None else seeds[some]))
+            found.append(self._of_block(rows[some], part, None if own is None else own[some]))
         return Rows(found[0] if len(found) == 1 else joined(found))
 
     def _of_block(self, rows: Ints, block: Block, seeds: Seeds | None) -> Block:

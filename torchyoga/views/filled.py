@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import SchemaError
 from ..process.digests import hexdigest
-from ..reading.dataref import ChangedRows, DataRef, known_schema
+from ..reading.dataref import ChangedRows, DataRef, known_schema, taken_of
 from ..rows.block import Block, Rows
 from ..rows.collate import fill_value
 from ..rows.collector import block_of
@@ -20,7 +20,7 @@ from ..rows.data import Data, bounds_of
 from ..rows.node import Node, Path, leaf_names, leaf_paths, path_name
 from ..rows.projection import unknown_column
 from ..rows.schema import Schema
-from ..rows.types import Array, Ints, Row, Seeds
+from ..rows.types import Array, Ints, Seeds
 
 __all__ = ["FilledRef", "filled", "masked"]
 
@@ -220,16 +220,8 @@ class FilledRef(ChangedRows):
         self._parts = parts
         self._name = name
 
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers, as `Rows`."""
-        return self._changed(self.whole.take(rows)) if len(rows) else []
-
-    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
-        """The rows of these numbers, made with these seeds."""
-        return self._changed(self.whole.take_seeded(rows, seeds)) if len(rows) else []
-
-    def _changed(self, rows: Sequence[Row]) -> Rows:
-        block = block_of(rows, self.whole.schema)
+    def _taken(self, rows: Ints, seeds: Seeds | None) -> Rows:
+        block = block_of(taken_of(self.whole, rows, seeds), self.whole.schema)
         data = tuple(_part(block, part) for part in self._parts)
         return Rows(Block(self._schema, block.num_rows, data))
 

@@ -246,6 +246,7 @@ def taken_together(
     grounds: dict[int, tuple[DataRef, list[Ints], list[Ints]]] = {}
     for source, places, numbers_there in parts:
         ref, rows = source, numbers_there
+        # Not subclasses that take rows in a way of their own.
         while isinstance(ref, RowView) and type(ref).take is RowView.take and ref.arrangement is None:
             view: RowView = ref
             ref, rows = view.whole, view.rows_at(rows)
@@ -274,9 +275,6 @@ def _located(wanted: Sequence[tuple[DataRef, Ints, Ints]]) -> list[tuple[Ints, L
             return None
         found.append((places, lying))
     return found
-
-
-# Not their subclasses, which may make rows in another way.
 
 
 def _dealt(numbers: Ints, starts: Ints) -> Iterator[tuple[int, Ints, Ints]]:

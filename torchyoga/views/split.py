@@ -17,8 +17,8 @@ from ..reading.dataref import DataRef, RowView
 from ..rows.types import Array, Ints
 from .ragged import RaggedColumn
 from .scan import scan
-from .selected import SelectedRef
 from .selection import Selection
+from .where import SelectedRef
 from .windows.windowed import WindowsRef
 
 __all__ = ["labels_of", "split"]

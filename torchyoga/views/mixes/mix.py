@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import numbers
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Literal
@@ -276,7 +276,9 @@ class MixRef(JoinedRef):
         state = State.from_dict(at)
         fractions = fractions_of(weights, self.names, self.mixture.lengths, temperature)
         _check_filled(self.names, self.mixture.lengths, fractions)
-        mixture = restaged(self.mixture, self._orders, whole_weights(fractions), state)
+        mixture = restaged(
+            self.mixture, lambda made: MixRef(self.sources, made).order, whole_weights(fractions), state
+        )
         made = MixRef(self.sources, mixture, self._column)
         made.order(True, True, 1, 0).rows(*divmod(state.place, len(self)))  # raises if `epochs` are too few
         return made
@@ -286,9 +288,6 @@ class MixRef(JoinedRef):
         files = tuple(source.file_starts for source in self.sources) if shuffle == "block" else ()
         mixture = self.mixture.plain if shuffle and not reshuffle else self.mixture
         return MixOrder(mixture, seed, shuffle, reshuffle, window, files)
-
-    def _orders(self, mixture: Mixture) -> Callable[[Shuffle, bool, int, int], MixOrder]:
-        return MixRef(self.sources, mixture).order
 
     @property
     def arrangement(self) -> Arrangement:

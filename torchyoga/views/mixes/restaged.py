@@ -47,14 +47,6 @@ def place_of(state: State, length: int) -> int:
     return state.place
 
 
-def _no_stages(error: ValueError) -> StateError:
-    """The error for a state that does not tell its weights."""
-    return StateError(
-        f"the state does not say which weights there have been ({error}); pass what state_dict() of a loader "
-        "of this dataset gave"
-    )
-
-
 def shuffle_of(state: State, *, goes_on: bool) -> tuple[Shuffle, int]:
     """How a state's rows were shuffled, and the window.
 
@@ -102,7 +94,10 @@ def restaged(mixture: Mixture, orders: Orders, weights: tuple[int, ...], state: 
         if not stages or stages[0].start > state.first:
             raise ValueError("damaged stages")
     except ValueError as error:
-        raise _no_stages(error) from error
+        raise StateError(
+            f"the state does not say which weights there have been ({error}); pass what state_dict() of a "
+            "loader of this dataset gave"
+        ) from error
     _check_counts(mixture, orders, past, stages, state)
     before = replace(mixture, stages=tuple(stages), past=past).since(state.first)
     last = stages[-1]
