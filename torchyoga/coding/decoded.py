@@ -237,7 +237,7 @@ class DecodedRef(ChangedRows):
 
     @property
     def libraries(self) -> list[str]:
-        """What decodes, and its version."""
+        """The libraries that decode, with their versions."""
         own = [name for one in self._decoders.values() for name in one.libraries if name]
         return list(dict.fromkeys([*own, *self.whole.libraries]))
 
@@ -247,7 +247,7 @@ class DecodedRef(ChangedRows):
 
     @property
     def schema(self) -> Schema:
-        """What a row looks like."""
+        """How a row looks."""
         return self._schema
 
     def __repr__(self) -> str:
@@ -300,7 +300,7 @@ def _of_items(column: Column) -> Column:
     return replace(column, shape=None, ndim=1 + column.ndim)
 
 
-class _Held(NamedTuple):
+class _ValuesThere(NamedTuple):
     """The values of a column of bytes that are not None.
 
     Attributes:
@@ -315,7 +315,7 @@ class _Held(NamedTuple):
     valid: npt.NDArray[np.bool_] | None
 
 
-def _held(block: Block, number: int, place: _Place) -> _Held:
+def _held(block: Block, number: int, place: _Place) -> _ValuesThere:
     data = block.data[number]
     run: memoryview = np.ascontiguousarray(data.values).data.cast("B")
     if place.is_item:
@@ -329,10 +329,10 @@ def _held(block: Block, number: int, place: _Place) -> _Held:
         ends = data.part("offsets").tolist()
     values = [run[start:stop] for start, stop in itertools.pairwise(ends)]
     if not place.valid:
-        return _Held(values, rows, nth, None)
+        return _ValuesThere(values, rows, nth, None)
     valid = np.logical_and.reduce([block.data[one].values for one in place.valid])
     there = np.flatnonzero(valid)
-    return _Held([values[i] for i in there], rows[there], nth[there], valid)
+    return _ValuesThere([values[i] for i in there], rows[there], nth[there], valid)
 
 
 def _objects(arrays: Sequence[Row], valid: npt.NDArray[np.bool_] | None, offsets: Ints) -> Data:

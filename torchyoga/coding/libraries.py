@@ -37,7 +37,7 @@ _SAME = {
 }
 
 
-class _Found(NamedTuple):
+class _Library(NamedTuple):
     """A library that is here."""
 
     module: str
@@ -48,11 +48,11 @@ class _Found(NamedTuple):
 
 
 @lru_cache(None)
-def _found(purpose: str) -> tuple[_Found, ...]:
+def _found(purpose: str) -> tuple[_Library, ...]:
     found = []
     for module, package in _KNOWN[purpose]:
         if _loads(module) if purpose == "jpeg on cuda" else _is_here(module):
-            found.append(_Found(module, _version(package)))
+            found.append(_Library(module, _version(package)))
     return tuple(found)
 
 

@@ -48,8 +48,7 @@ def _found() -> Callable[[int, int, int, int], int] | None:
     except (AttributeError, OSError, TypeError):
         return None
     function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-    call: Callable[[int, int, int, int], int] = function
-    return call
+    return function
 
 
 _sync_range = _found()

@@ -36,5 +36,4 @@ def progress_bar(shown: bool | None, total: int | None, what: str, unit: str, **
         return Bar()
     from .bar import TqdmBar  # tqdm takes time to load
 
-    shown_bar: Bar = TqdmBar(total=total, desc=what, unit=unit, **more)
-    return shown_bar
+    return TqdmBar(total=total, desc=what, unit=unit, **more)

@@ -218,7 +218,7 @@ class DataRef(ABC, Dataset[RowT]):
 
     @property
     def schema(self) -> Schema | None:
-        """What a row looks like; None if that is not known, or there are no rows."""
+        """How a row looks; None if that is not known, or there are no rows."""
         return None
 
     @property
@@ -1226,7 +1226,7 @@ once_loaded("torch.utils.data.dataset", _become_datasets)
 
 
 def known_schema(ref: DataRef) -> Schema | None:
-    """What a row looks like; None for a version without rows, of whose columns nothing is known: any of them
+    """How a row looks; None for a version without rows, of whose columns nothing is known: any of them
     has no rows.
 
     Raises:
@@ -1347,12 +1347,12 @@ class Over(DataRef[RowT]):
 
     @property
     def keeps_rows(self) -> bool:
-        """What the whole says."""
+        """The whole's."""
         return self.whole.keeps_rows
 
     @property
     def is_random(self) -> bool:
-        """What the whole says."""
+        """The whole's."""
         return self.whole.is_random
 
     @property
@@ -1484,7 +1484,7 @@ class PackView(Over):
 
     @abstractmethod
     def report(self) -> PackReport:
-        """What packing has come to: how many packs, how full they are, what was left out."""
+        """The outcome of packing: how many packs, how full they are, what was left out."""
 
     @abstractmethod
     def members(self, packs: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
@@ -1561,7 +1561,7 @@ class ProjectedRef(ChangedRows):
 
     @property
     def schema(self) -> Schema:
-        """What a row looks like."""
+        """How a row looks."""
         return self.of.schema
 
     def __repr__(self) -> str:

@@ -37,7 +37,7 @@ _TENSOR_KINDS = ("ndarray", "scalar", "tensor", "int", "float", "bool")
 
 
 def _collate_rows(batch: Sequence[Row], *, collate_fn_map: object = None) -> Batch:
-    """What `default_collate` gives for these rows, made from their block without taking it apart."""
+    """The batch that `default_collate` gives for rows, made from their block without taking it apart."""
     if not isinstance(batch, Rows):
         # The rows were picked out of their batch; they are ordinary rows then.
         plain = [plain_row(row) for row in batch]
@@ -83,7 +83,7 @@ class _Wrapped(NamedTuple):
 
     @property
     def values(self) -> list[Row]:
-        """What went in."""
+        """The values that went in."""
         return node_values(self.node, iter(self.pieces), self.num_rows)
 
 

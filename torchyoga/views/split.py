@@ -134,8 +134,7 @@ def _dealt(length: int, counts: list[int], *key: int | str) -> Callable[[Ints], 
     ends = np.cumsum(counts)
 
     def part_of(rows: Ints) -> Ints:
-        found: Ints = np.searchsorted(ends, order.positions(0, rows), "right")
-        return found
+        return np.searchsorted(ends, order.positions(0, rows), "right")
 
     return part_of
 

@@ -73,7 +73,7 @@ class TransformedRef(ChangedRows):
 
     @property
     def schema(self) -> Schema | None:
-        """What a changed row looks like, if that was said."""
+        """How a changed row looks, if that was said."""
         return self._schema
 
     def _pinned(self, whole: str) -> str:

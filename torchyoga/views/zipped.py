@@ -134,7 +134,7 @@ class ZippedRef(ChangedRows):
 
     @cached_property
     def schema(self) -> Schema | None:
-        """What a row looks like; None if there are none."""
+        """How a row looks; None if there are none."""
         schemas = [known_schema(side) for side in self.sources]
         one, other = schemas
         if one is None or other is None:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from ...errors import StateError
 from ...order.contract import Shuffle, check_epoch
 from ...order.full import GOING_ON
-from ...order.mixed import MixOrder, Mixture, Stage
+from ...order.mixed import MixOrder, MixStage, Mixture
 from ...order.proportions import Proportions
 from ...order.stages import parsed, short
 from ...order.state import State
@@ -107,15 +107,15 @@ def restaged(mixture: Mixture, orders: Orders, weights: tuple[int, ...], state: 
     if last.start == place:  # nothing has come by these
         return replace(before, stages=(*before.stages[:-1], last._replace(weights=weights)))
     counts = orders(before)(shuffle, True, window, state.seed).consumed(place)
-    return replace(before, stages=(*before.stages, Stage(place, weights, counts))).since(state.first)
+    return replace(before, stages=(*before.stages, MixStage(place, weights, counts))).since(state.first)
 
 
-def _told(mixture: Mixture, weights: tuple[int, ...], start: int, text: str) -> Stage:
+def _told(mixture: Mixture, weights: tuple[int, ...], start: int, text: str) -> MixStage:
     """The stage that a state tells; the first may be told by a digest of weights that are given here."""
     if start or not text.startswith("#"):
-        return Stage.of_told(start, text, len(mixture.lengths))
+        return MixStage.of_told(start, text, len(mixture.lengths))
     for given in (mixture.stages[0].weights, weights):
-        stage = Stage(0, given, (0,) * len(given))
+        stage = MixStage(0, given, (0,) * len(given))
         if short(stage.told) == text:
             return stage
     raise StateError(
@@ -124,7 +124,9 @@ def _told(mixture: Mixture, weights: tuple[int, ...], start: int, text: str) -> 
     )
 
 
-def _check_counts(mixture: Mixture, orders: Orders, past: str, stages: Sequence[Stage], state: State) -> None:
+def _check_counts(
+    mixture: Mixture, orders: Orders, past: str, stages: Sequence[MixStage], state: State
+) -> None:
     """Raises StateError if a stage begins with other counts of rows than those before it give."""
     for number, stage in enumerate(stages):
         # The mixture's own stages may have begun under another seed.

@@ -187,7 +187,7 @@ class PackedRef(PackView):
         return ref, {number: place for place, number in enumerate(of.columns)}
 
     def report(self) -> PackReport:
-        """What packing has come to: how many packs, how full they are, what was left out."""
+        """The outcome of packing: how many packs, how full they are, what was left out."""
         return self._packing.report
 
     def members(self, packs: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
@@ -261,7 +261,7 @@ class PackedRef(PackView):
 
     @property
     def schema(self) -> Schema | None:
-        """What a pack looks like; None if the whole has no rows."""
+        """How a pack looks; None if the whole has no rows."""
         return None if self._layout is None else self._layout.schema
 
     def __repr__(self) -> str:

@@ -24,7 +24,7 @@ from ...rows.projection import Projection
 from ...rows.types import Batch, Collate, Ints, Seeds
 from ..mixes.arranged import warn_if_arranged
 from .documents import checked_lengths, lengths_of
-from .plan import BatchReport, Members, Plan, planned
+from .plan import BatchMembers, BatchPlan, BatchReport, planned
 
 __all__ = ["Batching", "TokenBatchesRef", "token_batches"]
 
@@ -107,14 +107,14 @@ class TokenBatchesRef(Over[Batch]):
         whole: the other DataRef.
     """
 
-    def __init__(self, whole: DataRef, plan: Plan, collate: Collate, seed: int, epoch: int) -> None:
+    def __init__(self, whole: DataRef, plan: BatchPlan, collate: Collate, seed: int, epoch: int) -> None:
         super().__init__(whole, plan, collate, seed, epoch)
         self.is_thread_safe = whole.is_thread_safe and is_ours(collate)
         self._plan = plan
         self._collate = collate
         self._seed = seed
         self._epoch = epoch
-        self._members = Members(plan, seed, epoch)
+        self._members = BatchMembers(plan, seed, epoch)
 
     def __reduce__(self) -> tuple[object, ...]:
         return TokenBatchesRef, (self.whole, self._plan, self._collate, self._seed, self._epoch)

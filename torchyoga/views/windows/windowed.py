@@ -235,7 +235,7 @@ class WindowsRef(Over):
 
     @property
     def schema(self) -> Schema | None:
-        """What a row looks like; None if the whole has no rows."""
+        """How a row looks; None if the whole has no rows."""
         return None if self._stacking is None else self._stacking.schema
 
     def __repr__(self) -> str:
