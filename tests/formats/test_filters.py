@@ -16,7 +16,7 @@ import pytest
 from children import run_program, status_of_child
 
 from torchyoga.errors import CorruptError
-from torchyoga.formats.hdf5_filters import Pipeline, compression_arguments, memory_file
+from torchyoga.formats.hdf5_filters import FilterPipeline, compression_arguments, memory_file
 
 VALUES = np.round(np.random.default_rng(0).random((40, 7)) * 100).astype("<f8")
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -36,11 +36,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 Stored = list[tuple[int, np.ndarray]]  # mask and bytes of each chunk
 
 
-def chunks(options: dict[str, Any], values: np.ndarray = VALUES) -> tuple[Pipeline, Stored]:
+def chunks(options: dict[str, Any], values: np.ndarray = VALUES) -> tuple[FilterPipeline, Stored]:
     with memory_file() as file:
         dataset = file.create_dataset("x", data=values, chunks=(8, *values.shape[1:]), **options)
         file.flush()
-        pipeline = Pipeline(dataset.id.get_create_plist(), dataset.id.get_type(), dataset.dtype)
+        pipeline = FilterPipeline(dataset.id.get_create_plist(), dataset.id.get_type(), dataset.dtype)
         places = [(start, *(0,) * (values.ndim - 1)) for start in range(0, len(values), 8)]
         found = [dataset.id.read_direct_chunk(place) for place in places]
         return pipeline, [(mask, np.frombuffer(data, np.uint8)) for mask, data in found]
@@ -113,7 +113,7 @@ def test_a_chunk_that_hdf5_converts_is_not_shorter_than_its_checksum(kind: str) 
     with memory_file() as file:
         dataset = file.create_dataset("x", data=VALUES.astype(">f4"), chunks=(8, 7), **OPTIONS[kind])
         file.flush()
-        pipeline = Pipeline(dataset.id.get_create_plist(), dataset.id.get_type(), np.dtype("<f8"), True)
+        pipeline = FilterPipeline(dataset.id.get_create_plist(), dataset.id.get_type(), np.dtype("<f8"), True)
         mask, data = dataset.id.read_direct_chunk((8, 0))
     stored, out = np.frombuffer(data, np.uint8), np.empty(8 * 7 * 8, np.uint8)
     for size in (0, 1, 3):
@@ -172,12 +172,12 @@ def output_of(code: str) -> str:
 MEMORY = """
 import resource
 import numpy as np
-from torchyoga.formats.hdf5_filters import Pipeline, memory_file
+from torchyoga.formats.hdf5_filters import FilterPipeline, memory_file
 values = np.random.default_rng(0).integers(0, 50, (64, 4096))
 with memory_file() as file:
     dataset = file.create_dataset("x", data=values, chunks=(8, 4096), compression="lzf", shuffle=True)
     file.flush()
-    pipeline = Pipeline(dataset.id.get_create_plist(), dataset.id.get_type(), dataset.dtype)
+    pipeline = FilterPipeline(dataset.id.get_create_plist(), dataset.id.get_type(), dataset.dtype)
     stored = [dataset.id.read_direct_chunk((8 * i, 0)) for i in range(8)]
 out = np.empty(8 * 4096 * 8, np.uint8)
 def decode(times):

@@ -15,7 +15,7 @@ import pytest
 
 from torchyoga.order.cursor import Cursor
 from torchyoga.order.iteration import IterationOptions
-from torchyoga.order.mixed import MixOrder, Mixture, Stage, unpacked
+from torchyoga.order.mixed import MixOrder, MixStage, Mixture, unpacked
 from torchyoga.order.place import positions as positions_of_rank
 from torchyoga.order.proportions import Proportions
 from torchyoga.order.shard import Shard
@@ -27,7 +27,7 @@ def mixture(
     lengths: list[int], weights: list[int], rows: int, cell: int = 64, most: float | None = None
 ) -> Mixture:
     names = tuple(f"s{number}" for number in range(len(lengths)))
-    first = Stage(0, tuple(weights), (0,) * len(lengths))
+    first = MixStage(0, tuple(weights), (0,) * len(lengths))
     return Mixture(tuple(lengths), (first,), rows, cell, (most,) * len(lengths), names)
 
 
@@ -215,7 +215,7 @@ def test_it_pickles_small_and_equal() -> None:
 
 
 def restaged(found: MixOrder, place: int, weights: tuple[int, ...]) -> MixOrder:
-    stage = Stage(place, weights, found.consumed(place))
+    stage = MixStage(place, weights, found.consumed(place))
     return replace(found, mixture=replace(found.mixture, stages=(*found.mixture.stages, stage)))
 
 
@@ -261,9 +261,9 @@ def test_other_weights_at_every_place(cell: int) -> None:
 
 
 def test_stages_as_text() -> None:
-    stage = Stage(80, (0, 1, 9), (39, 24, 17))
-    assert Stage.of_told(80, stage.told, 3) == stage
-    assert Stage.of_told(0, "5,3,2", 3) == Stage(0, (5, 3, 2), (0, 0, 0))
+    stage = MixStage(80, (0, 1, 9), (39, 24, 17))
+    assert MixStage.of_told(80, stage.told, 3) == stage
+    assert MixStage.of_told(0, "5,3,2", 3) == MixStage(0, (5, 3, 2), (0, 0, 0))
     damaged = [
         "",
         "1,2",
@@ -277,7 +277,7 @@ def test_stages_as_text() -> None:
     ]
     for told in damaged:
         with pytest.raises(ValueError):  # noqa: PT011 (callers say what it is of)
-            Stage.of_told(80, told, 3)
+            MixStage.of_told(80, told, 3)
 
 
 # -- stories

@@ -460,7 +460,7 @@ def test_rows_drawn_by_each_process_are_known_as_random(storage):
 
 def test_a_failure_of_no_part_is_forged(storage):
     plan = storage.plan(Plain(40), "a", "1", parts=4)
-    from torchyoga.building.parts.board import Board, Failure
+    from torchyoga.building.parts.board import Board, PartFailure
 
     board = Board(store_of(storage), "a", "1", 60.0)
     found = board.plan()
@@ -468,7 +468,9 @@ def test_a_failure_of_no_part_is_forged(storage):
 
     class Forging(ThreadPoolExecutor):
         def submit(self, function, /, *args, **kwargs):
-            board.fail(found, secrets.token_hex(8), Failure(99, "SchemaError", "no", "nobody", is_final=True))
+            board.fail(
+                found, secrets.token_hex(8), PartFailure(99, "SchemaError", "no", "nobody", is_final=True)
+            )
             return super().submit(function, *args, **kwargs)
 
     with Forging(1) as executor:

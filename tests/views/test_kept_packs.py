@@ -17,7 +17,7 @@ from packs import ROWS, SCHEMA, Own, texts_of
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, ExistsError
 from torchyoga.testing import assert_rows_equal
-from torchyoga.views.packs.plan import Plan, planned
+from torchyoga.views.packs.plan import PackPlan, planned
 from torchyoga.views.packs.request import measured
 
 
@@ -132,5 +132,5 @@ def test_forged_plans_are_refused() -> None:
         "each": lambda array: array * 2**62,
     }.items():
         with pytest.raises(CorruptError, match="not those of a plan"):
-            Plan.from_parts({**parts, name: change(parts[name])}, 4)
-    assert Plan.from_parts(parts, 4).pin == plan.pin
+            PackPlan.from_parts({**parts, name: change(parts[name])}, 4)
+    assert PackPlan.from_parts(parts, 4).pin == plan.pin

@@ -20,7 +20,7 @@ from torchyoga.views.packs import members as members_file
 from torchyoga.views.packs.layout import Labels, Positions
 from torchyoga.views.packs.members import Members
 from torchyoga.views.packs.packing import Rooms, fitted
-from torchyoga.views.packs.plan import Plan, planned
+from torchyoga.views.packs.plan import PackPlan, planned
 
 
 def best_fit_decreasing(items: list[tuple[int, ...]], budgets: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -122,7 +122,7 @@ def test_hardly_any_padding_for_a_million_documents_of_usual_lengths() -> None:
     assert np.add.reduceat(documents.costs, documents.bounds[:-1]).max() <= 4096
 
 
-def plan_of(lengths: list[int], budget: int, balance: bool = False) -> Plan:
+def plan_of(lengths: list[int], budget: int, balance: bool = False) -> PackPlan:
     costs = np.array(lengths)[:, None]
     return planned(np.arange(len(lengths)), costs, None, len(lengths), np.array([budget]), balance)
 
@@ -215,13 +215,16 @@ def test_lengths_of_many_bits_are_counted_as_well() -> None:
 def test_parts_make_the_same_plan() -> None:
     plan = plan_of([3, 5, 3, 5, 3, 8, 1], 8)
     parts = {name: part.astype(np.int64) for name, part in plan.parts.items()}
-    again = Plan.from_parts(parts, 7)
+    again = PackPlan.from_parts(parts, 7)
     assert (
-        again.pin == plan.pin == Plan.from_words(*plan.words, 7).pin == pickle.loads(pickle.dumps(plan)).pin
+        again.pin
+        == plan.pin
+        == PackPlan.from_words(*plan.words, 7).pin
+        == pickle.loads(pickle.dumps(plan)).pin
     )
     assert plan_of([3, 5, 3, 5, 3, 8, 2], 8).pin != plan.pin
     with pytest.raises(CorruptError, match="has the parts"):
-        Plan.from_parts({"rows": parts["rows"]}, 7)
+        PackPlan.from_parts({"rows": parts["rows"]}, 7)
 
 
 @settings(max_examples=300, deadline=None)
@@ -242,7 +245,7 @@ def test_forged_parts_are_refused_or_a_plan(data: st.DataObject) -> None:
         part.append(value)
     parts[name] = np.array(part, np.int64)
     try:
-        plan = Plan.from_parts(parts, 7)
+        plan = PackPlan.from_parts(parts, 7)
     except CorruptError:
         return
     documents = Members(plan, 0, 0).documents(np.arange(len(plan)))

@@ -19,7 +19,7 @@ import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.reading.dataref import DataRef
 from torchyoga.testing import check_view
-from torchyoga.views.tokens.plan import Members, Plan, planned
+from torchyoga.views.tokens.plan import BatchMembers, BatchPlan, planned
 from torchyoga.views.tokens.token_batches import TokenBatchesRef
 
 LENGTHS = [int(n) for n in np.random.default_rng(5).integers(0, 12, 90)]
@@ -64,8 +64,8 @@ def batches_of(ref: DataRef, *args: Any, **kwargs: Any) -> TokenBatchesRef:
     return found
 
 
-def members(plan: Plan, epoch: int) -> list[list[int]]:
-    counts, rows = Members(plan, 3, epoch).rows(np.arange(len(plan)))
+def members(plan: BatchPlan, epoch: int) -> list[list[int]]:
+    counts, rows = BatchMembers(plan, 3, epoch).rows(np.arange(len(plan)))
     left = iter(rows.tolist())
     return [list(itertools.islice(left, count)) for count in counts.tolist()]
 
@@ -119,7 +119,7 @@ def test_plans_are_those_of_loops(
     placed = {row: number for number, batch in enumerate(found) for row in batch}
     asked = np.arange(-2, len(lengths) + 2)
     expected = [placed.get(row, -1) for row in asked.tolist()]
-    assert Members(plan, 3, epoch).batches(asked).tolist() == expected
+    assert BatchMembers(plan, 3, epoch).batches(asked).tolist() == expected
     report = plan.report
     area = sum(len(shape) * shape[0] for shape in shapes)
     total = sum(lengths[row] for row in kept)

@@ -26,8 +26,8 @@ from torchyoga.reading.version_ref import VersionRef
 from torchyoga.rows.projection import Projection
 from torchyoga.testing import check_dataref
 from torchyoga.views.joined import JoinedRef
-from torchyoga.views.selected import SelectedRef
 from torchyoga.views.selection import Selection
+from torchyoga.views.where import SelectedRef
 
 # -- columns
 

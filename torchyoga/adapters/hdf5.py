@@ -19,7 +19,7 @@ import numpy as np
 from h5py import h5d, h5p, h5t
 
 from ..errors import BusyError, CorruptError, NotFoundError, SchemaError
-from ..formats.hdf5_filters import Pipeline, require_filters
+from ..formats.hdf5_filters import FilterPipeline, require_filters
 from ..formats.mapped.gather import Bytes, MappedFile, Memory, address_of
 from ..formats.mapped.items import Decoded, Items, Mapped
 from ..formats.mapped.pages import Watch
@@ -462,9 +462,9 @@ class _Chunks:
         values = int(np.prod(self._chunk, dtype=np.int64))
         self._fill = _fill(dataset, dtype, values, where) if (self._offsets < 0).any() else None
         self._stored_bytes = values * stored.get_size()
-        self._pipeline: Pipeline | None = None
+        self._pipeline: FilterPipeline | None = None
         if self._converts or properties.get_nfilters():
-            self._pipeline = Pipeline(properties, stored, dtype, self._converts)
+            self._pipeline = FilterPipeline(properties, stored, dtype, self._converts)
         elif chunked and (self._nbytes[self._offsets >= 0] != self._stored_bytes).any():
             raise CorruptError(f"{where} has chunks that are not {self._stored_bytes} bytes long")
 

@@ -24,7 +24,7 @@ from ..building.sources import PlacedSource
 from ..errors import CorruptError, NotFoundError, SchemaError
 from ..files.regular import open_regular
 from ..files.tar_members import Member, members
-from ..files.tar_samples import KEY, Sample, divided, samples
+from ..files.tar_samples import KEY, TarSample, divided, samples
 from ..process.digests import hexdigest
 from ..reading.left_out import LeftOut, refuse_many, told_of, warn_of
 from ..rows.image_formats import HEAD, begins_as_image
@@ -135,7 +135,7 @@ class ShardRows(PlacedSource):
             refuse_many(some, total, shards.max_bad, self.name, what)
             warn_of(some, total, self.name, what)
 
-    def _row(self, sample: Sample[bytes], columns: Sequence[str], shard: str) -> Row:
+    def _row(self, sample: TarSample[bytes], columns: Sequence[str], shard: str) -> Row:
         more = [name for name in sample.parts if name not in columns]
         if more and self._shards.columns is None:
             raise SchemaError(
@@ -187,7 +187,7 @@ class _Ahead:
         self._shards = shards
         self._readers: deque[_Reader] = deque()
 
-    def samples(self) -> Iterator[Sample[bytes] | _Cut]:
+    def samples(self) -> Iterator[TarSample[bytes] | _Cut]:
         """Those of the next shard."""
         while len(self._readers) < self._shards.threads:
             name = next(self._left, None)
@@ -207,14 +207,14 @@ class _Reader:
     """The samples of one shard, read by a thread, some ahead."""
 
     def __init__(self, name: str, shards: Shards) -> None:
-        self._queue: queue.Queue[list[Sample[bytes]] | _Cut | _Failed | None] = queue.Queue(_PIECES)
+        self._queue: queue.Queue[list[TarSample[bytes]] | _Cut | _Failed | None] = queue.Queue(_PIECES)
         self._is_over = threading.Event()
         self._thread = threading.Thread(
             target=self._run, args=(name, shards), name="torchyoga-shard", daemon=True
         )
         self._thread.start()
 
-    def samples(self) -> Iterator[Sample[bytes] | _Cut]:
+    def samples(self) -> Iterator[TarSample[bytes] | _Cut]:
         """All samples, and what ends a shard that is cut.
 
         Raises:
@@ -258,7 +258,7 @@ class _Reader:
             end = _Failed(error)
         self._put(end)
 
-    def _put(self, item: list[Sample[bytes]] | _Cut | _Failed | None) -> bool:
+    def _put(self, item: list[TarSample[bytes]] | _Cut | _Failed | None) -> bool:
         while not self._is_over.is_set():
             try:
                 self._queue.put(item, timeout=_PATIENCE)
@@ -268,8 +268,8 @@ class _Reader:
         return False
 
 
-def _pieces(found: Iterator[Sample[bytes]]) -> Iterator[list[Sample[bytes]]]:
-    piece: list[Sample[bytes]] = []
+def _pieces(found: Iterator[TarSample[bytes]]) -> Iterator[list[TarSample[bytes]]]:
+    piece: list[TarSample[bytes]] = []
     nbytes = 0
     try:
         for sample in found:
@@ -306,7 +306,7 @@ class _Forward:
         if head == b"\x1f\x8b":
             self._file = gzip.GzipFile(fileobj=io.BufferedReader(self._file, _SKIPPED), mode="rb")
 
-    def samples(self, columns: Sequence[str] | None) -> Iterator[Sample[bytes]]:
+    def samples(self, columns: Sequence[str] | None) -> Iterator[TarSample[bytes]]:
         """The samples, with the bytes of these columns."""
         wanted = None if columns is None else {*columns}
         pairs = ((member, self._of(member, wanted)) for member in members(self._read))

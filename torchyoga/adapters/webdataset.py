@@ -20,7 +20,7 @@ from ..files.tar_samples import KEY, samples
 from ..process.stages import Stage, timed
 from ..reading.dataref import DataRef
 from ..reading.file_parts import FileParts, Names, Threads
-from ..reading.files_ref import FilesRef, Held, content_of
+from ..reading.files_ref import FilesRef, HeldFiles, content_of
 from ..reading.left_out import LeftOut, check_share, refuse_many, told_of, warn_of
 from ..rows.block import Rows
 from ..rows.column import Column
@@ -315,7 +315,7 @@ def _indexed(
             for name, (kind, dtype, is_ragged, meaning) in zip(leaf_names(tree), leaves, strict=True)
         ),
     )
-    held = Held(
+    held = HeldFiles(
         name=shards.title,
         schema=schema,
         length=len(keys),

@@ -40,7 +40,7 @@ from ..versions.info import plain
 from ..versions.manifest import FunctionEntry, Manifest
 from ..versions.parent import Parent
 from ..versions.staging import Staging
-from .record import Kept, Record
+from .record import KeptRows, Record
 from .sources import BlockSource, PlacedSource, RowSource, SeekableBlocks, Source
 from .statistics import counted_in
 
@@ -335,7 +335,7 @@ class _Build:
         self._output = _OutputFiles(self._staging, self.token, self.options, self._note, left, first)
         return done
 
-    def _take_over(self, kept: Kept) -> tuple[FileEntry, ...]:
+    def _take_over(self, kept: KeptRows) -> tuple[FileEntry, ...]:
         """Continues behind the kept rows; returns the files that stay."""
         files: tuple[FileEntry, ...] = ()
         self._place = kept.place

@@ -1,4 +1,4 @@
-"""What an unfinished build has noted, so that the next one can continue it.
+"""The notes of an unfinished build, so that the next one can continue it.
 
 An interrupted build continues, if its source is map-style.
 The next build compares the files' checksums, and some rows with the source: those at the files' ends, and one
@@ -29,7 +29,7 @@ from ..versions.manifest import FunctionEntry
 from ..versions.staging import Staging
 from .sources import PlacedSource, RowSource, SeekableBlocks
 
-__all__ = ["Kept", "Record"]
+__all__ = ["KeptRows", "Record"]
 
 _Asked: TypeAlias = Callable[[Callable[[], Iterable[Any]]], Iterator[Any]]  # passes on what the source gives
 
@@ -37,7 +37,7 @@ _ROWS_TO_COMPARE, _SHARE_TO_COMPARE = 32, 0.1  # at most, of the rows kept by an
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptRows:
     """The rows of an interrupted build.
 
     Attributes:
@@ -93,20 +93,20 @@ class Record:
         self._noted = build
 
     def _placed(self, file: FileEntry) -> Json:
-        """What is noted of a file."""
+        """The note of a file."""
         place = self._places.get(file.name)
         return file.to_json() if place is None else {**file.to_json(), "place": place}
 
     def load(self) -> Json:
-        """What an interrupted build has noted; empty if there was none.
+        """The note of an interrupted build; empty if there was none.
 
         Raises:
             CorruptError: something other than a file has the name of the note.
         """
         return self._staging.load()
 
-    def kept(self, found: Json, asked: _Asked) -> Kept:
-        """What an interrupted build has left, compared with the source.
+    def kept(self, found: Json, asked: _Asked) -> KeptRows:
+        """The rows that an interrupted build has left, compared with the source.
 
         Args:
             found: what `load` gave.
@@ -135,7 +135,7 @@ class Record:
             raise CorruptError(damaged[0])
         self._compare(reader, self._source, asked)
         place = self._places[files[-1].name] if placed and files else None
-        return Kept(found["token"], reader, bool(found["learned"]), place)
+        return KeptRows(found["token"], reader, bool(found["learned"]), place)
 
     def _compare_functions(self, noted: Json | None) -> None:
         """Raises ValueError if the kept rows were made with arguments other than the current ones."""
@@ -155,7 +155,7 @@ class Record:
         places: dict[int, Json | None] = {}
         if isinstance(source, PlacedSource):  # whose rows can only be read where a file begins
             places = self._starts(reader.files)
-            numbers = _some(list(places))
+            numbers = list(places)[:: max(1, len(places) // 16)]
 
         def read(numbers: list[int]) -> Block | None:
             if isinstance(source, SeekableBlocks):
@@ -205,11 +205,6 @@ def _ends(files: Sequence[FileEntry]) -> list[int]:
     bounds = bounds_of(file.rows for file in files)
     found: list[int] = sorted({0, *bounds[:-1].tolist(), *(bounds[1:] - 1).tolist()})
     return found[:: max(1, len(files) // 8)]
-
-
-def _some(numbers: Sequence[int]) -> list[int]:
-    """Some of many numbers, the first one among them."""
-    return list(numbers[:: max(1, len(numbers) // 16)])
 
 
 def _drawn(num_rows: int) -> list[int]:

@@ -14,11 +14,10 @@ from ..stores.checking import check
 from ..stores.contract import Versions
 from ..versions.manifest import Manifest
 from ..versions.names import kept_id
-from ..views.packs.plan import Plan
+from ..views.packs.plan import PackPlan
 from ..views.packs.request import Packing, Request, packing_of
-from ..views.selected import SelectedRef
 from ..views.selection import Selection
-from ..views.where import base_of, selected, where
+from ..views.where import SelectedRef, base_of, selected, where
 from .comparing.kept_hashes import HASHES, check_hashes
 from .keeping import Keeping, Kind, columns_of
 
@@ -167,7 +166,7 @@ def _loaded_packing(store: Versions, manifest: Manifest) -> Packing:
     info, columns = manifest.info, columns_of(store, manifest)
     try:
         (words,) = columns.values()
-        plan = Plan.from_words(words, [int(size) for size in info["sizes"]], int(info["total"]))
+        plan = PackPlan.from_words(words, [int(size) for size in info["sizes"]], int(info["total"]))
         counts = {field.name: int(info["report"][field.name]) for field in fields(PackReport)}
         looked = tuple(str(name) for name in info["looked"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -19,7 +19,7 @@ from ..order.full import as_int
 from ..process.buffers import BufferPool
 from ..process.control_group import num_cpus
 from ..process.digests import hexdigest
-from ..process.seeding import seeds_within
+from ..process.seeding import drawn_seeds, seeds_within
 from ..process.stages import Stage, timed
 from ..process.warned import warn_user
 from ..reading.dataref import ChangedRows, DataRef, known_schema
@@ -128,25 +128,12 @@ class DecodedRef(ChangedRows):
         made._told = self._told
         return made
 
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers, as `Rows`; torch's generator gives the seeds of what is random."""
-        if not len(rows):
-            return []
+    def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
         is_random = any(decoder.is_random for decoder in self._decoders.values())
-        seeds = torch.randint(2**63 - 1, (len(rows),)).numpy().view(np.uint64) if is_random else None
-        return self._decoded(rows, self.whole.take(rows), seeds)
-
-    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
-        """The rows of these numbers, as `Rows`, made with these seeds."""
-        if not len(rows):
-            return []
-        whole = self.whole
-        given = whole.take_seeded(rows, seeds_within(seeds, 0)) if whole.is_random else whole.take(rows)
-        return self._decoded(rows, given, seeds)
-
-    def _decoded(self, rows: Ints, given: Sequence[Row], seeds: Seeds | None) -> Sequence[Row]:
+        own = drawn_seeds(len(rows)) if seeds is None and is_random else seeds
+        given = self._given(rows, seeds)
         with timed(Stage.DECODE):
-            return self._made(rows, given, seeds)
+            return self._made(rows, given, own)
 
     def _made(self, rows: Ints, given: Sequence[Row], seeds: Seeds | None) -> Sequence[Row]:
         schema = self.whole.schema
@@ -250,7 +237,7 @@ class DecodedRef(ChangedRows):
 
     @property
     def libraries(self) -> list[str]:
-        """What decodes, and its version."""
+        """The libraries that decode, with their versions."""
         own = [name for one in self._decoders.values() for name in one.libraries if name]
         return list(dict.fromkeys([*own, *self.whole.libraries]))
 
@@ -260,7 +247,7 @@ class DecodedRef(ChangedRows):
 
     @property
     def schema(self) -> Schema:
-        """What a row looks like."""
+        """How a row looks."""
         return self._schema
 
     def __repr__(self) -> str:
@@ -313,7 +300,7 @@ def _of_items(column: Column) -> Column:
     return replace(column, shape=None, ndim=1 + column.ndim)
 
 
-class _Held(NamedTuple):
+class _ValuesThere(NamedTuple):
     """The values of a column of bytes that are not None.
 
     Attributes:
@@ -328,7 +315,7 @@ class _Held(NamedTuple):
     valid: npt.NDArray[np.bool_] | None
 
 
-def _held(block: Block, number: int, place: _Place) -> _Held:
+def _held(block: Block, number: int, place: _Place) -> _ValuesThere:
     data = block.data[number]
     run: memoryview = np.ascontiguousarray(data.values).data.cast("B")
     if place.is_item:
@@ -342,10 +329,10 @@ def _held(block: Block, number: int, place: _Place) -> _Held:
         ends = data.part("offsets").tolist()
     values = [run[start:stop] for start, stop in itertools.pairwise(ends)]
     if not place.valid:
-        return _Held(values, rows, nth, None)
+        return _ValuesThere(values, rows, nth, None)
     valid = np.logical_and.reduce([block.data[one].values for one in place.valid])
     there = np.flatnonzero(valid)
-    return _Held([values[i] for i in there], rows[there], nth[there], valid)
+    return _ValuesThere([values[i] for i in there], rows[there], nth[there], valid)
 
 
 def _objects(arrays: Sequence[Row], valid: npt.NDArray[np.bool_] | None, offsets: Ints) -> Data:

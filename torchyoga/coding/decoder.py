@@ -60,7 +60,7 @@ class Decoder(ABC):
     @property
     @abstractmethod
     def libraries(self) -> list[str]:
-        """What decodes, and its version."""
+        """The libraries that decode, with their versions."""
 
 
 _FORM = {"axes", "channels", "dtype", "kind"}

@@ -27,14 +27,14 @@ __all__ = ["audio", "decoder_of", "text"]
 
 def text() -> Decoder:
     """Decodes text and bytes that `zstd` has compressed."""
-    return _Text()
+    return _TextDecoder()
 
 
 @dataclass(frozen=True)
-class _Text(Decoder):
+class _TextDecoder(Decoder):
     @property
     def libraries(self) -> list[str]:
-        """What decodes, and its version."""
+        """The libraries that decode, with their versions."""
         return [used_for("zstd")]
 
     def column(self, column: Column) -> Column:
@@ -106,7 +106,7 @@ class _Audio(Decoder):
 
     @property
     def libraries(self) -> list[str]:
-        """What decodes, and its version."""
+        """The libraries that decode, with their versions."""
         return [used_for("sound")]
 
     def column(self, column: Column) -> Column:
@@ -133,7 +133,7 @@ class _Array(Decoder):
 
     @property
     def libraries(self) -> list[str]:
-        """What decodes, and its version."""
+        """The libraries that decode, with their versions."""
         return [used_for("jpeg" if self.codec.name == "jpeg" else "other images")]
 
     def column(self, column: Column) -> Column:

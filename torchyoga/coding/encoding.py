@@ -152,7 +152,7 @@ class EncodedSource(RowSource):
 
     @property
     def found(self) -> Json:
-        """What the source has found."""
+        """The entries that the source has found."""
         return self.source.found if isinstance(self.source, RowSource) else {}
 
     def rows(self, start: int) -> Iterator[Row]:

@@ -178,7 +178,7 @@ class _Image(Decoder):
 
     @property
     def libraries(self) -> list[str]:
-        """What decodes, and its version."""
+        """The libraries that decode, with their versions."""
         resizing = [] if self.size is None else [used_for("resizing")]
         there = [] if self.device is None else _used_on_device()
         here = [used_for("jpeg"), used_for("png"), used_for("other images"), *resizing]
@@ -325,8 +325,7 @@ class _Image(Decoder):
     def _flips(self, count: int, draw: Draw | None) -> npt.NDArray[np.bool_]:
         if not self.flip or draw is None:
             return np.zeros(count, np.bool_)
-        found: npt.NDArray[np.bool_] = draw.random() < 0.5
-        return found
+        return draw.random() < 0.5
 
     def _pixels(
         self,
@@ -636,5 +635,5 @@ def part_on(pixels: torch.Tensor, turn: int, box: Ints, size: tuple[int, int]) -
 
 
 def _used_on_device() -> list[str]:
-    """What decodes and resizes on a device, and its version."""
+    """The libraries that decode and resize on a device, with their versions."""
     return [used_for("jpeg on cuda"), f"torch {torch.__version__}"]

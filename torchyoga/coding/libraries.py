@@ -37,7 +37,7 @@ _SAME = {
 }
 
 
-class _Found(NamedTuple):
+class _Library(NamedTuple):
     """A library that is here."""
 
     module: str
@@ -48,12 +48,12 @@ class _Found(NamedTuple):
 
 
 @lru_cache(None)
-def here_for(purpose: str) -> tuple[_Found, ...]:
+def here_for(purpose: str) -> tuple[_Library, ...]:
     """The libraries for a purpose that are here, the best first."""
     found = []
     for module, package in KNOWN[purpose]:
         if _loads(module) if purpose == "jpeg on cuda" else _is_here(module):
-            found.append(_Found(module, _version(package)))
+            found.append(_Library(module, _version(package)))
     return tuple(found)
 
 

@@ -53,7 +53,7 @@ _ENDING = 1024  # bytes in which the end of a JPEG is marked; cameras write a li
 
 
 class Header(NamedTuple):
-    """What the header of an image file says."""
+    """The header of an image file."""
 
     format: str
     height: int  # as it is stored, before it is turned
@@ -70,7 +70,7 @@ class Header(NamedTuple):
 
 
 def header(data: bytes | memoryview, turn: bool = True, most_pixels: int = MOST_PIXELS) -> Header:
-    """What the header of an image file says; nothing is decoded.
+    """The header of an image file; nothing is decoded.
 
     Args:
         data: the file.

@@ -8,13 +8,13 @@ from typing import Generic, NamedTuple, TypeVar
 from ..errors import CorruptError
 from .tar_members import Member
 
-__all__ = ["KEY", "Sample", "divided", "samples"]
+__all__ = ["KEY", "TarSample", "divided", "samples"]
 
 T = TypeVar("T")
 KEY = "__key__"
 
 
-class Sample(NamedTuple, Generic[T]):
+class TarSample(NamedTuple, Generic[T]):
     """A sample: what its members hold by their extension; or why it cannot be a row."""
 
     key: str
@@ -22,7 +22,7 @@ class Sample(NamedTuple, Generic[T]):
     problem: str = ""
 
 
-def samples(members: Iterable[tuple[Member, T]], is_image: Callable[[T], bool]) -> Iterator[Sample[T]]:
+def samples(members: Iterable[tuple[Member, T]], is_image: Callable[[T], bool]) -> Iterator[TarSample[T]]:
     """The samples of an archive, in order.
 
     A name is divided at the first dot behind its folder: `train/0017.seg.png` is the member `seg.png` of the
@@ -35,7 +35,7 @@ def samples(members: Iterable[tuple[Member, T]], is_image: Callable[[T], bool]) 
     Raises:
         CorruptError: the archive is cut or damaged; the sample that it has begun is not given.
     """
-    current: Sample[T] | None = None
+    current: TarSample[T] | None = None
     try:
         for member, value in members:
             key, extension = divided(member.name)
@@ -44,12 +44,12 @@ def samples(members: Iterable[tuple[Member, T]], is_image: Callable[[T], bool]) 
                 if not problem and "." not in member.name.rpartition("/")[2] and is_image(value):
                     problem = "begins as an image does, and has no extension, so no sample can hold it"
                 if problem:
-                    yield Sample(member.name, {}, problem)
+                    yield TarSample(member.name, {}, problem)
                 continue
             if current is None or current.key != key:
                 if current is not None:
                     yield current
-                current = Sample(key, {})
+                current = TarSample(key, {})
             problem = member.problem
             if not problem and (extension in current.parts or extension == KEY):
                 problem = "is there twice" if extension != KEY else "has a name that means the key"

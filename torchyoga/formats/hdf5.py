@@ -42,7 +42,7 @@ from .hdf5_filters import (
     COMPRESSIONS,
     GZIP_LEVEL,
     HDF5_LOCK,
-    Pipeline,
+    FilterPipeline,
     compression_arguments,
     memory_file,
     shuffled,
@@ -89,7 +89,7 @@ class Writer:
         self._properties: dict[tuple[object, ...], h5p.PropDCID] = {}  # shared by datasets that look alike
         self._with_groups = h5p.create(h5p.LINK_CREATE)
         self._with_groups.set_create_intermediate_group(True)
-        self._parts = [[_Part(self, column, name) for name in column.parts] for column in schema.columns]
+        self._parts = [[_Dataset(self, column, name) for name in column.parts] for column in schema.columns]
 
     def write(self, block: Block) -> list[int]:
         """Appends a block; returns the CRC-32 of each part. OSError if the disk is full."""
@@ -264,7 +264,7 @@ def _set_attribute(thing: ObjectID, name: str, value: str | np.uint32) -> None:
     h5a.create(thing, name.encode(), stored, h5s.create(h5s.SCALAR)).write(data, held)
 
 
-class _Part:
+class _Dataset:
     """One dataset being written into the file, chunk by chunk."""
 
     def __init__(self, writer: Writer, column: Column, name: str) -> None:
@@ -358,8 +358,7 @@ class _Part:
     @property
     def id(self) -> h5d.DatasetID:
         """HDF5's own handle of the dataset, which must exist."""
-        found: h5d.DatasetID = self._dataset.id
-        return found
+        return self._dataset.id
 
     def places(self) -> Ints:
         """The numbers of this dataset in the index: chunk length, items, chunks; the place of each chunk."""
@@ -462,7 +461,7 @@ def read_extents(data: Bytes, index: Mapping[str, object], schema: Schema) -> li
         raise CorruptError(f"the manifest names an unknown compression: {compression!r:.80}")
     table = read_table(data, index)
     extents: list[Extent] = []
-    pipelines: dict[tuple[object, ...], Pipeline] = {}
+    pipelines: dict[tuple[object, ...], FilterPipeline] = {}
     at = 0
     for column in schema.columns:
         elements = 0
@@ -515,7 +514,7 @@ class _Decoder:
     masks: Ints
     nbytes: Ints  # of the items of each chunk
     item_crcs: Ints
-    pipelines: dict[tuple[object, ...], Pipeline]  # for all columns: those that look alike share one
+    pipelines: dict[tuple[object, ...], FilterPipeline]  # for all columns: those that look alike share one
 
     def __call__(self, block: int, stored: Bytes, out: Bytes) -> None:
         self._pipeline.decode(stored, int(self.masks[block]), out)
@@ -524,17 +523,17 @@ class _Decoder:
             raise CorruptError("what it decompresses to does not match its checksum")
 
     @cached_property
-    def _pipeline(self) -> Pipeline:
+    def _pipeline(self) -> FilterPipeline:
         look = self.layout.look(self.chunk_items)
         found = self.pipelines.get(look)
         if found is None:
             found = self.pipelines[look] = self._new_pipeline()
         return found
 
-    def _new_pipeline(self) -> Pipeline:
+    def _new_pipeline(self) -> FilterPipeline:
         with memory_file() as file:
             try:
                 dataset = _create_dataset(file, "x", self.layout, self.chunk_items, self.compression)
             except ValueError as error:
                 raise SchemaError(str(error)) from error
-            return Pipeline(dataset.id.get_create_plist(), self.layout.type, self.layout.dtype)
+            return FilterPipeline(dataset.id.get_create_plist(), self.layout.type, self.layout.dtype)

@@ -39,7 +39,7 @@ __all__ = [
     "COMPRESSIONS",
     "GZIP_LEVEL",
     "HDF5_LOCK",
-    "Pipeline",
+    "FilterPipeline",
     "compression_arguments",
     "memory_file",
     "require_filters",
@@ -112,7 +112,7 @@ def _named(code: int, name: bytes) -> str:
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class FilterPipeline:
     """How the chunks of a dataset are stored.
 
     Attributes:

@@ -82,7 +82,7 @@ class BucketOrder(AnyOrder):
         return self.base.version_in(epoch)
 
     def pins(self, epoch: int) -> dict[str, Pin]:
-        """What a state records so that it is not continued in another order."""
+        """Entries of a state, so that it is not continued in another order."""
         return self.base.pins(epoch)
 
     def _pool(self, epoch: int, number: int) -> _Pool:

@@ -150,7 +150,7 @@ class BlockOrder(AnyOrder):
         return version_of(self.begun, epoch)
 
     def pins(self, epoch: int) -> dict[str, Pin]:
-        """What a state records so that it is not continued in another order."""
+        """Entries of a state, so that it is not continued in another order."""
         found: dict[str, Pin] = {"shuffle": self.kind, "files": self.files}
         if self.shuffle == "block":
             found["window"] = self.window
@@ -200,7 +200,7 @@ def _checked(starts: npt.ArrayLike) -> Ints:
     return distinct(found.astype(np.int64))  # without files that have no rows
 
 
-class _Layout(NamedTuple):
+class _Line(NamedTuple):
     """All rows in a line, the same in every epoch: files, or pieces of those that shards cut.
 
     Attributes:
@@ -215,7 +215,7 @@ class _Layout(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def _layout(order: BlockOrder, shards: int | None) -> _Layout:
+def _layout(order: BlockOrder, shards: int | None) -> _Line:
     first, sizes = order.starts[:-1], np.diff(order.starts)
     if shards is not None and order.shuffle:
         shuffled = np.argsort(random_words(_word("files", order.seed), len(sizes)), kind="stable")
@@ -226,7 +226,7 @@ def _layout(order: BlockOrder, shards: int | None) -> _Layout:
     line = cuts[:-1]
     file = np.searchsorted(ends, line, "right")
     row = first[file] + line - (ends - sizes)[file]
-    return _Layout(borders, row, np.diff(cuts), np.searchsorted(borders, line, "right") - 1)
+    return _Line(borders, row, np.diff(cuts), np.searchsorted(borders, line, "right") - 1)
 
 
 def _borders(length: int, world: int) -> Ints:

@@ -68,7 +68,8 @@ def carried(
                 f"the state has a dataset of {saved.rows} rows, but here it has {whole.length}: it is of "
                 "another dataset, or damaged"
             )
-        _check_joins(saved.joined, whole)
+        if saved.joined and (type(whole) is not Order or not whole.shuffle):
+            raise StateError("the state has joined rows, which only a full shuffle has; it is damaged")
         return saved, Grown(whole, first, saved.epoch, saved.joined, saved.length)
     if appended is None:
         raise StateError(
@@ -126,12 +127,6 @@ def _joining(saved: State, whole: AnyOrder, first: AnyOrder) -> tuple[State, Any
         )
     found = replace(saved, joined=joined, length=whole.length, grown=None)
     return found, Grown(whole, first, saved.epoch, joined, whole.length)
-
-
-def _check_joins(joined: tuple[tuple[int, int], ...], whole: AnyOrder) -> None:
-    """Raises StateError if no rows could have joined an epoch of this order."""
-    if joined and (type(whole) is not Order or not whole.shuffle):
-        raise StateError("the state has joined rows, which only a full shuffle has; it is damaged")
 
 
 def _first(whole: AnyOrder, rows: int) -> AnyOrder:

@@ -36,7 +36,7 @@ def check_epoch(epoch: int, length: int) -> None:
 
 
 def before_known(epoch: int, position: int, known: int) -> ValueError:
-    """What is wrong with a place before which the weights are not known."""
+    """The fault of a place before which the weights are not known."""
     return ValueError(
         f"position {position} of epoch {epoch} lies before place {known}, from which on the weights are "
         "known; load the state that they were changed at into the loader, or read from what was there "
@@ -102,7 +102,7 @@ class AnyOrder(ABC):
 
     @abstractmethod
     def pins(self, epoch: int) -> dict[str, Pin]:
-        """What a state records so that it is not continued in another order."""
+        """Entries of a state, so that it is not continued in another order."""
 
     @property
     def kind(self) -> Pin:

@@ -99,7 +99,7 @@ class StagedOrder(ArrangedOrder):
         """Its stages, as a state records them."""
         return written_stages([(stage.start, str(stage.rows)) for stage in self.stages])
 
-    def _parts(self, epoch: int) -> list[_Part]:
+    def _parts(self, epoch: int) -> list[_StageSpan]:
         is_alike = not self.reshuffle if self.shuffle else self.version_in(epoch) < GOING_ON
         return _parts(self, 0 if is_alike else epoch)
 
@@ -113,7 +113,7 @@ class StagedOrder(ArrangedOrder):
         return _passes_of(self, stage)
 
 
-class _Part(NamedTuple):
+class _StageSpan(NamedTuple):
     """A part of an epoch with one stage.
 
     Attributes:
@@ -130,15 +130,15 @@ class _Part(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _parts(order: StagedOrder, epoch: int) -> list[_Part]:
+def _parts(order: StagedOrder, epoch: int) -> list[_StageSpan]:
     begin, turns = epoch * order.length, 0
-    found: list[_Part] = []
+    found: list[_StageSpan] = []
     for number, stage in enumerate(order.stages):
         ends = [later.start for later in order.stages[number + 1 :][:1]]
         first, end = max(stage.start - begin, 0), min([order.length, *(end - begin for end in ends)])
         if first >= end:
             continue
-        found.append(_Part(first, number, stage.rows, turns))
+        found.append(_StageSpan(first, number, stage.rows, turns))
         turns += -(-(end - first) // stage.rows)
     if turns * order.num_rows > len(ARRANGED):
         raise ValueError(

@@ -35,7 +35,7 @@ from .place import Place, after, num_steps_left, taken
 from .proof import PRIME, weight_until
 from .saved import Pin, Saved
 from .shard import Shard
-from .state import Entry, LeftOut, Share, State, written
+from .state import EpochEntry, RankShare, Skipped, State, written
 
 __all__ = ["UNKNOWN", "Cursor"]
 
@@ -119,7 +119,7 @@ class Cursor:
         place = Place(epochs, position)
         self._origin = place  # where the delivered rows began
         steps = None if position else 0
-        self._at = Standing(place, Entry(place, steps), steps)
+        self._at = Standing(place, EpochEntry(place, steps), steps)
         self._looked: Iteration | None = None  # the look that came last, if nothing went on since
         self._loaded_epoch: int | None = None  # of a state, if no set_epoch came since
         self._rebase = 0  # what to add to the epochs of a trainer that counts from 0 again
@@ -328,7 +328,7 @@ class Cursor:
         iteration.note(number, place.position, again)
         rolled = self.rolled(place, now.batch_size, now.drop_last, now.shard, now.rows)
         running = rolled == place
-        entry = iteration.entry if running else Entry(rolled)
+        entry = iteration.entry if running else EpochEntry(rolled)
         self._at = Standing(rolled, entry, now.steps, iteration, running, False, seen, at.left)
 
     @_alone
@@ -344,7 +344,7 @@ class Cursor:
         left = self._leave(at) if start.epoch > at.place.epoch else at.left
         if left.place is not None:
             rows = self._rest(left.place, iteration)
-            out = LeftOut(left.out.rows + rows, left.place.epoch) if rows else left.out
+            out = Skipped(left.out.rows + rows, left.place.epoch) if rows else left.out
             left = left._replace(out=out, place=None)
         iteration.begin(at, left, max(0, at.seen_by_all.get(start.epoch, 0) - start.position))
         self._at = at._replace(left=left)
@@ -599,7 +599,7 @@ class Cursor:
         grown = order if isinstance(order, Grown) and order.epoch == place.epoch else None
         if place.share[1] > 1:
             rows, proof = entry.share if last is None else last.share
-            share = Share(*place.share, rows, entry.batch_size if last is None else last.batch_size)
+            share = RankShare(*place.share, rows, entry.batch_size if last is None else last.batch_size)
         else:
             proof = weight_until(order.seed, place) + self._fault(place, last)
         is_entry = entry.place.epoch == place.epoch
@@ -651,7 +651,7 @@ class Cursor:
             "left_out": list(self._at.left.out.written),
         }
 
-    def share_before(self, entry: Entry) -> tuple[int, int]:
+    def share_before(self, entry: EpochEntry) -> tuple[int, int]:
         """The rows, and their weight, that this rank accounts for of what was delivered before an entry."""
         if entry.place.share[1] > 1:
             return entry.share
@@ -699,7 +699,7 @@ class Cursor:
             entry = entry._replace(fault=1)  # so nothing is proved of the epoch: its first rows were others
         self._check_rank(entry.place)
         if entry.place.position >= order.length_in(entry.place.epoch):
-            entry = Entry(Place(entry.place.epoch + 1, 0))
+            entry = EpochEntry(Place(entry.place.epoch + 1, 0))
         place = entry.place
         try:
             order.check_place(place.epoch, place.left[0].start if place.left else place.position)

@@ -132,7 +132,7 @@ class Order(AnyOrder):
         return version_of(self.begun, epoch)
 
     def pins(self, epoch: int) -> dict[str, Pin]:
-        """What a state records so that it is not continued in another order."""
+        """Entries of a state, so that it is not continued in another order."""
         return {"shuffle": self.kind}
 
     def _turned(self, epoch: int, numbers: Positions, forward: bool) -> Positions:

@@ -118,5 +118,5 @@ class Grown(AnyOrder):
         return replace(self, whole=self.whole.changed(**fields), first=self.first.changed(**fields))
 
     def pins(self, epoch: int) -> dict[str, Pin]:
-        """What a state records so that it is not continued in another order."""
+        """Entries of a state, so that it is not continued in another order."""
         return (self.first if epoch == self.epoch else self.whole).pins(epoch)

@@ -14,7 +14,7 @@ from .place import Place, Ranges, after, taken
 from .proof import PRIME, weight, weight_of_share, weight_until
 from .saved import Saved
 from .shard import Shard
-from .state import Entry, LeftOut
+from .state import EpochEntry, Skipped
 
 __all__ = ["Iteration", "Left", "Reporting", "IterationOptions", "Standing"]
 
@@ -37,7 +37,7 @@ class Account(Protocol):
     def reached(self, iteration: Iteration, now: Iteration | None = None) -> None:
         """Takes note that an iteration has delivered more."""
 
-    def share_before(self, entry: Entry) -> tuple[int, int]:
+    def share_before(self, entry: EpochEntry) -> tuple[int, int]:
         """The rows, and their weight, that this rank accounts for of what was delivered before an entry."""
 
     def check_generation(self, generation: int) -> None:
@@ -63,7 +63,7 @@ class Left(NamedTuple):
         epoch: the epoch that was left last.
     """
 
-    out: LeftOut = LeftOut()
+    out: Skipped = Skipped()
     place: Place | None = None
     epoch: int | None = None
 
@@ -83,7 +83,7 @@ class Standing(NamedTuple):
     """
 
     place: Place
-    entry: Entry
+    entry: EpochEntry
     steps: int | None
     last: Iteration | None = None
     running: bool = False
@@ -93,7 +93,7 @@ class Standing(NamedTuple):
 
     def entered(self, place: Place) -> Standing:
         """The same, at the beginning of an epoch."""
-        return self._replace(place=place, entry=Entry(place), steps=0, running=False, bound=False)
+        return self._replace(place=place, entry=EpochEntry(place), steps=0, running=False, bound=False)
 
     @property
     def look(self) -> Iteration | None:
@@ -118,11 +118,11 @@ class Standing(NamedTuple):
         seen[place.epoch] = max(self.seen.get(place.epoch, 0), place.position)
         return dict(list(seen.items())[-_MOST_SEEN:])
 
-    def entry_of(self, start: Place) -> Entry:
+    def entry_of(self, start: Place) -> EpochEntry:
         """The entry of the epoch in which an iteration starts."""
         if self.last is not None and start == self.last.entry.place:
             return self.last.entry
-        return self.entry if start.epoch == self.entry.place.epoch else Entry(start)
+        return self.entry if start.epoch == self.entry.place.epoch else EpochEntry(start)
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Iteration:
     """
 
     def __init__(
-        self, cursor: Account, entry: Entry, options: IterationOptions, peeked: int = 0, looks: int = 0
+        self, cursor: Account, entry: EpochEntry, options: IterationOptions, peeked: int = 0, looks: int = 0
     ) -> None:
         self.cursor, self.options, self.peeked, self.looks = cursor, options, peeked, looks
         self.batch_size, self.drop_last = options.batch_size, options.drop_last
@@ -273,7 +273,7 @@ class Iteration:
         """Leaves out `steps` batches that were trained on before: they count as delivered."""
         place = after(self.start, self.shard, self._length, steps * self.batch_size)
         before = None if self.steps_before is None else self.steps_before + min(steps, self.num_steps)
-        self.start, self.entry, self.steps_before = place, Entry(place, before), before
+        self.start, self.entry, self.steps_before = place, EpochEntry(place, before), before
         self._begin((0, 0) if self.shard.rank else (place.position, weight_until(self._seed, place)), 0)
 
     def restart(self) -> None:

@@ -38,13 +38,13 @@ from .proportions import Proportions
 from .saved import Pin
 from .stages import ArrangedOrder, folded, short, written_stages
 
-__all__ = ["MixOrder", "Mixture", "Stage", "numbered", "unpacked"]
+__all__ = ["MixOrder", "Mixture", "MixStage", "numbered", "unpacked"]
 
 _CHUNK = 65536  # positions computed at once
 _MOST_NUMBERS = 2**20  # of cells that are looked at together: of their places, and of their shares
 
 
-class Stage(NamedTuple):
+class MixStage(NamedTuple):
     """The weights from a place on.
 
     Attributes:
@@ -64,7 +64,7 @@ class Stage(NamedTuple):
         return found + ("/" + ",".join(map(str, self.counts)) if any(self.counts) else "")
 
     @classmethod
-    def of_told(cls, start: int, told: str, num_sources: int) -> Stage:
+    def of_told(cls, start: int, told: str, num_sources: int) -> MixStage:
         """What `told` says.
 
         Raises:
@@ -113,7 +113,7 @@ class Mixture:
     """
 
     lengths: tuple[int, ...]
-    stages: tuple[Stage, ...]
+    stages: tuple[MixStage, ...]
     rows: int
     cell: int
     passes: tuple[float | None, ...]
@@ -185,7 +185,7 @@ class Mixture:
     @property
     def plain(self) -> Mixture:
         """The same with the last weights from the beginning on."""
-        first = Stage(0, self.stages[-1].weights, (0,) * len(self.lengths))
+        first = MixStage(0, self.stages[-1].weights, (0,) * len(self.lengths))
         return replace(self, stages=(first,), past="")
 
     def counts(self, places: Ints) -> Ints:
@@ -274,7 +274,7 @@ class MixOrder(ArrangedOrder):
         self.mixture.stage_at(np.array([epoch * self.length + position]))
 
     def pins(self, epoch: int) -> dict[str, Pin]:
-        """What a state records so that it is not continued in another order."""
+        """Entries of a state, so that it is not continued in another order."""
         found = super().pins(epoch)
         if self.shuffle == "block":
             found["files"] = keyed_bytes(8, *(some.tobytes().hex() for some in self.files)).hex()
@@ -372,7 +372,7 @@ class MixOrder(ArrangedOrder):
 
     @property
     def _key(self) -> int:
-        """What decides how cells are permuted."""
+        """The key by which cells are permuted."""
         return int.from_bytes(keyed_bytes(8, "mix", self.seed if self.shuffle else 0), "little")
 
 
@@ -419,7 +419,7 @@ class _Cells(NamedTuple):
     key: Ints
 
     @classmethod
-    def of(cls, stage: Stage, begins: Ints, size: int, end: int, key: int) -> _Cells:
+    def of(cls, stage: MixStage, begins: Ints, size: int, end: int, key: int) -> _Cells:
         """The cells of a stage that begin at some places, in an epoch that ends at `end`."""
         ends = np.minimum(begins + size, end)
         num_cells, num_sources = len(begins), len(stage.weights)

@@ -32,7 +32,7 @@ def passes_over(length: int, shuffle: Shuffle, window: int, files: Ints | None, 
     if not shuffle:
         return _AsTheyLie()
     if length <= _MOST_SORTED:
-        return _Sorted(length, int.from_bytes(keyed_bytes(8, "passes", *key), "little"))
+        return _SortedPasses(length, int.from_bytes(keyed_bytes(8, "passes", *key), "little"))
     seed = int.from_bytes(keyed_bytes(8, "source", *key), "little")
     if shuffle == "block":
         assert files is not None
@@ -87,7 +87,7 @@ class _Turning(Protocol):
     def __call__(self, epoch: int, numbers: npt.ArrayLike, /) -> Ints: ...
 
 
-class _Sorted:
+class _SortedPasses:
     """Passes over few rows: each is the order of their keyed hashes, many passes at once."""
 
     def __init__(self, length: int, key: int) -> None:

@@ -171,6 +171,6 @@ class ArrangedOrder(AnyOrder):
         return version_of(self.begun, epoch, ORDER_VERSION if self.shuffle else GOING_ON)
 
     def pins(self, epoch: int) -> dict[str, Pin]:
-        """What a state records so that it is not continued in another order."""
+        """Entries of a state, so that it is not continued in another order."""
         found: dict[str, Pin] = {"shuffle": self.kind, "stages": self.told}
         return {**found, "window": self.window} if self.shuffle == "block" else found

@@ -15,7 +15,7 @@ from .proof import PRIME, is_count, weight_until
 from .saved import Pin, Saved, what_differs
 from .stages import same_past, short, told_at
 
-__all__ = ["MOST_JOINED", "Entry", "LeftOut", "State", "without_keys", "written"]
+__all__ = ["MOST_JOINED", "EpochEntry", "Skipped", "State", "without_keys", "written"]
 
 KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
 _PINS = ("shuffle", "window", "files", "shards", "stages", "view")
@@ -27,7 +27,7 @@ _CARRIED_VERSION = ORDER_VERSION + 1  # of states with joined or grown
 _MOST_LEFT = 2**16  # ranges in a state; a loader has at most one for each unfinished batch
 
 
-class LeftOut(NamedTuple):
+class Skipped(NamedTuple):
     """Rows that were left out because the next epoch was begun before the end of one.
 
     Attributes:
@@ -44,7 +44,7 @@ class LeftOut(NamedTuple):
         return tuple(self) if self.rows else ()
 
 
-class Entry(NamedTuple):
+class EpochEntry(NamedTuple):
     """Where this process began an epoch, and what it knows about the part of the epoch before.
 
     Attributes:
@@ -64,7 +64,7 @@ class Entry(NamedTuple):
     again: int = 0
 
 
-class Share(NamedTuple):
+class RankShare(NamedTuple):
     """The rows that one rank of several has delivered alone, if batches came in any order.
 
     Attributes:
@@ -80,7 +80,7 @@ class Share(NamedTuple):
     batch_size: int = 1
 
 
-_NONE = LeftOut()
+_NONE = Skipped()
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,10 @@ class State:
     fingerprint: str | None
     steps: int | None = None
     left: Ranges = ()
-    share: Share | None = None
+    share: RankShare | None = None
     proof: int | None = None
     again: int = 0
-    left_out: LeftOut = _NONE
+    left_out: Skipped = _NONE
     joined: tuple[tuple[int, int], ...] = ()
     grown: int | None = None
     extra: Mapping[str, object] = field(default_factory=dict)
@@ -264,15 +264,15 @@ class State:
         return shards if isinstance(shards, int) else None
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> EpochEntry:
         """The entry of an epoch that continues from here."""
-        share = self.share or Share()
+        share = self.share or RankShare()
         place = Place(self.epoch, self.position, self.left, (share.rank, share.num_replicas))
         if self.share is not None and share.num_replicas > 1:
             weighed = (share.rows, self.proof or 0)
-            return Entry(place, self.steps, 0, weighed, share.batch_size, self.again)
+            return EpochEntry(place, self.steps, 0, weighed, share.batch_size, self.again)
         fault = 0 if self.proof is None else (self.proof - weight_until(self.seed, place)) % PRIME
-        return Entry(place, self.steps, fault, again=self.again)
+        return EpochEntry(place, self.steps, fault, again=self.again)
 
 
 def without_keys(state: object, keys: Sequence[str]) -> StateError:
@@ -341,9 +341,9 @@ def _with_more(place: State, state: Saved) -> State:
     try:
         left = _read_ranges(state.get("left") or [])
         proof = int(state["proof"], 16) if state.get("proof") is not None else None
-        alone = Share() if share is None else Share._make(share)
+        alone = RankShare() if share is None else RankShare._make(share)
         again = state.get("again", 0)
-        left_out = LeftOut(*(state.get("left_out") or ()))
+        left_out = Skipped(*(state.get("left_out") or ()))
         counts = (*alone, again, *left_out, 0 if steps is None else steps)
         is_sound = all(map(is_count, counts)) and alone.rank < alone.num_replicas and alone.batch_size > 0
         # Positions that are left are not delivered yet.

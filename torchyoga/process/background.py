@@ -54,7 +54,7 @@ def _nothing() -> NoReturn:
     raise AssertionError
 
 
-class _Shared(Generic[T]):
+class _SharedResults(Generic[T]):
     """The state that the thread shares with the consumer of results; it has no reference to the consumer."""
 
     def __init__(self, tasks: Iterator[Task[T]], most: int) -> None:
@@ -99,7 +99,7 @@ class _Shared(Generic[T]):
             self.changed.notify_all()
 
 
-def _work(shared: _Shared[T]) -> None:
+def _work(shared: _SharedResults[T]) -> None:
     while True:
         with shared.changed:
             while not shared.is_over and not (shared.is_wanted and shared.has_room()):
@@ -125,7 +125,7 @@ class Ahead(Iterator[T]):
     """
 
     def __init__(self, tasks: Iterator[Task[T]], most: int) -> None:
-        self._shared = _Shared(tasks, most)
+        self._shared = _SharedResults(tasks, most)
         self._returned = 0.0
         self._away = 0.0  # seconds between two calls, on average
 
@@ -192,7 +192,7 @@ class Ahead(Iterator[T]):
             shared.thread.start()
 
 
-_running: weakref.WeakSet[_Shared[Any]] = weakref.WeakSet()
+_running: weakref.WeakSet[_SharedResults[Any]] = weakref.WeakSet()
 
 
 @atexit.register

@@ -159,7 +159,8 @@ class BufferPool:
         buffer = np.empty(nbytes, np.uint8)
         # As many as are in use at the same time: one being filled, some read ahead, one with the user.
         most = max(self.capacity, min(4 * nbytes, _MOST_BYTES))
-        self._make_room(most - nbytes)
+        while self._kept and sum(buffer.size for buffer in self._kept) > most - nbytes:
+            self._oldest()
         if nbytes <= most:
             self._kept.append(buffer)
         return buffer[:]
@@ -170,10 +171,6 @@ class BufferPool:
             return [self._kept.pop(0)]
         except IndexError:
             return []
-
-    def _make_room(self, most: int) -> None:
-        while self._kept and sum(buffer.size for buffer in self._kept) > most:
-            self._oldest()
 
 
 # The references of the list and of the counting itself.

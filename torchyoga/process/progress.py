@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import Protocol
 
 __all__ = ["Bar", "progress_bar"]
 
 
-class Bar(Protocol):
-    """A progress bar."""
+class Bar:
+    """A progress bar that is not shown, and what any bar can do."""
 
-    def __enter__(self) -> Bar: ...
+    def __enter__(self) -> Bar:
+        return self
 
-    def __exit__(self, *error: object) -> None: ...
+    def __exit__(self, *error: object) -> None:
+        pass
 
     def update(self, count: int = 1) -> object:
         """Adds `count` to the progress."""
@@ -32,20 +33,7 @@ def progress_bar(shown: bool | None, total: int | None, what: str, unit: str, **
     if shown is None:
         shown = sys.stderr is not None and sys.stderr.isatty()
     if not shown:
-        return _Nothing()
+        return Bar()
     from .bar import TqdmBar  # tqdm takes time to load
 
     return TqdmBar(total=total, desc=what, unit=unit, **more)
-
-
-class _Nothing:
-    """A bar that is not shown."""
-
-    def __enter__(self) -> _Nothing:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def update(self, count: int = 1) -> None:
-        """Does nothing."""

@@ -32,6 +32,7 @@ __all__ = [
     "GeneratorsPutBack",
     "OwnGenerators",
     "batch_seeds",
+    "drawn_seeds",
     "generators",
     "row_seeds",
     "sampler_seed",
@@ -74,6 +75,11 @@ def seeds_within(seeds: Words, place: int | Ints) -> Words:
     found = splitmix(seeds ^ splitmix(np.atleast_1d(place).astype(np.uint64) + _STEP))
     found >>= np.uint64(1)
     return found
+
+
+def drawn_seeds(count: int) -> Words:
+    """Seeds (B,), in 0..2**63-1, that torch's global generator draws."""
+    return torch.randint(2**63 - 1, (count,)).numpy().view(np.uint64)
 
 
 def batch_seeds(seed: int, epoch: int, positions: Ints) -> Words:

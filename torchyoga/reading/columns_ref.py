@@ -90,7 +90,7 @@ class ColumnsRef(DataRef):
 
     @property
     def schema(self) -> Schema:
-        """What a row looks like."""
+        """How a row looks."""
         return self._schema
 
     @cached_property

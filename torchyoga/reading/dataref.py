@@ -25,7 +25,7 @@ from ..order.shard import Shard
 from ..process.digests import hexdigest
 from ..process.distinct import distinct
 from ..process.lazy import cached_property, later, once_loaded
-from ..process.seeding import seeder
+from ..process.seeding import seeder, seeds_within
 from ..rows.block import Rows, exact_rows
 from ..rows.collector import block_of
 from ..rows.pieces import check_parts, taken_runs
@@ -114,6 +114,7 @@ __all__ = [
     "known_schema",
     "nameless_pin",
     "row_numbers",
+    "taken_of",
 ]
 
 
@@ -158,7 +159,7 @@ _ARRAY_KINDS = frozenset(
     {"ndarray", "scalar", "int", "float", "bool", "complex", "datetime", "date", "timedelta"}
 )
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 2**16, 2**25
-_READS = {"take", "take_seeded", "take_parts", "__getitem__", "__getitems__"}
+_READS = {"take", "take_seeded", "_taken", "take_parts", "__getitem__", "__getitems__"}
 WhenStale = Literal["warn", "error", "rebuild"]  # what to do about a selection that another condition made
 
 
@@ -225,7 +226,7 @@ class DataRef(ABC, Dataset[RowT]):
 
     @property
     def schema(self) -> Schema | None:
-        """What a row looks like; None if that is not known, or there are no rows."""
+        """How a row looks; None if that is not known, or there are no rows."""
         return None
 
     @property
@@ -1233,7 +1234,7 @@ once_loaded("torch.utils.data.dataset", _become_datasets)
 
 
 def known_schema(ref: DataRef) -> Schema | None:
-    """What a row looks like; None for a version without rows, of whose columns nothing is known: any of them
+    """How a row looks; None for a version without rows, of whose columns nothing is known: any of them
     has no rows.
 
     Raises:
@@ -1290,6 +1291,11 @@ def nameless_pin(ref: DataRef, *parts: object) -> str | None:
     return None if ref.fingerprint else digest(*parts)
 
 
+def taken_of(ref: DataRef[RowT], rows: Ints, seeds: Seeds | None) -> Sequence[RowT]:
+    """The rows of these numbers (B,); made with seeds, one for each, if there are any."""
+    return ref.take(rows) if seeds is None else ref.take_seeded(rows, seeds)
+
+
 class Over(DataRef[RowT]):
     """Rows that are made of those of another DataRef: a subclass says only in which way they differ.
 
@@ -1299,12 +1305,27 @@ class Over(DataRef[RowT]):
 
     Attributes:
         whole: the other DataRef.
+        view_name: what `view_pin` calls a view whose rows are not the whole's, in its order.
     """
+
+    view_name: str | None = None
 
     def __init__(self, whole: DataRef[RowT], *how: Any) -> None:
         self.is_thread_safe = whole.is_thread_safe
         self.whole = whole
         self._how = how
+
+    def take(self, rows: Ints) -> Sequence[RowT]:
+        """The rows of these numbers; generators are drawn from as they stand."""
+        return self._taken(rows, None) if len(rows) else []
+
+    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[RowT]:
+        """The rows of these numbers, made with these seeds."""
+        return self._taken(rows, seeds) if len(rows) else []
+
+    @abstractmethod
+    def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[RowT]:
+        """One or more rows (B,); made with seeds, one for each, if there are any."""
 
     def over(self, whole: DataRef) -> DataRef:
         """The same view of another DataRef of as many rows."""
@@ -1320,6 +1341,13 @@ class Over(DataRef[RowT]):
         whole = self.whole.fingerprint
         return None if whole is None else self._pinned(whole)
 
+    @cached_property
+    def view_pin(self) -> str | None:
+        """How it is made of the whole; None if the fingerprint says that."""
+        if self.view_name is None:
+            return self.whole.view_pin
+        return described(self.view_name, of=nameless_pin(self, self._pinned(identity(self.whole))))
+
     def in_epoch(self, epoch: int) -> DataRef[RowT]:
         """The same view of the whole as it is in an epoch."""
         whole = self.whole.in_epoch(epoch)
@@ -1327,12 +1355,12 @@ class Over(DataRef[RowT]):
 
     @property
     def keeps_rows(self) -> bool:
-        """What the whole says."""
+        """The whole's."""
         return self.whole.keeps_rows
 
     @property
     def is_random(self) -> bool:
-        """What the whole says."""
+        """The whole's."""
         return self.whole.is_random
 
     @property
@@ -1358,6 +1386,11 @@ class ChangedRows(Over[RowT]):
 
     def __len__(self) -> int:
         return len(self.whole)
+
+    def _given(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
+        """Rows of the whole that are changed with these seeds, if any; each is made with one of its own."""
+        own = None if seeds is None or not self.whole.is_random else seeds_within(seeds, 0)
+        return taken_of(self.whole, rows, own)
 
     @property
     def prefixes(self) -> Sequence[tuple[str, int]]:
@@ -1401,10 +1434,7 @@ class RowView(Over[RowT]):
     def places_of(self, rows: Ints) -> Ints:
         """Where rows of `whole` (B,) come in this view, for the first time; -1 for those that do not."""
 
-    @cached_property
-    def view_pin(self) -> str | None:
-        """How it is made of the whole; None if the fingerprint says that."""
-        return described("view", of=nameless_pin(self, self._pinned(identity(self.whole))))
+    view_name = "view"
 
     @property
     def prefixes(self) -> Sequence[tuple[str, int]]:
@@ -1414,13 +1444,8 @@ class RowView(Over[RowT]):
 
     keeps_rows = Over.keeps_rows
 
-    def take(self, rows: Ints) -> Sequence[RowT]:
-        """The rows of these numbers in the view."""
-        return self.whole.take(self.rows_at(rows))
-
-    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[RowT]:
-        """The rows of these numbers in the view, made with these seeds."""
-        return self.whole.take_seeded(self.rows_at(rows), seeds)
+    def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[RowT]:
+        return taken_of(self.whole, self.rows_at(rows), seeds)
 
     def lengths(self, rows: Ints) -> Ints:
         """The lengths of rows of a ragged column, as `whole` finds them."""
@@ -1467,7 +1492,7 @@ class PackView(Over):
 
     @abstractmethod
     def report(self) -> PackReport:
-        """What packing has come to: how many packs, how full they are, what was left out."""
+        """The outcome of packing: how many packs, how full they are, what was left out."""
 
     @abstractmethod
     def members(self, packs: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
@@ -1535,16 +1560,8 @@ class ProjectedRef(ChangedRows):
     def _pinned(self, whole: str) -> str:
         return self.of.pinned(whole) or ""
 
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers, as `Rows`."""
-        return self._projected(self.whole.take(rows)) if len(rows) else []
-
-    def _projected(self, rows: Sequence[Row]) -> Sequence[Row]:
-        return Rows(self.of.block(block_of(rows, self.whole.schema)))
-
-    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
-        """The rows of these numbers, made with these seeds."""
-        return self._projected(self.whole.take_seeded(rows, seeds)) if len(rows) else []
+    def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
+        return Rows(self.of.block(block_of(taken_of(self.whole, rows, seeds), self.whole.schema)))
 
     def projected(self, of: Projection) -> DataRef:
         """Some of these columns."""
@@ -1552,7 +1569,7 @@ class ProjectedRef(ChangedRows):
 
     @property
     def schema(self) -> Schema:
-        """What a row looks like."""
+        """How a row looks."""
         return self.of.schema
 
     def __repr__(self) -> str:

@@ -21,12 +21,12 @@ from .dataref import DataRef
 from .file_parts import FileParts, Names
 from .left_out import LeftOut
 
-__all__ = ["FilesRef", "Held", "content_of"]
+__all__ = ["FilesRef", "HeldFiles", "content_of"]
 
 
 @dataclass(frozen=True)
-class Held:
-    """What a FilesRef holds; it can be pickled.
+class HeldFiles:
+    """The contents of a FilesRef; they can be pickled.
 
     Attributes:
         name: what this is, for messages.
@@ -61,7 +61,7 @@ class FilesRef(DataRef):
 
     is_thread_safe = True
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: HeldFiles) -> None:
         self.held = held
         self.left_out = held.left_out
 
@@ -94,7 +94,7 @@ class FilesRef(DataRef):
 
     @property
     def schema(self) -> Schema:
-        """What a row looks like."""
+        """How a row looks."""
         return self.held.schema
 
     @property

@@ -28,8 +28,7 @@ class RandomAccess(Protocol[RowT]):
 def in_epoch(source: RandomAccess[RowT], epoch: int, seed: int) -> RandomAccess[RowT]:
     """A source as it is in an epoch; rows made with random numbers get those of (seed, epoch, row)."""
     bound: Any = source.in_epoch(epoch) if hasattr(source, "in_epoch") else source
-    found: RandomAccess[RowT] = _Seeded(bound, epoch, seed) if getattr(bound, "is_random", False) else bound
-    return found
+    return _Seeded(bound, epoch, seed) if getattr(bound, "is_random", False) else bound
 
 
 class _Seeded(Generic[RowT]):

@@ -29,7 +29,7 @@ from ..rows.data import bounds_of
 from ..rows.schema import Schema
 from ..rows.types import Ints
 
-__all__ = ["Opened", "Part", "Shelf"]
+__all__ = ["Opened", "ColumnPart", "FileShelf"]
 
 Empty = Callable[[int], Bytes]
 _DECODED_BYTES = 256 * 2**20  # kept for one version, shared between its compressed columns
@@ -294,7 +294,7 @@ class _Stored:
             raise CorruptError(f"block {block}: {error}; remove the version and build it again") from error
 
 
-class Part:
+class ColumnPart:
     """One part of a column, over all files that are open.
 
     Attributes:
@@ -408,7 +408,7 @@ class Part:
         return begin + low, begin + np.minimum(high, self.stored.nbytes.take(blocks))
 
 
-class Shelf:
+class FileShelf:
     """Some open files. Threads read while one of them adds a file.
 
     Attributes:
@@ -438,7 +438,7 @@ class Shelf:
         parts, added = enumerate(warmth), _Added(opened, 0, verify)
         self.columns = tuple(
             tuple(
-                Part(number, name, size, found, self._memory, marks)
+                ColumnPart(number, name, size, found, self._memory, marks)
                 for name, size in zip(column.parts, column.part_bytes, strict=True)
                 for number, found in [next(parts)]
             )

@@ -1,4 +1,4 @@
-"""What packing rows has come to."""
+"""The outcome of packing rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["PackReport"]
 
 @dataclass(frozen=True)
 class PackReport:
-    """What packing rows has come to: what `packed.report()` returns.
+    """The outcome of packing rows: what `packed.report()` returns.
 
     Attributes:
         packs: how many there are.

@@ -77,12 +77,12 @@ class Translated:
 
     @property
     def is_cold(self) -> bool:
-        """What `whole` says."""
+        """The same of `whole`."""
         return self._whole.is_cold
 
     @property
     def ahead_bytes(self) -> int | None:
-        """What `whole` says."""
+        """The same of `whole`."""
         return self._whole.ahead_bytes
 
     def announce(self, rows: Ints, values: bool) -> None:
@@ -164,14 +164,14 @@ def batches_per_read(batch_bytes: int) -> int:
     return min(MOST_BATCHES, max(1, _READ_BYTES // max(1, batch_bytes)))
 
 
-class _Taken(NamedTuple):
+class _TakenAhead(NamedTuple):
     """Rows that were read before they were asked for; `start` is the index of the first."""
 
     start: int
     rows: Sequence[Row]
 
 
-_NOTHING = _Taken(0, ())
+_NOTHING = _TakenAhead(0, ())
 
 
 class ReadAhead:
@@ -303,7 +303,7 @@ class ReadAhead:
             size = len(indices) * self.batches_of_read(len(indices))
             self._announce_from(start, size)
             try:
-                taken = self._taken = _Taken(start, take(self._numbers[start : start + size]))
+                taken = self._taken = _TakenAhead(start, take(self._numbers[start : start + size]))
             except Exception:
                 return None  # it may be a later batch that fails; this one is read by itself
         self._next = stop

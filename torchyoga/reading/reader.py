@@ -34,8 +34,8 @@ from ..rows.types import Array, Ints
 from ..versions.columns import ColumnGroup, parts_of
 from ..versions.file_entry import FileEntry
 from ..versions.location import Files, Folder
-from .open_files import Opened, Part, Shelf
-from .together import Located
+from .open_files import ColumnPart, FileShelf, Opened
+from .together import LocatedRows
 
 __all__ = ["Reader"]
 
@@ -87,7 +87,7 @@ class Reader:
         self._kept_before = self._rows_kept_before()
         self._mapped: dict[int, MappedFile] = {}
         self._watches: dict[int, Watch] = {}  # of mapped files that other machines may cut
-        self._shelf: Shelf | None = None
+        self._shelf: FileShelf | None = None
         self._used = np.zeros(len(self.files), np.int64)  # when each file was last read
         self._reads = 0
         self._num_new = 0  # files opened since deleted ones were looked for
@@ -220,7 +220,7 @@ class Reader:
         low, high = self._ends(column, offsets, items, offsets.items.blocks(items))
         return high - low
 
-    def located(self, rows: Ints, of: Projection | None = None) -> Located | None:
+    def located(self, rows: Ints, of: Projection | None = None) -> LocatedRows | None:
         """Where rows lie, checked, to be copied together with those of other versions.
 
         Args:
@@ -248,7 +248,7 @@ class Reader:
             if places is None:
                 return None
             addresses.append(places)
-        return Located(of.schema, shelf.memory, addresses, partial(self._after_fault, of))
+        return LocatedRows(of.schema, shelf.memory, addresses, partial(self._after_fault, of))
 
     def take_parts(self, rows: Ints, number: int, starts: Ints, stops: Ints) -> Array:
         """Parts of rows of a ragged column, end to end: what lies from `starts` to before `stops` in each.
@@ -305,7 +305,7 @@ class Reader:
         for warmth in self._warmths(of):  # advice will show which of them it was
             warmth.after_fault()
 
-    def _block(self, shelf: Shelf, items: Ints, of: Projection) -> Block:
+    def _block(self, shelf: FileShelf, items: Ints, of: Projection) -> Block:
         data: list[Data] = []
         known: dict[bytes, Ints] = {}  # the blocks of the rows, by how a part is cut into blocks
         for number in of.columns:
@@ -316,14 +316,14 @@ class Reader:
                 data.append(Data(self._take_fixed(column, parts[0], items, _blocks(parts[0], items, known))))
         return Block(of.schema, len(items), tuple(data))
 
-    def _take_fixed(self, column: Column, part: Part, items: Ints, blocks: Ints) -> Array:
+    def _take_fixed(self, column: Column, part: ColumnPart, items: Ints, blocks: Ints) -> Array:
         assert column.shape is not None
         part.check(items, blocks)
         found = part.items.pick(items, self._pool.empty, blocks=blocks)
         shape = (len(items), *column.shape)
         return found.view(column.storage).reshape(shape) if found.size else np.empty(shape, column.storage)
 
-    def _take_ragged(self, column: Column, parts: Sequence[Part], items: Ints, blocks: Ints) -> Data:
+    def _take_ragged(self, column: Column, parts: Sequence[ColumnPart], items: Ints, blocks: Ints) -> Data:
         values, offsets, *more = parts
         low, high = self._ends(column, offsets, items, blocks)
         lengths = high - low
@@ -338,7 +338,7 @@ class Reader:
             shapes = self._shapes(column, more[0], items, lengths)
         return Data(found, bounds, shapes, runs=runs, dtype=column.storage, empty=self._pool.empty)
 
-    def _shapes(self, column: Column, part: Part, items: Ints, lengths: Ints) -> Ints:
+    def _shapes(self, column: Column, part: ColumnPart, items: Ints, lengths: Ints) -> Ints:
         blocks = part.items.blocks(items)
         part.check(items, blocks)
         found = part.items.pick(items, self._pool.empty, blocks=blocks)
@@ -352,7 +352,7 @@ class Reader:
             )
         return shapes
 
-    def _ends(self, column: Column, part: Part, items: Ints, blocks: Ints) -> tuple[Ints, Ints]:
+    def _ends(self, column: Column, part: ColumnPart, items: Ints, blocks: Ints) -> tuple[Ints, Ints]:
         found = part.ends(items, blocks, self._pool.empty)
         if found is None:
             raise CorruptError(
@@ -432,7 +432,7 @@ class Reader:
 
     # -- opening
 
-    def _ready(self, rows: Ints) -> tuple[Shelf, Ints]:
+    def _ready(self, rows: Ints) -> tuple[FileShelf, Ints]:
         """The shelf that the rows are read from, and their numbers there."""
         shelf, rows = self._shelf, self._stored(rows)
         if len(self.files) == 1:
@@ -457,7 +457,7 @@ class Reader:
             if watch is not None:
                 watch.look()
 
-    def _open(self, numbers: Sequence[int]) -> Shelf:
+    def _open(self, numbers: Sequence[int]) -> FileShelf:
         """The shelf with these files, and some more."""
         shelf = self._shelf
         closed = [self.files[n] for n in numbers if shelf is None or shelf.slots[n] < 0]
@@ -487,7 +487,7 @@ class Reader:
             else:
                 kept = self._kept(shelf, numbers, len(new)) if shelf is not None else {}
                 files = {**{number: opened for number, opened in kept.items() if number not in gone}, **new}
-                shelf = self._shelf = Shelf(
+                shelf = self._shelf = FileShelf(
                     self.schema, self._file_starts, files, self._verify, self._warmth, self._marks
                 )
             if len(self._mapped) > self._most_open or gone:
@@ -495,7 +495,7 @@ class Reader:
                 self._mapped = {number: file for number, file in self._mapped.items() if number in files}
             return shelf
 
-    def _gone(self, shelf: Shelf) -> set[int]:
+    def _gone(self, shelf: FileShelf) -> set[int]:
         """Open files that were deleted since, to make room: while they are mapped, their space is not freed.
 
         They are looked for once an eighth of the open ones is new, else opening one would cost more the more
@@ -506,7 +506,7 @@ class Reader:
         self._num_new = 0
         return {number for number in shelf.files() if not self.where.is_here(self.files[number])}
 
-    def _open_more(self, new: dict[int, Opened], shelf: Shelf | None) -> None:
+    def _open_more(self, new: dict[int, Opened], shelf: FileShelf | None) -> None:
         """Opens as many files as are open already, so that a long pass does so only a few times."""
         wanted = shelf.num_open if shelf is not None else 0
         for number in range(len(self.files)):
@@ -519,7 +519,7 @@ class Reader:
                     continue  # raised when a row of it is wanted
                 wanted -= 1
 
-    def _kept(self, shelf: Shelf, numbers: Iterable[int], num_new: int) -> dict[int, Opened]:
+    def _kept(self, shelf: FileShelf, numbers: Iterable[int], num_new: int) -> dict[int, Opened]:
         """The files that stay open: all, or if those are too many, the ones used last."""
         files = shelf.files()
         most = self._most_open - num_new
@@ -580,7 +580,7 @@ class Reader:
             del self._mapped[number]
 
     def verify_all(self) -> list[str]:
-        """What is damaged, file by file; empty if nothing is. Reads everything."""
+        """The damage, file by file; empty if nothing is. Reads everything."""
         problems = []
         for number, entry in enumerate(self.files):
             try:
@@ -619,7 +619,7 @@ class Reader:
 
     def _checks_of(self, opened: Opened, num_rows: int, items: Ints, nbytes: int) -> list[tuple[int, int]]:
         """The checks of some rows of an open file, which have about `nbytes` bytes."""
-        shelf = Shelf(self.schema, np.array([0, num_rows]), {0: opened}, False, self._warmth, self._marks)
+        shelf = FileShelf(self.schema, np.array([0, num_rows]), {0: opened}, False, self._warmth, self._marks)
         step = max(1, _CHECKED_BYTES * len(items) // max(1, nbytes))
         found = [(0, 0)] * len(opened.names)
         for start in range(0, len(items), step):
@@ -670,7 +670,7 @@ def _name(rows: Ints) -> tuple[int, int, int]:
     return int(rows[0]), int(rows[-1]), len(rows)
 
 
-def _blocks(part: Part, items: Ints, known: dict[bytes, Ints]) -> Ints:
+def _blocks(part: ColumnPart, items: Ints, known: dict[bytes, Ints]) -> Ints:
     cut = part.items.numbering.cut
     found = known.get(cut)
     if found is None:

@@ -104,11 +104,10 @@ def begun(stream: Stream[RowT], options: IterationOptions) -> Iteration:
 
 
 def _readahead_of(source: RandomAccess) -> ReadAhead | None:
-    readahead: ReadAhead | None = getattr(source, "readahead", None)
-    return readahead
+    return getattr(source, "readahead", None)
 
 
-class _Held:
+class _Lifetime:
     """Lives as long as the generator that holds it."""
 
 
@@ -171,7 +170,7 @@ class Stream(Generic[RowT]):
 
     def _iterating(self, options: IterationOptions) -> tuple[Iteration, object]:
         """An iteration of a generator, and what that generator holds."""
-        iteration, held = begun(self, options), _Held()
+        iteration, held = begun(self, options), _Lifetime()
         iteration.hold(held)
         self.cursor.warn_of_rows_left_out(iteration)
         self.cursor.begun(iteration)

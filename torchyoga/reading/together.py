@@ -14,11 +14,11 @@ from ..rows.data import Data
 from ..rows.schema import Schema
 from ..rows.types import Ints
 
-__all__ = ["Located", "Together"]
+__all__ = ["LocatedRows", "Together"]
 
 
 @dataclass(frozen=True)
-class Located:
+class LocatedRows:
     """Rows where they lie in mapped files; none of their columns is ragged.
 
     Attributes:
@@ -45,7 +45,7 @@ class Together:
         self._empty = empty
         self._made: tuple[list[int], Memory] | None = None  # what the memory was made of
 
-    def block(self, found: Sequence[tuple[Ints, Located]]) -> Block:
+    def block(self, found: Sequence[tuple[Ints, LocatedRows]]) -> Block:
         """The rows as one block; each comes with the places that its rows are to take, 0..N-1 in all."""
         memory, schema = self._over([located.memory for _, located in found]), found[0][1].schema
         count = sum(len(places) for places, _ in found)

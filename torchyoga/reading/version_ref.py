@@ -26,7 +26,7 @@ from .dataref import DataRef
 from .grouped_reader import GroupedReader
 from .readahead import ReadAhead
 from .reader import Reader
-from .together import Located
+from .together import LocatedRows
 
 __all__ = ["VersionColumns", "VersionRef", "located"]
 
@@ -75,7 +75,7 @@ class OfVersion(DataRef):
 
     @property
     def info(self) -> Json:
-        """What was kept with the version."""
+        """The info that was kept with the version."""
         return copy.deepcopy(self.manifest.info)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -121,7 +121,7 @@ class VersionRef(OfVersion):
 
     @property
     def schema(self) -> Schema | None:
-        """What a row looks like; None for a version without rows."""
+        """How a row looks; None for a version without rows."""
         return self.manifest.schema
 
     def projected(self, of: Projection) -> DataRef:
@@ -192,7 +192,7 @@ class VersionColumns(OfVersion):
 
     @property
     def schema(self) -> Schema:
-        """What a row looks like."""
+        """How a row looks."""
         return self._of.schema
 
     def __repr__(self) -> str:
@@ -200,7 +200,7 @@ class VersionColumns(OfVersion):
         return f"<DataRef {self.manifest.id!r} {self.manifest.version!r}: {len(self)} rows; {columns}>"
 
 
-def located(ref: DataRef, rows: Ints) -> Located | None:
+def located(ref: DataRef, rows: Ints) -> LocatedRows | None:
     """Where rows (N,) of a version lie, to be copied with those of others; None if they are read alone."""
     if not len(rows) or not (type(ref) is VersionRef or type(ref) is VersionColumns):
         return None

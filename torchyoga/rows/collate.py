@@ -19,7 +19,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from ..errors import SchemaError
 from .block import ROW_TYPES, Block, RowPack, Rows, plain_row, row_tensor
-from .collector import Collector, block_of
+from .collector import block_of
 from .column import Column
 from .data import Data, bounds_of
 from .encoding import split
@@ -37,7 +37,7 @@ _TENSOR_KINDS = ("ndarray", "scalar", "tensor", "int", "float", "bool")
 
 
 def _collate_rows(batch: Sequence[Row], *, collate_fn_map: object = None) -> Batch:
-    """What `default_collate` gives for these rows, made from their block without taking it apart."""
+    """The batch that `default_collate` gives for rows, made from their block without taking it apart."""
     if not isinstance(batch, Rows):
         # The rows were picked out of their batch; they are ordinary rows then.
         plain = [plain_row(row) for row in batch]
@@ -83,7 +83,7 @@ class _Wrapped(NamedTuple):
 
     @property
     def values(self) -> list[Row]:
-        """What went in."""
+        """The values that went in."""
         return node_values(self.node, iter(self.pieces), self.num_rows)
 
 
@@ -283,13 +283,8 @@ def _tensor(values: Array, dtype: torch.dtype | None) -> torch.Tensor:
     return tensor if dtype is None or tensor.dtype == dtype else tensor.view(dtype)
 
 
-def _register() -> None:
-    # torch's own extension point: an exact type here comes before everything else default_collate would do.
-    for cls in (*ROW_TYPES, row_tensor()):
-        default_collate_fn_map[cls] = _collate_rows
-
-
-_register()
+# torch's own extension point: an exact type here comes before everything else default_collate would do.
+default_collate_fn_map.update(dict.fromkeys((*ROW_TYPES, row_tensor()), _collate_rows))
 
 
 class Collation:
@@ -449,7 +444,9 @@ def _collate_ragged(rows: Sequence[Row], leaf: Callable[[Column, Data], Batch]) 
 
     def collated(column: Column, data: Data, in_dict: bool) -> Batch:
         if column.is_ragged and column.kind in ("ndarray", "tensor") and column.storage.str in _TORCH_TYPES:
-            return leaf(column, data) if data.shapes is None else _listed(column, data, block.num_rows)
+            if data.shapes is None:
+                return leaf(column, data)
+            return [torch.as_tensor(row) for row in leaf_values(column, data, block.num_rows)]
         return _collate_column(column, data, in_dict, block.num_rows)
 
     def listed(found: _Wrapped, in_dict: bool) -> Batch:
@@ -458,10 +455,6 @@ def _collate_ragged(rows: Sequence[Row], leaf: Callable[[Column, Data], Batch]) 
         return leaf(column, data) if is_flat and column.storage.str in _TORCH_TYPES else found.values
 
     return _nested(block, _Way(collated, listed))
-
-
-def _listed(column: Column, data: Data, num_rows: int) -> list[torch.Tensor]:
-    return [torch.as_tensor(row) for row in leaf_values(column, data, num_rows)]
 
 
 def _block_of(rows: Sequence[Row]) -> Block:
@@ -473,13 +466,12 @@ def _block_of(rows: Sequence[Row]) -> Block:
         raise ValueError("a batch of no rows cannot be collated")
     plain = [plain_row(row) for row in rows]
     lists = list(_lists_of_numbers(split(plain[0])[0], plain[0], ()))
-    collector = Collector(Schema.of(plain[0], ragged=lists) if lists else None)
     try:
-        found = _collected(collector, plain)
+        found = block_of(plain, Schema.of(plain[0], ragged=lists) if lists else None)
     except SchemaError:  # some rows have something else there
         if not lists:
             raise
-        found = _collected(Collector(), plain)
+        found = block_of(plain)
     columns = tuple(
         replace(column, shape=None)
         if column.kind in ("ndarray", "tensor") and column.shape is not None and column.ndim == 1
@@ -488,13 +480,7 @@ def _block_of(rows: Sequence[Row]) -> Block:
     )
     if columns == found.schema.columns:
         return found
-    return _collected(Collector(Schema(found.schema.tree, columns)), plain)
-
-
-def _collected(collector: Collector, rows: Sequence[Row]) -> Block:
-    for number, row in enumerate(rows):
-        collector.add(row, number)
-    return collector.take()
+    return block_of(plain, Schema(found.schema.tree, columns))
 
 
 def _lists_of_numbers(tree: Node, row: Row, path: Path) -> Iterator[str]:

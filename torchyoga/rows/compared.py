@@ -63,8 +63,7 @@ def _differing(column: Column, one: Data, other: Data, num_rows: int, tolerance:
         return found
     unequal = _unequal(column, one.values, other.values, tolerance)
     counts, bounds = bounds_of(unequal), bounds_of(lengths)
-    differs: Bools = counts[bounds[1:]] > counts[bounds[:-1]]
-    return differs
+    return counts[bounds[1:]] > counts[bounds[:-1]]
 
 
 def _unequal(column: Column, one: Array, other: Array, tolerance: float | None) -> Bools:
@@ -87,14 +86,13 @@ def _unequal(column: Column, one: Array, other: Array, tolerance: float | None) 
 def _floats(column: Column, values: Array) -> Array:
     if column.storage.kind in "fc":
         # So that differences of halves do not overflow, and are not rounded to the tolerance.
-        wide: Array = values.astype(np.promote_types(values.dtype, np.float64))
-        return wide
+        return values.astype(np.promote_types(values.dtype, np.float64))
     return torch.from_numpy(values).view(getattr(torch, column.dtype)).double().numpy()
 
 
 @dataclass(frozen=True)
 class SchemaDiff:
-    """What differs between the columns of two versions; False if nothing does.
+    """The differences between the columns of two versions; False if nothing does.
 
     Attributes:
         added: names of values that only the new version has.
@@ -126,7 +124,7 @@ class SchemaDiff:
 
 
 def schema_diff(old: Schema | None, new: Schema | None) -> SchemaDiff:
-    """What differs between two schemas; nothing if one is None, as that of a version without rows is.
+    """The differences between two schemas; nothing if one is None, as that of a version without rows is.
 
     Example:
         >>> print(schema_diff(Schema.of({"x": 1, "y": 2}), Schema.of({"x": 1.5, "z": "a"})))

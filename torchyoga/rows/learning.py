@@ -26,7 +26,7 @@ __all__ = ["Learner", "learned_like"]
 
 
 @dataclass(frozen=True)
-class _Look:
+class _Nesting:
     """How a row nests, and what its leaves are.
 
     Attributes:
@@ -35,7 +35,7 @@ class _Look:
     """
 
     kind: str
-    children: tuple[_Look, ...] = ()
+    children: tuple[_Nesting, ...] = ()
     leaf: str = ""
     node: Node = Node("leaf")  # noqa: RUF009  # immutable
 
@@ -45,16 +45,16 @@ class _Look:
         return self.leaf.startswith("none ")
 
 
-_UNKNOWN = _Look("unknown")
+_UNKNOWN = _Nesting("unknown")
 
 
 class Learner:
     """Copies of the first rows, until it is known what all of them look like."""
 
     def __init__(self) -> None:
-        self._look: _Look | None = None
+        self._look: _Nesting | None = None
         self._rows: list[tuple[Node, list[Leaf]]] = []
-        self._known: list[tuple[Node, list[str], _Look]] = []
+        self._known: list[tuple[Node, list[str], _Nesting]] = []
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -74,7 +74,7 @@ class Learner:
         self._rows.append((tree, found))
         return sum(leaf.array.nbytes for leaf in found) + 8 * len(found)
 
-    def _look_of(self, tree: Node, found: Sequence[Leaf]) -> _Look:
+    def _look_of(self, tree: Node, found: Sequence[Leaf]) -> _Nesting:
         """The same object as long as rows look the same."""
         names = list(map(look_of, found))
         for one, texts, look in self._known:
@@ -111,7 +111,9 @@ class Learner:
         ]
         columns = [
             _column(path_name(path), column, in_list or path_name(path) in ragged)
-            for (path, in_list), column in zip(_places(tree), zip(*found, strict=True), strict=True)
+            for path, in_list, column in zip(
+                leaf_paths(tree), _in_lists(tree, False), zip(*found, strict=True), strict=True
+            )
         ]
         return (
             tree,
@@ -128,11 +130,6 @@ def learned_like(
     learner.add(row)
     tree, columns, _ = learner.learned(ragged, nullable)
     return tree, columns
-
-
-def _places(tree: Node) -> Iterator[tuple[Path, bool]]:
-    """The path of each leaf, and whether it is in a list of varying length."""
-    yield from zip(leaf_paths(tree), _in_lists(tree, False), strict=True)
 
 
 def _in_lists(node: Node, in_list: bool) -> Iterator[bool]:
@@ -167,8 +164,7 @@ def _row_of(tree: Node, found: Iterator[Leaf]) -> Row:
         leaf = next(found)
         return leaves.decode(leaf.kind, leaf.dtype, leaf.array, leaf.meaning)
     if tree.kind == "varying":
-        listed: Row = next(found).array.tolist()
-        return listed
+        return next(found).array.tolist()
     children = [_row_of(child, found) for child in tree.children]
     if tree.kind == "dict":
         return dict(zip(tree.keys, children, strict=True))
@@ -180,13 +176,13 @@ def _row_of(tree: Node, found: Iterator[Leaf]) -> Row:
 # -- what rows look like, together
 
 
-def _looked(tree: Node, names: Iterator[str]) -> _Look:
+def _looked(tree: Node, names: Iterator[str]) -> _Nesting:
     if tree.kind == "leaf":
-        return _Look("leaf", (), next(names))
-    return _Look(tree.kind, tuple(_looked(child, names) for child in tree.children), "", tree)
+        return _Nesting("leaf", (), next(names))
+    return _Nesting(tree.kind, tuple(_looked(child, names) for child in tree.children), "", tree)
 
 
-def _merged(one: _Look, other: _Look, path: Path) -> _Look:
+def _merged(one: _Nesting, other: _Nesting, path: Path) -> _Nesting:
     """What both may look like; SchemaError if nothing does."""
     if one == other or other.kind == "unknown":
         return one
@@ -194,10 +190,10 @@ def _merged(one: _Look, other: _Look, path: Path) -> _Look:
         return other
     if one.is_none or other.is_none:
         value = other if one.is_none else one
-        return value if value.kind == "nullable" else _Look("nullable", (value,))
+        return value if value.kind == "nullable" else _Nesting("nullable", (value,))
     if "nullable" in (one.kind, other.kind):
         held = [look.children[0] if look.kind == "nullable" else look for look in (one, other)]
-        return _Look("nullable", (_merged(held[0], held[1], path),))
+        return _Nesting("nullable", (_merged(held[0], held[1], path),))
     kinds = {one.kind, other.kind}
     if kinds <= {"list", "varying"}:
         if kinds == {"list"} and len(one.children) == len(other.children):
@@ -215,14 +211,14 @@ def _merged(one: _Look, other: _Look, path: Path) -> _Look:
     raise SchemaError(f"at {path_name(path)!r}: expected a {_said(one)}, found {_said(other)}")
 
 
-def _list_of(items: Sequence[_Look], path: Path) -> _Look:
+def _list_of(items: Sequence[_Nesting], path: Path) -> _Nesting:
     """A list of varying length of what these may look like."""
-    return _Look("varying", (reduce(lambda one, other: _merged(one, other, path), items, _UNKNOWN),))
+    return _Nesting("varying", (reduce(lambda one, other: _merged(one, other, path), items, _UNKNOWN),))
 
 
 def _declared(
-    look: _Look, path: Path, ragged: Collection[str], nullable: Collection[str], unused: set[str]
-) -> _Look:
+    look: _Nesting, path: Path, ragged: Collection[str], nullable: Collection[str], unused: set[str]
+) -> _Nesting:
     """What rows look like, as names of columns say it; takes away the names that it finds."""
     name = path_name(path)
     is_named = bool(path) or look.kind in ("leaf", "list", "varying")
@@ -247,17 +243,17 @@ def _declared(
         if look.is_none:
             raise SchemaError(f"column {name!r} is None in this row; pass a row that has a value there")
         if look.kind != "nullable":
-            look = _Look("nullable", (look,))
+            look = _Nesting("nullable", (look,))
     return look
 
 
-def _each(one: _Look, other: _Look, path: Path) -> _Look:
+def _each(one: _Nesting, other: _Nesting, path: Path) -> _Nesting:
     keys = one.node.keys or range(len(one.children))
     pairs = zip(keys, one.children, other.children, strict=True)
     return replace(one, children=tuple(_merged(a, b, (*path, key)) for key, a, b in pairs))
 
 
-def _said(look: _Look) -> str:
+def _said(look: _Nesting) -> str:
     if look.kind == "leaf":
         return look.leaf
     if look.kind == "varying":
@@ -266,7 +262,7 @@ def _said(look: _Look) -> str:
     return f"{look.kind} of {of}"
 
 
-def _settled(look: _Look, path: Path, in_list: bool) -> Node:
+def _settled(look: _Nesting, path: Path, in_list: bool) -> Node:
     """The nodes of what all rows look like."""
     if look.kind == "unknown":
         raise SchemaError(

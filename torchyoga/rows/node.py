@@ -216,7 +216,7 @@ def _remake(name: str, fields: tuple[str, ...], values: tuple[object, ...]) -> A
 
 
 def type_name_of(cls: type) -> str:
-    """What a manifest calls the class of a namedtuple."""
+    """The name that a manifest has for the class of a namedtuple."""
     return f"{_IN_FILES.get(cls.__module__, cls.__module__)}:{cls.__qualname__}"
 
 

@@ -21,8 +21,7 @@ def numbered_within(sizes: Ints) -> Ints:
         >>> numbered_within(np.array([2, 0, 3])).tolist()
         [0, 1, 0, 1, 2]
     """
-    found: Ints = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return found
+    return np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 def taken_runs(values: Array, first: Ints, last: Ints) -> Array:

@@ -1,4 +1,4 @@
-"""What a row looks like: its columns, and how they nest."""
+"""How a row looks: its columns, and how they nest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BY_KIND = {
 
 @dataclass(frozen=True)
 class Schema:
-    """What every row of a dataset looks like: its columns, in order, and how they nest.
+    """How every row of a dataset looks: its columns, in order, and how they nest.
 
     Attributes:
         tree: how the columns nest.

@@ -102,7 +102,7 @@ def _items(node: Node, pieces: Iterator[Piece], num_rows: int) -> tuple[list[Row
         return _leaf_items(*next(pieces), num_rows)
     if node.kind == "texts":
         column, data = next(pieces)
-        lengths, counts = _lengths(next(pieces), data, num_rows)
+        lengths, counts = _lengths_of(next(pieces)[1], np.diff(data.part("offsets")), num_rows)
         run = data.values.tobytes()
         found: list[Row] = [run[start:stop] for start, stop in pairwise(accumulate(lengths, initial=0))]
         return [_text(column.kind, text) for text in found], counts
@@ -148,10 +148,6 @@ def _leaf_items(column: Column, data: Data, num_rows: int) -> tuple[list[Row], C
         raise CorruptError(f"column {column.name!r} holds no lists; remove the version and build it again")
     found = [_decoded(column, row[i, ...]) for row in listed for i in range(len(row))]
     return found, np.array([len(row) for row in listed], np.int64)
-
-
-def _lengths(piece: Piece, data: Data, num_rows: int) -> tuple[list[int], Counts]:
-    return _lengths_of(piece[1], np.diff(data.part("offsets")), num_rows)
 
 
 def _lengths_of(data: Data, held: Counts, num_rows: int) -> tuple[list[int], Counts]:

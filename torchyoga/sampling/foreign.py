@@ -72,14 +72,14 @@ _MOST_BYTES = 2**16  # of a generator's state
 
 
 class SamplerError(Exception):
-    """What a sampler has raised. No batch failed: asked again, the iteration goes on where it stands."""
+    """An exception of a sampler. No batch failed: asked again, the iteration goes on where it stands."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
 
 
 class Keys(NamedTuple):
-    """What a sampler has given for a batch, as the dataset is to get it."""
+    """The keys that a sampler has given for a batch, as the dataset is to get it."""
 
     whole: Index
     size: int
@@ -148,7 +148,7 @@ class Foreign:
 
     @property
     def name(self) -> str:
-        """What the sampler is called."""
+        """The sampler's name."""
         return type(self.sampler).__name__
 
     def num_steps(self) -> int:
@@ -503,8 +503,7 @@ def _is_stateful(part: object) -> TypeGuard[Stateful]:
 
 def _generator_of(sampler: object) -> _Generator | None:
     """The generator that one of torch's samplers was given, if any."""
-    found: _Generator | None = getattr(sampler, "generator", None)
-    return found
+    return getattr(sampler, "generator", None)
 
 
 class HasEpochs(Protocol):

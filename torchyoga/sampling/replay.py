@@ -163,7 +163,7 @@ class Replay(Indices):
 
     @property
     def name(self) -> str:
-        """What the sampler is called."""
+        """The sampler's name."""
         return self._foreign.name
 
     @property

@@ -265,7 +265,7 @@ class _RowIterator(chain[int]):
 
 
 class Handed:
-    """What an iterator of single rows has handed out."""
+    """The rows that an iterator of single rows has handed out."""
 
     iterator: weakref.ref[_RowIterator]
 

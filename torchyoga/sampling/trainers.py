@@ -75,7 +75,7 @@ class _Fitting(Protocol):
     _combined_loader_states_to_load: Sequence[Saved]
 
 
-class _Epochs(Protocol):
+class _KerasEpochs(Protocol):
     """Keras's EpochIterator."""
 
     steps_per_epoch: int | None
@@ -272,7 +272,7 @@ def epochs_without_length() -> int:
         found = next((frame for frame in frames if "epoch_iterator" in frame.f_locals), None)
         if found is not None and found.f_code.co_name == "fit":
             fit = found.f_locals
-            epochs: _Epochs = fit["epoch_iterator"]
+            epochs: _KerasEpochs = fit["epoch_iterator"]
             if not epochs.steps_per_epoch and epochs.data_adapter.num_batches is None:
                 return int(fit["epochs"]) - int(fit["initial_epoch"])
     return 0
@@ -283,7 +283,7 @@ def told_by_keras() -> tuple[bool, bool] | None:
 
     None if the caller is not Keras.
     """
-    epochs: _Epochs | None = None
+    epochs: _KerasEpochs | None = None
     for frame in _callers():
         name, module = frame.f_code.co_name, _module_of(frame)
         if epochs is None and module == "keras.src.trainers.epoch_iterator":

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ..errors import CorruptError
 from ..formats.mapped.gather import Memory, address_of
-from ..formats.mapped.items import Runs
+from ..formats.mapped.items import MappedRuns
 from ..process.distinct import distinct
 from ..rows.block import interleaved_data
 from ..rows.data import Data
@@ -277,7 +277,7 @@ class _Ragged(Part):
         addresses = self._values.take(chunks) + starts * self._dtype.itemsize
         # An empty run may lie anywhere.
         addresses[lengths == 0] = addresses[int(np.argmax(lengths))]
-        runs = Runs(self._memory, addresses, lengths * self._dtype.itemsize)
+        runs = MappedRuns(self._memory, addresses, lengths * self._dtype.itemsize)
         return [Data(None, offsets, runs=runs, dtype=self._dtype, empty=self._empty)]
 
 

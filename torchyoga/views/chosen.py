@@ -132,7 +132,7 @@ def check_alike(refs: Sequence[DataRef], names: Sequence[str]) -> None:
 
 
 def _difference(one: str, first: Schema, two: str, other: Schema) -> str:
-    """What differs between the rows of two DataRefs of these names."""
+    """The differences between the rows of two DataRefs of these names."""
     values = [{path_name(path): node.kind for path, node in outermost(each.tree)} for each in (first, other)]
     if list(values[0]) != list(values[1]):
         names = [list(each)[:20] for each in values]

@@ -15,7 +15,7 @@ import torch
 
 from ..errors import SchemaError
 from ..process.digests import hexdigest
-from ..process.seeding import generators, seeds_within
+from ..process.seeding import drawn_seeds, generators
 from ..process.stages import Stage, timed
 from ..process.warned import warn_user
 from ..reading.dataref import ChangedRows, DataRef, known_schema
@@ -75,28 +75,14 @@ class ComputedRef(ChangedRows):
 
     most_read_at_once = 1
 
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers, as `Rows`; torch's generator gives the seeds of what it draws."""
-        if not len(rows):
-            return []
-        seeds = torch.randint(2**63 - 1, (len(rows),)).numpy().view(np.uint64) if self._draws else None
-        return self._computed(rows, self.whole.take(rows), seeds)
-
-    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
-        """The rows of these numbers, as `Rows`, made with these seeds."""
-        if not len(rows):
-            return []
-        whole = self.whole
-        given = whole.take_seeded(rows, seeds_within(seeds, 0)) if whole.is_random else whole.take(rows)
-        return self._computed(rows, given, seeds)
-
-    def _computed(self, rows: Ints, given: Sequence[Row], seeds: Seeds | None) -> Rows:
-        block, most = block_of(given, known_schema(self.whole)), self._most_rows or len(rows)
-        found = []
+    def _taken(self, rows: Ints, seeds: Seeds | None) -> Rows:
+        own = drawn_seeds(len(rows)) if seeds is None and self._draws else seeds
+        block = block_of(self._given(rows, seeds), known_schema(self.whole))
+        found, most = [], self._most_rows or len(rows)
         for start in range(0, len(rows), most):
             some = slice(start, start + most)
             part = block if most >= len(rows) else block.slice(start, min(start + most, len(rows)))
-            found.append(self._of_block(rows[some], part, None if seeds is None else seeds[some]))
+            found.append(self._of_block(rows[some], part, None if own is None else own[some]))
         return Rows(found[0] if len(found) == 1 else joined(found))
 
     def _of_block(self, rows: Ints, block: Block, seeds: Seeds | None) -> Block:
@@ -140,7 +126,7 @@ class ComputedRef(ChangedRows):
 
     @property
     def schema(self) -> Schema | None:
-        """What a row looks like, as the first row shows it; None if there are none."""
+        """How a row looks, as the first row shows it; None if there are none."""
         if self._seen is None and len(self):
             self.take(np.zeros(1, np.int64))
         return self._seen
@@ -165,18 +151,18 @@ def _numbered(rows: Ints) -> str:
     return f"row {rows[0]}" if len(rows) == 1 else f"{len(rows)} rows, {rows[0]} to {rows[-1]}"
 
 
-class _Part(NamedTuple):
+class _Argument(NamedTuple):
     """A value of a row that functions get: a leaf, or what is in a wrapper."""
 
     node: Node
     pieces: Sequence[tuple[Column, Data]]
 
 
-def _parts(block: Block) -> dict[str, _Part]:
+def _parts(block: Block) -> dict[str, _Argument]:
     """By the names that functions know."""
     pieces = zip(block.schema.columns, block.data, strict=True)
     return {
-        path_name(path): _Part(node, list(islice(pieces, node.num_leaves)))
+        path_name(path): _Argument(node, list(islice(pieces, node.num_leaves)))
         for path, node in outermost(block.schema.tree)
     }
 
@@ -226,7 +212,7 @@ def _block_from(returned: object, given: Mapping[str, Given] | Given, block: Blo
     return _block(tree, {name: made[name] for name in names}, block.num_rows)
 
 
-def _block(tree: Node, parts: Mapping[str, _Part], num_rows: int) -> Block:
+def _block(tree: Node, parts: Mapping[str, _Argument], num_rows: int) -> Block:
     """The parts, in the order of the tree."""
     pieces = [piece for part in parts.values() for piece in part.pieces]
     names = (path_name(path) for path in leaf_paths(tree))
@@ -234,7 +220,7 @@ def _block(tree: Node, parts: Mapping[str, _Part], num_rows: int) -> Block:
     return Block(Schema(tree, columns), num_rows, tuple(data for _, data in pieces))
 
 
-def _is_own(part: _Part) -> bool:
+def _is_own(part: _Argument) -> bool:
     """True for a column that is given as it lies in the block, so that changes in place are in it, too."""
     column = _column(part)
     if is_text(column) or column.meaning.scale is not None:
@@ -243,7 +229,7 @@ def _is_own(part: _Part) -> bool:
 
 
 def _nested(
-    schema: Schema, known: list[str], made: Mapping[str, _Part], where: str
+    schema: Schema, known: list[str], made: Mapping[str, _Argument], where: str
 ) -> tuple[Node, list[str]]:
     """How the rows nest: known columns as before, new ones at the end of the outermost dict."""
     kept = [name for name in known if name in made]
@@ -267,7 +253,7 @@ def _with_parts(node: Node, parts: Iterator[Node]) -> Node:
     return replace(node, children=tuple(_with_parts(child, parts) for child in node.children))
 
 
-def _kept(name: str, value: object, before: _Part | None, num_rows: int, where: str) -> _Part:
+def _kept(name: str, value: object, before: _Argument | None, num_rows: int, where: str) -> _Argument:
     """A returned value as a column of this name; of the kind that it had before, where it can be."""
     if isinstance(value, np.ma.MaskedArray):
         return _masked(name, value, before, num_rows, where)
@@ -288,8 +274,8 @@ def _kept(name: str, value: object, before: _Part | None, num_rows: int, where: 
         column = Column(name, leaf.kind, leaf.dtype, None, 1)
         is_list = before is not None and before.node.kind == "varying"
         if is_list and before is not None and _column(before).storage == column.storage:
-            return _Part(before.node, [(_column(before), data)])
-        return _Part(Node("leaf"), [(column, data)])
+            return _Argument(before.node, [(_column(before), data)])
+        return _Argument(Node("leaf"), [(column, data)])
     if not isinstance(value, (np.ndarray, torch.Tensor)):
         what = "a dict" if isinstance(value, Mapping) else f"{value!r:.80}"
         nested = "; map makes rows that nest" if isinstance(value, Mapping) else ""
@@ -304,15 +290,15 @@ def _kept(name: str, value: object, before: _Part | None, num_rows: int, where: 
     if kind == "ndarray" and not shape:
         is_same = before is not None and _PYTHONS.get(_column(before).kind) == leaf.array.dtype.str
         kind = _column(before).kind if is_same and before is not None else "scalar"
-    return _Part(Node("leaf"), [(Column(name, kind, dtype, shape, len(shape)), Data(leaf.array))])
+    return _Argument(Node("leaf"), [(Column(name, kind, dtype, shape, len(shape)), Data(leaf.array))])
 
 
-def _column(part: _Part) -> Column:
+def _column(part: _Argument) -> Column:
     """The column of the values."""
     return part.pieces[0][0]
 
 
-def _masked(name: str, value: MaskedArray, before: _Part | None, num_rows: int, where: str) -> _Part:
+def _masked(name: str, value: MaskedArray, before: _Argument | None, num_rows: int, where: str) -> _Argument:
     """A masked array as a column that may be None."""
     mask: Array = np.ma.getmaskarray(value)
     rows = mask.reshape(len(mask), -1) if mask.ndim else mask.reshape(1, 1)
@@ -322,7 +308,7 @@ def _masked(name: str, value: MaskedArray, before: _Part | None, num_rows: int, 
     (piece,) = _kept(name, plain, before, num_rows, where).pieces
     valid: Array = np.logical_not(rows.any(axis=1))
     nullable = Node("nullable", (), (Node("leaf"), Node("leaf")))
-    return _Part(nullable, [piece, (Column(f"{name}{VALID}", "bool", "|b1", (), 0), Data(valid))])
+    return _Argument(nullable, [piece, (Column(f"{name}{VALID}", "bool", "|b1", (), 0), Data(valid))])
 
 
 def _check_rows(name: str, found: int, num_rows: int, where: str) -> None:
@@ -356,8 +342,8 @@ def _as_ragged(values: Sequence[Row] | npt.NDArray[np.object_]) -> RaggedColumn 
 
 
 def _listed(
-    name: str, values: Sequence[Row] | npt.NDArray[np.object_], before: _Part | None, where: str
-) -> _Part:
+    name: str, values: Sequence[Row] | npt.NDArray[np.object_], before: _Argument | None, where: str
+) -> _Argument:
     """Values of any kind, one a row, such as text; of the kind that they had before, if they can be."""
     rows = list(values)
     if before is not None and (before.node.kind in WRAPPERS or is_text(_column(before))):

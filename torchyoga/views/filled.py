@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import SchemaError
 from ..process.digests import hexdigest
-from ..reading.dataref import ChangedRows, DataRef, known_schema
+from ..reading.dataref import ChangedRows, DataRef, known_schema, taken_of
 from ..rows.block import Block, Rows
 from ..rows.collate import fill_value
 from ..rows.collector import block_of
@@ -20,14 +20,14 @@ from ..rows.data import Data, bounds_of
 from ..rows.node import Node, Path, leaf_names, leaf_paths, path_name
 from ..rows.projection import unknown_column
 from ..rows.schema import Schema
-from ..rows.types import Array, Ints, Row, Seeds
+from ..rows.types import Array, Ints, Seeds
 
 __all__ = ["FilledRef", "filled", "masked"]
 
 _LEAF = Node("leaf")
 
 
-class _Part(NamedTuple):
+class _Origin(NamedTuple):
     """Where a column comes from.
 
     Attributes:
@@ -61,11 +61,11 @@ def _changed(ref: DataRef, values: dict[str, object], masks: Collection[str] | N
     schema = known_schema(ref)
     if schema is None:
         return ref  # of a version without rows nothing is known
-    plan = _Plan(schema, values, masks)
+    plan = _Filling(schema, values, masks)
     return FilledRef(ref, plan.schema, plan.parts, [values, None if masks is None else sorted(masks)])
 
 
-class _Plan:
+class _Filling:
     """What becomes of each column.
 
     Args:
@@ -79,7 +79,7 @@ class _Plan:
         self._values = values
         self._masks = masks
         self._left = {*values, *(masks or ())}
-        self.parts: list[_Part] = []
+        self.parts: list[_Origin] = []
         tree = self._visited(schema.tree, (), 0)
         for name in self._left:
             raise unknown_column(schema, name)
@@ -95,14 +95,14 @@ class _Plan:
         if path or node.kind not in ("dict", "list", "tuple", "namedtuple"):
             self._left.discard(name)
         if node.kind == "leaf":
-            self.parts.append(_Part(first))
+            self.parts.append(_Origin(first))
             return node
         if node.kind == "nullable" and name in self._values:
             return self._filled(node, name, first)
         item = node.children[0] if node.kind == "varying" else node
         if node.kind == "varying" and item.kind == "nullable" and name in self._values:
             found = self._filled(item, name, first)
-            self.parts += [_Part(first + item.num_leaves)] * (len(node.children) - 1)
+            self.parts += [_Origin(first + item.num_leaves)] * (len(node.children) - 1)
             return replace(node, children=(found, *node.children[1:]))
         masks: list[tuple[str, int]] = []
         children = []
@@ -118,7 +118,7 @@ class _Plan:
             first += child.num_leaves
         if node.kind == "nullable" and self._masks is not None and name in self._masks:
             raise ValueError(f"{name!r} has no name of its own in a dict, so its mask has none; use filled")
-        self.parts += [_Part(number) for _, number in masks]
+        self.parts += [_Origin(number) for _, number in masks]
         keys = (*node.keys, *(mask for mask, _ in masks)) if masks else node.keys
         return replace(node, keys=keys, children=(*children, *(_LEAF for _ in masks)))
 
@@ -155,7 +155,7 @@ class _Plan:
             )
         else:
             found = _row(child, self._whole.columns[first:valid], name, self._values[name])
-        self.parts += [_Part(first + nth, valid, fill) for nth, fill in enumerate(found)]
+        self.parts += [_Origin(first + nth, valid, fill) for nth, fill in enumerate(found)]
         return child
 
 
@@ -214,22 +214,14 @@ class FilledRef(ChangedRows):
         name: what is done, as plain data.
     """
 
-    def __init__(self, whole: DataRef, schema: Schema, parts: Sequence[_Part], name: object) -> None:
+    def __init__(self, whole: DataRef, schema: Schema, parts: Sequence[_Origin], name: object) -> None:
         super().__init__(whole, schema, parts, name)
         self._schema = schema
         self._parts = parts
         self._name = name
 
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers, as `Rows`."""
-        return self._changed(self.whole.take(rows)) if len(rows) else []
-
-    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
-        """The rows of these numbers, made with these seeds."""
-        return self._changed(self.whole.take_seeded(rows, seeds)) if len(rows) else []
-
-    def _changed(self, rows: Sequence[Row]) -> Rows:
-        block = block_of(rows, self.whole.schema)
+    def _taken(self, rows: Ints, seeds: Seeds | None) -> Rows:
+        block = block_of(taken_of(self.whole, rows, seeds), self.whole.schema)
         data = tuple(_part(block, part) for part in self._parts)
         return Rows(Block(self._schema, block.num_rows, data))
 
@@ -238,7 +230,7 @@ class FilledRef(ChangedRows):
 
     @property
     def schema(self) -> Schema:
-        """What a row looks like."""
+        """How a row looks."""
         return self._schema
 
     def __repr__(self) -> str:
@@ -250,7 +242,7 @@ class FilledRef(ChangedRows):
         return [names[part.number] for part in self._parts if part.valid is not None] or ["masked columns"]
 
 
-def _part(block: Block, part: _Part) -> Data:
+def _part(block: Block, part: _Origin) -> Data:
     data = block.data[part.number]
     if part.valid is None or part.fill is None:
         return data

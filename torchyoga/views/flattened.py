@@ -42,7 +42,7 @@ def flattened(dataset: object) -> DataRef | None:
     if made_of is None:
         return None
     known = _known.get(dataset)
-    if known is not None and _are_same(known[0], made_of):
+    if known is not None and len(known[0]) == len(made_of) and all(map(_is_same, known[0], made_of)):
         return known[1]
     found = _flattened(dataset)
     _known[dataset] = [_kept(part) for part in made_of], found
@@ -80,10 +80,6 @@ def _kept(part: object) -> object:
     if isinstance(part, (list, np.ndarray)):
         return part.copy()  # the numbers of a list are not copied, so comparing them is quick
     return part.clone() if isinstance(part, torch.Tensor) else part
-
-
-def _are_same(kept: list[object], now: list[object]) -> bool:
-    return len(kept) == len(now) and all(map(_is_same, kept, now))
 
 
 def _is_same(kept: object, now: object) -> bool:

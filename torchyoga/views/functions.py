@@ -9,7 +9,7 @@ __all__ = ["check_can_be_sent", "name_of"]
 
 
 def name_of(function: Callable[..., object]) -> str:
-    """What a function is called."""
+    """The name of a function."""
     inner = getattr(function, "func", function)  # of a functools.partial
     return str(getattr(inner, "__qualname__", None) or type(inner).__qualname__)
 

@@ -18,7 +18,7 @@ from ..process.distinct import distinct
 from ..process.lazy import cached_property
 from ..reading.dataref import DataRef, RowView, identity
 from ..reading.readahead import Prefetch, ReadAhead
-from ..reading.together import Located, Together
+from ..reading.together import LocatedRows, Together
 from ..reading.version_ref import located
 from ..rows.block import Rows, interleaved
 from ..rows.data import bounds_of
@@ -220,7 +220,7 @@ class JoinedRef(DataRef):
 
     @property
     def schema(self) -> Schema | None:
-        """What a row looks like; None if the sources differ."""
+        """How a row looks; None if the sources differ."""
         schemas = [source.schema for source in self.sources]
         return schemas[0] if all(schema == schemas[0] for schema in schemas) else None
 
@@ -246,6 +246,7 @@ def taken_together(
     grounds: dict[int, tuple[DataRef, list[Ints], list[Ints]]] = {}
     for source, places, numbers_there in parts:
         ref, rows = source, numbers_there
+        # Not subclasses that take rows in a way of their own.
         while isinstance(ref, RowView) and type(ref).take is RowView.take and ref.arrangement is None:
             view: RowView = ref
             ref, rows = view.whole, view.rows_at(rows)
@@ -265,18 +266,15 @@ def taken_together(
     return [(places, ref.take(rows)) for ref, places, rows in wanted]
 
 
-def _located(wanted: Sequence[tuple[DataRef, Ints, Ints]]) -> list[tuple[Ints, Located]] | None:
+def _located(wanted: Sequence[tuple[DataRef, Ints, Ints]]) -> list[tuple[Ints, LocatedRows]] | None:
     """Where the rows of several versions lie; None if one of them is read by itself, or looks different."""
-    found: list[tuple[Ints, Located]] = []
+    found: list[tuple[Ints, LocatedRows]] = []
     for ref, places, rows in wanted:
         lying = located(ref, rows)
         if lying is None or (found and lying.schema != found[0][1].schema):
             return None
         found.append((places, lying))
     return found
-
-
-# Not their subclasses, which may make rows in another way.
 
 
 def _dealt(numbers: Ints, starts: Ints) -> Iterator[tuple[int, Ints, Ints]]:
@@ -358,7 +356,7 @@ class _Dealt(Prefetches):
         indices = [index for index, prefetch in enumerate(self._prefetches) if prefetch is not None]
         for index, prefetch, copy in zip(indices, self._some, self._copies(numbers), strict=True):
             start, stop = self._starts[index : index + 2].tolist()
-            part = _Part(copy, start, stop, progress)
+            part = _Stretch(copy, start, stop, progress)
             prefetch.follow(part, part.progress)
 
 
@@ -374,7 +372,7 @@ class _InTurn(Iterator[Ints]):
             return next(self._found)
 
 
-class _Part:
+class _Stretch:
     """The rows start..stop-1 of an order, numbered from 0, and how many of them have been delivered."""
 
     def __init__(self, order: Iterable[Ints], start: int, stop: int, progress: Progress) -> None:

@@ -67,8 +67,7 @@ class RaggedColumn:
             >>> len(ref.where("boxes", lambda y: y.any(y.values == 2)))
             1
         """
-        found: Mask = self._counted(are) > 0
-        return found
+        return self._counted(are) > 0
 
     def all(self, are: npt.ArrayLike) -> Mask:
         """(B,) which rows have only elements for which `are` is True; a row without any, too."""

@@ -39,8 +39,7 @@ class RepeatedRef(RowView):
     def places_of(self, rows: Ints) -> Ints:
         """Where rows of the whole come first: at the same numbers."""
         are_there = (rows >= 0) & (rows < len(self.whole)) & (self.times > 0)
-        found: Ints = np.where(are_there, rows, -1)
-        return found
+        return np.where(are_there, rows, -1)
 
     @property
     def file_starts(self) -> Ints:

@@ -29,7 +29,7 @@ _RAGGED_BYTES = 2**15  # of a ragged value, where they are not known
 _TEXTS = {"str", "bytes", "numpy.str", "numpy.bytes", "none"}
 
 
-class _Read(RaggedColumn):
+class _ReadLater(RaggedColumn):
     """Some rows of a ragged column of a DataRef; the values are read when they are looked at."""
 
     def __init__(self, ref: DataRef, rows: Ints) -> None:
@@ -80,7 +80,7 @@ def scan(ref: DataRef, names: Sequence[str]) -> Iterator[tuple[int, int, Mapping
     step = max(1, min(_ROWS, _BYTES // max(1, *(one.row_bytes or _row_bytes(schema) for one in read))))
     for start in range(0, len(ref), step):
         rows = np.arange(start, min(start + step, len(ref)))
-        found: dict[str, Scanned] = {name: _Read(one, rows) for name, one in ragged.items()}
+        found: dict[str, Scanned] = {name: _ReadLater(one, rows) for name, one in ragged.items()}
         if fixed is not None:
             block = block_of(in_epoch(fixed, 0, 0).take(rows), fixed.schema)
             pieces = zip(block.schema.columns, block.data, strict=True)
@@ -113,8 +113,7 @@ def as_given(node: Node, pieces: Sequence[tuple[Column, Data]], num_rows: int) -
         mask = ~pieces[1][1].values
         if data.values.ndim > 1:
             mask = np.broadcast_to(mask.reshape(-1, *(1,) * (data.values.ndim - 1)), data.values.shape)
-        masked: Array = np.ma.MaskedArray(plain(column, data.values), mask)
-        return masked
+        return np.ma.MaskedArray(plain(column, data.values), mask)
     found = np.empty(num_rows, object)
     for i, value in enumerate(node_values(node, iter(pieces), num_rows)):
         found[i] = value  # not all at once: NumPy would make rows of lists of one length
@@ -146,6 +145,5 @@ def plain(column: Column, values: Array) -> Array:
         decimals: Array = values / 10**column.meaning.scale
         return decimals
     if column.kind == "tensor" and not hasattr(np, column.dtype):
-        found: Array = torch.from_numpy(values).view(getattr(torch, column.dtype)).float().numpy()
-        return found
+        return torch.from_numpy(values).view(getattr(torch, column.dtype)).float().numpy()
     return values

@@ -199,8 +199,7 @@ class _Runs:
 
     def rows(self, places: Ints) -> Ints:
         run = np.searchsorted(self._firsts, places, "right") - 1
-        found: Ints = self._starts.take(run) + (places - self._firsts.take(run))
-        return found
+        return self._starts.take(run) + (places - self._firsts.take(run))
 
     def before(self, rows: Ints) -> Ints:
         if not len(self._starts):
@@ -214,8 +213,7 @@ class _Runs:
         if not len(self._starts):
             return np.zeros(len(rows), np.bool_)
         run = np.searchsorted(self._starts, rows, "right") - 1
-        found: Mask = (run >= 0) & (rows < self._stops.take(np.maximum(run, 0)))
-        return found
+        return (run >= 0) & (rows < self._stops.take(np.maximum(run, 0)))
 
     def arrays(self) -> tuple[npt.NDArray[np.generic], ...]:
         return self._starts, self._stops, self._firsts
@@ -239,8 +237,7 @@ class _Listed:
         return self._rows.take(places).astype(np.int64)
 
     def before(self, rows: Ints) -> Ints:
-        found: Ints = np.searchsorted(self._rows, rows.astype(self._rows.dtype), "left")
-        return found
+        return np.searchsorted(self._rows, rows.astype(self._rows.dtype), "left")
 
     def has(self, rows: Ints) -> Mask:
         place = np.minimum(self.before(rows), self.count - 1)
@@ -254,7 +251,7 @@ class _Listed:
         return {"row": self._rows}
 
 
-class _Bits:
+class _BitPerRow:
     """A bit for each row.
 
     Args:
@@ -324,9 +321,9 @@ def _smallest(total: int, words: Words) -> _Form:
     """The smallest form of the rows whose bits are set."""
     padded = np.zeros(-(-max(1, len(words)) // _WORDS) * _WORDS, np.uint64)
     padded[: len(words)] = words
-    bits = _Bits(padded)
+    bits = _BitPerRow(padded)
     kind = _smallest_kind(total, _num_runs(padded), bits.count)
-    if kind is _Bits:
+    if kind is _BitPerRow:
         return bits
     if kind is _Listed:
         return _Listed(_rows_of(padded, bits.count).astype(_row_type(total)))
@@ -340,7 +337,7 @@ def _smallest_kind(total: int, num_runs: int, count: int) -> type[_Form]:
     sizes: dict[type[_Form], int] = {
         _Runs: 24 * num_runs,
         _Listed: _row_type(total).itemsize * count,
-        _Bits: 8 * num_words + 8 * num_words // _WORDS,
+        _BitPerRow: 8 * num_words + 8 * num_words // _WORDS,
     }
     return min(sizes, key=lambda kind: sizes[kind])  # the first of those that are as small
 
@@ -360,7 +357,7 @@ def _form_of(total: int, parts: Mapping[str, Part]) -> _Form:
     kinds: dict[frozenset[str], tuple[type[_Form], np.dtype[np.generic]]] = {
         frozenset(("start", "stop")): (_Runs, np.dtype(np.int64)),
         frozenset(("row",)): (_Listed, _row_type(total)),
-        frozenset(("bits",)): (_Bits, np.dtype(np.uint64)),
+        frozenset(("bits",)): (_BitPerRow, np.dtype(np.uint64)),
     }
     kind, dtype = kinds.get(frozenset(parts), (None, None))
     if kind is None or not 0 <= total < 2**62:
@@ -384,7 +381,7 @@ def _checked(total: int, parts: Mapping[str, Part]) -> tuple[_Form, int]:
         beyond = _rows_of(words[-_WORDS:], int(_ones(words[-_WORDS:]).sum())) + 64 * (len(words) - _WORDS)
         if (beyond >= total).any():
             raise CorruptError(f"row {beyond.max()} of {total} is selected")
-        return _Bits(words), _num_runs(words)
+        return _BitPerRow(words), _num_runs(words)
     if "row" in parts:
         rows = parts["row"]
         _refuse_disorder(rows, total - 1)

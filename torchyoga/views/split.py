@@ -17,8 +17,8 @@ from ..reading.dataref import DataRef, RowView
 from ..rows.types import Array, Ints
 from .ragged import RaggedColumn
 from .scan import scan
-from .selected import SelectedRef
 from .selection import Selection
+from .where import SelectedRef
 from .windows.windowed import WindowsRef
 
 __all__ = ["exact_counts", "labels_of", "split"]
@@ -134,8 +134,7 @@ def _dealt(length: int, counts: list[int], *key: int | str) -> Callable[[Ints], 
     ends = np.cumsum(counts)
 
     def part_of(rows: Ints) -> Ints:
-        found: Ints = np.searchsorted(ends, order.positions(0, rows), "right")
-        return found
+        return np.searchsorted(ends, order.positions(0, rows), "right")
 
     return part_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..process.digests import hexdigest
-from ..process.seeding import seeder, seeds_within
+from ..process.seeding import seeder
 from ..process.stages import Stage, timed
 from ..reading.dataref import ChangedRows, DataRef
 from ..rows.block import exact_rows
@@ -54,22 +54,13 @@ class TransformedRef(ChangedRows):
 
     most_read_at_once = 1
 
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers, with random numbers as the generators give them."""
-        if not len(rows):
-            return []
-        given = self.whole.take(rows)
+    def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
+        """The rows of these numbers; with seeds, `random`, NumPy and torch are seeded before each."""
+        given = self._given(rows, seeds)
         with timed(Stage.TRANSFORM):
-            return list(map(self._changed, exact_rows(given)))
-
-    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
-        """The rows of these numbers; `random`, NumPy and torch are seeded before each."""
-        if not len(rows):
-            return []
-        whole = self.whole
-        given = whole.take_seeded(rows, seeds_within(seeds, 0)) if whole.is_random else whole.take(rows)
-        seed_all, found = seeder(), []
-        with timed(Stage.TRANSFORM):
+            if seeds is None:
+                return list(map(self._changed, exact_rows(given)))
+            seed_all, found = seeder(), []
             for row, seed in zip(exact_rows(given), seeds.tolist(), strict=True):
                 seed_all(seed)
                 found.append(self._changed(row))
@@ -82,7 +73,7 @@ class TransformedRef(ChangedRows):
 
     @property
     def schema(self) -> Schema | None:
-        """What a changed row looks like, if that was said."""
+        """How a changed row looks, if that was said."""
         return self._schema
 
     def _pinned(self, whole: str) -> str:

@@ -8,18 +8,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..order.saved import described
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property
 from ..process.seeding import seeds_within
-from ..reading.dataref import ChangedRows, DataRef, ProjectedRef, identity, known_schema, nameless_pin
+from ..reading.dataref import (
+    ChangedRows,
+    DataRef,
+    ProjectedRef,
+    identity,
+    known_schema,
+    taken_of,
+)
 from ..reading.readahead import ReadAhead
 from ..rows.block import Block, Rows
 from ..rows.collector import block_of
 from ..rows.node import Node, leaf_names
 from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Ints, Json, Row, Seeds
+from ..rows.types import Ints, Json, Seeds
 from .joined import Prefetches
 from .mixes.arranged import warn_if_arranged
 
@@ -78,22 +84,18 @@ class ZippedRef(ChangedRows):
         sources: both.
     """
 
+    view_name = "zip"
+
     def __init__(self, whole: DataRef, other: DataRef) -> None:
         super().__init__(whole, other)
         self.is_thread_safe = whole.is_thread_safe and other.is_thread_safe
         self.sources = (whole, other)
 
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers, as `Rows`."""
-        return self._beside([side.take(rows) for side in self.sources]) if len(rows) else []
-
-    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
-        """The rows of these numbers; each side has seeds of its own."""
-        found = [side.take_seeded(rows, seeds_within(seeds, n)) for n, side in enumerate(self.sources)]
-        return self._beside(found) if len(rows) else []
-
-    def _beside(self, found: Sequence[Sequence[Row]]) -> Rows:
-        one, other = (block_of(some, side.schema) for some, side in zip(found, self.sources, strict=True))
+    def _taken(self, rows: Ints, seeds: Seeds | None) -> Rows:
+        one, other = (
+            block_of(taken_of(side, rows, None if seeds is None else seeds_within(seeds, n)), side.schema)
+            for n, side in enumerate(self.sources)
+        )
         assert self.schema is not None, "there are rows"
         return Rows(Block(self.schema, one.num_rows, one.data + other.data))
 
@@ -132,7 +134,7 @@ class ZippedRef(ChangedRows):
 
     @cached_property
     def schema(self) -> Schema | None:
-        """What a row looks like; None if there are none."""
+        """How a row looks; None if there are none."""
         schemas = [known_schema(side) for side in self.sources]
         one, other = schemas
         if one is None or other is None:
@@ -186,11 +188,6 @@ class ZippedRef(ChangedRows):
     def fingerprint(self) -> str | None:
         """A name for the content, made of both; None if one of them has none."""
         return None if self.sources[1].fingerprint is None else super().fingerprint
-
-    @cached_property
-    def view_pin(self) -> str | None:
-        """What is side by side; None if the fingerprint says that."""
-        return described("zip", of=nameless_pin(self, self._pinned(identity(self.whole))))
 
     def _pinned(self, whole: str) -> str:
         return hexdigest(f"{whole} zip {identity(self.sources[1])}")

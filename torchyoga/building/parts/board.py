@@ -37,7 +37,7 @@ from ...versions.names import folder_of
 from ...versions.staging import sealed, unsealed
 from .plan import Plan, typed
 
-__all__ = ["Board", "Failure", "Look", "PartNote", "here"]
+__all__ = ["Board", "PartFailure", "Look", "PartNote", "here"]
 
 _log = logging.getLogger("torchyoga")
 _PLAN = "plan.json"
@@ -94,7 +94,7 @@ class PartNote:
 
 
 @dataclass(frozen=True)
-class Failure:
+class PartFailure:
     """An attempt at a part that ended with an error.
 
     Attributes:
@@ -113,19 +113,19 @@ class Failure:
     trace: str = ""
 
     @staticmethod
-    def of(part: int, error: BaseException, row: int | None = None) -> Failure:
+    def of(part: int, error: BaseException, row: int | None = None) -> PartFailure:
         """The failure of an attempt in this process."""
         trace = "".join(traceback.format_exception(error))[-_LONGEST:]
         text, is_final = str(error)[:_LONGEST], isinstance(error, SchemaError)
-        return Failure(part, type(error).__name__, text, here(), row, is_final, trace)
+        return PartFailure(part, type(error).__name__, text, here(), row, is_final, trace)
 
     @staticmethod
-    def from_json(data: Json) -> Failure:
+    def from_json(data: Json) -> PartFailure:
         """The failure whose entries these are; TypeError or KeyError if they are not."""
         kept = typed(data, part=int, kind=str, text=str, host=str, is_final=bool, trace=str)
         if data["row"] is not None:
             typed(data, row=int)
-        return Failure(row=data["row"], **kept)
+        return PartFailure(row=data["row"], **kept)
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ class Board:
                 end()
                 if isinstance(error, Exception):  # not for Ctrl-C
                     with suppress(OSError, YogaError):  # the error itself says more
-                        self.fail(plan, attempt, Failure.of(part, error, row()))
+                        self.fail(plan, attempt, PartFailure.of(part, error, row()))
                 self._give_up(_note_name(plan, "claims", part))
                 raise
 
@@ -332,16 +332,16 @@ class Board:
 
     # -- failures
 
-    def fail(self, plan: Plan, attempt: str, failure: Failure) -> None:
+    def fail(self, plan: Plan, attempt: str, failure: PartFailure) -> None:
         """Notes an attempt that ended with an error."""
         self._notes.write(_note_name(plan, "failed", failure.part, f"-{attempt}"), sealed(vars(failure)))
 
-    def failures(self, names: Sequence[str]) -> list[Failure]:
+    def failures(self, names: Sequence[str]) -> list[PartFailure]:
         """The failures of these names, as far as they can be read."""
         failures = []
         for name in names:
             with suppress(ValueError, TypeError, KeyError):
-                failures.append(Failure.from_json(unsealed(self._notes.read(name, _LARGEST) or b"")))
+                failures.append(PartFailure.from_json(unsealed(self._notes.read(name, _LARGEST) or b"")))
         return failures
 
 

@@ -57,7 +57,7 @@ class RowSlice(RowSource):
 
     @property
     def found(self) -> Json:
-        """What the source has found."""
+        """The entries that the source has found."""
         return self._source.found
 
     def rows(self, start: int) -> Iterator[Row]:

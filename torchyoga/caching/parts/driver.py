@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 from ... import errors
-from ...building.parts.board import Failure, Look, here
+from ...building.parts.board import Look, PartFailure, here
 from ...errors import BusyError, YogaError
 from ...process.progress import Bar, progress_bar
 from .planned import Job, run_part
@@ -246,8 +246,8 @@ class _BuildWatch:
     def __init__(self, job: Job, bar: Bar) -> None:
         self._board, self._plan, self._bar = job.board, job.plan, bar
         self._known: set[str] | None = None  # failures before the first look do not count
-        self._noted: defaultdict[int, list[Failure]] = defaultdict(list)
-        self._raised: defaultdict[int, list[Failure]] = defaultdict(list)
+        self._noted: defaultdict[int, list[PartFailure]] = defaultdict(list)
+        self._raised: defaultdict[int, list[PartFailure]] = defaultdict(list)
         self._last: dict[int, BaseException] = {}
         self.new: set[int] = set()
         self.progressed = time.monotonic()
@@ -282,7 +282,7 @@ class _BuildWatch:
     def see(self, part: int, error: BaseException, host: str) -> None:
         """Takes an error that came back from a worker, and may have been noted, too."""
         self._last[part] = error
-        self._raised[part].append(Failure(part, type(error).__name__, str(error), host))
+        self._raised[part].append(PartFailure(part, type(error).__name__, str(error), host))
 
     def _check(self, look: Look) -> None:
         known = look.failed if self._known is None else self._known
@@ -296,7 +296,7 @@ class _BuildWatch:
             if failures[-1].is_final or len(failures) >= _ALL or max(alike.values()) >= _ALIKE:
                 raise self._error(failures[-1], len(failures)) from self._last.get(part)
 
-    def _error(self, failure: Failure, times: int) -> Exception:
+    def _error(self, failure: PartFailure, times: int) -> Exception:
         row = "" if failure.row is None else f", at row {failure.row}"
         often = "" if times == 1 else f" {times} times"
         text = (

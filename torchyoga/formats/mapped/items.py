@@ -24,7 +24,7 @@ from ...rows.pieces import numbered_within
 from ...rows.types import Array, Ints
 from .gather import Bytes, Memory, address_of
 
-__all__ = ["Cut", "Decoded", "Items", "Mapped", "Numbering", "Runs", "appended", "with_columns"]
+__all__ = ["Cut", "Decoded", "Items", "Mapped", "Numbering", "MappedRuns", "appended", "with_columns"]
 
 Empty = Callable[[int], Bytes]
 _CUT_BYTES = 16
@@ -147,7 +147,7 @@ def with_columns(table: Ints, used: int, first: Ints, *others: Ints | int) -> In
     return table
 
 
-class Runs:
+class MappedRuns:
     """Runs of bytes of different lengths, where they lie in mapped files.
 
     Attributes:
@@ -162,9 +162,9 @@ class Runs:
     def __len__(self) -> int:
         return len(self.nbytes)
 
-    def slice(self, start: int, stop: int) -> Runs:
+    def slice(self, start: int, stop: int) -> MappedRuns:
         """The runs from `start` to before `stop`."""
-        return Runs(self._memory, self._addresses[start:stop], self.nbytes[start:stop])
+        return MappedRuns(self._memory, self._addresses[start:stop], self.nbytes[start:stop])
 
     def copy(self, out: Bytes, starts: Iterable[int] | None = None) -> None:
         """Writes each run into `out` at its `starts`; by default one after the other."""
@@ -276,7 +276,7 @@ class Items(ABC):
         """Copies of the `count` items from each `first` on, run after run, as `spans` gives them."""
         return self.spans(first, first + count, empty)
 
-    def runs(self, first: Ints, last: Ints) -> Runs | None:
+    def runs(self, first: Ints, last: Ints) -> MappedRuns | None:
         """The runs of `spans`, not copied; None if some are cut, or stay only while they are held."""
         return None
 
@@ -361,7 +361,7 @@ class Mapped(Items):
             out.reshape(len(first), -1)[cut] = super().alike(first[cut], count, empty).reshape(len(cut), -1)
         return out
 
-    def runs(self, first: Ints, last: Ints) -> Runs | None:
+    def runs(self, first: Ints, last: Ints) -> MappedRuns | None:
         """The runs of `spans`, not copied; None if some are cut."""
         some = last > first
         if not some.all():
@@ -372,7 +372,7 @@ class Mapped(Items):
         blocks = self.blocks(first)
         if not self.numbering.end_within(blocks, last):
             return None
-        return Runs(self._memory, self.addresses(first, blocks), (last - first) * self.stride)
+        return MappedRuns(self._memory, self.addresses(first, blocks), (last - first) * self.stride)
 
     def _hold(self, blocks: Ints) -> Ints:
         return self._zero

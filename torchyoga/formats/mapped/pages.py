@@ -355,8 +355,7 @@ def _load_mincore() -> Callable[[int, int, int], int] | None:
     if _library is None or not sys.platform.startswith("linux") or not hasattr(_library, "mincore"):
         return None
     _library.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
-    found: Callable[[int, int, int], int] = _library.mincore
-    return found
+    return _library.mincore
 
 
 _library = _load()

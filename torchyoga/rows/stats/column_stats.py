@@ -1,4 +1,4 @@
-"""What is known of a column, for people and programs."""
+"""Statistics of a column, for people and programs."""
 
 from __future__ import annotations
 

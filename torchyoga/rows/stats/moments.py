@@ -30,7 +30,7 @@ _NAMES = ("count", "nan", "inf", "minus_inf", "sampled", "zeros")
 
 @dataclass
 class Moments:
-    """What is known of some numbers: ints, or floats.
+    """Statistics of some numbers: ints, or floats.
 
     Attributes:
         is_int: whether they are ints.
@@ -142,7 +142,7 @@ class Moments:
 
     @staticmethod
     def from_json(data: Json, is_int: bool) -> Moments:
-        """What `to_json` described; ValueError, TypeError or KeyError if it contradicts itself."""
+        """The one that `to_json` described; ValueError, TypeError or KeyError if it contradicts itself."""
         counts = dict(zip(_NAMES, checked_counts([data.get(name, 0) for name in _NAMES]), strict=True))
         found = Moments(is_int)
         vars(found).update(counts)
@@ -185,7 +185,7 @@ class Moments:
 
 
 def _of(values: Array, sample: Array | None, is_int: bool, bounds: tuple[float, float] | None) -> Moments:
-    """What is known of some numbers; `bounds` are those of others that were added before."""
+    """Statistics of some numbers; `bounds` are those of others that were added before."""
     found = Moments(is_int, count=len(values))
     if not len(values):
         return found

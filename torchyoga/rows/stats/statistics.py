@@ -56,7 +56,7 @@ def _family(column: Column) -> Family:
 
 
 class Statistics:
-    """What is known of the values of a column, of any rows of it.
+    """Statistics of the values of a column, of any rows of it.
 
     Args:
         column: whose values they are.
@@ -200,8 +200,7 @@ class Statistics:
             return values.astype(values.dtype.newbyteorder("="), copy=False).view(np.int64)
         if self.family == "float" and values.dtype.kind == "u":
             bits = torch.from_numpy(np.ascontiguousarray(values))
-            found: Array = bits.view(getattr(torch, self.column.dtype)).float().numpy()
-            return found
+            return bits.view(getattr(torch, self.column.dtype)).float().numpy()
         if self.family == "complex":
             with np.errstate(all="ignore"):
                 return np.abs(values.astype(np.complex128))
@@ -258,7 +257,7 @@ class Statistics:
 
     @staticmethod
     def from_json(data: Json, column: Column, in_list: bool = False) -> Statistics:
-        """What `to_json` described.
+        """The one that `to_json` described.
 
         Raises:
             ValueError, TypeError, KeyError: it is not that of such a column, or contradicts itself.
@@ -296,7 +295,7 @@ class Statistics:
         return self.others if self.moments is None else self.moments.count
 
     def known(self) -> ColumnStats:
-        """What is known, to be looked at."""
+        """Everything known, to be looked at."""
         column, moments, lengths, tally = self.column, self.moments, self.lengths, self.tally
         found: dict[str, Any] = {}
         if moments is not None:
@@ -367,7 +366,7 @@ def _flat(data: Data) -> Array:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _ColumnPlace:
     """Where the values of a column are.
 
     Attributes:
@@ -387,15 +386,15 @@ class _Place:
 
 def _places(
     node: Node, first: int = 0, depth: int = 0, there: tuple[int, int] | None = None
-) -> Iterator[_Place]:
+) -> Iterator[_ColumnPlace]:
     """The columns of a node that have values of rows; those that say what is None have not."""
     number, at = there if there is not None else (None, 0)
     is_apart = 0 < at < depth
     if node.kind == "leaf":
-        yield _Place(first, number, is_apart, None, depth > 0)
+        yield _ColumnPlace(first, number, is_apart, None, depth > 0)
         return
     if node.kind == "texts":
-        yield _Place(first, number, is_apart, first + 1, True)
+        yield _ColumnPlace(first, number, is_apart, first + 1, True)
         return
     if node.kind == "nullable":
         child = node.children[0]
@@ -473,7 +472,7 @@ class TableStatistics:
 
     @staticmethod
     def from_json(data: Json, schema: Schema, rows: int) -> TableStatistics:
-        """What `to_json` or `published` described, of so many rows of a schema.
+        """The one that `to_json` or `published` described, of so many rows of a schema.
 
         Raises:
             ValueError, TypeError, KeyError: it is not that, or contradicts itself.
@@ -488,6 +487,6 @@ class TableStatistics:
         return found
 
     def known(self, rows: int | None = None) -> TableStats:
-        """What is known, to be looked at; `rows` are those of the dataset, if these are some of them."""
+        """Everything known, to be looked at; `rows` are those of the dataset, if these are some of them."""
         columns = {name: statistics.known() for name, statistics in self.columns.items()}
         return TableStats(columns, self.rows if rows is None else rows, self.rows)

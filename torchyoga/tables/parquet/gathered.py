@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...formats.mapped.gather import Memory, address_of
-from ...formats.mapped.items import Runs
+from ...formats.mapped.items import MappedRuns
 from ...process.buffers import BufferPool
 from ...rows.block import Block
 from ...rows.column import Column
@@ -71,7 +71,7 @@ def _ragged(column: Column, held: Sequence[Data], which: Ints, rows: Ints, pool:
     offsets = bounds_of(high - low)
     memory, origins = _memory_of(held)
     size = column.storage.itemsize
-    runs = Runs(memory, origins[which] + low * size, (high - low) * size)
+    runs = MappedRuns(memory, origins[which] + low * size, (high - low) * size)
     return Data(None, offsets, shapes, runs=runs, dtype=column.storage, empty=pool.empty)
 
 

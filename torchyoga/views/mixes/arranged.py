@@ -48,12 +48,11 @@ class ArrangedRef(RowView):
 
     def unpacked(self, numbers: Ints) -> Ints:
         """The rows of the whole that numbers of its orders (B,) stand for."""
-        found: Ints = (numbers - ARRANGED.start) % len(self.whole)
-        return found
+        return (numbers - ARRANGED.start) % len(self.whole)
 
     @property
     def arrangement(self) -> Arrangement:
-        """What makes its orders."""
+        """The maker of its orders."""
         return Arranged(self.order)
 
     @cached_property

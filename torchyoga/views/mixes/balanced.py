@@ -10,7 +10,7 @@ import numpy as np
 
 from ...order.contract import Shuffle
 from ...order.full import as_int
-from ...order.mixed import MixOrder, Mixture, Stage, unpacked
+from ...order.mixed import MixOrder, MixStage, Mixture, unpacked
 from ...order.proportions import whole_weights
 from ...order.saved import described
 from ...order.state import State
@@ -58,7 +58,7 @@ def balanced(
     lengths = tuple(np.bincount(classes_of, minlength=len(classes)).tolist())
     mixture = Mixture(
         lengths,
-        (Stage(0, _weights(classes, shares), (0,) * len(classes)),),
+        (MixStage(0, _weights(classes, shares), (0,) * len(classes)),),
         length,
         cell,
         (None,) * len(classes),

@@ -75,8 +75,7 @@ class BucketedRef(RowView):
 
     def places_of(self, rows: Ints) -> Ints:
         """Where rows of the whole come: at the same numbers."""
-        found: Ints = np.where((rows >= 0) & (rows < len(self.whole)), rows, -1)
-        return found
+        return np.where((rows >= 0) & (rows < len(self.whole)), rows, -1)
 
     @property
     def file_starts(self) -> Ints:
@@ -85,7 +84,7 @@ class BucketedRef(RowView):
 
     @property
     def arrangement(self) -> Arrangement:
-        """What makes its orders."""
+        """The maker of its orders."""
         return Arranged(self.order)
 
     def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> BucketOrder:

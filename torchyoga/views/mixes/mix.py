@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import numbers
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Literal
@@ -15,7 +15,7 @@ from ...errors import SchemaError
 from ...order.by_file import equal_runs
 from ...order.contract import Arrangement, Shuffle
 from ...order.full import as_int
-from ...order.mixed import MixOrder, Mixture, Stage, numbered, unpacked
+from ...order.mixed import MixOrder, MixStage, Mixture, numbered, unpacked
 from ...order.proportions import whole_weights
 from ...order.saved import described
 from ...order.state import State
@@ -105,7 +105,7 @@ def mix(
     refs = in_one_order(refs)
     check_alike(refs, [f"source {name!r}" for name in names])
     whole = whole_weights(found)
-    first = Stage(0, whole, (0,) * len(names))
+    first = MixStage(0, whole, (0,) * len(names))
     if rows is not None and until is not None:
         raise ValueError(f"give rows or until, not both; found rows={rows} and until={until!r}")
     if rows is None:
@@ -155,7 +155,7 @@ def _passes(epochs: float | Mapping[str, float] | None, names: Sequence[str]) ->
     return tuple(most.item() if isinstance(most, np.generic) else most for most in found)
 
 
-def _length_until(stage: Stage, sizes: Sequence[int], until: Until) -> int:
+def _length_until(stage: MixStage, sizes: Sequence[int], until: Until) -> int:
     """The rows until the first, or the last, of the sources has been read once."""
     if until not in ("first", "all"):
         raise ValueError(f'until must be "first" or "all", found {until!r}')
@@ -276,7 +276,9 @@ class MixRef(JoinedRef):
         state = State.from_dict(at)
         fractions = fractions_of(weights, self.names, self.mixture.lengths, temperature)
         _check_filled(self.names, self.mixture.lengths, fractions)
-        mixture = restaged(self.mixture, self._orders, whole_weights(fractions), state)
+        mixture = restaged(
+            self.mixture, lambda made: MixRef(self.sources, made).order, whole_weights(fractions), state
+        )
         made = MixRef(self.sources, mixture, self._column)
         made.order(True, True, 1, 0).rows(*divmod(state.place, len(self)))  # raises if `epochs` are too few
         return made
@@ -287,12 +289,9 @@ class MixRef(JoinedRef):
         mixture = self.mixture.plain if shuffle and not reshuffle else self.mixture
         return MixOrder(mixture, seed, shuffle, reshuffle, window, files)
 
-    def _orders(self, mixture: Mixture) -> Callable[[Shuffle, bool, int, int], MixOrder]:
-        return MixRef(self.sources, mixture).order
-
     @property
     def arrangement(self) -> Arrangement:
-        """What makes its orders."""
+        """The maker of its orders."""
         return Arranged(self.order)
 
     # -- rows
@@ -354,7 +353,7 @@ class MixRef(JoinedRef):
 
     @property
     def schema(self) -> Schema | None:
-        """What a row looks like."""
+        """How a row looks."""
         found = super().schema
         return found if found is None or self._column is None else _with_column(found, self._column)
 

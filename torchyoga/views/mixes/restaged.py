@@ -9,7 +9,7 @@ from typing import TypeAlias
 from ...errors import StateError
 from ...order.contract import Shuffle, check_epoch
 from ...order.full import GOING_ON
-from ...order.mixed import MixOrder, Mixture, Stage
+from ...order.mixed import MixOrder, MixStage, Mixture
 from ...order.proportions import Proportions
 from ...order.stages import parsed, short
 from ...order.state import State
@@ -45,14 +45,6 @@ def place_of(state: State, length: int) -> int:
         )
     # Rows that came early are behind the place; those left out there keep their weights.
     return state.place
-
-
-def _no_stages(error: ValueError) -> StateError:
-    """The error for a state that does not tell its weights."""
-    return StateError(
-        f"the state does not say which weights there have been ({error}); pass what state_dict() of a loader "
-        "of this dataset gave"
-    )
 
 
 def shuffle_of(state: State, *, goes_on: bool) -> tuple[Shuffle, int]:
@@ -102,7 +94,10 @@ def restaged(mixture: Mixture, orders: Orders, weights: tuple[int, ...], state: 
         if not stages or stages[0].start > state.first:
             raise ValueError("damaged stages")
     except ValueError as error:
-        raise _no_stages(error) from error
+        raise StateError(
+            f"the state does not say which weights there have been ({error}); pass what state_dict() of a "
+            "loader of this dataset gave"
+        ) from error
     _check_counts(mixture, orders, past, stages, state)
     before = replace(mixture, stages=tuple(stages), past=past).since(state.first)
     last = stages[-1]
@@ -112,15 +107,15 @@ def restaged(mixture: Mixture, orders: Orders, weights: tuple[int, ...], state: 
     if last.start == place:  # nothing has come by these
         return replace(before, stages=(*before.stages[:-1], last._replace(weights=weights)))
     counts = orders(before)(shuffle, True, window, state.seed).consumed(place)
-    return replace(before, stages=(*before.stages, Stage(place, weights, counts))).since(state.first)
+    return replace(before, stages=(*before.stages, MixStage(place, weights, counts))).since(state.first)
 
 
-def _told(mixture: Mixture, weights: tuple[int, ...], start: int, text: str) -> Stage:
+def _told(mixture: Mixture, weights: tuple[int, ...], start: int, text: str) -> MixStage:
     """The stage that a state tells; the first may be told by a digest of weights that are given here."""
     if start or not text.startswith("#"):
-        return Stage.of_told(start, text, len(mixture.lengths))
+        return MixStage.of_told(start, text, len(mixture.lengths))
     for given in (mixture.stages[0].weights, weights):
-        stage = Stage(0, given, (0,) * len(given))
+        stage = MixStage(0, given, (0,) * len(given))
         if short(stage.told) == text:
             return stage
     raise StateError(
@@ -129,7 +124,9 @@ def _told(mixture: Mixture, weights: tuple[int, ...], start: int, text: str) -> 
     )
 
 
-def _check_counts(mixture: Mixture, orders: Orders, past: str, stages: Sequence[Stage], state: State) -> None:
+def _check_counts(
+    mixture: Mixture, orders: Orders, past: str, stages: Sequence[MixStage], state: State
+) -> None:
     """Raises StateError if a stage begins with other counts of rows than those before it give."""
     for number, stage in enumerate(stages):
         # The mixture's own stages may have begun under another seed.

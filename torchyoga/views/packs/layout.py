@@ -31,7 +31,7 @@ from ...rows.schema import PACK_LENGTHS, Schema
 from ...rows.types import Array, Ints
 from .members import Documents
 
-__all__ = ["are_tokens", "Labels", "Layout", "Positions", "sequences", "Source"]
+__all__ = ["are_tokens", "Labels", "Layout", "Positions", "sequences", "PackSource"]
 
 _TEXTS = {"str", "bytes", "numpy.str", "numpy.bytes"}
 _IN_BATCHES = ("cu_seqlens", "max_seqlen", "packs")
@@ -44,7 +44,7 @@ _CHUNK = 2**14  # tokens
 _counted = [np.arange(2**13)]  # the positions of a document
 
 
-class Source(NamedTuple):
+class PackSource(NamedTuple):
     """Where a column of a pack comes from.
 
     Attributes:
@@ -74,7 +74,7 @@ class Layout:
     """
 
     schema: Schema
-    sources: tuple[Source, ...]
+    sources: tuple[PackSource, ...]
     measure: int
     first_position: int = 0
     ignored: int = -100
@@ -184,7 +184,7 @@ class Layout:
         Raises:
             ValueError: the rows are not those that were packed.
         """
-        cut = _Cut.of(given.data[numbers[self.measure]], documents, most, self._name(self.measure))
+        cut = _CutTokens.of(given.data[numbers[self.measure]], documents, most, self._name(self.measure))
         bounds = documents.bounds
         tokens: dict[int, Data] = {}  # of two columns, labels and what they are made of
 
@@ -194,7 +194,7 @@ class Layout:
                 tokens[number] = cut.tokens(given.data[place], given.schema.columns[place].name).shared()
             return tokens[number]
 
-        def made_of(source: Source) -> Data:
+        def made_of(source: PackSource) -> Data:
             if source.way == "tokens":
                 return tokens_of(source.column)
             if source.way == "document_ids":
@@ -267,7 +267,7 @@ def are_tokens(schema: Schema, node: Node, first: int) -> bool:
     return is_one and column.is_ragged and column.ndim == 1 and is_number
 
 
-class _Cut(NamedTuple):
+class _CutTokens(NamedTuple):
     """The tokens of S documents among those of their rows.
 
     Attributes:
@@ -287,15 +287,15 @@ class _Cut(NamedTuple):
     rows: Ints
 
     @staticmethod
-    def of(measured: Data, documents: Documents, most: int | None, name: str) -> _Cut:
+    def of(measured: Data, documents: Documents, most: int | None, name: str) -> _CutTokens:
         offsets = measured.part("offsets")
         held = np.diff(offsets)
         if most == -1:
-            return _Cut(held, offsets, offsets, None, documents.bounds, documents.rows)
+            return _CutTokens(held, offsets, offsets, None, documents.bounds, documents.rows)
         lengths, begins = documents.costs, documents.begins
         left = held if begins is None else held - begins
         if np.array_equal(left, lengths) and begins is None:
-            return _Cut(held, offsets, offsets, None, documents.bounds, documents.rows)
+            return _CutTokens(held, offsets, offsets, None, documents.bounds, documents.rows)
         ends = bounds_of(lengths)
         others = np.flatnonzero((left < lengths) | ((left > lengths) & (lengths != most)))
         if len(others):
@@ -305,7 +305,7 @@ class _Cut(NamedTuple):
             )
         starts = offsets[:-1] if begins is None else offsets[:-1] + begins
         taken = np.arange(ends[-1]) + np.repeat(starts - ends[:-1], lengths)
-        return _Cut(lengths, ends, offsets, taken, documents.bounds, documents.rows)
+        return _CutTokens(lengths, ends, offsets, taken, documents.bounds, documents.rows)
 
     def tokens(self, data: Data, name: str) -> Data:
         """The values of a column of tokens, of each pack."""
@@ -369,7 +369,7 @@ def _counts(data: Data) -> Ints:
 
 # -- the schema of packs
 
-_Found: TypeAlias = tuple[Source, Column]
+_Found: TypeAlias = tuple[PackSource, Column]
 
 
 def _places(schema: Schema) -> Iterator[tuple[tuple[str | int, ...], Node, int]]:
@@ -393,7 +393,7 @@ def _check_names(schema: Schema, taken: Container[str]) -> None:
 
 
 def _made(name: str, column: int) -> _Found:
-    return Source(name, column if name == "labels" else -1), Column(name, "ndarray", "<i8", None, 1)
+    return PackSource(name, column if name == "labels" else -1), Column(name, "ndarray", "<i8", None, 1)
 
 
 def _packed_tree(schema: Schema, along: Sequence[str], labels: str | None) -> tuple[Node, list[_Found]]:
@@ -421,7 +421,7 @@ def _packed_tree(schema: Schema, along: Sequence[str], labels: str | None) -> tu
                 f"a list of them; it is {column}"
             )
         kind, dtype = ("tensor", column.dtype) if column.kind == "tensor" else ("ndarray", column.storage.str)
-        found.append((Source("tokens", number), Column(column.name, kind, dtype, None, 1)))
+        found.append((PackSource("tokens", number), Column(column.name, kind, dtype, None, 1)))
         return _LEAF
 
     def _skipped(child: Node) -> bool:
@@ -443,10 +443,10 @@ def _of_documents(node: Node, columns: Iterator[tuple[int, Column]], found: list
     if node.kind == "leaf":
         number, column = next(columns)
         if column.kind == "none":
-            found.append((Source("none", number), column))
+            found.append((PackSource("none", number), column))
             return node
         if column.shape is not None and column.kind != "decimal":
-            found.append((Source("values", number), _stacked(column)))
+            found.append((PackSource("values", number), _stacked(column)))
             return _LEAF
         return Node("varying", (), (_item(node, iter([(number, column)]), found, 0),))
     return Node("varying", (), (_item(node, columns, found, 0),))
@@ -464,17 +464,20 @@ def _item(node: Node, columns: Iterator[tuple[int, Column]], found: list[_Found]
     if node.kind == "leaf":
         number, column = next(columns)
         if depth:
-            found.append((Source("items", number), column))
+            found.append((PackSource("items", number), column))
             return node
         if not column.is_ragged:
-            found.append((Source("values", number), _in_list(column)))
+            found.append((PackSource("values", number), _in_list(column)))
             return node
         if column.ndim > 1:
             raise ValueError(
                 f"rows of {column.name!r} differ in shape, so they can be neither stacked nor end to end; "
                 "leave the column out by .columns([...]) before"
             )
-        found += [(Source("items", number), _in_list(column)), (Source("counts", number), _lengths_column())]
+        found += [
+            (PackSource("items", number), _in_list(column)),
+            (PackSource("counts", number), _lengths_column()),
+        ]
         kind = "texts" if column.kind in _TEXTS else "varying"
         return Node(kind, (), (_LEAF, _LEAF))
     if node.kind == "varying":
@@ -482,16 +485,16 @@ def _item(node: Node, columns: Iterator[tuple[int, Column]], found: list[_Found]
         item = _item(node.children[0], columns, found, depth + 1)
         if depth:
             number, column = next(columns)
-            found.append((Source("items", number), column))
+            found.append((PackSource("items", number), column))
         else:
             counter = _counter(node.children[0], start, found)
-            found.append((Source("counts", counter), _lengths_column()))
+            found.append((PackSource("counts", counter), _lengths_column()))
         return Node("varying", (), (item, _LEAF))
     if node.kind in ("nullable", "texts"):
         child = _item(node.children[0], columns, found, depth)
         number, column = next(columns)
         way = "items" if depth else "values"
-        found.append((Source(way, number), column if depth else _in_list(column)))
+        found.append((PackSource(way, number), column if depth else _in_list(column)))
         return Node(node.kind, (), (child, _LEAF))
     children = tuple(_item(child, columns, found, depth) for child in node.children)
     return replace(node, children=children)

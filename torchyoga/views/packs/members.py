@@ -12,7 +12,7 @@ from ...order.full import ORDER_VERSION
 from ...process.lazy import cached_property
 from ...rows.data import bounds_of
 from ...rows.types import Ints
-from .plan import Plan
+from .plan import PackPlan
 
 __all__ = ["Documents", "Members"]
 
@@ -57,7 +57,7 @@ class Members:
         [0, 0, 1, 1, 2]
     """
 
-    def __init__(self, plan: Plan, seed: int, epoch: int) -> None:
+    def __init__(self, plan: PackPlan, seed: int, epoch: int) -> None:
         self._plan = plan
         self._seed, self._epoch = seed, epoch
         self._looked_up = 0

@@ -16,7 +16,7 @@ from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.seeding import seeds_within
 from ...process.warned import warn_user
-from ...reading.dataref import DataRef, Over, PackView, identity, nameless_pin, row_numbers
+from ...reading.dataref import DataRef, Over, PackView, identity, nameless_pin, row_numbers, taken_of
 from ...reading.pack_report import PackReport
 from ...reading.readahead import Grouped, ReadAhead
 from ...rows.block import Rows
@@ -159,25 +159,14 @@ class PackedRef(PackView):
 
     keeps_rows = Over.keeps_rows
 
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The packs of these numbers, as `Rows` over one block."""
-        return self._taken(rows, None)
-
-    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
-        """The packs of these numbers; each of their rows is made with a seed of its own."""
-        return self._taken(rows, seeds)
-
     def _taken(self, packs: Ints, seeds: Seeds | None) -> Sequence[Row]:
-        if self._layout is None or not len(packs):
-            return []
+        assert self._layout is not None, "there are packs"
         documents = self._members.documents(packs)
         ref, numbers = self._read
-        if seeds is None:
-            taken = ref.take(documents.rows)
-        else:
+        own = seeds  # a seed for each row of a pack
+        if seeds is not None:
             own = seeds_within(np.repeat(seeds, np.diff(documents.bounds)), documents.rows)
-            taken = ref.take_seeded(documents.rows, own)
-        given = block_of(taken, ref.schema)
+        given = block_of(taken_of(ref, documents.rows, own), ref.schema)
         most, empty = self._packing.most, self._pool.empty
         return Rows(self._layout.block(given, numbers, documents, most, empty))
 
@@ -198,7 +187,7 @@ class PackedRef(PackView):
         return ref, {number: place for place, number in enumerate(of.columns)}
 
     def report(self) -> PackReport:
-        """What packing has come to: how many packs, how full they are, what was left out."""
+        """The outcome of packing: how many packs, how full they are, what was left out."""
         return self._packing.report
 
     def members(self, packs: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
@@ -272,7 +261,7 @@ class PackedRef(PackView):
 
     @property
     def schema(self) -> Schema | None:
-        """What a pack looks like; None if the whole has no rows."""
+        """How a pack looks; None if the whole has no rows."""
         return None if self._layout is None else self._layout.schema
 
     def __repr__(self) -> str:

@@ -23,14 +23,14 @@ from ...rows.pieces import numbered_within
 from ...rows.types import Ints
 from .packing import Groups, fitted
 
-__all__ = ["Plan", "Slots", "planned"]
+__all__ = ["PackPlan", "Slots", "planned"]
 
 Table = npt.NDArray[np.unsignedinteger]
 _PARTS = ("rows", "sizes", "costs", "counts", "bounds", "classes", "each", "pieces", "begins")
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class PackPlan:
     """What every pack holds. A document is a row, or a piece of one that was split.
 
     Attributes:
@@ -84,14 +84,14 @@ class Plan:
         return whole.astype(np.uint32) if is_small else whole, [len(part) for part in parts]
 
     @staticmethod
-    def from_words(words: npt.NDArray[np.integer], sizes: Sequence[int], total: int) -> Plan:
+    def from_words(words: npt.NDArray[np.integer], sizes: Sequence[int], total: int) -> PackPlan:
         """The plan that has these `words`, of so many rows; raises as `from_parts` does."""
         if len(sizes) != len(_PARTS) or min(sizes) < 0 or sum(sizes) != len(words):
             raise CorruptError(f"{len(words)} numbers are not those of a plan with parts of {sizes}")
-        return Plan.from_parts(_cut(words, sizes), total)
+        return PackPlan.from_parts(_cut(words, sizes), total)
 
     @staticmethod
-    def from_parts(parts: Mapping[str, Ints], total: int) -> Plan:
+    def from_parts(parts: Mapping[str, Ints], total: int) -> PackPlan:
         """The plan that has these `parts`, of so many rows.
 
         Raises:
@@ -102,7 +102,7 @@ class Plan:
         rows, sizes, costs, counts, bounds, classes, each, pieces, begins = (parts[name] for name in _PARTS)
         _check(total, rows, sizes, costs, Groups(counts, bounds, classes, each), pieces, begins)
         table: Table = rows.astype(_row_type(total))
-        return Plan(table, sizes, costs, Groups(counts, bounds, classes, each), pieces, begins)
+        return PackPlan(table, sizes, costs, Groups(counts, bounds, classes, each), pieces, begins)
 
     @cached_property
     def pin(self) -> str:
@@ -119,11 +119,11 @@ def _cut(words: npt.NDArray[np.integer], sizes: Sequence[int]) -> dict[str, Ints
     return dict(zip(_PARTS, cut, strict=True))
 
 
-def _of_words(words: npt.NDArray[np.integer], sizes: Sequence[int], row_type: str) -> Plan:
+def _of_words(words: npt.NDArray[np.integer], sizes: Sequence[int], row_type: str) -> PackPlan:
     """A plan that was pickled."""
     rows, kinds, costs, counts, bounds, classes, each, pieces, begins = _cut(words, sizes).values()
     groups = Groups(counts, bounds, classes, each)
-    return Plan(rows.astype(row_type), kinds, costs, groups, pieces, begins)
+    return PackPlan(rows.astype(row_type), kinds, costs, groups, pieces, begins)
 
 
 class Slots(NamedTuple):
@@ -151,7 +151,7 @@ class Slots(NamedTuple):
     part_each: Ints
 
     @staticmethod
-    def of(plan: Plan) -> Slots:
+    def of(plan: PackPlan) -> Slots:
         """The slots of a plan."""
         counts, bounds, classes, each = plan.groups
         groups = np.repeat(np.arange(len(counts)), np.diff(bounds))
@@ -173,7 +173,9 @@ class Slots(NamedTuple):
         )
 
 
-def planned(rows: Ints, costs: Ints, begins: Ints | None, total: int, budgets: Ints, balance: bool) -> Plan:
+def planned(
+    rows: Ints, costs: Ints, begins: Ints | None, total: int, budgets: Ints, balance: bool
+) -> PackPlan:
     """The packs of some documents.
 
     Args:
@@ -195,7 +197,7 @@ def planned(rows: Ints, costs: Ints, begins: Ints | None, total: int, budgets: I
         sorted_begins = begins[order]
         pieces = np.flatnonzero(sorted_begins)
         sorted_begins = sorted_begins[pieces]
-    return Plan(table, sizes, np.ascontiguousarray(distinct[:, 0]), found, pieces, sorted_begins)
+    return PackPlan(table, sizes, np.ascontiguousarray(distinct[:, 0]), found, pieces, sorted_begins)
 
 
 def _classes(costs: Ints) -> tuple[Ints, Ints, Ints]:

@@ -20,7 +20,7 @@ from ...rows.types import Ints, Json
 from ..ragged import RaggedColumn
 from ..scan import Scanned, scan
 from .layout import are_tokens
-from .plan import Plan, planned
+from .plan import PackPlan, planned
 
 __all__ = ["PackColumns", "Packing", "packing_of", "Request"]
 
@@ -156,7 +156,7 @@ class Packing(NamedTuple):
         most: `Request.most`.
     """
 
-    plan: Plan
+    plan: PackPlan
     report: PackReport
     looked: tuple[str, ...]
     told: Json
@@ -279,7 +279,7 @@ class _MoreError(Exception):
         self.name = name
 
 
-class _Looked(Mapping[str, Scanned]):
+class _Observed(Mapping[str, Scanned]):
     """Columns of some rows, which notes those that are looked at."""
 
     def __init__(self, names: Sequence[str], get: Callable[[str], Scanned], looked: dict[str, None]) -> None:
@@ -312,7 +312,7 @@ def _by_function(ref: DataRef, names: tuple[str, ...], cost: PackCost) -> tuple[
         ((_, _, given),) = scan(few, [name])
         return given[name]
 
-    _checked(cost(_Looked(known, probed, looked)), names, len(few), 0)
+    _checked(cost(_Observed(known, probed, looked)), names, len(few), 0)
     while True:
         before = tuple(looked)
         if not before:
@@ -323,7 +323,7 @@ def _by_function(ref: DataRef, names: tuple[str, ...], cost: PackCost) -> tuple[
         whole = []
         try:
             for start, stop, given in scan(ref, before):
-                shown = _Looked(known, partial(_given, given), looked)
+                shown = _Observed(known, partial(_given, given), looked)
                 whole.append(_checked(cost(shown), names, stop - start, start))
         except _MoreError as more:
             _check_known(ref, more.name)

@@ -102,8 +102,7 @@ class Stored:
 
     def starts(self, places: Ints) -> Ints:
         """The positions at which documents begin."""
-        found: Ints = self._ends[places]
-        return found
+        return self._ends[places]
 
     def documents(self, places: Ints) -> Ints:
         """The places themselves."""
@@ -158,13 +157,11 @@ class Shuffled:
 
     def starts(self, places: Ints) -> Ints:
         """The positions at which the documents at these places begin."""
-        found: Ints = self._starts[places]
-        return found
+        return self._starts[places]
 
     def documents(self, places: Ints) -> Ints:
         """The documents at these places."""
-        found: Ints = self._documents[places]
-        return found
+        return self._documents[places]
 
     def begins(self, documents: Ints) -> Ints:
         """The positions at which these documents begin."""

@@ -23,7 +23,7 @@ from ...process.lazy import cached_property
 from ...rows.pieces import numbered_within
 from ...rows.types import Ints
 
-__all__ = ["BatchReport", "Members", "Plan", "planned"]
+__all__ = ["BatchReport", "BatchMembers", "BatchPlan", "planned"]
 
 _Numbers = npt.NDArray[np.integer]
 
@@ -49,7 +49,7 @@ class BatchReport(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class BatchPlan:
     """Rows by length, and where the batches begin in an order of all lengths.
 
     Args:
@@ -82,12 +82,11 @@ class Plan:
 
     def classes(self, places: Ints) -> Ints:
         """Which of the lengths the rows at these places (P,) of `rows` have."""
-        found: Ints = np.searchsorted(self.starts, places, "right") - 1
-        return found
+        return np.searchsorted(self.starts, places, "right") - 1
 
     @cached_property
     def report(self) -> BatchReport:
-        """What the batches hold."""
+        """The contents of the batches, in figures."""
         counts = np.diff(self.bounds)
         longest = self.costs[self.classes(self.places(self.bounds[:-1]))]
         taken = int((counts * longest).sum())
@@ -106,7 +105,7 @@ class Plan:
 
 def planned(
     lengths: Ints, budget: int, most_rows: int, multiple_of: int, pool: int | None, seed: int
-) -> Plan:
+) -> BatchPlan:
     """Batches of rows of these lengths; what is longer than the budget is left out.
 
     Args:
@@ -143,7 +142,7 @@ def planned(
     room = np.minimum(budget // np.maximum(descending, 1), most_rows)
     room = np.minimum(room, ends - np.arange(count))
     bounds = np.array(_jumped(np.ascontiguousarray(room)), np.int64)
-    return Plan(
+    return BatchPlan(
         by_length.astype(width),
         starts.astype(np.int64),
         ascending[starts[:-1]],
@@ -163,7 +162,7 @@ def _jumped(room: Ints) -> list[int]:
     return found
 
 
-class Members:
+class BatchMembers:
     """Which rows are in the batches of a plan in an epoch.
 
     Args:
@@ -178,7 +177,7 @@ class Members:
         ([1, 2, 2], [0, 1, 2, 3, 4], [0, 1, 1, 2, 2])
     """
 
-    def __init__(self, plan: Plan, seed: int, epoch: int) -> None:
+    def __init__(self, plan: BatchPlan, seed: int, epoch: int) -> None:
         self._plan = plan
         self._key = seed, epoch
 

@@ -12,20 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ...order.full import as_int
-from ...order.saved import described
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.seeding import seeds_within
 from ...process.warned import warn_user
-from ...reading.dataref import DataRef, Over, identity, known_schema, nameless_pin, row_numbers
+from ...reading.dataref import DataRef, Over, known_schema, row_numbers, taken_of
 from ...reading.readahead import Grouped, ReadAhead
 from ...rows.collate import Padding, is_ours, jagged
 from ...rows.data import bounds_of
 from ...rows.projection import Projection
-from ...rows.types import Batch, Collate, Ints, Row, Seeds
+from ...rows.types import Batch, Collate, Ints, Seeds
 from ..mixes.arranged import warn_if_arranged
 from .documents import checked_lengths, lengths_of
-from .plan import BatchReport, Members, Plan, planned
+from .plan import BatchMembers, BatchPlan, BatchReport, planned
 
 __all__ = ["Batching", "TokenBatchesRef", "token_batches"]
 
@@ -108,14 +107,14 @@ class TokenBatchesRef(Over[Batch]):
         whole: the other DataRef.
     """
 
-    def __init__(self, whole: DataRef, plan: Plan, collate: Collate, seed: int, epoch: int) -> None:
+    def __init__(self, whole: DataRef, plan: BatchPlan, collate: Collate, seed: int, epoch: int) -> None:
         super().__init__(whole, plan, collate, seed, epoch)
         self.is_thread_safe = whole.is_thread_safe and is_ours(collate)
         self._plan = plan
         self._collate = collate
         self._seed = seed
         self._epoch = epoch
-        self._members = Members(plan, seed, epoch)
+        self._members = BatchMembers(plan, seed, epoch)
 
     def __reduce__(self) -> tuple[object, ...]:
         return TokenBatchesRef, (self.whole, self._plan, self._collate, self._seed, self._epoch)
@@ -127,21 +126,13 @@ class TokenBatchesRef(Over[Batch]):
         """How many batches there are, how much of them is padding, and how many rows were left out."""
         return self._plan.report
 
-    def take(self, rows: Ints) -> Sequence[Batch]:
-        """The batches of these numbers."""
-        counts, wanted = self.members(rows)
-        return self._collated(counts, self.whole.take(wanted)) if len(rows) else []
+    view_name = "token_batches"
 
-    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Batch]:
-        """The batches of these numbers; each row of a batch is made with a seed of its own."""
+    def _taken(self, rows: Ints, seeds: Seeds | None) -> list[Batch]:
         counts, wanted = self.members(rows)
-        if not len(rows):
-            return []
-        own = seeds_within(np.repeat(seeds, counts), wanted)
-        return self._collated(counts, self.whole.take_seeded(wanted, own))
-
-    def _collated(self, counts: Ints, rows: Sequence[Row]) -> list[Batch]:
-        return [self._collate(rows[start:stop]) for start, stop in pairwise(bounds_of(counts).tolist())]
+        own = None if seeds is None else seeds_within(np.repeat(seeds, counts), wanted)
+        taken = taken_of(self.whole, wanted, own)
+        return [self._collate(taken[start:stop]) for start, stop in pairwise(bounds_of(counts).tolist())]
 
     def members(self, numbers: Ints) -> tuple[Ints, Ints]:
         """Of which rows of the whole these batches (B,) are made, in this epoch.
@@ -183,11 +174,6 @@ class TokenBatchesRef(Over[Batch]):
         if ahead is None or ahead.prefetch is None:
             return super().readahead
         return ReadAhead(self.row_bytes, Grouped(ahead.prefetch, self.members))
-
-    @cached_property
-    def view_pin(self) -> str | None:
-        """How batches are made; None if the fingerprint says that."""
-        return described("token_batches", of=nameless_pin(self, self._pinned(identity(self.whole))))
 
     def _pinned(self, whole: str) -> str:
         collate = self._collate

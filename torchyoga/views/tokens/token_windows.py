@@ -268,7 +268,7 @@ class TokenWindowsRef(DataRef):
 
     @property
     def keeps_rows(self) -> bool:
-        """What the whole says."""
+        """The whole's."""
         return self.whole.keeps_rows
 
     def take(self, rows: Ints) -> Sequence[Row]:
@@ -437,7 +437,7 @@ class TokenWindowsRef(DataRef):
 
     @property
     def schema(self) -> Schema | None:
-        """What a row looks like; None if the whole has no rows."""
+        """How a row looks; None if the whole has no rows."""
         return self._schema
 
     @property

@@ -99,15 +99,13 @@ class Anchors:
         places, rest = np.divmod(rows - self._starts[group] - self._lead, self._stride)
         is_there = (rest == 0) & (places >= 0) & (places < self._ends[group + 1] - self._ends[group])
         is_there &= (rows >= 0) & (rows < self._starts[-1])
-        found: Ints = np.where(is_there, self._ends[group] + places, -1)
-        return found
+        return np.where(is_there, self._ends[group] + places, -1)
 
     def before(self, rows: Ints) -> Ints:
         """How many anchors come before each of these rows (B,), which may be the number of rows, too."""
         group = self._group(rows)
         places = -((self._starts[group] + self._lead - rows) // self._stride)
-        found: Ints = np.clip(self._ends[group] + places, self._ends[group], self._ends[group + 1])
-        return found
+        return np.clip(self._ends[group] + places, self._ends[group], self._ends[group + 1])
 
     def _group(self, rows: Ints) -> Ints:
         found = np.searchsorted(self._starts, rows, "right") - 1

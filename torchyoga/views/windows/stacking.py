@@ -16,7 +16,7 @@ from ...rows.node import WRAPPERS, Node, leaf_paths, outermost, path_name
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 
-__all__ = ["Offsets", "Source", "Stacking"]
+__all__ = ["Offsets", "WindowSource", "Stacking"]
 
 Offsets: TypeAlias = range | tuple[int, ...]  # a range wherever they are equally far apart
 
@@ -25,7 +25,7 @@ _FURTHEST = 2**61  # so that no row number and offset exceed 64 bits together
 _MASK = "is_pad"
 
 
-class Source(NamedTuple):
+class WindowSource(NamedTuple):
     """Where a column of a window comes from.
 
     Attributes:
@@ -57,7 +57,7 @@ class Stacking:
     """
 
     schema: Schema
-    sources: tuple[Source, ...]
+    sources: tuple[WindowSource, ...]
     low: int
     high: int
 
@@ -113,7 +113,7 @@ class Stacking:
         return json.dumps([made, self.schema.to_json()])
 
 
-_Found: TypeAlias = tuple[Source, Column]
+_Found: TypeAlias = tuple[WindowSource, Column]
 
 
 def _size(size: SupportsIndex) -> int:
@@ -183,7 +183,7 @@ def _stacked(kept: Projection, offsets_of: Mapping[int, Offsets]) -> list[_Found
                 refused.append(column.name)
             else:
                 column = _of_rows(column, (len(offsets), *column.shape))
-        found.append((Source(number, offsets), column))
+        found.append((WindowSource(number, offsets), column))
     if refused:
         raise ValueError(
             f"rows of {', '.join(map(repr, refused))} cannot be stacked, as they are text, bytes, decimals, "
@@ -214,7 +214,7 @@ def _of_rows(column: Column, shape: tuple[int, ...]) -> Column:
 
 
 def _mask(offsets: Offsets) -> _Found:
-    return Source(-1, offsets), Column(_MASK, "ndarray", "|b1", (len(offsets),), 1)
+    return WindowSource(-1, offsets), Column(_MASK, "ndarray", "|b1", (len(offsets),), 1)
 
 
 _LEAF = Node("leaf")

@@ -9,13 +9,12 @@ from typing import NamedTuple, SupportsIndex, get_args
 import numpy as np
 
 from ...order.full import as_int
-from ...order.saved import described
 from ...process.digests import hexdigest
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
 from ...process.seeding import seeds_within
 from ...process.warned import warn_user
-from ...reading.dataref import DataRef, Edge, Over, RowView, identity, nameless_pin
+from ...reading.dataref import DataRef, Edge, Over, RowView, taken_of
 from ...reading.readahead import Prefetch, ReadAhead
 from ...rows.block import Block, Rows
 from ...rows.collector import block_of
@@ -29,7 +28,7 @@ from ..mixes.arranged import warn_if_arranged
 from ..ragged import RaggedColumn
 from ..repeated import RepeatedRef
 from ..scan import Scanned, scan
-from ..selected import SelectedRef
+from ..where import SelectedRef
 from .anchors import Anchors
 from .stacking import Offsets, Stacking
 
@@ -108,31 +107,21 @@ class WindowsRef(Over):
     def __reduce__(self) -> tuple[object, ...]:
         return WindowsRef, (self.whole, self._anchors, self._stacking)
 
+    view_name = "windows"
     keeps_rows = Over.keeps_rows
 
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The windows of these numbers, as `Rows` over one block."""
-        return self._taken(rows, None)
-
-    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
-        """The windows of these numbers; each row of a window is made with a seed of its own."""
-        return self._taken(rows, seeds)
-
     def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
-        if self._stacking is None or not len(rows):
-            return []
+        assert self._stacking is not None, "there are windows"
         spots = self._anchors.spots(rows)
         columns = self._stacking.schema.columns
         found: list[Data | None] = [None] * len(columns)
         for read in self._reads:
             members = spots.members(read.offsets)
             numbers = members.reshape(-1)
-            if seeds is None:
-                taken = read.ref.take(numbers)
-            else:
-                distances = members - spots.anchors[:, None]
-                taken = read.ref.take_seeded(numbers, _seeds_of_members(seeds, distances).reshape(-1))
-            block = block_of(taken, read.ref.schema)
+            own = seeds  # a seed for each row of a window
+            if seeds is not None:
+                own = _seeds_of_members(seeds, members - spots.anchors[:, None]).reshape(-1)
+            block = block_of(taken_of(read.ref, numbers, own), read.ref.schema)
             for column, place, is_stacked in read.columns:
                 data = block.data[place]
                 if is_stacked:
@@ -240,18 +229,13 @@ class WindowsRef(Over):
         """Where the windows begin that lie in each file; files in which none lies are left out."""
         return distinct(np.append(self._anchors.before(self.whole.file_starts), 0))
 
-    @cached_property
-    def view_pin(self) -> str | None:
-        """How windows are made; None if the fingerprint says that."""
-        return described("windows", of=nameless_pin(self, self._pinned(identity(self.whole))))
-
     def _pinned(self, whole: str) -> str:
         made = None if self._stacking is None else self._stacking.pin
         return hexdigest(json.dumps([whole, "windows", self._anchors.pin, made]))
 
     @property
     def schema(self) -> Schema | None:
-        """What a row looks like; None if the whole has no rows."""
+        """How a row looks; None if the whole has no rows."""
         return None if self._stacking is None else self._stacking.schema
 
     def __repr__(self) -> str:
