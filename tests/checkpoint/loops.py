@@ -13,6 +13,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -128,7 +129,11 @@ class Program:
         if self.count == self.order.get("kill_after"):
             os._exit(KILLED)
         if self.count == self.order.get("signal_after"):
-            os.kill(os.getpid(), signal.SIGUSR1)
+            for name in self.order.get("group_signals", []):
+                os.killpg(0, getattr(signal, name))
+                time.sleep(0.2)  # workers would die of it
+            if "group_signals" not in self.order:
+                os.kill(os.getpid(), signal.SIGUSR1)
 
 
 def _kill_at_call(folder: str, number: int) -> None:
@@ -357,6 +362,7 @@ def serve() -> None:
 def _run(order: dict[str, Any], rank: int) -> None:
     code = 1
     try:
+        os.setpgid(0, 0)
         signal.alarm(order.get("patience", 120))
         world = order.get("world", 1)
         order = {**order, "log": f"{order['log']}-{rank}", **order.get("only", {}).get(str(rank), {})}

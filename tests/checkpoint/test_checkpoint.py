@@ -87,6 +87,25 @@ def test_a_signal_saves_and_leaves(server: Server, tmp_path: Path) -> None:
     assert len(pieces) == len(lines(tmp_path / "log"))  # nothing was done twice
 
 
+@pytest.mark.parametrize("signals", [["SIGTERM"], ["SIGUSR1", "SIGTERM"]])
+@pytest.mark.parametrize("world", [1, 2])
+def test_signals_to_all_processes_of_a_job(
+    world: int, signals: list[str], server: Server, tmp_path: Path
+) -> None:
+    """As torchrun and Slurm send them: to workers as well, and again."""
+    server.run("tutorial", tmp_path / "whole", tmp_path / "log", world=world)
+    order = {"every": 1000, "workers": 2, "world": world}
+    codes = server.run(
+        "tutorial", tmp_path / "run", tmp_path / "pieces", signal_after=5, group_signals=signals, **order
+    )
+    assert codes == [128 + getattr(signal, signals[0])] * world
+    assert server.run("tutorial", tmp_path / "run", tmp_path / "pieces", **order) == [0] * world
+    for rank in range(world):
+        pieces = lines(tmp_path / "pieces", rank)
+        check_same(lines(tmp_path / "log", rank), pieces)
+        assert len(pieces) == len(lines(tmp_path / "log", rank))
+
+
 def test_three_ranks(server: Server, tmp_path: Path) -> None:
     assert server.run("tutorial", tmp_path / "whole", tmp_path / "log", world=3) == [0, 0, 0]
     order: dict[str, Any] = {"world": 3, "every": 2}

@@ -22,25 +22,26 @@ from typing import Any
 
 import torch
 
-from ..errors import CorruptError, StateError, YogaError
+from ..errors import CorruptError, NotFoundError, StateError, YogaError
 from ..loading.delivery import Delivery
 from ..loading.device import DeviceLoader
 from ..loading.loader import DataLoader
 from ..order.full import as_int
 from ..order.saved import Saved
 from ..process.seeding import sampler_seed
+from ..process.stops import Stops
 from ..process.warned import warn_user
 from ..sampling.ranks import is_one_of_several
 from . import generators, items
 from .processes import Processes
 from .steps import steps_at
-from .stops import Stops
 
 __all__ = ["Checkpoint"]
 
 _ITEMS = "items.pt"
 _MOST_NAMED = 50  # steps that ranks tell each other of
 _MOST_TOLD = 2**16  # bytes of a rank's generators and loaders, as JSON
+_PROGRAM = {"steps", "epoch", "values", "trained", "begun", "loaders", "seed", "generators"}
 
 
 class Checkpoint:
@@ -128,6 +129,10 @@ class Checkpoint:
                     f"loaders[{name!r}] is a {type(loader).__name__}, whose place cannot be saved exactly; "
                     "make a torchyoga.DataLoader, it takes torch's arguments"
                 )
+        if self._best is not None and self._best[0].removeprefix("-") not in (values or {}):
+            raise ValueError(
+                f"keep_best names {self._best[0]!r}, which values lacks; give it there from the start"
+            )
         for name, part in parts.items():
             if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
                 raise TypeError(
@@ -141,23 +146,33 @@ class Checkpoint:
         self._ranks, self._stops = Processes(), Stops(signals)
         self._trained = set(list(self._loaders)[:1])  # names of loaders that are trained on
         self._passes: dict[str, deque[_Taken]] = {}
+        # Names of loaders that the resumed epoch has begun and not asked for again; True if it has used all.
+        self._begun: dict[str, bool] = {}
         self._ahead: deque[Saved] = deque(maxlen=self._hold + 1)  # generators, before each held batch
         self._again: _Again | None = None  # what is held after a resume
-        self._is_waiting = self._is_evaluating = False
-        self._in_body: bool | None = None  # None if the loop makes its epochs itself
+        self._is_waiting = False
+        self._in_body = False
+        self._outside: Mapping[str, Any] | None = None  # generators before an evaluation that is under way
         self._saved_at, self._saved_when = (0, 0), time.monotonic()
-        self._is_resumed = False
+        self._asked_at = self._next_ask = 0  # steps at which ranks ask each other whether to save
+        self._asked_when = time.monotonic()
+        self._known: set[str] | None = (
+            None  # steps that were there, or are ours; None before they are looked at
+        )
         self._scores: dict[str, Saved] = {}  # numbers that were saved with steps
         self._skipped: list[str] = []  # damaged steps, that a resume has passed over
 
     # -- the loop
 
-    def resume(self) -> bool:
+    def resume(self, strict: bool = True) -> bool:
         """Continues from the newest step that is whole; False if there is none. Call it before the loop.
 
         One that is damaged is passed over, with a warning. On another number of ranks, or with other workers
         or batch sizes, rows are exact, too; random numbers of other ranks begin anew from the seed, the step
         and the rank, with a warning.
+
+        Args:
+            strict: every part must have been saved; if False, others begin as they are, with a warning.
 
         Raises:
             CorruptError: there are steps, but all are damaged.
@@ -165,26 +180,27 @@ class Checkpoint:
         """
         answers = self._said("nothing was loaded", lambda: {"names": self._names()})
         names: list[str] = answers[0]["names"]
-        self._is_resumed = True
+        are_damaged = False
         for name in names:
             found, damage = None, None
             error: Exception | None = None
             try:
                 found = self._read(name)
-            except CorruptError as problem:
+            except (CorruptError, NotFoundError) as problem:
                 damage = self._ranks.text_of(problem)
+                are_damaged = are_damaged or isinstance(problem, CorruptError)
             except Exception as problem:  # such as one of the network: all ranks are told
                 error = problem
             told = self._ranks.checked("nothing was loaded", {"damage": damage}, error)
             problems = [answer["damage"] for answer in told if answer["damage"]]
             if found is not None and not problems:
-                self._load(*found)
+                self._load(*found, strict)
                 self._saved_at = self.steps, self.epoch
                 return True
             self._skipped.append(name)
             if self._ranks.rank == 0:
                 warn_user(f"{problems[0]}; the step before it is taken")
-        if names:
+        if self._ranks.most(are_damaged):
             raise CorruptError(
                 f"all steps in {self._place.place} are damaged: {', '.join(names[:3])}; to begin anew, give "
                 "another folder, or move this one away"
@@ -196,50 +212,56 @@ class Checkpoint:
 
         After the last one it saves what is not saved yet: started again, the program has nothing to do.
         """
+        self._said("nothing was trained", self._look)
         self._stops.listen()
         try:
             for epoch in range(self.epoch, as_int("count", count, low=0)):
                 self._in_body = True
                 yield epoch
+                self._leave_body()
                 self._in_body = False
                 self.epoch = epoch + 1
-                if not self._hold:  # what was taken without a step is left behind
-                    for passes in self._passes.values():
-                        passes[-1].used = passes[-1].taken
-                if self._every is None and self._every_seconds is None:
-                    self._is_waiting = True
+                by_epochs = self._every is None and self._every_seconds is None
+                self._is_waiting = self._is_waiting or by_epochs
                 self._finish()
-            if self._saved_at != (self.steps, self.epoch):
-                self._is_waiting = True
-                self._finish()
+                self._go_if_asked()
+            self._is_waiting = self._saved_at != (self.steps, self.epoch)
+            self._finish()
+            self._go_if_asked()
         finally:
             self._in_body = False
             self._stops.leave()
 
     def batches(self, name: str) -> Iterator[tuple[int, Any]]:
-        """The rest of the loader's epoch, each batch with its number in it.
+        """The rest of the loader's epoch, each batch with its number in it; the next epoch, if the loop has
+        left the last one.
 
         Raises:
             ValueError: no loader has that name; or one that is trained on is asked for in an evaluation.
+            StateError: the loop does not take its epochs from `epochs`.
         """
         if name not in self._loaders:
             raise ValueError(f"no loader is called {name!r}; there are {', '.join(self._loaders) or 'none'}")
-        if self._is_evaluating and name in self._trained:
-            raise ValueError(
-                f"an evaluation would move {name!r} on, which is trained on; make another loader for it, as "
-                f"in loaders={{{name!r}: ..., 'valid': ...}}"
-            )
         loader = self._loaders[name]
-        if self._is_evaluating:
+        if self._outside is not None:
+            if name in self._trained:
+                raise ValueError(
+                    f"an evaluation would move {name!r} on, which is trained on; make another loader for "
+                    f"it, as in loaders={{{name!r}: ..., 'valid': ...}}"
+                )
             yield from enumerate(loader, loader.steps)
             return
-        self._trained.add(name)
         if not self._in_body:
-            self._finish()
+            raise StateError(
+                "batches() is for the body of `for epoch in run.epochs(n)`, which knows what is over"
+            )
+        self._trained.add(name)
+        if self._begun.pop(name, False):
+            return
         passes = self._passes.setdefault(name, deque(maxlen=self._hold + 1))
         if passes and not passes[-1].is_over:
-            passes.pop()  # the loop has left it
-        now = _Taken(loader)
+            passes.pop().leave()
+        now = _Taken(loader, self.epoch)
         passes.append(now)
         while True:
             if self._again is not None and self._again.asked():
@@ -265,15 +287,14 @@ class Checkpoint:
         Returns:
             True if it has saved.
         """
-        if self._in_body is None:
-            self._stops.listen()
         self.steps += 1
         for passes in self._passes.values():
             _count_used(passes, self._hold)
         self._is_waiting = self._is_due() or self._is_waiting
-        if not self._is_waiting or (self._in_body is not False and self._at_end()):
+        if not self._is_waiting or (self._in_body and self._at_end()):
             return False
         self._finish()
+        self._go_if_asked()
         return True
 
     @contextlib.contextmanager
@@ -283,16 +304,16 @@ class Checkpoint:
         Within, generators begin at the same numbers each time, and such loaders in the same epoch: an
         evaluation gives the same for the same weights, whenever it comes.
         """
-        before, is_inner = generators.taken(), self._is_evaluating
+        before, outer = generators.taken(), self._outside
         try:
-            self._is_evaluating = True
+            self._outside = before if outer is None else outer
             generators.seed_all(sampler_seed(0, 0, self._ranks.rank))
             for name, loader in self._loaders.items():
                 if name not in self._trained:
                     loader.set_epoch(0)
             yield
         finally:
-            self._is_evaluating = is_inner
+            self._outside = outer
             generators.put_back(before)
 
     def save(self) -> None:
@@ -317,21 +338,23 @@ class Checkpoint:
     def state_dict(self) -> dict[str, Any]:
         """All that is saved, for torch.distributed.checkpoint: models may be divided among ranks, the random
         generators of all ranks are in one text. All ranks call this."""
-        answers = self._ranks.told(self._program(), _MOST_TOLD)
-        ranks = {str(rank): answer["generators"] for rank, answer in enumerate(answers)}
-        program = {**answers[self._ranks.rank], "generators": ranks}
-        return {"run": json.dumps(program), **items.sharded(self._parts)}
+        program = self._program()
+        own = {name: program.pop(name) for name in ("generators", "loaders")}
+        answers = self._ranks.told(own, _MOST_TOLD)
+        fresh = items.without_state(self._parts)
+        text = json.dumps({**program, "by_rank": answers, "fresh": fresh})
+        return {"run": text, "parts": items.sharded(self._parts)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from what `state_dict` gave, under any number of ranks."""
         try:
             program = json.loads(state["run"])
-            states = program["generators"]
-            own = states.get(str(self._ranks.rank))
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            by_rank, fresh = program["by_rank"], program["fresh"]
+            own = by_rank[self._ranks.rank if self._ranks.rank < len(by_rank) else 0]
+        except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
             raise StateError(f"this is no state of a Checkpoint: {error!r}") from error
-        items.load_sharded(self._parts, state)
-        self._put_back(program, own, len(states))
+        items.load_sharded(self._parts, state.get("parts", {}), fresh)
+        self._put_back({**program, **own}, len(by_rank))
         self._saved_at = self.steps, self.epoch
 
     # -- what is saved
@@ -339,34 +362,31 @@ class Checkpoint:
     def _program(self) -> Saved:
         """This rank's place: all that is not an item, as JSON."""
         num_held = sum(one.taken - one.used for passes in self._passes.values() for one in passes)
+        before = generators.taken() if self._outside is None else self._outside
+        at_step: Mapping[str, Any] | None = None
         if self._hold and 0 < num_held <= len(self._ahead):
-            before = self._ahead[-num_held]
-            at_step: Mapping[str, Any] | None = generators.taken()
-        else:  # nothing is held, or nothing again yet after a resume
-            before, at_step = generators.taken(), None if self._again is None else self._again.at_step
-        program = {
+            before, at_step = self._ahead[-num_held], before
+        elif self._again is not None:  # nothing is held again yet after a resume
+            at_step = self._again.at_step
+        for name, value in self.values.items():
+            if not (isinstance(name, str) and _is_plain(value)):
+                raise TypeError(
+                    f"values[{name!r}] = {value!r:.100} would not come back as it is: keep numbers of Python "
+                    "(float(x)), texts, lists, and dicts with texts as keys"
+                )
+        return {
             "steps": self.steps,
-            "epoch": self.epoch + bool(self._in_body and self._at_end()),
+            "epoch": self.epoch,
             "values": self.values,
             "trained": sorted(self._trained),
+            "begun": {name: one.is_at_end(self._hold) for name, one in self._in_this_body()},
             "loaders": {name: self._state_of(name) for name in self._loaders if name in self._trained},
-            "ranks": self._ranks.size,
             "seed": torch.initial_seed(),
             "generators": {
                 "before": generators.as_json(before),
                 "at_step": None if at_step is None else generators.as_json(at_step),
             },
         }
-        try:
-            same = json.loads(json.dumps(self.values)) == self.values
-        except (TypeError, ValueError):
-            same = False
-        if not same and self.values == self.values:  # NaN differs from itself
-            raise TypeError(
-                f"values={self.values!r:.200} would not come back as they are: keep numbers, texts, lists, "
-                "and dicts with texts as keys"
-            )
-        return program
 
     def _state_of(self, name: str) -> Saved:
         """The state of a loader after the batches that were used."""
@@ -382,24 +402,57 @@ class Checkpoint:
         if self._is_waiting and not (self._hold and self._num_over()):
             self._is_waiting = False
             self.save()
-            self._saved_when = time.monotonic()
-            asked = self._ranks.most(self._stops.asked)
-            if asked:
-                self._stops.leave()
-                raise SystemExit(128 + asked if self._exit_code is None else self._exit_code)
+            self._saved_at, self._saved_when = (self.steps, self.epoch), time.monotonic()
+
+    def _go_if_asked(self) -> None:
+        """Leaves if a signal has asked for it, and all is saved."""
+        if self._saved_at == (self.steps, self.epoch) and (asked := self._ranks.most(self._stops.asked)):
+            self._stops.asked = 0
+            raise SystemExit(128 + asked if self._exit_code is None else self._exit_code)
+
+    def _leave_body(self) -> None:
+        """Leaves behind what the body has taken and not used."""
+        for _, one in self._in_this_body():
+            if one.taken and not self.steps:
+                warn_user(
+                    f"the loop has taken {one.taken} batches, and stepped() was never called: nothing is "
+                    "saved within an epoch; call it after optimizer.step()"
+                )
+        for name in [name for name, is_over in self._begun.items() if not is_over and name in self._loaders]:
+            self._loaders[name].set_epoch(self._loaders[name].epoch + 1)
+        self._begun.clear()
+        for passes in () if self._hold else self._passes.values():
+            passes[-1].used = passes[-1].taken
+            if not passes[-1].is_over:
+                passes.pop().leave()
+        self._passes = {name: passes for name, passes in self._passes.items() if passes}
+
+    def _in_this_body(self) -> list[tuple[str, _Taken]]:
+        """The latest pass of each loader in the body under way."""
+        passes = ((name, passes[-1]) for name, passes in self._passes.items())
+        return [(name, one) for name, one in passes if self._in_body and one.epoch == self.epoch]
 
     def _is_due(self) -> bool:
         if self._every is not None and self.steps % self._every == 0:
             return True
+        if self._ranks.size > 1 and self.steps < self._next_ask:
+            return False
         late = self._every_seconds is not None and time.monotonic() - self._saved_when >= self._every_seconds
         if self._every_seconds is None and not self._stops.listens:
             return False
-        return bool(self._ranks.most(self._stops.asked or late))
+        # Ranks ask each other ten times a second, after as many steps on each.
+        seconds = (time.monotonic() - self._asked_when) / max(self.steps - self._asked_at, 1)
+        answer, slowest = self._ranks.most(self._stops.asked or late), 0
+        if self._ranks.size > 1:
+            slowest = self._ranks.most(int(seconds * 1e6))
+        self._asked_at, self._asked_when = self.steps, time.monotonic()
+        self._next_ask = self.steps + min(100_000 // max(slowest, 100), 1000)
+        return bool(answer)
 
     def _at_end(self) -> bool:
-        """True if all batches were used of the epoch of the loader that counts epochs."""
-        passes = next((self._passes[name] for name in self._loaders if name in self._passes), None)
-        return passes is not None and passes[-1].is_at_end(self._hold)
+        """True if all batches were used that the body under way has begun to take."""
+        begun = self._in_this_body()
+        return bool(begun) and all(one.is_at_end(self._hold) for _, one in begun)
 
     def _num_over(self) -> int:
         """Batches not used yet of passes that are over."""
@@ -414,6 +467,7 @@ class Checkpoint:
                     f"{left} batches of {name!r} were taken since the last stepped(); save right after it, "
                     "or between epochs"
                 )
+        items.refuse_divided(self._parts)
         what = f"step {self.steps} was not saved in {self._place.place}, those before it are as they were"
         name = self._said(what, self._begin)[0]["name"]
         try:
@@ -425,6 +479,8 @@ class Checkpoint:
                 self._place.give_up(name)
             raise
         self._saved_at = self.steps, self.epoch
+        if self._ranks.rank == 0:
+            self._clean(name)
 
     def _said(self, what: str, do: Any) -> list[Saved]:
         """What each rank does and says; if one of them fails, all raise."""
@@ -438,7 +494,8 @@ class Checkpoint:
                 error.__cause__ = problem
         return self._ranks.checked(what, message, error)
 
-    def _begin(self) -> Saved:
+    def _look(self) -> Saved:
+        """Looks at what is there; refuses a folder that holds steps which are not of this program."""
         if self._ranks.rank:
             return {}
         if is_one_of_several() and self._ranks.size == 1:
@@ -446,12 +503,24 @@ class Checkpoint:
                 "WORLD_SIZE says that there are other processes, but torch.distributed is not initialised, "
                 "so each would save for itself; call init_process_group before resume()"
             )
-        if not self._is_resumed and (names := self._place.names()):
+        names = self._place.names()
+        if self._known is None and names:
             raise YogaError(
                 f"{self._place.place} has {names[0]}, which this program has not continued: call resume() "
                 "before the loop, or give another folder"
             )
-        self._is_resumed = True
+        self._known = self._known or set()
+        if others := [name for name in names if name not in self._known]:
+            raise YogaError(
+                f"{self._place.place} has {others[0]}, which another program has saved meanwhile: stop it, "
+                "and start this one again; each needs a folder of its own"
+            )
+        return {}
+
+    def _begin(self) -> Saved:
+        self._look()
+        if self._ranks.rank:
+            return {}
         name = self._place.next_name(self.steps)
         self._place.begin(name)
         return {"name": name}
@@ -472,12 +541,19 @@ class Checkpoint:
             return {}
         numbers = {key: value for key, value in self.values.items() if isinstance(value, (int, float))}
         self._place.finish(name, {"ranks": self._ranks.size, "files": files, "values": numbers})
-        kept = [other for other in self._place.names() if other not in self._skipped]
-        newest = kept[kept.index(name) : kept.index(name) + self._keep]
-        for other in {*kept, *self._skipped} - {*newest, *self._best_of(kept)}:
-            self._place.remove(other)
-        self._skipped.clear()
+        self._known = {*(self._known or ()), name}
         return {}
+
+    def _clean(self, newest: str) -> None:
+        """Removes steps beyond those that are kept, and damaged ones."""
+        try:
+            kept = [name for name in self._place.names() if name not in self._skipped]
+            after = kept.index(newest) + self._keep
+            for other in {*kept[after:], *self._skipped} - {*self._best_of(kept)}:
+                self._place.remove(other)
+            self._skipped.clear()
+        except (OSError, ValueError) as error:  # the step is saved; old ones go with the next
+            warn_user(f"old steps in {self._place.place} could not be removed: {error}")
 
     def _best_of(self, names: list[str]) -> list[str]:
         if self._best is None:
@@ -496,39 +572,51 @@ class Checkpoint:
     # -- what is loaded
 
     def _names(self) -> list[str]:
-        return self._place.names()[:_MOST_NAMED] if self._ranks.rank == 0 else []
+        if self._ranks.rank:
+            return []
+        names = self._place.names()
+        self._known = set(names)
+        return names[:_MOST_NAMED]
 
     def _read(self, name: str) -> tuple[Saved, Saved, Saved]:
         """The index, this rank's place and the items' states of a step; CorruptError if it is damaged."""
         index = self._place.index(name)
         rank = self._ranks.rank if self._ranks.size == index["ranks"] else 0
-        for other in range(index["ranks"]):
-            if other != rank and f"rank-{other}.json" not in index["files"]:
-                raise CorruptError(f"{self._place.place}/{name} has no place of rank {other}")
-        with self._place.read(name, index, f"rank-{rank}.json") as file:
-            program = json.load(file)
-        with self._place.read(name, index, _ITEMS) as file:
-            try:
+        where = f"{self._place.place}/{name}"
+        if f"rank-{index['ranks'] - 1}.json" not in index["files"]:
+            raise CorruptError(f"{where} lacks the places of some of its {index['ranks']} ranks")
+        try:
+            with self._place.read(name, index, f"rank-{rank}.json") as file:
+                program = json.load(file)
+            with self._place.read(name, index, _ITEMS) as file:
                 states = torch.load(file, map_location="cpu", weights_only=True)
-            except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-                raise CorruptError(
-                    f"{self._place.place}/{name}/{_ITEMS} cannot be loaded: {error}"
-                ) from error
+            whole = isinstance(states, dict) and set(program) >= _PROGRAM
+        except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, TypeError) as error:
+            if isinstance(error, CorruptError):
+                raise
+            raise CorruptError(f"{where} cannot be loaded: {error}") from error
+        if not whole:
+            raise CorruptError(f"{where} does not hold what a Checkpoint saves")
         return index, program, states
 
-    def _load(self, index: Saved, program: Saved, states: Saved) -> None:
+    def _load(self, index: Saved, program: Saved, states: Saved, strict: bool) -> None:
         missing = [name for name in self._parts if name not in states]
         if missing:
-            raise StateError(
-                f"the step that was saved has no {', '.join(missing)}, but {', '.join(states) or 'no part'}; "
-                "pass the parts that it was saved with, or begin anew in another folder"
+            what = (
+                f"the step that was saved has no {', '.join(missing)}, but {', '.join(states) or 'no part'}"
             )
-        items.load(self._parts, states)
-        self._put_back(program, program["generators"], index["ranks"])
+            if strict:
+                raise StateError(
+                    f"{what}; pass the parts that it was saved with, or resume(strict=False), or begin anew "
+                    "in another folder"
+                )
+            warn_user(f"{what}; it begins as it is")
+        items.load({name: part for name, part in self._parts.items() if name in states}, states)
+        self._put_back(program, index["ranks"])
 
-    def _put_back(self, program: Saved, states: Saved | None, ranks: int) -> None:
+    def _put_back(self, program: Saved, saved_ranks: int) -> None:
         """Loaders, numbers, and generators last: to load the others may draw from them."""
-        saved = program["loaders"]
+        saved, states = program["loaders"], program["generators"]
         if self._loaders and saved and not saved.keys() & self._loaders.keys():
             raise StateError(
                 f"the step that was saved has the loaders {', '.join(saved)}, here they are called "
@@ -537,14 +625,15 @@ class Checkpoint:
         for name in saved.keys() & self._loaders.keys():
             self._loaders[name].load_state_dict(saved[name])
         self.steps, self.epoch = program["steps"], program["epoch"]
-        self.values.clear()
         self.values.update(program["values"])
         self._trained |= set(program["trained"])
+        self._begun = dict(program["begun"])
         self._passes.clear()
         self._ahead.clear()
         self._again = None
-        if states is None or ranks != self._ranks.size:
-            generators.seed_anew(self._ranks, ranks, program["seed"], self.steps)
+        self._asked_at = self._next_ask = self.steps
+        if saved_ranks != self._ranks.size:
+            generators.seed_anew(self._ranks, saved_ranks, program["seed"], self.steps)
             return
         generators.put_back(generators.from_json(states["before"]))
         if states["at_step"] is not None:
@@ -559,15 +648,22 @@ class _Taken:
         taken: how many the loop has got.
         used: how many of these came before the last optimizer step.
         is_over: the loop has asked for one more than there are.
+        epoch: in whose body it began.
     """
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Any, epoch: int) -> None:
         self.first: int = loader.steps
+        self.epoch, self._loader, self._number = epoch, loader, loader.epoch
         self.taken = self.used = 0
         self.is_over = False
         self._before: Saved = loader.state_dict()
         self._until = len(loader)
         self.batches: Delivery = iter(loader)
+
+    def leave(self) -> None:
+        """Makes the loader go on with its next epoch: a loop has left this one."""
+        if self._loader.epoch == self._number:
+            self._loader.set_epoch(self._number + 1)
 
     def is_at_end(self, hold: int) -> bool:
         """True if no batch is left that is to be used."""
@@ -610,6 +706,15 @@ class _Again:
         unmoved = [name for name in self.at_step if now.get(name) == self._before.get(name)]
         generators.put_back({name: self.at_step[name] for name in unmoved})
         return True
+
+
+def _is_plain(value: object) -> bool:
+    """True if JSON gives a value back as it is."""
+    if type(value) is dict:
+        return all(type(key) is str and _is_plain(part) for key, part in value.items())
+    if type(value) is list:
+        return all(map(_is_plain, value))
+    return value is None or type(value) in (bool, int, float, str)
 
 
 def _put(file: Any, data: bytes) -> None:

@@ -18,25 +18,25 @@ from torch import nn
 
 from ..errors import StateError
 
-__all__ = ["check_readable", "load", "load_sharded", "saved", "sharded", "write"]
+__all__ = [
+    "check_readable",
+    "load",
+    "load_sharded",
+    "refuse_divided",
+    "saved",
+    "sharded",
+    "without_state",
+    "write",
+]
 
 _WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
 
 def saved(items: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of each item, by name.
-
-    Raises:
-        TypeError: a state is divided among ranks.
-    """
+    """The state of each item, by name."""
     states = {}
     for name, item in items.items():
         state = _plain(item.state_dict())
-        if any(type(value).__name__ == "DTensor" for value in _leaves(state)):
-            raise TypeError(
-                f"{name} is divided among ranks (a DTensor); save it by torch.distributed.checkpoint: "
-                "override save() by dcp.save({'run': self}, checkpoint_id=...), see docs/howto/script.md"
-            )
         states[name] = _unwrapped(item, state) if isinstance(item, nn.Module) else state
     return states
 
@@ -55,23 +55,48 @@ def load(items: Mapping[str, Any], states: Mapping[str, Any]) -> None:
             item.load_state_dict(state)
 
 
+def refuse_divided(items: Mapping[str, Any]) -> None:
+    """Raises TypeError, on all ranks, if a model is divided among them."""
+    for name, item in items.items():
+        parts = item.modules() if isinstance(item, nn.Module) else ()
+        if any(type(part).__name__ == "FullyShardedDataParallel" or _has_dtensor(part) for part in parts):
+            raise TypeError(
+                f"{name} is divided among ranks; save it by torch.distributed.checkpoint: override save() by "
+                "dcp.save({'run': self}, checkpoint_id=...), see docs/howto/script.md"
+            )
+
+
+def without_state(items: Mapping[str, Any]) -> list[str]:
+    """The optimizers that have not stepped yet."""
+    return [
+        name for name, item in items.items() if isinstance(item, torch.optim.Optimizer) and not item.state
+    ]
+
+
 def sharded(items: Mapping[str, Any]) -> dict[str, Any]:
-    """The states for torch.distributed.checkpoint, which may be divided among ranks."""
+    """The states for torch.distributed.checkpoint, which may be divided among ranks.
+
+    Raises:
+        TypeError: an optimizer steps parameters of no model among the items.
+    """
     from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
 
     states: dict[str, Any] = {}
+    fresh = without_state(items)
     for name, item in items.items():
         if isinstance(item, nn.Module):
             states[name] = get_model_state_dict(item)
-        elif (model := _model_of(item, items)) is not None:
-            states[name] = get_optimizer_state_dict(model, item)
+        elif isinstance(item, torch.optim.Optimizer):
+            states[name] = get_optimizer_state_dict(_model_of(name, item, items), item)
         else:
             states[name] = _plain(item.state_dict())
+    for name in fresh:  # torch has made a state, to have one
+        items[name].state.clear()
     return states
 
 
-def load_sharded(items: Mapping[str, Any], states: Mapping[str, Any]) -> None:
-    """Loads what `sharded` gave, under any number of ranks."""
+def load_sharded(items: Mapping[str, Any], states: Mapping[str, Any], fresh: list[str]) -> None:
+    """Loads what `sharded` gave, under any number of ranks; `fresh` as `without_state` gave it then."""
     from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
 
     for name in sorted(items, key=lambda name: not isinstance(items[name], nn.Module)):
@@ -79,8 +104,10 @@ def load_sharded(items: Mapping[str, Any], states: Mapping[str, Any]) -> None:
         with _explained(name):
             if isinstance(item, nn.Module):
                 set_model_state_dict(item, state)
-            elif (model := _model_of(item, items)) is not None:
-                set_optimizer_state_dict(model, item, state)
+            elif isinstance(item, torch.optim.Optimizer):
+                set_optimizer_state_dict(_model_of(name, item, items), item, state)
+                if name in fresh:
+                    item.state.clear()
             else:
                 item.load_state_dict(state)
 
@@ -135,15 +162,8 @@ def _plain(state: Any) -> Any:
     return state.item() if isinstance(state, np.generic) else state
 
 
-def _leaves(state: Any) -> Any:
-    if isinstance(state, Mapping):
-        for value in state.values():
-            yield from _leaves(value)
-    elif isinstance(state, (list, tuple)):
-        for value in state:
-            yield from _leaves(value)
-    else:
-        yield state
+def _has_dtensor(part: nn.Module) -> bool:
+    return any(type(value).__name__ == "DTensor" for value in part.parameters(recurse=False))
 
 
 def _unwrapped(model: nn.Module, state: Mapping[str, Any]) -> OrderedDict[str, Any]:
@@ -182,12 +202,14 @@ def _plain_name(model: nn.Module, name: str) -> str:
     return ".".join(plain)
 
 
-def _model_of(item: Any, items: Mapping[str, Any]) -> nn.Module | None:
-    """The model whose parameters an optimizer steps; None if it is no optimizer, or of another model."""
-    if not isinstance(item, torch.optim.Optimizer):
-        return None
-    steps = {id(value) for group in item.param_groups for value in group["params"]}
-    for other in items.values():
-        if isinstance(other, nn.Module) and steps <= set(map(id, other.parameters())):
-            return other
-    return None
+def _model_of(name: str, optimizer: torch.optim.Optimizer, items: Mapping[str, Any]) -> nn.Module:
+    """The model whose parameters an optimizer steps, or all models, if these are of several."""
+    models = {other: item for other, item in items.items() if isinstance(item, nn.Module)}
+    steps = {id(value) for group in optimizer.param_groups for value in group["params"]}
+    for model in models.values():
+        if steps <= set(map(id, model.parameters())):
+            return model
+    together = nn.ModuleDict(models)
+    if not steps <= set(map(id, together.parameters())):
+        raise TypeError(f"{name} steps parameters of no model here; pass its models, too")
+    return together

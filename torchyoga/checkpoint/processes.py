@@ -19,7 +19,8 @@ _MOST_TEXT = 600  # characters of an error, which may each take six bytes
 class Processes:
     """All ranks of torch.distributed, or this process alone.
 
-    They talk over gloo, in a group of their own if need be: a message by NCCL would wait for the device.
+    They talk over gloo, in a group of their own: a message by NCCL would wait for the device, and one in the
+    group of the program would meet those of its threads, such as torch's asynchronous saves.
     """
 
     def __init__(self) -> None:
@@ -66,8 +67,7 @@ class Processes:
     def _gloo(self) -> Any:
         if not self._is_known and self.size > 1:
             self._is_known = True
-            if "gloo" not in dist.get_backend():
-                self._group = dist.new_group(backend="gloo")
+            self._group = dist.new_group(backend="gloo")
         return self._group
 
 

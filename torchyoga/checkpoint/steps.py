@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..errors import CorruptError, YogaError
+from ..errors import CorruptError, NotFoundError, YogaError
 from ..files.checksum import crc32, crc32_of
+from ..files.regular import open_regular
 from ..files.root import sync_folder
 from ..order.saved import Saved
 from ..stores.address import directory_of, is_url
@@ -74,8 +75,8 @@ class Steps(ABC):
         """Makes a step whole, once all its files are written."""
 
     @abstractmethod
-    def content(self, name: str, file: str, most: int) -> bytes:
-        """All bytes of a file; FileNotFoundError, or CorruptError if there are more than `most`."""
+    def opened(self, name: str, file: str, most: int) -> BinaryIO:
+        """A file of a step; FileNotFoundError, or CorruptError if it has more than `most` bytes."""
 
     @abstractmethod
     def give_up(self, name: str) -> None:
@@ -98,16 +99,18 @@ class Steps(ABC):
         """What a step consists of.
 
         Raises:
-            CorruptError: it was not finished, or is damaged.
+            NotFoundError: it was not finished.
+            CorruptError: it is damaged.
         """
         try:
-            text = self.content(name, _INDEX, _MOST_BYTES)
-            found = json.loads(text)
+            with self.opened(name, _INDEX, _MOST_BYTES) as file:
+                found = json.loads(file.read())
             body, crc = found["index"], found["crc32"]
-            sound = crc == crc32(json.dumps(body).encode()) and body["version"] == 1
+            sound = crc == crc32(json.dumps(body).encode()) and body["version"] == 1 and body["ranks"] > 0
+            sound = sound and all(min(map(int, entry)) >= 0 for entry in body["files"].values())
         except FileNotFoundError as error:
-            raise CorruptError(f"{self.place}/{name} was never finished") from error
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise NotFoundError(f"{self.place}/{name} was never finished") from error
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptError(f"{self.place}/{name}/{_INDEX} is damaged: {error!r}") from error
         if not sound:
             raise CorruptError(f"{self.place}/{name}/{_INDEX} is damaged, or of a later version")
@@ -123,12 +126,14 @@ class Steps(ABC):
         """A file of a step; CorruptError if it is not as it was written."""
         try:
             nbytes, crc = index["files"][file]
-            data = self.content(name, file, nbytes)
+            opened = self.opened(name, file, nbytes)
         except (FileNotFoundError, KeyError) as error:
             raise CorruptError(f"{self.place}/{name} has no {file}") from error
-        if (len(data), crc32(data)) != (nbytes, crc):
+        if crc32_of(opened) != (crc, nbytes):
+            opened.close()
             raise CorruptError(f"{self.place}/{name}/{file} is not what was written there: it is damaged")
-        return io.BytesIO(data)
+        opened.seek(0)
+        return opened
 
 
 class _LocalSteps(Steps):
@@ -146,13 +151,16 @@ class _LocalSteps(Steps):
             sync_folder(path.parent)
         for other in self.listed():
             if other.endswith(_TMP) and _NAME.fullmatch(other.removesuffix(_TMP)):
-                shutil.rmtree(self._folder / other)
+                _removed(self._folder / other)
         (self._folder / f"{name}{_TMP}").mkdir()
 
     def write(self, name: str, file: str, write: Write, check: Callable[[Path], None]) -> list[int]:
         begun = self._folder / f"{name}{_TMP}"
         if not begun.is_dir():
-            raise YogaError(f"{begun} was made by rank 0, but is not there; all ranks must see the folder")
+            raise YogaError(
+                f"{begun} was made by rank 0, but is not there; all ranks must see the folder, "
+                "and no other program may save in it"
+            )
         return _written(begun / file, write, check)
 
     def publish(self, name: str, index: bytes) -> None:
@@ -162,12 +170,18 @@ class _LocalSteps(Steps):
         begun.rename(self._folder / name)
         sync_folder(self._folder)
 
-    def content(self, name: str, file: str, most: int) -> bytes:
-        with (self._folder / name / file).open("rb") as opened:
-            data = opened.read(most + 1)
-        if len(data) > most:
-            raise CorruptError(f"{self.place}/{name}/{file} has more than the {most} bytes that belong there")
-        return data
+    def opened(self, name: str, file: str, most: int) -> BinaryIO:
+        path = self._folder / name / file
+        try:
+            opened = open(open_regular(path), "rb")  # noqa: SIM115
+        except (FileNotFoundError, CorruptError):
+            raise
+        except OSError as error:
+            raise CorruptError(f"{path} cannot be read: {error}") from error
+        if os.fstat(opened.fileno()).st_size > most:
+            opened.close()
+            raise CorruptError(f"{path} has more than the {most} bytes that belong there")
+        return opened
 
     def give_up(self, name: str) -> None:
         shutil.rmtree(self._folder / f"{name}{_TMP}", ignore_errors=True)
@@ -177,7 +191,7 @@ class _LocalSteps(Steps):
         gone = self._folder / f"{name}{_TMP}"
         with contextlib.suppress(OSError):
             (self._folder / name).rename(gone)
-            shutil.rmtree(gone)
+            _removed(gone)
 
 
 class _RemoteSteps(Steps):
@@ -204,12 +218,11 @@ class _RemoteSteps(Steps):
     def publish(self, name: str, index: bytes) -> None:
         self._remote.write(f"{name}/{_INDEX}", index)
 
-    def content(self, name: str, file: str, most: int) -> bytes:
+    def opened(self, name: str, file: str, most: int) -> BinaryIO:
         if file == _INDEX:
-            text: bytes = self._remote.read(f"{name}/{file}", most)
-            return text
+            return io.BytesIO(self._remote.read(f"{name}/{file}", most))
         (data,) = self._remote.read_ranges(f"{name}/{file}", [(0, most)], most)
-        return bytes(data)
+        return io.BytesIO(data)
 
     def give_up(self, name: str) -> None:
         self.remove(name)
@@ -228,6 +241,13 @@ def _age(name: str) -> tuple[int, int]:
 
 def _put(file: BinaryIO, data: bytes) -> None:
     file.write(data)
+
+
+def _removed(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def _written(path: Path, write: Write, check: Callable[[Path], None]) -> list[int]:

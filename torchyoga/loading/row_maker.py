@@ -16,6 +16,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from ..process.buffers import placing
 from ..process.seeding import row_seeds, seeder, where
 from ..process.stages import Stage, Stopwatch, timed
+from ..process.stops import listened, outlive
 from ..reading.dataref import DataRef
 from ..rows.collate import is_ours
 from ..rows.types import Batch, Collate, Index, MapStyle, Row
@@ -230,9 +231,11 @@ class WorkerInit:
     def __init__(self, dataset: object, function: Callable[[int], object] | None) -> None:
         self._dataset = dataset
         self._function = function
+        self._signals = listened()
 
     def __call__(self, worker_id: int) -> None:
         """Sets up one worker process."""
+        outlive(self._signals)
         info = get_worker_info()
         assert info is not None
         object.__setattr__(info, "dataset", self._dataset)  # torch forbids plain assignment

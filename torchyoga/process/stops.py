@@ -1,4 +1,8 @@
-"""Signals that ask a program to save and leave, and what they did before."""
+"""Signals that ask a program to save and leave: the program notes them, and its workers outlive them.
+
+A signal to a whole group of processes, as torchrun and Slurm send, reaches workers too. If they died of it,
+the program could not finish the step that it is in.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,16 @@ from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
-from ..process.warned import warn_user
+from .warned import warn_user
 
-__all__ = ["Stops"]
+__all__ = ["Stops", "listened", "outlive"]
+
+_OUTLIVED = 60.0  # seconds that a worker goes on after it was asked to end
+_listening: set[int] = set()  # signals that this process notes
 
 
 class Stops:
-    """Notes the first of some signals while it listens; a second one does what it did before.
+    """Notes the first of some signals while it listens.
 
     Attributes:
         asked: the signal that came; 0 if none has.
@@ -41,25 +48,47 @@ class Stops:
             return
         if threading.current_thread() is not threading.main_thread():
             warn_user("signals reach the main thread only, and this is another one; none will save")
-            self._names = ()
             return
         for name in self._names:
             number = getattr(signal, name, None)
             if number is not None:
                 self._before[int(number)] = signal.signal(number, self._note)
+                _listening.add(int(number))
 
     def leave(self) -> None:
-        """Makes them do what they did before."""
+        """Makes them do what they did before; one that came, and was not answered, does it now."""
+        if not (self._before and signal):  # `signal` is None when the interpreter ends
+            return
         for number, before in self._before.items():
+            _listening.discard(number)
             if signal.getsignal(number) == self._note:  # else somebody else's has come since
                 signal.signal(number, signal.SIG_DFL if before is None else before)
         self._before.clear()
+        if self.asked:
+            asked, self.asked = self.asked, 0
+            os.kill(os.getpid(), asked)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        # A process that was forked, such as a worker, has the handler too, but saves nothing.
-        if self.asked or os.getpid() != self._process:
+        if os.getpid() == self._process:
+            self.asked = self.asked or number
+        else:  # a process that was forked has the handler too, but saves nothing
             before = self._before.get(number)
             signal.signal(number, signal.SIG_DFL if before is None else before)
             os.kill(os.getpid(), number)
-        else:
-            self.asked = number
+
+
+def listened() -> tuple[int, ...]:
+    """The signals that this process notes."""
+    return tuple(sorted(_listening))
+
+
+def outlive(numbers: Iterable[int]) -> None:
+    """In a worker: lets signals pass that its parent answers; after SIGTERM it ends a minute later."""
+    for number in numbers:
+        signal.signal(number, _end_later if number == signal.SIGTERM else signal.SIG_IGN)
+
+
+def _end_later(number: int, frame: FrameType | None) -> None:
+    timer = threading.Timer(_OUTLIVED, os._exit, (128 + number,))
+    timer.daemon = True
+    timer.start()
