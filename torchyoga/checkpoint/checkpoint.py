@@ -661,9 +661,11 @@ class _Taken:
         self.batches: Delivery = iter(loader)
 
     def leave(self) -> None:
-        """Makes the loader go on with its next epoch: a loop has left this one."""
-        if self._loader.epoch == self._number:
-            self._loader.set_epoch(self._number + 1)
+        """Makes the loader go on with its next epoch: a loop has left this one.
+
+        Where all batches were taken as well: after a look at one batch, loaders begin again.
+        """
+        self._loader.set_epoch(self._number + 1)
 
     def is_at_end(self, hold: int) -> bool:
         """True if no batch is left that is to be used."""
