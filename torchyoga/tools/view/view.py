@@ -153,7 +153,7 @@ class _TooLong(OSError):
 
 
 class _Bounded(io.RawIOBase):
-    """What a client sends, up to a number of bytes, until a moment."""
+    """The bytes that a client sends, up to a number of bytes, until a moment."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -209,7 +209,7 @@ class _Server(ThreadingHTTPServer):
 
     @property
     def hosts(self) -> frozenset[str]:
-        """What a browser may call this server."""
+        """The names by which a browser may call this server."""
         return frozenset({f"{_ADDRESS}:{self.server_port}", f"localhost:{self.server_port}"})
 
     def server_bind(self) -> None:
@@ -365,7 +365,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(Answer(status, "text/plain; charset=utf-8", f"{text}\n".encode()))
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What is wrong with the request itself, without repeating any of it."""
+        """Says what is wrong with the request itself, without repeating any of it."""
         self.server.heard(self.connection)
         try:
             status = HTTPStatus(code)
