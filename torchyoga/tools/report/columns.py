@@ -17,15 +17,7 @@ from ..cells.text import shown, visible
 from .charts import bars
 from .sample import is_remote
 
-__all__ = [
-    "Balance",
-    "ColumnCard",
-    "Columns",
-    "HistogramPicture",
-    "ClassShare",
-    "columns_of",
-    "first_columns",
-]
+__all__ = ["Balance", "ColumnCard", "Columns", "Sketch", "Portion", "columns_of", "first_columns"]
 
 _MOST_ROWS, _MOST_BYTES = 10_000, 2**28  # read for statistics that no version keeps
 _UNKNOWN_ROWS = 1_000  # of a size that is not known
@@ -36,7 +28,7 @@ _IMBALANCE = 10
 
 
 @dataclass(frozen=True)
-class HistogramPicture:
+class Sketch:
     """A picture of how values spread.
 
     Attributes:
@@ -65,15 +57,15 @@ class ColumnCard:
 
     name: str
     kind: str
-    histogram: HistogramPicture | None
-    lengths: HistogramPicture | None
+    histogram: Sketch | None
+    lengths: Sketch | None
     numbers: dict[str, str]
     length_numbers: dict[str, str]
     often: str
 
 
 @dataclass(frozen=True)
-class ClassShare:
+class Portion:
     """A class: its name, how often it comes, and how long its bar is, of 100."""
 
     name: str
@@ -92,7 +84,7 @@ class Balance:
     """
 
     name: str
-    shares: tuple[ClassShare, ...]
+    shares: tuple[Portion, ...]
     others: int
     said: str
 
@@ -241,7 +233,7 @@ def _value(value: object) -> str:
     return number(value)
 
 
-def _histogram(found: Bars | None, of_what: str, low: object, high: object) -> HistogramPicture | None:
+def _histogram(found: Bars | None, of_what: str, low: object, high: object) -> Sketch | None:
     if found is None or not any(found.counts):
         return None
     place = max(range(len(found.counts)), key=found.counts.__getitem__)
@@ -250,7 +242,7 @@ def _histogram(found: Bars | None, of_what: str, low: object, high: object) -> H
         f"Histogram of {of_what}, from {number(low)} to {number(high)}; most, {found.counts[place]:,}, lie "
         f"between {number(float(begin))} and {number(float(end))}."
     )
-    return HistogramPicture(bars(found.counts, 160, 36), number(low), number(high), said)
+    return Sketch(bars(found.counts, 160, 36), number(low), number(high), said)
 
 
 def _balance(stats: ColumnStats, info: Json) -> Balance | None:
@@ -263,9 +255,7 @@ def _balance(stats: ColumnStats, info: Json) -> Balance | None:
         return None
     names = info.get("classes") if is_named else None
     shares = tuple(
-        ClassShare(
-            _class_name(value, names), f"{count:,}", share(count, stats.count), 100 * count / top[0][1]
-        )
+        Portion(_class_name(value, names), f"{count:,}", share(count, stats.count), 100 * count / top[0][1])
         for value, count in top[:_MOST_SHOWN]
     )
     said = f"{stats.distinct} values; the most frequent comes {_times(top)} as often as the rarest."

@@ -19,19 +19,8 @@ from ..cells.picture import thumbnail, url_of
 from ..cells.text import shown, visible
 from ..report.page import style, templates
 from .filter import Filter
-from .rows import (
-    MOST_LOOKED,
-    FoundRows,
-    Media,
-    ValuePart,
-    Values,
-    found_from,
-    media_of,
-    names_of,
-    part_of,
-    row_of,
-)
-from .shelf import KeptDataset, Shelf
+from .rows import MOST_LOOKED, Excerpt, Hits, Media, Values, found_from, media_of, names_of, part_of, row_of
+from .shelf import OpenRef, Shelf
 
 __all__ = ["Answer", "HTML", "link", "MOST_COLUMNS", "Pages", "parameters", "Refused", "STYLE"]
 
@@ -74,7 +63,7 @@ class _Value:
     """A value of a row in full, as far as it fits: its name, and where the rest is."""
 
     column: str
-    part: ValuePart
+    part: Excerpt
     media: Media | None
     link: str
     file: str
@@ -207,7 +196,7 @@ class Pages:
             except ValueError as error:
                 problem = str(error)
         most = max(1, min(_MOST_ROWS, _MOST_CELLS // max(1, min(len(names), MOST_COLUMNS))))
-        found = FoundRows((), start, start)
+        found = Hits((), start, start)
         if not problem:
             found = found_from(kept.ref, start, most, condition, kept.first, kept.held)
         rows, columns, notes = self._cells(found, place)
@@ -242,7 +231,7 @@ class Pages:
         )
 
     def _cells(
-        self, found: FoundRows, place: Mapping[str, str]
+        self, found: Hits, place: Mapping[str, str]
     ) -> tuple[list[dict[str, Any]], list[str], list[str]]:
         """The rows of the table, the names of its columns, and what is not shown and why."""
         until, missing, is_late = time.monotonic() + _SECONDS_OF_PICTURES, "", False
@@ -332,19 +321,19 @@ class Pages:
             raise Refused(404, f"{visible(name)!r:.200} of row {at:,} is neither an image nor sound")
         return Answer(200, media.type, media.data)
 
-    def _opened(self, values: Mapping[str, str]) -> tuple[KeptDataset, dict[str, str]]:
+    def _opened(self, values: Mapping[str, str]) -> tuple[OpenRef, dict[str, str]]:
         if self._shelf.storage is None:
             return self._shelf.opened(None, None), {}
         id, version = _name(values, "id"), _name(values, "version")
         return self._shelf.opened(id, version), {"id": id, "version": version}
 
-    def _row_number(self, kept: KeptDataset, values: Mapping[str, str]) -> int:
+    def _row_number(self, kept: OpenRef, values: Mapping[str, str]) -> int:
         at = _number_in(values, "row")
         if at >= len(kept.ref):
             raise Refused(404, f"there is no row {at:,}: there are {len(kept.ref):,}")
         return at
 
-    def _about(self, kept: KeptDataset, values: Mapping[str, str]) -> dict[str, Any]:
+    def _about(self, kept: OpenRef, values: Mapping[str, str]) -> dict[str, Any]:
         """The title of a dataset, what is known of it, and what leads to it."""
         id, version = values.get("id"), values.get("version")
         ref = kept.first
