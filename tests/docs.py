@@ -37,7 +37,6 @@ FRAMEWORK_MODULES = [
     "torchyoga.adapters.keras",
     "torchyoga.adapters.tensorflow",
     "torchyoga.compat.yogadl.tensorflow",
-    "torchyoga.compat.yogadl.tensors",
 ]
 _APART = FRAMEWORK_PAGES + TRAINER_PAGES + REMOTE_PAGES + NOTEBOOK_PAGES
 PAGES = [page for page in _PAGES if page not in _APART]

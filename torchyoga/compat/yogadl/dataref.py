@@ -33,7 +33,7 @@ class CachedStream(Stream):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         import tensorflow as tf
 
-        from .tensors import tensor_records
+        from .tensorflow import tensor_records
 
         return getattr(tf.compat.v1.data, f"get_{name}")(tensor_records(self.stream))
 

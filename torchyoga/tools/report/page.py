@@ -206,13 +206,12 @@ def style(name: str = "report.css", package: str = _HERE) -> Markup:
     return Markup(source.strip())
 
 
-def policy_of(css: str) -> str:
+def policy_of(css: str, images: str = "data:", forms: str = "'none'", more: str = "") -> str:
     """The content security policy of a page with one sheet of styles, and nothing else that could do
-    anything."""
+    anything; where images may come from, and forms lead, and more directives."""
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    return (
-        f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    )
+    from_styles = f"style-src 'sha256-{digest}'; base-uri 'none'"
+    return f"default-src 'none'; img-src {images}; {from_styles}; form-action {forms}{more}"
 
 
 def rendered(template: str, **values: object) -> str:
