@@ -17,7 +17,7 @@ import torchyoga as yoga
 from torchyoga.rows.block import Block
 from torchyoga.rows.collector import block_of
 from torchyoga.tables.parquet import groups
-from torchyoga.tables.parquet.groups import Groups
+from torchyoga.tables.parquet.groups import RowGroups
 
 FORK = {0: None, 2: "fork"}  # by the number of workers
 SIZE = 1000  # rows of a group, of 8 bytes
@@ -34,9 +34,9 @@ class Decoding:
         return block_of([{"x": n} for n in range(SIZE)])
 
 
-def made(count: int, limit: int | None, decode: Any = None) -> Groups:
+def made(count: int, limit: int | None, decode: Any = None) -> RowGroups:
     starts = np.arange(count + 1) * SIZE
-    return Groups("x", starts, np.full(count, SIZE * 8), decode or Decoding(), limit)
+    return RowGroups("x", starts, np.full(count, SIZE * 8), decode or Decoding(), limit)
 
 
 def leave_free(nbytes: int | None, patch: pytest.MonkeyPatch) -> None:

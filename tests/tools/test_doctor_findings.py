@@ -40,7 +40,7 @@ from torchyoga.tools.doctor.handles import handle_findings, open_handles, unpick
 from torchyoga.tools.doctor.leftovers import leftover_findings, leftovers
 from torchyoga.tools.doctor.patient import Patient
 from torchyoga.tools.doctor.randomness import drawn, same_numbers
-from torchyoga.tools.doctor.sharding import Job, dealt, disagreeing
+from torchyoga.tools.doctor.sharding import RunningJob, dealt, disagreeing
 from torchyoga.tools.doctor.shared_memory import orphaned, orphans, small_shared_memory
 from torchyoga.tools.doctor.workers import counts, few_workers, recommended
 
@@ -333,18 +333,18 @@ def test_a_function_that_does_not_pickle_is_named() -> None:
 # -- sharding
 
 
-def named(dataset: Any, job: Job, **arguments: Any) -> list[str]:
+def named(dataset: Any, job: RunningJob, **arguments: Any) -> list[str]:
     return [finding.name for finding in dealt(Patient.of(DataLoader(dataset, **arguments)), job)]
 
 
 def test_rows_that_are_dealt_twice_or_to_nobody_are_a_finding() -> None:
-    rows, job = Slow(0.0), Job(4, 1)
+    rows, job = Slow(0.0), RunningJob(4, 1)
     sampler = DistributedSampler(rows, num_replicas=4, rank=1)
     assert named(rows, job, sampler=sampler) == []
     assert named(rows, job) == ["not-sharded"]
     assert named(rows, job, shuffle=True) == ["not-sharded"]
-    assert named(rows, Job()) == []
-    assert named(rows, Job(), sampler=sampler) == ["wrong-ranks"]
+    assert named(rows, RunningJob()) == []
+    assert named(rows, RunningJob(), sampler=sampler) == ["wrong-ranks"]
     for part in (Subset(rows, range(1, 64, 4)), Sharded(1, 4), Held(Sharded(1, 4))):
         assert named(part, job) == []
         again = DistributedSampler(part, num_replicas=4, rank=1)
@@ -358,14 +358,14 @@ def test_rows_that_are_dealt_twice_or_to_nobody_are_a_finding() -> None:
 
 def test_our_loader_in_a_job_that_is_not_initialised_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     loader = yoga.DataLoader(Slow(0.0), batch_size=4)
-    assert dealt(Patient.of(loader), Job.now()) == []
+    assert dealt(Patient.of(loader), RunningJob.now()) == []
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
-    (finding,) = dealt(Patient.of(loader), Job.now())
+    (finding,) = dealt(Patient.of(loader), RunningJob.now())
     assert finding.name == "not-sharded"
     assert finding.change == "call init_process_group before the first batch"
     given = yoga.DataLoader(Slow(0.0), batch_size=4, num_replicas=2, rank=1)
-    assert dealt(Patient.of(given), Job.now()) == []
+    assert dealt(Patient.of(given), RunningJob.now()) == []
 
 
 @pytest.mark.parametrize("name", ["HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"])
@@ -373,15 +373,15 @@ def test_other_launchers_start_ranks_too(name: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv(name, "4")
     rows = Slow(0.0)
     sampler = DistributedSampler(rows, num_replicas=4, rank=1)
-    assert named(rows, Job.now(), sampler=sampler) == []
-    assert named(rows, Job.now()) == []  # perhaps it trains alone
+    assert named(rows, RunningJob.now(), sampler=sampler) == []
+    assert named(rows, RunningJob.now()) == []  # perhaps it trains alone
     monkeypatch.setenv(name, "x")
-    assert named(rows, Job.now(), sampler=sampler) == ["wrong-ranks"]
+    assert named(rows, RunningJob.now(), sampler=sampler) == ["wrong-ranks"]
 
 
 def test_a_loader_that_was_told_its_rank_is_no_mistake() -> None:
     told = yoga.DataLoader(Slow(0.0), batch_size=4, num_replicas=1, rank=0)
-    (finding,) = dealt(Patient.of(told), Job(2, 0, True))
+    (finding,) = dealt(Patient.of(told), RunningJob(2, 0, True))
     assert (finding.name, finding.severity) == ("not-sharded", "note")
     assert "yoga.DataLoader gives this one all rows" in finding.measured
 

@@ -12,7 +12,7 @@ import pytest
 from commanding import parsed, run
 
 import torchyoga as yoga
-from torchyoga.tools.commands.plan import Cluster, Epoch, Files, epoch_of, held_bytes, requests_of
+from torchyoga.tools.commands.plan import Cluster, Epoch, Sizes, epoch_of, held_bytes, requests_of
 
 NBYTES = 1000
 
@@ -65,7 +65,7 @@ def simulated(files: int, rows: int, cluster: Cluster, epochs: int) -> list[floa
 )
 def test_formulas_agree_with_simulated_caches(cluster: Cluster) -> None:
     num_files, rows = 40, 25
-    files = Files.of([(NBYTES, rows)] * num_files)
+    files = Sizes.of([(NBYTES, rows)] * num_files)
     first, later, *_ = simulated(num_files, rows, cluster, 2)
     if cluster.cache is not None:  # what is kept differs from one epoch to the next
         later = float(np.mean(simulated(num_files, rows, cluster, 30)[1:]))
@@ -81,7 +81,7 @@ def test_requests_of_a_file() -> None:
 
 
 def test_what_limits() -> None:
-    files = Files.of([(2**30, 10_000)] * 100)
+    files = Sizes.of([(2**30, 10_000)] * 100)
     for cluster, limit, seconds in (
         (Cluster(16, bandwidth=10**9), "node", files.total / 10**9),
         (Cluster(16, store_bandwidth=10**9), "store", 16 * files.total / 10**9),
@@ -101,7 +101,7 @@ def test_epochs_together() -> None:
 
 def test_the_case_of_the_page() -> None:
     """10 TB in files of 1 GiB on 1,250 nodes."""
-    files = Files.of([(2**30, 10_000)] * 9313)
+    files = Sizes.of([(2**30, 10_000)] * 9313)
     each = epoch_of(files, Cluster(1250, cache=2 * 10**12, shuffle="block"), is_first=False)
     shard = epoch_of(files, Cluster(1250, cache=2 * 10**12, shard=True), is_first=True)
     assert 11e15 < each.downloaded < 12.5e15

@@ -58,7 +58,7 @@ def flat_map(data: object, function: Callable[[Row], Iterable[Row]]) -> FlatMapp
 
 
 def source_of(data: object, sources: Callable[[object], Source]) -> RowSource | None:
-    """What `flat_map` returned as a source; None for anything else.
+    """The result of `flat_map` as a source; None for anything else.
 
     Args:
         data: anything.
@@ -93,7 +93,7 @@ class _Once(RowSource):
 
     @property
     def found(self) -> Json:
-        """What the source has found."""
+        """Facts that the source has found."""
         return self._source.found if isinstance(self._source, RowSource) else {}
 
     def rows(self, start: int) -> Iterator[Row]:
@@ -123,7 +123,7 @@ class _Continued(PlacedSource):
 
     @property
     def found(self) -> Json:
-        """What the source has found."""
+        """Facts that the source has found."""
         return self._source.found
 
     @property

@@ -233,7 +233,7 @@ def _tree(leaves: _Leaves, path: tuple[str, ...]) -> tuple[Node, list[tuple[str,
 
 
 class _Opening:
-    """What the datasets of one file are read with."""
+    """The memory and the cache with which the datasets of one file are read."""
 
     def __init__(self, place: Path, cache_bytes: int) -> None:
         self.place = place
@@ -325,7 +325,7 @@ class _Opening:
         if layout == h5d.CONTIGUOUS and dataset.id.get_offset() is None:  # never written
             value = _fill(dataset, dtype, 1, where)
             return lambda rows, offset, size: np.tile(value[offset : offset + size], len(rows) * count)
-        chunks = _Chunks(dataset, dtype, properties, where)
+        chunks = _ChunkTable(dataset, dtype, properties, where)
         self.num_decoded += chunks.are_decoded
         items = functools.cache(lambda: chunks.items(self.mapped, self.cache_bytes))
         if chunks.hold_rows and count == 1:  # a field of a compound value is read alone
@@ -430,7 +430,7 @@ def _fill(dataset: h5py.Dataset, dtype: Dtype, count: int, where: str) -> Bytes:
     return value.reshape(-1).view(np.uint8)
 
 
-class _Chunks:
+class _ChunkTable:
     """Where the chunks of a dataset lie; a contiguous dataset is one, or several if HDF5 must convert it."""
 
     def __init__(self, dataset: h5py.Dataset, dtype: Dtype, properties: h5p.PropDCID, where: str) -> None:

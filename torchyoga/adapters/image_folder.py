@@ -175,7 +175,7 @@ def _extensions(given: Sequence[str] | None) -> frozenset[str]:
 
 
 def _entries(path: str) -> list[os.DirEntry[str]]:
-    """What is in a folder and is not hidden, by name."""
+    """The entries of a folder that are not hidden, by name."""
     with os.scandir(path) as found:
         return sorted((entry for entry in found if entry.name[0] != "."), key=lambda entry: entry.name)
 
@@ -256,8 +256,8 @@ def _other_files(root: str) -> str:
 # -- files
 
 
-class _Look(NamedTuple):
-    """What the beginning of a file shows."""
+class _FileLook(NamedTuple):
+    """Facts that the beginning of a file shows."""
 
     nbytes: int
     format: str
@@ -265,10 +265,10 @@ class _Look(NamedTuple):
     is_image: bool = False  # whatever its name is
 
 
-def _looked_at(threads: Threads, root: str, paths: Sequence[str]) -> list[_Look]:
+def _looked_at(threads: Threads, root: str, paths: Sequence[str]) -> list[_FileLook]:
     cuts = [*range(0, len(paths), _FILES_AT_ONCE), len(paths)]
     pieces = [paths[start:stop] for start, stop in pairwise(cuts)]
-    found: Iterable[list[_Look]] = threads.map(lambda some: [_look(root, name) for name in some], pieces)
+    found: Iterable[list[_FileLook]] = threads.map(lambda some: [_look(root, name) for name in some], pieces)
     return [look for some in found for look in some]
 
 
@@ -294,23 +294,23 @@ def _other_images(
 _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK"))
 
 
-def _look(root: str, name: str) -> _Look:
+def _look(root: str, name: str) -> _FileLook:
     try:
         handle = os.open(os.path.join(root, name), _FLAGS)  # a FIFO without a wait
         try:
             about = os.fstat(handle)
             if not stat.S_ISREG(about.st_mode):
-                return _Look(0, "", "is not a file")
+                return _FileLook(0, "", "is not a file")
             head = os.read(handle, HEAD)
         finally:
             os.close(handle)
     except FileNotFoundError:
-        return _Look(0, "", "is a link to nothing")
+        return _FileLook(0, "", "is a link to nothing")
     except OSError as error:
-        return _Look(0, "", f"cannot be read: {error.strerror or error}")
+        return _FileLook(0, "", f"cannot be read: {error.strerror or error}")
     if not head:
-        return _Look(0, "", "is empty")
+        return _FileLook(0, "", "is empty")
     format = format_of(head) or ""
     if not format and _ending(name) in IMAGES:
-        return _Look(0, "", f"does not begin as an image does, but with {head[:8].hex(' ')}")
-    return _Look(about.st_size, format, "", begins_as_image(head))
+        return _FileLook(0, "", f"does not begin as an image does, but with {head[:8].hex(' ')}")
+    return _FileLook(about.st_size, format, "", begins_as_image(head))

@@ -144,7 +144,7 @@ class _Pass:
 
 
 class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
-    """What `make_keras_dataset` makes: each batch is a function of epoch and index, each epoch is another.
+    """The result of `make_keras_dataset`: a batch is a function of epoch and index, each epoch another.
 
     Where it begins within an epoch, `fit` it for the rest of that epoch alone and then for the others, as
     `Checkpoint.fit` does: Keras gives all epochs of a fit as many batches as the first.

@@ -64,7 +64,7 @@ class Shards(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What they are, for messages."""
+        """A name for all of them, for messages."""
         first = self.names[0].rpartition("/")[2]
         return (
             f"tar shard {first!r}"
@@ -86,7 +86,7 @@ class ShardRows(PlacedSource):
 
     @property
     def found(self) -> Json:
-        """What is left out, for the info of a version."""
+        """Samples that are left out, for the info of a version."""
         return told_of(self._left_out)
 
     def rows(self, start: int) -> Iterator[Row]:
@@ -113,7 +113,7 @@ class ShardRows(PlacedSource):
                 known = {"shard": shard, "bad": bad, "seen": seen, "columns": columns}
                 begun.append((number, known))
                 for sample in ahead.samples():
-                    if isinstance(sample, _Cut):
+                    if isinstance(sample, _CutShard):
                         left_out.append(LeftOut(name, sample.reason))
                         continue
                     seen += 1
@@ -169,7 +169,7 @@ def parsed(row: Row, parse: Mapping[str, Callable[[bytes], object]], shard: str)
 # -- the threads
 
 
-class _Cut(NamedTuple):
+class _CutShard(NamedTuple):
     """The end of a shard that ends early."""
 
     reason: str
@@ -187,7 +187,7 @@ class _Ahead:
         self._shards = shards
         self._readers: deque[_Reader] = deque()
 
-    def samples(self) -> Iterator[TarSample[bytes] | _Cut]:
+    def samples(self) -> Iterator[TarSample[bytes] | _CutShard]:
         """Those of the next shard."""
         while len(self._readers) < self._shards.threads:
             name = next(self._left, None)
@@ -207,14 +207,14 @@ class _Reader:
     """The samples of one shard, read by a thread, some ahead."""
 
     def __init__(self, name: str, shards: Shards) -> None:
-        self._queue: queue.Queue[list[TarSample[bytes]] | _Cut | _Failed | None] = queue.Queue(_PIECES)
+        self._queue: queue.Queue[list[TarSample[bytes]] | _CutShard | _Failed | None] = queue.Queue(_PIECES)
         self._is_over = threading.Event()
         self._thread = threading.Thread(
             target=self._run, args=(name, shards), name="torchyoga-shard", daemon=True
         )
         self._thread.start()
 
-    def samples(self) -> Iterator[TarSample[bytes] | _Cut]:
+    def samples(self) -> Iterator[TarSample[bytes] | _CutShard]:
         """All samples, and what ends a shard that is cut.
 
         Raises:
@@ -231,7 +231,7 @@ class _Reader:
                 return
             if isinstance(found, _Failed):
                 raise found.error
-            if isinstance(found, _Cut):
+            if isinstance(found, _CutShard):
                 yield found
                 return
             yield from found
@@ -241,7 +241,7 @@ class _Reader:
         self._is_over.set()
 
     def _run(self, name: str, shards: Shards) -> None:
-        end: _Cut | _Failed | None = None
+        end: _CutShard | _Failed | None = None
         try:
             with _opened(name, shards.options) as file:
                 for piece in _pieces(_Forward(file).samples(shards.columns)):
@@ -251,14 +251,14 @@ class _Reader:
             gzip.BadGzipFile,
             zlib.error,
         ) as error:  # found behind what is damaged, at the latest at the end
-            end = _Cut(f"ends early or is damaged, so samples kept of it may be wrong: {error}")
+            end = _CutShard(f"ends early or is damaged, so samples kept of it may be wrong: {error}")
         except (CorruptError, *_DAMAGED) as error:
-            end = _Cut(f"ends early: {error}")
+            end = _CutShard(f"ends early: {error}")
         except BaseException as error:
             end = _Failed(error)
         self._put(end)
 
-    def _put(self, item: list[TarSample[bytes]] | _Cut | _Failed | None) -> bool:
+    def _put(self, item: list[TarSample[bytes]] | _CutShard | _Failed | None) -> bool:
         while not self._is_over.is_set():
             try:
                 self._queue.put(item, timeout=_PATIENCE)

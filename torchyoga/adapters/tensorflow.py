@@ -313,7 +313,7 @@ def make_tf_dataset(
         )
     step = 1 if batch_size is None else as_int("batch_size", batch_size, low=1)
     export = _Export(stream, batch_size is None)
-    epochs = _Epochs(stream, export, batch_size, drop_last, one_epoch)
+    epochs = _TfEpochs(stream, export, batch_size, drop_last, one_epoch)
 
     def elements(*parts: tf.Tensor) -> tf.data.Dataset:
         """The elements of a block, which holds whole batches."""
@@ -337,7 +337,7 @@ def make_tf_dataset(
     return dataset
 
 
-class _Epochs:
+class _TfEpochs:
     """Which epoch each iteration of a dataset is, and its blocks.
 
     Attributes:
@@ -518,7 +518,7 @@ def _rank(column: Column, data: Data) -> int | None:
 
 
 def _dtype(column: Column) -> tf.DType:
-    """What TensorFlow calls the dtype of a column.
+    """TensorFlow's name for the dtype of a column.
 
     Raises:
         SchemaError: it has none.

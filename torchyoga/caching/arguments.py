@@ -292,7 +292,7 @@ class Call:
         ]
 
     def advice(self, entry: FunctionEntry) -> str:
-        """What to do about arguments that differ."""
+        """Advice about arguments that differ."""
         found = self._differing(entry)
         texts = [_plain_name(name) for name in found if name.startswith("{") and name.endswith("}")]
         values = [_plain_name(name) for name in found if name.startswith("{") and name.endswith(_VALUE)]

@@ -1,4 +1,4 @@
-"""What is computed from the rows of a published version, kept beside that: read, or made once.
+"""Results of the rows of a published version, kept beside it: read, or made once.
 
 What is kept is a small version of its own, in `Versions.kept`, so that it is locked, published, checked,
 downloaded and cleaned as all are.
@@ -37,7 +37,7 @@ from .arguments import inside, salted
 from .code import digest_of
 from .submission import submitted
 
-__all__ = ["columns_of", "Keeping", "Kind", "Place"]
+__all__ = ["columns_of", "Keeping", "Kind", "KeptPlace"]
 
 T = TypeVar("T")
 _LOOKS = 4  # at what is replaced while it is being read
@@ -50,7 +50,7 @@ _NAME = "name"  # of the digest of the function's own name
 
 @dataclass(frozen=True)
 class Kind:
-    """What is kept, for messages.
+    """The words of messages about a kind of result that is kept.
 
     Attributes:
         call: the method that keeps it.
@@ -78,7 +78,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Place:
+class KeptPlace:
     """Where something is kept.
 
     Attributes:
@@ -97,7 +97,7 @@ class Place:
     name: str
 
     @staticmethod
-    def of(kind: Kind, ref: DataRef, name: str) -> Place:
+    def of(kind: Kind, ref: DataRef, name: str) -> KeptPlace:
         """The place for what is made of the rows of a DataRef; ValueError if it has none."""
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, found {name!r:.80}")
@@ -112,7 +112,7 @@ class Place:
         store = store_of(home.location, home.manifest)
         if store is None:
             raise _homeless(kind, ref, name)
-        return Place(kind, store, store.kept, home.manifest, fingerprint, name)
+        return KeptPlace(kind, store, store.kept, home.manifest, fingerprint, name)
 
     @property
     def id(self) -> str:
@@ -130,7 +130,7 @@ class Place:
 
     @property
     def what(self) -> str:
-        """What is kept, for messages."""
+        """A name for it, for messages."""
         return f"{self.kind.noun} {self.name!r} of {self.manifest.id!r} {self.manifest.version!r}"
 
     def is_published(self) -> bool:
@@ -181,7 +181,7 @@ class Keeping(ABC, Generic[T]):
     ) -> None:
         if stale not in ("warn", "error", "rebuild"):
             raise ValueError(f"stale must be 'warn', 'error' or 'rebuild', found {stale!r}")
-        self.place = Place.of(kind, ref, name)
+        self.place = KeptPlace.of(kind, ref, name)
         self.ref = ref
         self._function = function
         self._stale = stale
@@ -192,7 +192,7 @@ class Keeping(ABC, Generic[T]):
 
     @abstractmethod
     def loaded(self, manifest: Manifest) -> T:
-        """What is kept; CorruptError if it is damaged, NotFoundError if it was replaced meanwhile."""
+        """The kept result; CorruptError if it is damaged, NotFoundError if it was replaced meanwhile."""
 
     @abstractmethod
     def parts(self, made: T) -> Mapping[str, Array] | BlockSource:
@@ -200,14 +200,14 @@ class Keeping(ABC, Generic[T]):
 
     @abstractmethod
     def info(self, made: T) -> Json:
-        """What is kept besides."""
+        """Facts that are kept besides."""
 
     @abstractmethod
     def difference(self, manifest: Manifest) -> str | None:
         """How what is kept was asked for in another way than now, as "of the columns ..."; None if not."""
 
     def read_or_made(self) -> T:
-        """What is kept; else as it is made, once by all processes that may write."""
+        """The kept result; else it is made, once by all processes that may write."""
         found = self._read()
         if found is not None:
             return found
@@ -258,7 +258,7 @@ class Keeping(ABC, Generic[T]):
         submitted(self.parts(made), store, place.id, place.version, options, replaces=seen)
 
     def _read(self) -> T | None:
-        """What is kept; None if there is nothing, or it is to be made anew.
+        """The kept result; None if there is nothing, or it is to be made anew.
 
         Raises:
             CorruptError: it is damaged.
@@ -352,7 +352,7 @@ def _recorded(condition: _Function) -> FunctionEntry:
 
 
 def _differing(entry: FunctionEntry, condition: _Function) -> list[str]:
-    """What of a condition differs from a record: "code", "default low", "captured low", "argument 0"."""
+    """Parts of a condition that differ from a record: "code", "default low", "captured low", "argument 0"."""
     code, values = digest_of(condition), _values(condition, frozenset())
     found = ["code"] if None not in (code, entry.code) and code != entry.code else []
     for name in sorted({*values, *entry.arguments}):

@@ -1,4 +1,4 @@
-"""What makes a version -> what its manifest says about that: code, commit, packages, user, time and message.
+"""Whatever makes a version -> its lineage: code, commit, packages, user, time and message.
 
 Nothing that may be secret is recorded.
 No environment variable, no argument, no path and no remote of git; the source text and the host stay in
@@ -55,7 +55,7 @@ def check_record(record: object, message: object) -> None:
 
 
 def lineage_of(made_by: object, record: Record, message: str | None = None) -> Callable[[float], Json]:
-    """What makes the lineage of a version, when it is published; call it with the seconds that it took.
+    """A function that makes the lineage of a version from the seconds that it took.
 
     Args:
         made_by: the function that makes the rows, or the data that gives them.

@@ -43,7 +43,7 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 @dataclass(frozen=True)
 class Reached:
-    """What a function's code reaches.
+    """Everything that a function's code reaches.
 
     Attributes:
         parts: a digest of each function, class and constant, by name; the names of those of other modules
@@ -60,7 +60,7 @@ class Reached:
 
 
 def reached_by(function: Callable[..., object]) -> Reached:
-    """What the code of a function or class reaches; nothing if it has no source.
+    """Everything that the code of a function or class reaches; nothing if it has no source.
 
     Example:
         >>> from torchyoga.caching.code import digest_of
@@ -200,7 +200,7 @@ class _Walk:
             self._waiting.append((module, chain))
 
     def _follow(self, module: str, tree: ast.AST) -> None:
-        """What the code of a tree reaches."""
+        """Adds everything that the code of a tree reaches."""
         names = _Names(tree, self._decorators(module))
         for chain in sorted(names.chains):
             self._step(module, chain, names.imports)

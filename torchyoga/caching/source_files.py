@@ -103,7 +103,7 @@ class SourceFiles:
         return found
 
     def differing(self, record: Sequence[Json], salt: str) -> list[str]:
-        """What differs from a record, for a message; a pattern without any file here is not compared."""
+        """Differences from a record, for a message; a pattern without any file here is not compared."""
         known = {one["pattern"]: one for one in record}
         found = []
         for pattern in self._patterns:

@@ -79,7 +79,7 @@ def stale_advice(manifest: Manifest, call: Call, recipe: Recipe, stale: Stale) -
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a function makes its rows of, apart from its arguments.
+    """Everything that a function makes its rows of, apart from its arguments.
 
     Attributes:
         function: the function.
@@ -106,7 +106,7 @@ class Recipe:
         )
 
     def differing(self, entry: FunctionEntry) -> list[str]:
-        """What differs from a record, each as the end of a sentence that names the function."""
+        """Differences from a record, each as the end of a sentence that names the function."""
         found = []
         if None not in (self.code, entry.code) and self.code != entry.code:
             found.append("is written otherwise")

@@ -164,7 +164,7 @@ class Watched(RowSource):
 
     @property
     def found(self) -> Json:
-        """What the source has found."""
+        """Facts that the source has found."""
         return self.source.found
 
     def row(self, number: int) -> Row:

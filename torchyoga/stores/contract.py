@@ -294,7 +294,7 @@ class Versions(ABC):
         return {file.name for file in manifest.own_files if present.get(file.name) != file.nbytes}
 
     def each(self, items: Iterable[S], call: Callable[[S], T]) -> Iterator[T]:
-        """What `call` returns for each item, in order; several at once behind a URL, where a call waits."""
+        """Results of `call` for each item, in order; several at once behind a URL, where a call waits."""
         return map(call, items)
 
     def find(self, id: str, version: str) -> Manifest | None:

@@ -454,7 +454,7 @@ class Downloads:
 
     def _append(self, name: str, entry: FileEntry, file: BinaryIO) -> int:
         """Writes the missing rest; returns the CRC-32 of the whole file."""
-        part = _Part(file)
+        part = _PartFile(file)
         if part.at > entry.nbytes:
             part.restart()
         try:
@@ -477,7 +477,7 @@ class Downloads:
         return part.crc
 
 
-class _Part:
+class _PartFile:
     """The downloaded part of a file, open at its end.
 
     Attributes:

@@ -84,7 +84,7 @@ class _Head(NamedTuple):
 
 
 def read_by_one(name: str, limit: int, read: Callable[[], bytes | None]) -> bytes | None:
-    """What `read` returns in this process, or has just returned in another one of the job.
+    """The result of `read` in this process, or has just returned in another one of the job.
 
     Args:
         name: of what is read; the same in all ranks, and no other's.
@@ -193,7 +193,7 @@ class _Readings:
                 piece += 1
 
     def _awaited(self, number: int) -> dict[str, object] | None:
-        """What is said about a reading; None if it is not finished in time, or is there no more."""
+        """The note about a reading; None if it is not finished in time, or is gone."""
         key = f"{self._key}/{number}/about"
         if not self._store.check([key]):
             try:
@@ -210,7 +210,7 @@ class _Readings:
         return abs(age) <= _FRESH and about["written"] == self._written()
 
     def _pieces(self, number: int, count: int) -> bytes | None:
-        """What was read; None if it is deleted meanwhile, or not whole."""
+        """The bytes that were read; None if it is deleted meanwhile, or not whole."""
         keys = [f"{self._key}/{number}/{piece}" for piece in range(min(count, _MOST_PIECES))]
         if not all(self._store.check([key]) for key in keys):
             return None
@@ -223,7 +223,7 @@ class _Readings:
 
 
 def _answer(place: tuple[str, int], ask: Callable[[], T]) -> T:
-    """What the store answers; _LostStoreError if it fails, or does not within _ANSWER and _WAIT seconds."""
+    """The store's answer; _LostStoreError if it fails, or does not within _ANSWER and _WAIT seconds."""
     if place in _silent:
         raise _LostStoreError("it has not answered before")
     answer: Future[T] = Future()
@@ -276,7 +276,7 @@ def _place() -> tuple[str, int] | None:
 
 
 def read_by_node(cache: Cache, name: str, limit: int, read: _Read) -> bytes | None:
-    """What a store has under a name, sent only if this node does not have the same.
+    """The bytes that a store has under a name, sent only if this node does not have the same.
 
     Args:
         cache: where it is kept; if that cannot be, it is read anyway.

@@ -193,7 +193,7 @@ class Mirror(Versions):
         }
 
     def each(self, items: Iterable[S], call: Callable[[S], T]) -> Iterator[T]:
-        """What `call` returns for each item, in order; several at once."""
+        """Results of `call` for each item, in order; several at once."""
         return _in_turn(items, call, _READERS, "torchyoga manifests")
 
     # -- writing
@@ -562,7 +562,7 @@ class Mirror(Versions):
         return living
 
     def _forgotten(self, id: str, version: str, before: float) -> dict[str, int]:
-        """What may go of the folder of a version, whose lease is held."""
+        """Files that may go from the folder of a version, whose lease is held."""
         found = _forgotten(self._remote.find(folder_of(id, version)), before)
         self._leases[id, version].check()  # a builder that takes over from now on uses other names
         return found

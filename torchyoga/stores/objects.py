@@ -366,7 +366,7 @@ class Remote:
         self._sized(name, nbytes, read)
 
     def _sized(self, name: str, nbytes: int, read: Callable[[], T]) -> T:
-        """What `read` returns, tried a few times; CorruptError if the object does not have so many bytes."""
+        """The result of `read`, tried a few times; CorruptError if the object does not have so many bytes."""
         try:
             return self._tried(f"read {self.where(name)}", read)
         except RemoteError as error:
@@ -913,7 +913,7 @@ def _remade(url: str, token: str, options: dict[str, object] | None, has_answere
 
 
 def _s3_config() -> dict[str, object]:
-    """What botocore is told, unless `storage_options` tell it something else."""
+    """Options for botocore, unless `storage_options` tell it something else."""
     # Otherwise s3fs, botocore and aiohttp each retry what the others have already retried.
     found: dict[str, object] = {"connect_timeout": 10, "read_timeout": 30, "retries": {"max_attempts": 0}}
     with contextlib.suppress(ImportError):  # s3fs says what is missing

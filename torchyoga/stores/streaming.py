@@ -176,7 +176,7 @@ _CONFIG = {"connect_timeout", "read_timeout", "retries", "response_checksum_vali
 
 
 def _store(fs: Any, bucket: str) -> Any:
-    """What obstore reads a bucket from; None if s3fs was told what obstore would not do."""
+    """The object from which obstore reads a bucket; None if s3fs was told what obstore would not do."""
     from obstore.store import S3Store
 
     others = [fs.client_kwargs.keys() - _CLIENT, fs.config_kwargs.keys() - _CONFIG]

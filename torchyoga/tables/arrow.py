@@ -77,7 +77,7 @@ class ArrowPlan:
 
 
 class Found(NamedTuple):
-    """What an Arrow schema does not say about the data.
+    """Facts about the data that an Arrow schema does not say.
 
     Attributes:
         nulls: how many there are at each place that has some; places below lists end with `{items}`.

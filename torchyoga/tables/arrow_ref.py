@@ -24,7 +24,7 @@ from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Ints, Json, Row
 from .arrow import ArrowPlan, Decimals, found_in, plan_of
-from .in_place import Part, part_of
+from .in_place import GatheredPart, part_of
 
 __all__ = ["ArrowRef", "Nulls", "Tabular", "from_arrow", "from_table", "remade", "table_of", "without_nulls"]
 
@@ -65,7 +65,7 @@ class ArrowRef(DataRef):
         self._info = info or {}
         self._alike: DataRef | None = None  # with its columns as they were: the content is the same
         pool = BufferPool()
-        self._parts: list[tuple[Part, list[tuple[int, int]]]] = []
+        self._parts: list[tuple[GatheredPart, list[tuple[int, int]]]] = []
         first = 0
         for name, form in zip(plan.names, plan.form.fields, strict=True):
             arrays = [batch.column(batch.schema.get_field_index(name)) for batch in self._batches]
@@ -126,12 +126,12 @@ class ArrowRef(DataRef):
 
     @property
     def schema(self) -> Schema:
-        """What a row looks like."""
+        """The schema of the rows."""
         return self._schema
 
     @property
     def info(self) -> Json:
-        """What the source of the table says of it."""
+        """Information from the source of the table."""
         return dict(self._info)
 
     @cached_property

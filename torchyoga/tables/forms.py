@@ -48,7 +48,7 @@ class Form(ABC):
 
     @abstractmethod
     def data(self, array: pa.Array, present: Bools | None, bounds: Ints | None) -> Iterator[Data]:
-        """What each of the columns holds.
+        """The data of each of the columns.
 
         Args:
             array: (M,) values.
@@ -310,7 +310,7 @@ class Lists(Form):
         return (*self.item.columns, *lengths)
 
     def data(self, array: pa.Array, present: Bools | None, bounds: Ints | None) -> Iterator[Data]:
-        """What the items hold, and the lengths."""
+        """The data of the items, and the lengths."""
         offsets, items = _some_lists(array, present)
         yield from self.item.data(items, None, offsets if bounds is None else offsets[bounds])
         if self.is_deep:
@@ -351,12 +351,12 @@ class Structs(Form):
         return tuple(column for field in self.fields for column in field.columns)
 
     def data(self, array: pa.Array, present: Bools | None, bounds: Ints | None) -> Iterator[Data]:
-        """What the fields hold."""
+        """The data of the fields."""
         return self.of_fields([array.field(i) for i in range(len(self.fields))], present, bounds)
 
     def of_fields(
         self, arrays: Sequence[pa.Array], present: Bools | None = None, bounds: Ints | None = None
     ) -> Iterator[Data]:
-        """What the fields hold, given the array of each."""
+        """The data of the fields, given the array of each."""
         for field, array in zip(self.fields, arrays, strict=True):
             yield from field.data(array, present, bounds)

@@ -56,7 +56,7 @@ def from_huggingface(
             "pass it to Storage.submit"
         )
     if dataset.format["type"] == "custom":
-        return TransformedRef(dataset)
+        return HuggingFaceRef(dataset)
     ref, counts = _of_dataset(dataset, words, decimals)
     return without_nulls(ref, nulls, counts)
 
@@ -105,7 +105,7 @@ def _plain(dataset: HuggingFace) -> HuggingFace:
 
 
 def _meanings(path: Path, feature: object) -> Iterator[tuple[str, Meaning]]:
-    """What the values of a feature stand for, for each place in it where Arrow does not say it."""
+    """The meaning of the values of a feature, for each place in it where Arrow does not say it."""
     kind = type(feature).__name__
     if kind == "ClassLabel":
         yield path_name(path), Meaning(words=tuple(feature.names))  # type: ignore[attr-defined]
@@ -123,7 +123,7 @@ def _meanings(path: Path, feature: object) -> Iterator[tuple[str, Meaning]]:
         yield from _meanings((*path, ITEMS), feature.feature)
 
 
-class TransformedRef(DataRef):
+class HuggingFaceRef(DataRef):
     """The rows of a dataset after its own transform, each made when it is read.
 
     Args:

@@ -26,13 +26,13 @@ from ..rows.types import Array, Ints
 from .buffers import Values, base_of, without_views
 from .forms import Encoded, Form, Held, Lists, Numbers, Structs, Texts
 
-__all__ = ["Part", "part_of"]
+__all__ = ["GatheredPart", "part_of"]
 
 Bools = npt.NDArray[np.bool_]
 Empty = Callable[[int], Array]
 
 
-class Part(ABC):
+class GatheredPart(ABC):
     """A field of a table: some of the columns of its rows."""
 
     @abstractmethod
@@ -46,7 +46,7 @@ class Part(ABC):
         """
 
 
-def part_of(form: Form, arrays: Sequence[pa.Array], empty: Empty) -> Part:
+def part_of(form: Form, arrays: Sequence[pa.Array], empty: Empty) -> GatheredPart:
     """A field that is gathered in place where it can be, and converted where not.
 
     Args:
@@ -57,13 +57,13 @@ def part_of(form: Form, arrays: Sequence[pa.Array], empty: Empty) -> Part:
     return _in_place(form, arrays, empty) or _Converted(form, arrays)
 
 
-def _in_place(form: Form, arrays: Sequence[pa.Array], empty: Empty) -> Part | None:
+def _in_place(form: Form, arrays: Sequence[pa.Array], empty: Empty) -> GatheredPart | None:
     """A field that is gathered in place; None if that cannot be done."""
     if not isinstance(form, Held) or not form.is_free or not arrays:
         return None
     arrays = [form.prepare(array) for array in arrays]
     child = form.child
-    found: Part | None = None
+    found: GatheredPart | None = None
     has_nulls = any(array.null_count for array in arrays)
     if has_nulls and not form.is_nullable:
         return None
@@ -84,7 +84,7 @@ def _in_place(form: Form, arrays: Sequence[pa.Array], empty: Empty) -> Part | No
         found = _lists(child, arrays, empty)
     if found is None:
         return None
-    return _Nullable(found, _Bits(arrays, 0, empty)) if form.is_nullable else found
+    return _Nullable(found, _BufferBits(arrays, 0, empty)) if form.is_nullable else found
 
 
 def _memory(arrays: Sequence[pa.Array], nth: int) -> Memory | None:
@@ -94,8 +94,8 @@ def _memory(arrays: Sequence[pa.Array], nth: int) -> Memory | None:
     return Memory(found) if found else None
 
 
-class _Struct(Part):
-    def __init__(self, parts: Sequence[Part]) -> None:
+class _Struct(GatheredPart):
+    def __init__(self, parts: Sequence[GatheredPart]) -> None:
         self._parts = parts
 
     def take(self, chunks: Ints, places: Ints, present: Bools | None) -> list[Data]:
@@ -103,8 +103,8 @@ class _Struct(Part):
         return [data for part in self._parts for data in part.take(chunks, places, present)]
 
 
-class _Nullable(Part):
-    def __init__(self, child: Part, valid: _Bits) -> None:
+class _Nullable(GatheredPart):
+    def __init__(self, child: GatheredPart, valid: _BufferBits) -> None:
         self._child = child
         self._valid = valid
 
@@ -116,7 +116,7 @@ class _Nullable(Part):
         return [*self._child.take(chunks, places, None if valid.all() else valid), Data(valid)]
 
 
-class _Bits(Part):
+class _BufferBits(GatheredPart):
     """Bits of a buffer; True in chunks without it."""
 
     def __init__(self, arrays: Sequence[pa.Array], nth: int, empty: Empty) -> None:
@@ -144,7 +144,7 @@ class _Bits(Part):
         return [Data(found if present is None else found & present)]
 
 
-class _Fixed(Part):
+class _FixedRuns(GatheredPart):
     """Runs of equally many bytes.
 
     Args:
@@ -179,22 +179,22 @@ class _Fixed(Part):
         return [Data(values)]
 
 
-def _numbers(form: Numbers, arrays: Sequence[pa.Array], empty: Empty) -> Part | None:
+def _numbers(form: Numbers, arrays: Sequence[pa.Array], empty: Empty) -> GatheredPart | None:
     kind, shape = arrays[0].type, form.shape
     dtype = np.dtype(form.dtype)
     if not shape:
         if pa.types.is_boolean(kind):
-            return _Bits(arrays, 1, empty)
+            return _BufferBits(arrays, 1, empty)
         width = kind.bit_width // 8
         bases = np.array([base_of(array, 1, width) for array in arrays], np.int64)
         if isinstance(form.read, Values) and form.read.is_plain:
-            return _Fixed(_memory(arrays, 1), bases, width, lambda held, count: held.view(dtype), empty)
+            return _FixedRuns(_memory(arrays, 1), bases, width, lambda held, count: held.view(dtype), empty)
 
         def read(held: Array, count: int) -> Array:
             values = form.read(pa.Array.from_buffers(kind, count, [None, pa.py_buffer(held)]))
             return values if values.flags.writeable else values.copy()
 
-        return _Fixed(_memory(arrays, 1), bases, width, read, empty)
+        return _FixedRuns(_memory(arrays, 1), bases, width, read, empty)
     if any(array.null_count and not pa.types.is_fixed_size_list(array.type) for array in arrays):
         return None
     if not _shares(form.read, arrays):
@@ -202,7 +202,7 @@ def _numbers(form: Numbers, arrays: Sequence[pa.Array], empty: Empty) -> Part | 
     held = [np.ascontiguousarray(form.read(array)) for array in arrays]
     bases = np.array([address_of(values) for values in held], np.int64)
     spans = [values.reshape(-1).view(np.uint8) for values in held if values.size]
-    return _Fixed(
+    return _FixedRuns(
         Memory(spans) if spans else None,
         bases,
         dtype.itemsize * math.prod(shape),
@@ -221,7 +221,7 @@ def _shares(read: Callable[[pa.Array], Array], arrays: Sequence[pa.Array]) -> bo
     return False
 
 
-class _Ragged(Part):
+class _Ragged(GatheredPart):
     """Runs of values that offsets cut.
 
     Args:
@@ -281,7 +281,7 @@ class _Ragged(Part):
         return [Data(None, offsets, runs=runs, dtype=self._dtype, empty=self._empty)]
 
 
-def _texts(arrays: Sequence[pa.Array], empty: Empty) -> Part | None:
+def _texts(arrays: Sequence[pa.Array], empty: Empty) -> GatheredPart | None:
     kind = arrays[0].type
     if pa.types.is_fixed_size_binary(kind):
         return None
@@ -291,7 +291,7 @@ def _texts(arrays: Sequence[pa.Array], empty: Empty) -> Part | None:
     return _Ragged(arrays, values, counts, _memory(arrays, 2), np.dtype(np.uint8), empty)
 
 
-def _lists(form: Lists, arrays: Sequence[pa.Array], empty: Empty) -> Part | None:
+def _lists(form: Lists, arrays: Sequence[pa.Array], empty: Empty) -> GatheredPart | None:
     item = form.item
     if (
         not isinstance(item, Held)
@@ -313,7 +313,7 @@ def _lists(form: Lists, arrays: Sequence[pa.Array], empty: Empty) -> Part | None
     return _Ragged(arrays, values, counts, _memory(items, 1), dtype, empty)
 
 
-class _Converted(Part):
+class _Converted(GatheredPart):
     """A field that is converted as it is read."""
 
     def __init__(self, form: Form, arrays: Sequence[pa.Array]) -> None:

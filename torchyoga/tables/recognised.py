@@ -77,10 +77,10 @@ def _made(room: str, data: object) -> DataRef | None:
 
         return from_arrow(data)
     if room == "datasets":
-        from .huggingface import TransformedRef, from_huggingface
+        from .huggingface import HuggingFaceRef, from_huggingface
 
         made = from_huggingface(data)
-        return None if isinstance(made, TransformedRef) else made
+        return None if isinstance(made, HuggingFaceRef) else made
     from .frames import from_pandas, from_polars
 
     return from_pandas(data) if room == "pandas" else from_polars(data)

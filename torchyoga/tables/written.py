@@ -98,7 +98,7 @@ def _batch_of(block: Block, with_words: bool = True) -> pa.RecordBatch:
         [{'x': 1, 'y': 'a'}]
     """
     pieces = zip(block.schema.columns, block.data, strict=True)
-    maker = _Maker(with_words)
+    maker = _ArrayMaker(with_words)
     tree = block.schema.tree
     if tree.kind not in ("dict", "list", "tuple", "namedtuple"):
         return pa.RecordBatch.from_arrays([maker.rows(tree, pieces, block.num_rows)], names=["value"])
@@ -110,7 +110,7 @@ def _names(node: Node) -> list[str]:
     return [str(key) for key in node.keys or range(len(node.children))]
 
 
-class _Maker:
+class _ArrayMaker:
     """Makes arrays of columns.
 
     Args:

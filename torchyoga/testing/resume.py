@@ -15,7 +15,7 @@ __all__ = ["check_resume"]
 
 
 class ResumableLoader(Protocol):
-    """What `check_resume` takes: it iterates one epoch at a time, and has a state."""
+    """A loader for `check_resume`: it iterates one epoch at a time, and has a state."""
 
     def __iter__(self) -> Iterator[Batch]: ...
 

@@ -177,7 +177,7 @@ class _Recorded(_Like):
 
     @cached_property
     def readahead(self) -> ReadAhead:
-        """What records rows instead of reading them."""
+        """A reader that records rows instead of reading them."""
         return ReadAhead(1, _Recording(self))
 
 
@@ -244,7 +244,7 @@ def _delivered(
     stop: int | None,
     workers: int = 0,
 ) -> tuple[list[tuple[int, Row]], Saved]:
-    """What all ranks deliver in so many steps, or to the end of the epoch: numbers, rows; and the state."""
+    """Numbers and rows that all ranks deliver in so many steps, or to the end of the epoch; and the state."""
     found: list[tuple[int, Row]] = []
     after: Saved = {}
     for rank in range(world):

@@ -77,7 +77,7 @@ class Deleted:
 
     @staticmethod
     def from_json(data: Json) -> Deleted:
-        """What `to_json` described; ValueError, TypeError or KeyError if it is not that."""
+        """The rows that `to_json` described; ValueError, TypeError or KeyError if it is not that."""
         checks = tuple((size, crc) for size, crc in data["checks"])
         if not all(type(n) is int and 0 <= n < 2**62 for check in checks for n in check):
             raise ValueError("checks of a whole file must be ints of at least 0")

@@ -30,12 +30,12 @@ def plain(info: object) -> Json:
     """
     if not isinstance(info, Mapping):
         raise TypeError(f"info must be a dict, found a {type(info).__name__}")
-    copied = _Copy().of(info, "info", 0)
+    copied = _PlainCopy().of(info, "info", 0)
     assert isinstance(copied, dict)
     return copied
 
 
-class _Copy:
+class _PlainCopy:
     """Makes one copy, and counts its size."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What a manifest says about how its version was made; what is forged or too long counts as not said.
+"""A manifest's account of how its version was made; what is forged or too long counts as not said.
 
 Note 6. Lineage is read by its reader, not by the manifest.
 A version whose lineage is of a later torchyoga, or forged, has the same rows as any other, and opens. Whoever
@@ -75,7 +75,7 @@ class Lineage:
 
     @staticmethod
     def of(data: Json) -> Lineage:
-        """What an entry `lineage` of a manifest says; whatever it holds.
+        """The lineage that an entry of a manifest describes, whatever that holds.
 
         Example:
             >>> Lineage.of({"user": "ada", "commit": 7, "message": "x" * 10**6})

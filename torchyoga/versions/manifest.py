@@ -1,4 +1,4 @@
-"""What a version is: its schema, its files and how many rows each holds; to and from JSON.
+"""A version: its schema, its files and how many rows each holds; to and from JSON.
 
 Note 6. A manifest is read back before it is published, by the code that readers use.
 Two lists of what is allowed, one for writing and one for reading, would drift apart.
@@ -210,7 +210,7 @@ class Manifest:
 
     @property
     def requires(self) -> tuple[str, ...]:
-        """What a reader must know to read its rows rightly, besides format 1."""
+        """The features that a reader must know to read its rows rightly, besides format 1."""
         found, pieces = self.schema.requires if self.schema else (), pieces_of(self.files)
         is_deleted = any(piece.deleted or piece.index.get("deleted") for piece in pieces)
         found += (SHARED_FILES,) if any(piece.of is not None or piece.num_listed for piece in pieces) else ()

@@ -25,7 +25,7 @@ _SAMPLE = 256  # rows that show what all look like, where the DataRef does not s
 
 
 def known_schema(ref: DataRef, like: Schema | None = None) -> Schema | None:
-    """What a row looks like; of a DataRef that does not say it, as some rows show; None without rows.
+    """The schema of the rows; of a DataRef that does not say it, as some rows show; None without rows.
 
     Args:
         ref: any DataRef.

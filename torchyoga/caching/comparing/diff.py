@@ -38,7 +38,7 @@ _SEEN_SHIFT = np.uint64(64 - _SEEN_BITS)
 
 @dataclass(frozen=True, eq=False)
 class Diff:
-    """What differs between two datasets: what `yoga.diff` gives.
+    """Differences between two datasets: the result of `yoga.diff`.
 
     Attributes:
         added: (A,) numbers of rows of the new one that the old one does not have, ascending.
@@ -156,7 +156,7 @@ def diff(
     if not schema.is_comparable and not keys:
         return Diff(_NONE, _NONE, _pairs(_NONE, _NONE), 0, schema, keys, (), lengths, False, differs)
     rest_of_old, rest_of_new, common = apart(old, new, names, differs)
-    task = _Task(
+    task = _Comparison(
         Side(old, first, names, keys, rest_of_old, confirm),
         Side(new, second, names, keys, rest_of_new, confirm),
         confirm,
@@ -208,8 +208,8 @@ def _are_same_rows(old: DataRef, new: DataRef) -> bool:
     return old.fingerprint is not None and old.fingerprint == new.fingerprint and old.schema == new.schema
 
 
-class _Found(NamedTuple):
-    """What a comparison has found.
+class _Differences(NamedTuple):
+    """The result of a comparison.
 
     Attributes:
         equal: how many rows both have.
@@ -221,7 +221,7 @@ class _Found(NamedTuple):
     equal: int
 
 
-class _Task:
+class _Comparison:
     """The comparison of the rows that two datasets do not have in common files.
 
     Args:
@@ -235,7 +235,7 @@ class _Task:
         self._new = new
         self._confirm = confirm
 
-    def by_content(self) -> _Found:
+    def by_content(self) -> _Differences:
         """Rows compared as wholes."""
         added, removed, equal = [_NONE], [_NONE], 0
         for old, new in dealt(self._old, self._new):
@@ -246,9 +246,9 @@ class _Task:
             removed.append(_rows(old)[found.removed])
             added.append(_rows(new)[found.added])
             equal += len(found.old)
-        return _Found(_ascending(added), _ascending(removed), _pairs(_NONE, _NONE), equal)
+        return _Differences(_ascending(added), _ascending(removed), _pairs(_NONE, _NONE), equal)
 
-    def by_key(self, common: Sequence[tuple[int, int]]) -> _Found:
+    def by_key(self, common: Sequence[tuple[int, int]]) -> _Differences:
         """Rows compared with those of the same key; `common`: rows of the new one in files that both have."""
         added, removed, changed, equal = [_NONE], [_NONE], [_pairs(_NONE, _NONE)], 0
         _refuse_shared_keys(self._old, self._new, common)
@@ -266,7 +266,7 @@ class _Task:
             removed.append(_rows(old)[found.removed])
             added.append(_rows(new)[found.added])
         every = np.concatenate(changed)
-        return _Found(_ascending(added), _ascending(removed), _pairs(*every.T), equal)
+        return _Differences(_ascending(added), _ascending(removed), _pairs(*every.T), equal)
 
     def _refuse_twice(self, groups: Groups, old: Hashes, new: Hashes) -> None:
         news = np.diff(groups.starts) - groups.olds

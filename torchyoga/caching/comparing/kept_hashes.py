@@ -206,7 +206,7 @@ class _Source(BlockSource):
 
 
 def _keeping(ref: VersionRef) -> _Keeping | None:
-    """What keeps hashes beside a version; None if it does not lie in a store."""
+    """The keeper of hashes beside a version; None if it does not lie in a store."""
     with contextlib.suppress(ValueError):
         return _Keeping(ref, is_asked=False)
     return None

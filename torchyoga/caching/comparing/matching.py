@@ -156,7 +156,7 @@ class Side:
 
     @cached_property
     def blocks(self) -> RowBlocks:
-        """What is compared, many rows at once."""
+        """The values that are compared, many rows at once."""
         of = Projection.of(self.schema, self.names) if self.schema is not None and self.names else None
         is_whole = of is None or self.schema is None or len(of.columns) == len(self.schema.columns)
         return RowBlocks(self.ref, self.schema, None if is_whole else of)

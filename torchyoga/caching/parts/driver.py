@@ -254,7 +254,7 @@ class _BuildWatch:
         self.poll = _FIRST_POLL
 
     def looks(self) -> Iterator[Look]:
-        """What the notes show, until every part is done, or another builder has published the version.
+        """Looks at the notes, until every part is done, or another builder has published the version.
 
         Raises:
             Exception: of a part that failed three times alike, six times, or cannot but fail.

@@ -190,7 +190,7 @@ class Part:
 
 
 class PlannedBuild:
-    """What `Storage.plan` returns: parts to be built by any engine, and then published.
+    """The result of `Storage.plan`: parts to be built by any engine, and then published.
 
     Attributes:
         parts: all parts.

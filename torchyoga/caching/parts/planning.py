@@ -130,7 +130,7 @@ def agreed_plan(
 
 
 def _signature(splits: Splits, options: BuildOptions) -> list[object]:
-    """What all builders must have in common, as it comes back from JSON."""
+    """The facts that all builders must have in common, as they come back from JSON."""
     source, schema, function = splits.source, options.schema, options.function
     signature = [
         *(source.name, splits.count, splits.of_rows, options.format, options.compression),

@@ -10,7 +10,6 @@ from ...adapters import tensorflow as _ours
 from ...reading.stream import Stream as _Stream
 from ...rows.types import Row
 from ..yogadl import Stream
-from .dataref import CachedStream
 
 __all__ = ["make_tf_dataset", "tensor_records"]
 
@@ -30,8 +29,9 @@ def make_tf_dataset(stream: Stream, *, one_epoch: bool = False) -> tf.data.Datas
     Raises:
         ValueError: a stream over a generator has no `output_types`.
     """
-    if isinstance(stream, CachedStream):
-        return tensor_records(stream.stream, one_epoch)
+    ours = getattr(stream, "stream", None)  # of a CachedStream, whose file imports this one
+    if isinstance(ours, _Stream):
+        return tensor_records(ours, one_epoch)
     if one_epoch:
         raise ValueError("one_epoch=True is for streams of cached datasets; others have no known place")
     if stream.output_types is None:

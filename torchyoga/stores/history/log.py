@@ -60,7 +60,7 @@ class LogEntry:
 
     @property
     def message(self) -> str | None:
-        """What the user said about it."""
+        """The user's message about it."""
         return self.lineage.message
 
     @property
@@ -71,7 +71,7 @@ class LogEntry:
         return self.lineage.commit[:8] + ("+" if self.lineage.dirty else "")
 
     def cells(self) -> tuple[str, ...]:
-        """What a row of the table shows."""
+        """The cells of its row in the table."""
         message = self.message or "" if self.problem is None else f"damaged: {self.problem}"
         found = (
             self.version,

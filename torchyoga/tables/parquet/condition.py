@@ -36,7 +36,7 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 @dataclass(frozen=True)
 class Condition:
-    """What is asked of rows.
+    """A condition on rows.
 
     Attributes:
         holds: for which rows it holds.

@@ -1,4 +1,4 @@
-"""What Parquet's columns become: the columns of our blocks."""
+"""Parquet's columns -> the columns of our blocks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Conversion(Protocol):
 
     @property
     def schema(self) -> Schema:
-        """What a row looks like."""
+        """The schema of the rows."""
 
     def block(self, table: pa.Table, where: str) -> Block:
         """The rows of a table; `where` they lie, for messages.

@@ -75,12 +75,12 @@ class ParquetFiles:
 
     @cached_property
     def conversion(self) -> Conversion:
-        """What turns Arrow's columns into ours."""
+        """The conversion of Arrow's columns into ours."""
         return self.options.conversion(self.fields)
 
     @property
     def schema(self) -> Schema:
-        """What a row looks like."""
+        """The schema of the rows."""
         return self.conversion.schema
 
     @cached_property
@@ -168,7 +168,7 @@ class ParquetFiles:
             with self._opened(group, names) as opened:
                 self._check_times(group, opened)
 
-    def _check_times(self, group: int, opened: _Opened) -> None:
+    def _check_times(self, group: int, opened: _OpenGroup) -> None:
         file, number = int(self.file[group]), int(self.number[group])
         kinds = self.int96[file]
         left = [name for name in opened.names if name in kinds and (file, number, name) not in self.fitting]
@@ -212,11 +212,11 @@ class ParquetFiles:
         count = self.footers[self.file[group]].metadata.row_group(int(self.number[group])).num_rows
         return np.unpackbits(np.frombuffer(packed, np.uint8), count=count).astype(bool)
 
-    def _opened(self, group: int, names: Sequence[str] | None = None) -> _Opened:
+    def _opened(self, group: int, names: Sequence[str] | None = None) -> _OpenGroup:
         footer = self.footers[self.file[group]]
         keys = self.keys[self.file[group]]
         names = [name for name in names or self.fields.names if name not in keys]
-        return _Opened(footer, int(self.number[group]), names, self._where(group), self.options.int96_unit)
+        return _OpenGroup(footer, int(self.number[group]), names, self._where(group), self.options.int96_unit)
 
     def _threads(self, group: int) -> bool:
         """True if a group is worth several threads; never in child processes, of which there are several."""
@@ -226,7 +226,7 @@ class ParquetFiles:
         return f"{self.footers[self.file[group]].place.name}, row group {self.number[group]}"
 
 
-class _Opened:
+class _OpenGroup:
     """A file, opened to read some columns of one group; turns errors into ours."""
 
     def __init__(self, footer: Footer, number: int, names: list[str], where: str, unit: str) -> None:
@@ -234,7 +234,7 @@ class _Opened:
         self._footer, self._number, self._where, self._unit = footer, number, where, unit
         self._files: list[pq.ParquetFile] = []
 
-    def __enter__(self) -> _Opened:
+    def __enter__(self) -> _OpenGroup:
         footer = self._footer
         footer.check()
         self._metadata, place = footer.metadata, footer.place
@@ -525,7 +525,7 @@ def _wanted(fields: Sequence[pa.Field], columns: Sequence[str] | None) -> list[p
     return [one for name, one in known.items() if name in tops]
 
 
-class _Group(NamedTuple):
+class _RowGroup(NamedTuple):
     """A row group as its footer describes it."""
 
     file: int
@@ -536,7 +536,7 @@ class _Group(NamedTuple):
     counts: list[Ints]  # of nulls and of empty lists, in each column of each field
 
 
-def _groups_of(file: int, footer: Footer, schema: pa.Schema, fields: pa.Schema) -> Iterator[_Group]:
+def _groups_of(file: int, footer: Footer, schema: pa.Schema, fields: pa.Schema) -> Iterator[_RowGroup]:
     """The groups of a file that have rows, and what is known of each of `fields` there."""
     metadata, chunks = footer.metadata, footer.chunks
     owners = np.array(leaf_owners(metadata))
@@ -561,7 +561,7 @@ def _groups_of(file: int, footer: Footer, schema: pa.Schema, fields: pa.Schema) 
                 else:
                     nulls.append(_nulls_in(one, chunks.nulls[number, some]))
                     counts.append(chunks.nulls[number, some])
-            yield _Group(file, number, num_rows, nbytes, nulls, counts)
+            yield _RowGroup(file, number, num_rows, nbytes, nulls, counts)
 
 
 def _own(schema: pa.Schema, name: str) -> pa.Field | None:

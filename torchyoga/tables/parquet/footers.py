@@ -70,7 +70,7 @@ class Footer:
 
     @property
     def metadata(self) -> pq.FileMetaData:
-        """What the footer says.
+        """The contents of the footer.
 
         Raises:
             CorruptError: the file has changed since it was opened.
@@ -284,7 +284,7 @@ class _Chunks(NamedTuple):
 
 
 def chunks_of(footer: bytes) -> _Chunks:
-    """What a footer says of its columns.
+    """Places, sizes and counts of the columns, as a footer has them.
 
     Raises:
         ValueError: it is damaged.
@@ -344,7 +344,7 @@ class _Bytes:
                 raise ValueError("a number has more than 64 bits")
 
     def value(self, kind: int, wanted: Wanted) -> Any:
-        """What is wanted of a value of this kind."""
+        """The wanted parts of a value of this kind."""
         if isinstance(wanted, dict) and kind == _STRUCT:
             return self.struct(wanted)
         if isinstance(wanted, list) and kind == _LIST:

@@ -27,7 +27,7 @@ from ...rows.block import Block
 from ...rows.types import Ints
 from ...versions.location import Progress
 
-__all__ = ["Groups"]
+__all__ = ["RowGroups"]
 
 _WINDOW = 8  # groups that a block shuffle mixes, by default
 _SPARE = 1  # a group that has ended in the middle of a batch; the one decoded ahead comes on top
@@ -39,7 +39,7 @@ _MOST_WASTED = 32  # rows decoded for each row that is used; with more, converti
 _MOST_DECODED = 4  # the same, where it is seen and not foreseen
 
 
-class Groups:
+class RowGroups:
     """The decoded row groups of one table: those used last, up to a number of bytes.
 
     May be called from several threads, and after a fork.
@@ -334,7 +334,7 @@ class Groups:
                 self._seen += len(rows)
 
 
-_alive: list[weakref.ref[Groups]] = []  # of this process
+_alive: list[weakref.ref[RowGroups]] = []  # of this process
 
 
 def _num_readers() -> int:

@@ -404,7 +404,7 @@ class _Field:
     shape: tuple[int | None, ...]
 
 
-class _Held:
+class _StandIn:
     """Stands in for an object: what its class was, and what was put into it."""
 
     kind = ""
@@ -440,7 +440,7 @@ def _fields_of(pickled: bytes, where: str) -> dict[str, _Field]:
 
 
 def _field(item: object, where: str) -> _Field:
-    values: tuple[Any, ...] = item.arguments if isinstance(item, _Held) else ()
+    values: tuple[Any, ...] = item.arguments if isinstance(item, _StandIn) else ()
     if len(values) not in (4, 5) or not isinstance(values[0], str) or not isinstance(values[2], tuple):
         raise CorruptError(f"{where}: a field of the pickled schema is {values!r:.200}")
     name, dtype, shape, codec = values[:4]
@@ -493,24 +493,24 @@ class _Restricted(pickle.Unpickler):
         )
 
 
-def _stand_in(name: str) -> type[_Held]:
+def _stand_in(name: str) -> type[_StandIn]:
     """A new class: whatever a pickle does to it is forgotten with it."""
-    return type(name, (_Held,), {"kind": name, "__new__": _new})
+    return type(name, (_StandIn,), {"kind": name, "__new__": _new})
 
 
-def _new(cls: type[_Held], *arguments: object) -> _Held:
+def _new(cls: type[_StandIn], *arguments: object) -> _StandIn:
     made = object.__new__(cls)
     made.arguments = arguments
     return made
 
 
 def _reconstructed(cls: Callable[..., object], base: type, state: object) -> object:
-    """What pickles of Python 2 make objects with."""
-    if not (isinstance(cls, type) and issubclass(cls, _Held)):
+    """Makes objects for pickles of Python 2."""
+    if not (isinstance(cls, type) and issubclass(cls, _StandIn)):
         raise CorruptError(f"the pickled schema makes a {cls!r:.100}; nothing was run")
     return _new(cls, *state) if base is tuple and isinstance(state, tuple) else _new(cls)
 
 
-def _restored(name: str, fields: object, values: tuple[object, ...]) -> _Held:
-    """What pyspark makes namedtuples with."""
+def _restored(name: str, fields: object, values: tuple[object, ...]) -> _StandIn:
+    """Makes namedtuples as pyspark does."""
     return _new(_stand_in(str(name)), *values)

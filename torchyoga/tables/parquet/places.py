@@ -25,7 +25,7 @@ _MOST_NAMED = 5  # in a message
 
 
 class Identity(NamedTuple):
-    """What tells whether a file is still the one that was opened.
+    """The facts that tell whether a file is still the one that was opened.
 
     Attributes:
         nbytes: its size.
@@ -44,7 +44,7 @@ class LocalFile:
 
     @property
     def name(self) -> str:
-        """What it is called in messages."""
+        """Its name in messages."""
         return self.path
 
     def identity(self) -> Identity:
@@ -79,7 +79,7 @@ class RemoteFile:
 
     @property
     def name(self) -> str:
-        """What it is called in messages."""
+        """Its name in messages."""
         return self.folder.where(self.key)
 
     def identity(self) -> Identity:

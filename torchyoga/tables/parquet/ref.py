@@ -38,7 +38,7 @@ from .condition import Condition, Filters, unknown_name
 from .conversion import Options
 from .files import ParquetFiles, opened
 from .gathered import gathered
-from .groups import Groups
+from .groups import RowGroups
 from .places import LocalFile, Paths, Ranges, found_at
 from .unified import keeps_order
 
@@ -67,7 +67,7 @@ class ParquetRef(DataRef):
         sizes = files.nbytes.sum(axis=1)
         fixed = sum(c.row_bytes for c in of.schema.columns if not c.is_ragged) * files.sizes
         self._group_bytes = np.maximum(sizes, fixed)
-        self._groups = Groups(self._name, files.starts, self._group_bytes, self._decoded, cache_bytes)
+        self._groups = RowGroups(self._name, files.starts, self._group_bytes, self._decoded, cache_bytes)
 
     @property
     def _name(self) -> str:
@@ -140,12 +140,12 @@ class ParquetRef(DataRef):
 
     @cached_property
     def readahead(self) -> ReadAhead:
-        """What decodes the next row group before its rows are taken."""
+        """The thread that decodes the next row group before its rows are taken."""
         return ReadAhead(self.row_bytes, self._groups)
 
     @property
     def schema(self) -> Schema:
-        """What a row looks like."""
+        """The schema of the rows."""
         return self._of.schema
 
     @property

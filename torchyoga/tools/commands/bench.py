@@ -35,15 +35,15 @@ class _Trial(NamedTuple):
 
 
 class _Epoch(NamedTuple):
-    """What reading an epoch, or so many seconds of it, took."""
+    """The cost of reading an epoch, or so many seconds of it."""
 
     rows: int
     seconds: float
     first: float  # seconds until the first batch came
 
 
-class _Found(NamedTuple):
-    """What one setting came to."""
+class _Setting(NamedTuple):
+    """The result of one setting."""
 
     num_workers: int
     epochs: list[_Epoch]
@@ -154,7 +154,7 @@ def command(
     asked.write(plain, [of, "", Table(titles, rows, right=titles[:-1]), "", end])
 
 
-def _measured(ref: DataRef, num_workers: int, trial: _Trial) -> _Found:
+def _measured(ref: DataRef, num_workers: int, trial: _Trial) -> _Setting:
     from ...loading.loader import DataLoader
 
     loader: DataLoader[Batch] = DataLoader(
@@ -170,12 +170,12 @@ def _measured(ref: DataRef, num_workers: int, trial: _Trial) -> _Found:
         loader.set_epoch(epoch)
         with _left_early():
             found.append(_read(loader, len(ref), trial.seconds))
-    return _Found(num_workers, found, loader.meter.epoch.stages)
+    return _Setting(num_workers, found, loader.meter.epoch.stages)
 
 
 @contextmanager
 def _left_early() -> Iterator[None]:
-    """What is not read is left out on purpose."""
+    """Silences warnings of rows that are left out on purpose."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*left after")
         yield

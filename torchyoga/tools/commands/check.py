@@ -10,7 +10,7 @@ import click
 from ...errors import CorruptError
 from .output import Asked, Table, cell
 from .places import (
-    Place,
+    VersionName,
     id_argument,
     known_versions,
     opened,
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-class _Found(NamedTuple):
-    place: Place
+class _Checked(NamedTuple):
+    place: VersionName
     problem: str | None
 
 
@@ -70,19 +70,19 @@ def command(
     ctx.exit(1 if damaged else 0)
 
 
-def _places(store: Versions, id: str | None, version: str | None, every: bool) -> list[Place]:
+def _places(store: Versions, id: str | None, version: str | None, every: bool) -> list[VersionName]:
     if id is None:
-        return [Place(*one) for one in store.published()]
+        return [VersionName(*one) for one in store.published()]
     if not every:
         return [placed(store, id, version)]
     if version is not None:
         raise click.UsageError("--all is of all versions; leave it or the version out")
-    return [Place(id, one) for one in known_versions(store, id)]
+    return [VersionName(id, one) for one in known_versions(store, id)]
 
 
-def _looked_at(place: Place, look: Callable[[str, str], object]) -> _Found:
+def _looked_at(place: VersionName, look: Callable[[str, str], object]) -> _Checked:
     try:
         look(*place)
     except CorruptError as error:
-        return _Found(place, str(error))
-    return _Found(place, None)
+        return _Checked(place, str(error))
+    return _Checked(place, None)

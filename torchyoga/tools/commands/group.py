@@ -176,7 +176,7 @@ def _module(name: str) -> str:
 
 
 def _text(error: Exception) -> str:
-    """What an error says, in a line or two; its kind if that is not plain from it."""
+    """The message of an error, in a line or two; its kind if that is not plain from it."""
     text = str(error).strip() or type(error).__name__
     if isinstance(error, KeyError) and type(error).__module__ == "builtins" and error.args:
         text = str(error.args[0])
@@ -225,7 +225,7 @@ def _show_warning(
 
 
 def _flush() -> None:
-    """What cannot be written, as on a full disk, is not tried once more when Python ends."""
+    """Writes what is left now, so that on a full disk Python does not try once more when it ends."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -33,7 +33,7 @@ _FEW = 8
 
 
 def imported(name: str) -> Any:
-    """What `module:function` names; the module is imported from the current folder, or from where Python is.
+    """The object that `module:function` names, from the current folder or from where Python finds the module.
 
     Raises:
         ValueError: the name is not of that form.
@@ -178,7 +178,7 @@ class _JsonLines:
 
 
 def _turn(kind: str, dtype: str) -> Callable[[Any], object] | None:
-    """What makes a JSON value one of a column; None for one that is so already."""
+    """A function that makes a JSON value one of a column; None for one that is so already."""
     import numpy as np
 
     if kind == "ndarray":

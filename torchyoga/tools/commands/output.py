@@ -1,4 +1,4 @@
-"""What a command found -> JSON, text or tables on the standard output.
+"""The result of a command -> JSON, text or tables on the standard output.
 
 What comes from data is shown, never obeyed.
 Control characters, escape sequences, marks that turn the direction of text and line ends in ids, labels and

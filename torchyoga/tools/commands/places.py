@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...stores.contract import Versions
 
 __all__ = [
-    "Place",
+    "VersionName",
     "as_one",
     "fetched",
     "id_argument",
@@ -94,7 +94,7 @@ def as_one(
     return made
 
 
-class Place(NamedTuple):
+class VersionName(NamedTuple):
     """A version that is published, or a tag that names one."""
 
     id: str
@@ -137,7 +137,7 @@ def opened(url: str, create: bool = False) -> Storage:
     return Storage(url)
 
 
-def placed(storage: Storage | Versions, id: str, version: str | None = None) -> Place:
+def placed(storage: Storage | Versions, id: str, version: str | None = None) -> VersionName:
     """The id and version that names mean: `id version`, `id@tag`, `id @tag`, or the newest version of an id.
 
     Where there is no such tag, `id@version` is that version.
@@ -157,23 +157,23 @@ def placed(storage: Storage | Versions, id: str, version: str | None = None) -> 
     elif version is not None and version.startswith(_SIGN) and version not in known:
         tag = version.removeprefix(_SIGN)
     if tag is not None and tag in known and tag not in tags_of(store, id):
-        return Place(id, tag)
+        return VersionName(id, tag)
     if not known:
         known_versions(store, id)
     if tag is not None:
         entry = named_by(store, id, tag)
-        place = Place(id, str(entry.version))
+        place = VersionName(id, str(entry.version))
         found = store.find(*place)
         if found is None or found.fingerprint != entry.fingerprint:
             raise gone(entry, "removed" if found is None else "overwritten by other rows")
         return place
     if version is None:
-        return Place(id, newest(store, id).version)
+        return VersionName(id, newest(store, id).version)
     if version not in known:
         raise NotFoundError(
             f"{id!r} has no version {version!r} in {store.name}: its versions are {_near(version, known)}"
         )
-    return Place(id, version)
+    return VersionName(id, version)
 
 
 def known_versions(store: Versions, id: str) -> list[str]:
@@ -245,7 +245,7 @@ def _tags(store: Versions, id: str, incomplete: str) -> Iterable[str]:
 def _completing(
     names: Callable[[Versions, str, str], Iterable[str]],
 ) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """What completes a name that has begun; names that a shell would not show as they are, are left out."""
+    """A function that completes names; those that a shell would not show as they are, are left out."""
 
     def completed(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem

@@ -20,7 +20,7 @@ import click
 from .output import Asked, Table, bytes_text
 from .places import as_one, id_argument, placed, storage_command, version_argument, versions_in
 
-__all__ = ["Cluster", "command", "Epoch", "epoch_of", "Files", "held_bytes", "requests_of"]
+__all__ = ["Cluster", "command", "Epoch", "epoch_of", "Sizes", "held_bytes", "requests_of"]
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "p": 10**15}
 _UNITS |= {f"{letter}i": 2 ** (10 * power) for power, letter in enumerate("kmgtp", 1)}
@@ -32,7 +32,7 @@ _RUN = 8 * 2**20  # bytes of a request, as stores/streaming.py makes them: two a
 _THOUSAND, _GB = 1000, 10**9
 
 
-class _Bytes(click.ParamType[int]):
+class _Size(click.ParamType[int]):
     name = "bytes"
 
     def __init__(self, least: int = 1) -> None:
@@ -90,7 +90,7 @@ class Cluster(NamedTuple):
 @click.option(
     "--ranks", type=click.IntRange(1, 10**4), default=8, show_default=True, help="Processes of each node."
 )
-@click.option("--cache", type=_Bytes(0), help="What each node may keep, as 2TB; by default everything.")
+@click.option("--cache", type=_Size(0), help="What each node may keep, as 2TB; by default everything.")
 @click.option(
     "--locality",
     "shard",
@@ -107,9 +107,9 @@ class Cluster(NamedTuple):
     show_default=True,
     help="As of a loader.",
 )
-@click.option("--bandwidth", type=_Bytes(), default="3GB", show_default=True, help="Of a node, a second.")
+@click.option("--bandwidth", type=_Size(), default="3GB", show_default=True, help="Of a node, a second.")
 @click.option(
-    "--store-bandwidth", type=_Bytes(), help="Of the store for all nodes, a second; by default without limit."
+    "--store-bandwidth", type=_Size(), help="Of the store for all nodes, a second; by default without limit."
 )
 @click.option(
     "--request-rate", type=_Number(1, 10**12), default=5500.0, show_default=True, help="GETs a second."
@@ -138,7 +138,7 @@ def command(id: str, version: str | None, cluster: Cluster, epochs: int, asked: 
     manifest = store.manifest(*place)
     # Files of added columns are of the same rows.
     groups = [group.number for group in manifest.column_groups]
-    files = Files.of(
+    files = Sizes.of(
         [(file.nbytes, file.rows if file.group == groups[0] else 0) for file in manifest.each_file]
     )
     first, later = epoch_of(files, cluster, is_first=True), epoch_of(files, cluster, is_first=False)
@@ -186,8 +186,8 @@ def _row(title: str, epoch: Epoch) -> tuple[str, ...]:
     )
 
 
-def _remarks(files: Files, cluster: Cluster, first: Epoch, later: Epoch) -> list[str]:
-    """What was assumed, and what to change."""
+def _remarks(files: Sizes, cluster: Cluster, first: Epoch, later: Epoch) -> list[str]:
+    """The assumptions, and advice."""
     found = [
         f"assumed: {bytes_text(cluster.bandwidth)}/s a node, {cluster.request_rate:,.0f} GETs/s, "
         f"{cluster.request_price} for 1,000 GETs, {cluster.transfer_price} for a GB; a manifest is read once"
@@ -209,7 +209,7 @@ def _rounded_up(nbytes: int) -> str:
     return bytes_text(-(-nbytes // unit) * unit)
 
 
-class Files(NamedTuple):
+class Sizes(NamedTuple):
     """The files of a version.
 
     Attributes:
@@ -228,13 +228,13 @@ class Files(NamedTuple):
         return sum(self.sizes.values())
 
     @classmethod
-    def of(cls, files: Sequence[tuple[int, int]]) -> Files:
+    def of(cls, files: Sequence[tuple[int, int]]) -> Sizes:
         """Of the bytes and rows of each."""
         return cls(dict(Counter(files)), sum(rows for _, rows in files), sum(nbytes for nbytes, _ in files))
 
 
 class Epoch(NamedTuple):
-    """What an epoch takes, all nodes together.
+    """The cost of an epoch, all nodes together.
 
     Attributes:
         requests: GETs of files, without the one of the manifest.
@@ -263,7 +263,7 @@ class Epoch(NamedTuple):
         )
 
 
-def epoch_of(files: Files, cluster: Cluster, is_first: bool) -> Epoch:
+def epoch_of(files: Sizes, cluster: Cluster, is_first: bool) -> Epoch:
     """The first epoch, which finds empty caches, or a later one.
 
     Example:
@@ -301,7 +301,7 @@ def requests_of(nbytes: int) -> int:
     return 2 * pairs + 1
 
 
-def held_bytes(files: Files, cluster: Cluster) -> float:
+def held_bytes(files: Sizes, cluster: Cluster) -> float:
     """Bytes that a node keeps if it may keep all that it reads in an epoch."""
     if cluster.shard:
         return files.total / cluster.nodes
@@ -314,7 +314,7 @@ def _share(rows: int, nodes: int) -> float:
     return -expm1(rows * log1p(-1 / nodes)) if nodes > 1 else 1.0
 
 
-def _downloads(files: Files, cluster: Cluster, rows: int, is_first: bool) -> float:
+def _downloads(files: Sizes, cluster: Cluster, rows: int, is_first: bool) -> float:
     """How often a file of so many rows is downloaded, by all nodes together."""
     held = held_bytes(files, cluster)
     if cluster.shard:

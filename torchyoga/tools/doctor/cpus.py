@@ -17,7 +17,7 @@ _LEAST_PERIODS, _LEAST_SHARE = 10, 0.1  # of scheduling periods in which the gro
 
 
 class Cpus(NamedTuple):
-    """What this process may use.
+    """The CPUs that this process may use.
 
     Attributes:
         machine: CPUs of the machine, as `os.cpu_count` says.

@@ -38,7 +38,7 @@ _NETWORK = re.compile(
 
 
 class Disk(NamedTuple):
-    """What was measured of some files.
+    """Measurements of some files.
 
     Attributes:
         kind: the type of their file system, such as ext4; "" where it is not known.
@@ -143,7 +143,7 @@ def disk_findings(disk: Disk, where: str, wanted: float | None = None, slow: flo
 
 
 def describe(disk: Disk) -> str:
-    """What was measured, in a line."""
+    """The measurements, in a line."""
     parts = [f"{disk.nbytes / 1e6:,.0f} MB on {disk.kind or 'a disk'}"]
     if disk.in_memory is not None:
         parts.append(f"{disk.in_memory:.0%} in memory")

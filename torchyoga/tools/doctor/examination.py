@@ -19,7 +19,7 @@ from .handles import handle_findings, handles
 from .leftovers import leftover_findings, leftovers
 from .patient import Patient
 from .randomness import drawn, may_draw, same_numbers
-from .sharding import Job, dealt, disagreeing
+from .sharding import RunningJob, dealt, disagreeing
 from .shared_memory import first_batch, first_row, orphaned, orphans, sent_batch, small_shared_memory
 from .threads import oversubscribed, used_threads
 from .trial import Step, Trial, tried
@@ -94,7 +94,7 @@ def _store_of(storage: Storage | str | os.PathLike[str] | None) -> Versions | No
 
 
 def _steps(patient: Patient | None, store: Versions | None, cpus: Cpus, seconds: float) -> list[Step]:
-    """What is tried, in this order: what is quick comes first."""
+    """The steps of an examination, the quick ones first."""
     quick = max(1.0, seconds / 4)
     steps = [Step(_SEGMENTS, lambda found: orphans(_SHM), quick)]
     if store is not None:
@@ -171,7 +171,7 @@ def _diagnosis(
     findings += disagreeing(receipts)
     rates = {n: found[name] for n in range(_MOST_WORKERS) if (name := _rate_name(n)) in found}
     if patient is not None:
-        findings += dealt(patient, Job.now())
+        findings += dealt(patient, RunningJob.now())
         findings += _of_rows(patient, trial, measured, left_out, now)
         if rates:
             measured["workers"] = (
@@ -189,7 +189,7 @@ def _diagnosis(
 def _of_rows(
     patient: Patient, trial: Trial, measured: dict[str, str], left_out: dict[str, str], cpus: Cpus
 ) -> list[Finding]:
-    """What making rows has shown."""
+    """Findings of the steps that make rows."""
     found, findings = trial.found, []
     workers = patient.num_workers
     if _HANDLES in found and workers != 0:

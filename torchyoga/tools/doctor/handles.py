@@ -1,4 +1,4 @@
-"""What a dataset holds that does not survive a fork, and what does not pickle."""
+"""Parts of a dataset that do not survive a fork, or do not pickle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 
 
 def handles(dataset: object) -> dict[str, Any]:
-    """What was found in a dataset: open handles, and what does not pickle."""
+    """Handles of a dataset: open handles, and what does not pickle."""
     return {"open": open_handles(dataset), "unpicklable": unpicklable(dataset)}
 
 
@@ -73,7 +73,7 @@ def open_handles(dataset: object) -> list[tuple[str, str]]:
 
 
 def _handle(value: object) -> str | None:
-    """What kind of open handle an object is; None if it is none. Packages that are not loaded made none."""
+    """The kind of open handle that an object is; None for others. Packages that are not loaded made none."""
     h5py, lmdb = sys.modules.get("h5py"), sys.modules.get("lmdb")
     if h5py is not None and isinstance(value, (h5py.File, h5py.Group, h5py.Dataset)):
         return f"an open h5py.{type(value).__name__}" if value else None

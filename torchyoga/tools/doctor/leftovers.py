@@ -1,4 +1,4 @@
-"""What interrupted builds have left in a storage: part builds, plans, locks, leases, files of no version."""
+"""Remains of interrupted builds in a storage: part builds, plans, locks, leases, files of no version."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Left = dict[str, Any]
 
 
 def leftovers(store: Versions, forgotten: float = _FORGOTTEN) -> list[Left]:
-    """What is left, each with its kind, name, bytes and age in seconds. It only looks."""
+    """Everything that is left, each with its kind, name, bytes and age in seconds. It only looks."""
     return [*_of_builds(store, forgotten), *_leases(store)]
 
 
@@ -97,7 +97,7 @@ def _of_builds(store: Versions, forgotten: float) -> Iterable[Left]:
 
 
 def _cleanable(store: Versions, grace: float = 0.0) -> dict[str, int]:
-    """What `clean` would remove, by name, and its bytes; no lock is taken to find out."""
+    """Everything that `clean` would remove, by name, and its bytes; no lock is taken to find out."""
     sizes: dict[str, int] = {}
     # Of plans `clean` takes the lock, so they are listed here; while there are some, files may be theirs.
     if not isinstance(store, Store) or not any(store.root.glob(".builds/*/*")):

@@ -22,7 +22,7 @@ _PREFETCH = 2  # batches of a worker, as torch has it
 
 @dataclass(frozen=True)
 class Patient:
-    """What is examined.
+    """The loader, or the dataset, that is examined.
 
     Attributes:
         dataset: the dataset.

@@ -24,7 +24,7 @@ _NOT_FOUND, _BY_SIGNAL = 127, 128
 
 
 class Ran(NamedTuple):
-    """What came of a command.
+    """The result of a command.
 
     Attributes:
         code: its exit code; 128 and the number of the signal if one has ended it, as in shells.

@@ -17,7 +17,7 @@ from .diagnosis import Finding
 from .patient import Patient
 from .walk import walk
 
-__all__ = ["Job", "disagreeing", "dealt"]
+__all__ = ["RunningJob", "disagreeing", "dealt"]
 
 _COUNTS = ("num_replicas", "world_size", "num_shards", "num_ranks")
 _NUMBERS = ("rank", "shard_id", "shard_index", "index", "shard")
@@ -31,7 +31,7 @@ def _number(variable: str, default: int) -> int:
     return int(text) if text.isdecimal() and len(text) < 10 else default
 
 
-class Job(NamedTuple):
+class RunningJob(NamedTuple):
     """The processes that train together.
 
     Attributes:
@@ -47,15 +47,15 @@ class Job(NamedTuple):
     started: int = 1
 
     @staticmethod
-    def now() -> Job:
+    def now() -> RunningJob:
         """Those of this process."""
         if dist.is_available() and dist.is_initialized():
-            return Job(dist.get_world_size(), dist.get_rank(), True)
+            return RunningJob(dist.get_world_size(), dist.get_rank(), True)
         started = max(_number(name, 1) for name in _LAUNCHERS)
-        return Job(max(1, _number("WORLD_SIZE", 1)), _number("RANK", 0), started=started)
+        return RunningJob(max(1, _number("WORLD_SIZE", 1)), _number("RANK", 0), started=started)
 
 
-def dealt(patient: Patient, job: Job) -> list[Finding]:
+def dealt(patient: Patient, job: RunningJob) -> list[Finding]:
     """Findings about the ranks that a loader's rows are dealt to, and the parts that its dataset has."""
     if patient.loader is None:
         return []
@@ -132,7 +132,7 @@ def _are(world: int) -> str:
     return "is 1 process" if world == 1 else f"are {world}"
 
 
-def _replicas(patient: Patient, job: Job) -> tuple[int, str]:
+def _replicas(patient: Patient, job: RunningJob) -> tuple[int, str]:
     """How many ranks the loader deals to, and what does it, for messages."""
     loader = patient.loader
     assert loader is not None

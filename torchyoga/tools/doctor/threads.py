@@ -22,7 +22,7 @@ _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def used_threads(patient: Patient) -> dict[str, Any]:
-    """What a real worker uses while it makes rows: the threads of its libraries, and CPU time by thread."""
+    """The load of a real worker while it makes rows: the threads of its libraries, and CPU time by thread."""
     probe = _BusyStream(patient.dataset) if patient.is_iterable else _BusyRows(patient.dataset)
     loader = patient.loader
     more: dict[str, Any] = {}

@@ -42,7 +42,7 @@ class Step(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """What came of some steps.
+    """The results of some steps.
 
     Attributes:
         found: by name of the step.

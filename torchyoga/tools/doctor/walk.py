@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import NamedTuple
 
-__all__ = ["Held", "walk"]
+__all__ = ["HeldObject", "walk"]
 
 _MOST, _MOST_ITEMS, _DEEPEST = 20_000, 64, 12
 _SECONDS = 1.0
@@ -29,7 +29,7 @@ _LEAVES = (
 )
 
 
-class Held(NamedTuple):
+class HeldObject(NamedTuple):
     """An object that is held.
 
     Attributes:
@@ -43,10 +43,10 @@ class Held(NamedTuple):
     is_ours: bool
 
 
-def walk(thing: object, name: str = "dataset") -> Iterator[Held]:
+def walk(thing: object, name: str = "dataset") -> Iterator[HeldObject]:
     """The object itself, and what its attributes, items and closures hold. Nothing of it is called."""
     ends = time.monotonic() + _SECONDS
-    waiting = deque([(Held(name, thing, False), 0)])
+    waiting = deque([(HeldObject(name, thing, False), 0)])
     seen = {id(thing)}
     for _ in range(_MOST):
         if not waiting or time.monotonic() > ends:
@@ -61,10 +61,10 @@ def walk(thing: object, name: str = "dataset") -> Iterator[Held]:
         for path, value in _parts(held):
             if not isinstance(value, _LEAVES) and id(value) not in seen:
                 seen.add(id(value))
-                waiting.append((Held(path, value, is_ours), depth + 1))
+                waiting.append((HeldObject(path, value, is_ours), depth + 1))
 
 
-def _parts(held: Held) -> Iterator[tuple[str, object]]:
+def _parts(held: HeldObject) -> Iterator[tuple[str, object]]:
     path, value = held.path, held.value
     if isinstance(value, dict):
         for number, (key, item) in enumerate(list(value.items())):
@@ -95,7 +95,7 @@ def _parts(held: Held) -> Iterator[tuple[str, object]]:
 
 
 def _attributes(path: str, value: object) -> Iterator[tuple[str, object]]:
-    """What the object itself keeps; properties are not asked."""
+    """The attributes that the object itself keeps; properties are not asked."""
     try:
         kept = object.__getattribute__(value, "__dict__")
     except AttributeError:

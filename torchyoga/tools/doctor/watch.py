@@ -140,14 +140,14 @@ def _receipt(loader: Any) -> object:
 
 
 def _examined(loaders: list[Any], seconds: float, rank: int) -> list[dict[str, object]]:
-    """What was found; ranks after the first are only asked how their rows are dealt, as CPUs are shared."""
+    """The diagnoses; ranks after the first are only asked how their rows are dealt, as CPUs are shared."""
     from .diagnosis import Diagnosis
     from .examination import doctor
     from .patient import Patient
-    from .sharding import Job, dealt
+    from .sharding import RunningJob, dealt
 
     if rank:
-        job = Job.now()
+        job = RunningJob.now()
         return [Diagnosis(dealt(Patient.of(one), job)).to_dict() for one in loaders]
     return [doctor(one, seconds=seconds / len(loaders)).to_dict() for one in loaders]
 

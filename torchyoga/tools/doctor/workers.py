@@ -26,7 +26,7 @@ def counts(usable: int, current: int | None) -> list[int]:
 def measured_rate(patient: Patient, num_workers: int, size: int | None, seconds: float) -> float:
     """Rows a second over some seconds, once each worker has made a batch."""
     more: dict[str, Any] = {"persistent_workers": True} if num_workers else {}
-    rows = _Again(patient.dataset) if patient.is_iterable else None
+    rows = _Repeated(patient.dataset) if patient.is_iterable else None
     loader = patient.like(num_workers, rows, size, **more)
     batches = _without_end(loader)
     warm_until = time.perf_counter() + seconds
@@ -80,7 +80,7 @@ def _without_end(loader: Any) -> Iterator[object]:
             raise ValueError("the loader gives no batch")
 
 
-class _Again(IterableDataset[Any]):
+class _Repeated(IterableDataset[Any]):
     """A dataset without row numbers, again and again."""
 
     def __init__(self, dataset: Any) -> None:

@@ -17,7 +17,7 @@ from ..cells.text import shown, visible
 from .charts import bars
 from .sample import is_remote
 
-__all__ = ["Balance", "ColumnCard", "Columns", "Histogram", "Share", "columns_of", "first_columns"]
+__all__ = ["Balance", "ColumnCard", "Columns", "Sketch", "Portion", "columns_of", "first_columns"]
 
 _MOST_ROWS, _MOST_BYTES = 10_000, 2**28  # read for statistics that no version keeps
 _UNKNOWN_ROWS = 1_000  # of a size that is not known
@@ -28,7 +28,7 @@ _IMBALANCE = 10
 
 
 @dataclass(frozen=True)
-class Histogram:
+class Sketch:
     """A picture of how values spread.
 
     Attributes:
@@ -45,7 +45,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class ColumnCard:
-    """What a page says of a column; all of it is text.
+    """The card of a column on a page; all of it is text.
 
     Attributes:
         name: of the column; `kind`: what its values are.
@@ -57,15 +57,15 @@ class ColumnCard:
 
     name: str
     kind: str
-    histogram: Histogram | None
-    lengths: Histogram | None
+    histogram: Sketch | None
+    lengths: Sketch | None
     numbers: dict[str, str]
     length_numbers: dict[str, str]
     often: str
 
 
 @dataclass(frozen=True)
-class Share:
+class Portion:
     """A class: its name, how often it comes, and how long its bar is, of 100."""
 
     name: str
@@ -84,14 +84,14 @@ class Balance:
     """
 
     name: str
-    shares: tuple[Share, ...]
+    shares: tuple[Portion, ...]
     others: int
     said: str
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What is known of all columns.
+    """The facts about all columns.
 
     Attributes:
         cards: of those shown; `total`: how many there are.
@@ -117,7 +117,7 @@ def first_columns(ref: DataRef, most: int) -> tuple[DataRef, int]:
 
 
 def columns_of(ref: DataRef, total: int, seed: int) -> Columns:
-    """What is known of the columns of a dataset.
+    """The facts about the columns of a dataset.
 
     Args:
         ref: the dataset; statistics that a version keeps are taken, those of others counted, of some rows.
@@ -233,7 +233,7 @@ def _value(value: object) -> str:
     return number(value)
 
 
-def _histogram(found: Bars | None, of_what: str, low: object, high: object) -> Histogram | None:
+def _histogram(found: Bars | None, of_what: str, low: object, high: object) -> Sketch | None:
     if found is None or not any(found.counts):
         return None
     place = max(range(len(found.counts)), key=found.counts.__getitem__)
@@ -242,7 +242,7 @@ def _histogram(found: Bars | None, of_what: str, low: object, high: object) -> H
         f"Histogram of {of_what}, from {number(low)} to {number(high)}; most, {found.counts[place]:,}, lie "
         f"between {number(float(begin))} and {number(float(end))}."
     )
-    return Histogram(bars(found.counts, 160, 36), number(low), number(high), said)
+    return Sketch(bars(found.counts, 160, 36), number(low), number(high), said)
 
 
 def _balance(stats: ColumnStats, info: Json) -> Balance | None:
@@ -255,7 +255,7 @@ def _balance(stats: ColumnStats, info: Json) -> Balance | None:
         return None
     names = info.get("classes") if is_named else None
     shares = tuple(
-        Share(_class_name(value, names), f"{count:,}", share(count, stats.count), 100 * count / top[0][1])
+        Portion(_class_name(value, names), f"{count:,}", share(count, stats.count), 100 * count / top[0][1])
         for value, count in top[:_MOST_SHOWN]
     )
     said = f"{stats.distinct} values; the most frequent comes {_times(top)} as often as the rarest."

@@ -71,8 +71,8 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class _Looked:
-    """What was looked at: the rows at some positions of all ranks.
+class _OrderLook:
+    """The part of an order that was looked at: the rows at some positions of all ranks.
 
     Attributes:
         positions: (M,) ascending; `rows`: (M,) at them; `ranks`: (M,) that take them; `is_even`: (M,) those
@@ -140,7 +140,7 @@ def _order_of(sampler: ResumableSampler) -> AnyOrder:
         return cursor.order.changed(seed=0)
 
 
-def _looked_at(sampler: ResumableSampler, seed: int) -> _Looked:
+def _looked_at(sampler: ResumableSampler, seed: int) -> _OrderLook:
     cursor, replicas, order = sampler.indices.cursor, sampler.num_replicas, _order_of(sampler)
     total = cursor.length_in(sampler.epoch)
     begin = np.arange(min(total, 2 * _BEGINNING))
@@ -160,7 +160,7 @@ def _looked_at(sampler: ResumableSampler, seed: int) -> _Looked:
         steps = order.rows(sampler.epoch, before + replicas) - order.rows(sampler.epoch, before)
         distance = float(np.abs(steps).mean())
     is_even = np.isin(positions, some)
-    return _Looked(positions, rows, positions // run % replicas, is_even, distance, total)
+    return _OrderLook(positions, rows, positions // run % replicas, is_even, distance, total)
 
 
 def _facts(sampler: ResumableSampler) -> tuple[str, ...]:
@@ -197,8 +197,8 @@ def _generators_kept(order: object) -> Iterator[None]:
                 one.set_state(state)
 
 
-def _looked_foreign(order: object) -> _Looked:
-    """What another library's sampler hands out; it is a copy that is asked."""
+def _looked_foreign(order: object) -> _OrderLook:
+    """The numbers that another library's sampler hands out; it is a copy that is asked."""
     batches, sampler = getattr(order, "batch_sampler", None), getattr(order, "sampler", None)
     source = next((one for one in (batches, sampler, order) if isinstance(one, Iterable)), None)
     if source is None or isinstance(source, (str, bytes)):
@@ -211,10 +211,10 @@ def _looked_foreign(order: object) -> _Looked:
     total, rows = len(rows), rows[:_MOST_LOOKED]
     distance = float(np.abs(np.diff(rows)).mean()) if len(rows) > 1 else None
     places = np.arange(len(rows))
-    return _Looked(places, rows, np.zeros_like(places), places >= 0, distance, total)
+    return _OrderLook(places, rows, np.zeros_like(places), places >= 0, distance, total)
 
 
-def _looked_distributed(sampler: DistributedSampler[object]) -> _Looked:
+def _looked_distributed(sampler: DistributedSampler[object]) -> _OrderLook:
     """All ranks of torch's sampler, of which each knows all rows."""
     replicas = sampler.num_replicas
     each = []
@@ -227,7 +227,7 @@ def _looked_distributed(sampler: DistributedSampler[object]) -> _Looked:
     distance = float(np.abs(np.diff(rows, axis=0)).mean()) if steps > 1 else None
     places = np.arange(rows.size)
     ranks = places % rows.shape[1]
-    return _Looked(places, rows.reshape(-1), ranks, places >= 0, distance, sampler.total_size)
+    return _OrderLook(places, rows.reshape(-1), ranks, places >= 0, distance, sampler.total_size)
 
 
 def _numbers(source: Iterable[object]) -> Iterator[int]:
@@ -242,7 +242,7 @@ def _numbers(source: Iterable[object]) -> Iterator[int]:
             )
 
 
-def _verdict(looked: _Looked, rows: int) -> tuple[str, bool]:
+def _verdict(looked: _OrderLook, rows: int) -> tuple[str, bool]:
     if looked.distance is None or rows < _FEW:
         return "There are too few rows to say how well they are shuffled.", False
     full = (rows + 1) / 3
@@ -268,7 +268,7 @@ def _verdict(looked: _Looked, rows: int) -> tuple[str, bool]:
     return f"Shuffled over the whole dataset: {near}.", False
 
 
-def _panels(looked: _Looked, rows: int, replicas: int) -> tuple[tuple[Panel, ...], tuple[Panel, ...]]:
+def _panels(looked: _OrderLook, rows: int, replicas: int) -> tuple[tuple[Panel, ...], tuple[Panel, ...]]:
     positions, last = looked.positions, max(1, rows - 1)
     if not len(positions):
         return (), ()

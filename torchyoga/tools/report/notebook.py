@@ -9,7 +9,7 @@ from ...reading.version_ref import VersionColumns, VersionRef
 from ..cells.text import visible
 from .columns import ColumnCard, columns_of, first_columns
 from .page import rendered
-from .sample import Sample, is_remote, sample_of
+from .sample import RowSample, is_remote, sample_of
 
 __all__ = ["notebook_page"]
 
@@ -18,7 +18,7 @@ _MOST_BYTES = 2**24  # of a row, for which five are read
 
 
 def notebook_page(ref: DataRef) -> str:
-    """What a notebook shows of a dataset: its columns and a few rows; its text, if that cannot be made.
+    """The table of a dataset in a notebook: its columns and a few rows; its text, if that cannot be made.
 
     Statistics are those that a version keeps; nothing is counted, and nothing is downloaded.
     """
@@ -36,7 +36,7 @@ def _page(ref: DataRef) -> str:
     if not cards and some.schema is not None:
         cards = columns_of(some[:0], total, 0).cards
     notes = []
-    sample = Sample((), (), 0)
+    sample = RowSample((), (), 0)
     if is_remote(ref):
         notes.append("Rows are not shown, since files might have to be downloaded.")
     elif ref.row_bytes > _MOST_BYTES:

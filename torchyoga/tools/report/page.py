@@ -1,4 +1,4 @@
-"""What is known of a dataset -> one page of HTML, without scripts and without anything from elsewhere.
+"""The facts about a dataset -> one page of HTML, without scripts and without anything from elsewhere.
 
 A page of data cannot run what the data says.
 All texts are escaped by the template, controls and what turns the direction of text are shown as escapes, and
@@ -36,7 +36,7 @@ from ..cells.text import shown, visible
 from .charts import segments
 from .columns import Columns, columns_of, first_columns
 from .drawn import Drawn, drawn_of
-from .sample import Sample, sample_of
+from .sample import RowSample, sample_of
 
 __all__ = ["LARGEST_PAGE", "page_of", "policy_of", "rendered", "report", "style", "templates"]
 
@@ -53,7 +53,7 @@ _MOST_SOURCE, _MOST_CELL = 16_000, 120
 
 @dataclass(frozen=True)
 class _Facts:
-    """What is said first: a title, a line under it, and by title, what there is."""
+    """The head of the page: a title, a line under it, and by title, what there is."""
 
     title: str
     lead: str
@@ -139,7 +139,7 @@ def _page(
     facts: _Facts,
     columns: Columns,
     most_columns: int,
-    sample: Sample,
+    sample: RowSample,
     drawn: Drawn | None,
     history: _History | None,
     meter: list[str] | None,
@@ -206,13 +206,12 @@ def style(name: str = "report.css", package: str = _HERE) -> Markup:
     return Markup(source.strip())
 
 
-def policy_of(css: str) -> str:
+def policy_of(css: str, images: str = "data:", forms: str = "'none'", more: str = "") -> str:
     """The content security policy of a page with one sheet of styles, and nothing else that could do
-    anything."""
+    anything; where images may come from, and forms lead, and more directives."""
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    return (
-        f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    )
+    from_styles = f"style-src 'sha256-{digest}'; base-uri 'none'"
+    return f"default-src 'none'; img-src {images}; {from_styles}; form-action {forms}{more}"
 
 
 def rendered(template: str, **values: object) -> str:
@@ -252,7 +251,7 @@ class _Files:
 
 @dataclass(frozen=True)
 class _History:
-    """What is known of how a version came about.
+    """The history of a version.
 
     Attributes:
         files: its files.
@@ -278,7 +277,7 @@ class _History:
 
 
 def _history_of(ref: VersionRef | VersionColumns) -> _History:
-    """What the manifest of a version says, and its neighbours in the store."""
+    """The history in the manifest of a version, and its neighbours in the store."""
     manifest = ref.manifest
     log, note = _log(ref)
     made = {} if log is None else {entry.version: entry.created for entry in log}

@@ -14,7 +14,7 @@ from ..cells.flat import bytes_of, flat
 from ..cells.picture import thumbnail, url_of
 from ..cells.text import shown, visible
 
-__all__ = ["Cell", "Sample", "SampleRow", "is_remote", "sample_of"]
+__all__ = ["Cell", "RowSample", "SampleRow", "is_remote", "sample_of"]
 
 _MOST_BYTES = 2**28  # read for all rows
 _AT_ONCE = 8  # rows
@@ -47,7 +47,7 @@ class SampleRow:
 
 
 @dataclass(frozen=True)
-class Sample:
+class RowSample:
     """Some rows.
 
     Attributes:
@@ -74,7 +74,7 @@ def is_remote(ref: object) -> bool:
     return any(is_remote(one) for one in below if isinstance(one, DataRef))
 
 
-def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, text: int = 80) -> Sample:
+def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, text: int = 80) -> RowSample:
     """Some rows of a dataset.
 
     Args:
@@ -85,7 +85,7 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
         text: characters of a cell.
     """
     if not len(ref):
-        return Sample((), (), 0)
+        return RowSample((), (), 0)
     notes = []
     wanted = most if not ref.row_bytes else max(1, min(most, _MOST_BYTES // ref.row_bytes))
     drawn = _drawn(ref, min(wanted, len(ref)), seed)
@@ -126,7 +126,7 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
         notes.append(f"{left_out} images have no thumbnail, to keep the page small.")
     if is_remote(ref):
         notes.append("They are from few files, so that little is downloaded.")
-    return Sample(tuple(rows), names, total, tuple(notes))
+    return RowSample(tuple(rows), names, total, tuple(notes))
 
 
 def _drawn(ref: DataRef, count: int, seed: int) -> Ints:

@@ -1,4 +1,4 @@
-"""What a request asks for -> a page of HTML, or the file of an image or sound."""
+"""A request -> a page of HTML, or the file of an image or sound."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ..cells.picture import thumbnail, url_of
 from ..cells.text import shown, visible
 from ..report.page import style, templates
 from .filter import Filter
-from .rows import MOST_LOOKED, Found, Media, Part, Values, found_from, media_of, names_of, part_of, row_of
-from .shelf import Kept, Shelf
+from .rows import MOST_LOOKED, Excerpt, Hits, Media, Values, found_from, media_of, names_of, part_of, row_of
+from .shelf import OpenRef, Shelf
 
 __all__ = ["Answer", "HTML", "link", "MOST_COLUMNS", "Pages", "parameters", "Refused", "STYLE"]
 
@@ -40,7 +40,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True)
 class Answer:
-    """What is sent: the status, the media type, and the bytes."""
+    """The answer to a request: the status, the media type, and the bytes."""
 
     status: int
     type: str
@@ -63,7 +63,7 @@ class _Value:
     """A value of a row in full, as far as it fits: its name, and where the rest is."""
 
     column: str
-    part: Part
+    part: Excerpt
     media: Media | None
     link: str
     file: str
@@ -196,7 +196,7 @@ class Pages:
             except ValueError as error:
                 problem = str(error)
         most = max(1, min(_MOST_ROWS, _MOST_CELLS // max(1, min(len(names), MOST_COLUMNS))))
-        found = Found((), start, start)
+        found = Hits((), start, start)
         if not problem:
             found = found_from(kept.ref, start, most, condition, kept.first, kept.held)
         rows, columns, notes = self._cells(found, place)
@@ -231,7 +231,7 @@ class Pages:
         )
 
     def _cells(
-        self, found: Found, place: Mapping[str, str]
+        self, found: Hits, place: Mapping[str, str]
     ) -> tuple[list[dict[str, Any]], list[str], list[str]]:
         """The rows of the table, the names of its columns, and what is not shown and why."""
         until, missing, is_late = time.monotonic() + _SECONDS_OF_PICTURES, "", False
@@ -321,19 +321,19 @@ class Pages:
             raise Refused(404, f"{visible(name)!r:.200} of row {at:,} is neither an image nor sound")
         return Answer(200, media.type, media.data)
 
-    def _opened(self, values: Mapping[str, str]) -> tuple[Kept, dict[str, str]]:
+    def _opened(self, values: Mapping[str, str]) -> tuple[OpenRef, dict[str, str]]:
         if self._shelf.storage is None:
             return self._shelf.opened(None, None), {}
         id, version = _name(values, "id"), _name(values, "version")
         return self._shelf.opened(id, version), {"id": id, "version": version}
 
-    def _row_number(self, kept: Kept, values: Mapping[str, str]) -> int:
+    def _row_number(self, kept: OpenRef, values: Mapping[str, str]) -> int:
         at = _number_in(values, "row")
         if at >= len(kept.ref):
             raise Refused(404, f"there is no row {at:,}: there are {len(kept.ref):,}")
         return at
 
-    def _about(self, kept: Kept, values: Mapping[str, str]) -> dict[str, Any]:
+    def _about(self, kept: OpenRef, values: Mapping[str, str]) -> dict[str, Any]:
         """The title of a dataset, what is known of it, and what leads to it."""
         id, version = values.get("id"), values.get("version")
         ref = kept.first
@@ -400,7 +400,7 @@ def link(page: str, **values: object) -> str:
 
 
 def parameters(query: str) -> dict[str, str]:
-    """What stands behind the question mark, by name.
+    """The parameters behind the question mark, by name.
 
     Raises:
         Refused: it is not what `link` writes.

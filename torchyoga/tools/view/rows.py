@@ -19,7 +19,17 @@ from ..cells.picture import thumbnail
 from ..cells.text import shown, visible
 from .filter import Filter
 
-__all__ = ["Found", "found_from", "Media", "media_of", "MOST_LOOKED", "names_of", "Part", "part_of", "row_of"]
+__all__ = [
+    "Hits",
+    "found_from",
+    "Media",
+    "media_of",
+    "MOST_LOOKED",
+    "names_of",
+    "Excerpt",
+    "part_of",
+    "row_of",
+]
 
 MOST_LOOKED = 20_000  # rows, for one page
 _MOST_SECONDS = 3.0
@@ -36,7 +46,7 @@ _LONGEST_NUMBER, _LONGEST_ITEM = 60, 400
 
 
 @dataclass(frozen=True)
-class Found:
+class Hits:
     """The rows of a page.
 
     Attributes:
@@ -70,7 +80,7 @@ def found_from(
     condition: Filter | None = None,
     shown: DataRef | None = None,
     held: AbstractContextManager[object] | None = None,
-) -> Found:
+) -> Hits:
     """The rows from one on that meet a condition.
 
     Args:
@@ -101,12 +111,8 @@ def found_from(
 
 
 def _read(
-    ref: DataRef,
-    numbers: Sequence[int],
-    start: int,
-    stop: int,
-    held: AbstractContextManager[object] | None,
-) -> Found:
+    ref: DataRef, numbers: Sequence[int], start: int, stop: int, held: AbstractContextManager[object] | None
+) -> Hits:
     """Rows, until they are too many bytes."""
     step = max(1, min(16, _MOST_BYTES // 8 // max(1, ref.row_bytes)))
     rows: list[tuple[int, Values]] = []
@@ -114,13 +120,13 @@ def _read(
     for begin in range(0, len(numbers), step):
         part = numbers[begin : begin + step]
         if read > _MOST_BYTES:
-            return Found(tuple(rows), start, part[0])
+            return Hits(tuple(rows), start, part[0])
         for number, row in zip(part, _taken(ref, part, held), strict=True):
             rows.append((number, row))
             read += sum(bytes_of(value) for _, value in row)
     if isinstance(numbers, range):  # all of them, and no more
         stop = numbers.stop
-    return Found(tuple(rows), start, max(start, stop))
+    return Hits(tuple(rows), start, max(start, stop))
 
 
 def _narrow(ref: DataRef, column: str) -> DataRef:
@@ -217,7 +223,7 @@ def _type_of_sound(begin: bytes) -> str | None:
 
 
 @dataclass(frozen=True)
-class Part:
+class Excerpt:
     """Some of a value.
 
     Attributes:
@@ -235,7 +241,7 @@ class Part:
     unit: str = ""
 
 
-def part_of(value: object, start: int = 0, most: int = _CHARACTERS) -> Part:
+def part_of(value: object, start: int = 0, most: int = _CHARACTERS) -> Excerpt:
     """A part of a value.
 
     Args:
@@ -252,7 +258,7 @@ def part_of(value: object, start: int = 0, most: int = _CHARACTERS) -> Part:
     if torch is not None and isinstance(value, torch.Tensor):
         name, shape = str(value.dtype).removeprefix("torch."), tuple(value.shape)
         if value.layout != torch.strided or value.is_meta or value.is_quantized:
-            return Part(f"{name} {shape}", (shown(value, most),))
+            return Excerpt(f"{name} {shape}", (shown(value, most),))
         flat = value.detach().reshape(-1)
         numbers = flat[start : start + _count(most)].tolist()
         return _of_numbers(f"{name} {_extents(shape)}", numbers, shape, start, len(flat))
@@ -262,12 +268,12 @@ def part_of(value: object, start: int = 0, most: int = _CHARACTERS) -> Part:
     if isinstance(value, str):
         part = value[start : start + most]
         lines = tuple(visible(line) for line in part.split("\n"))
-        return Part("text", lines, start, start + len(part), len(value), "characters")
+        return Excerpt("text", lines, start, start + len(part), len(value), "characters")
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _of_bytes(bytes(value[start : start + min(_BYTES, most)]), start, len(value))
     if isinstance(value, (list, Mapping)):
         return _of_items(value, start, min(_ITEMS, max(1, most // 20)))
-    return Part(type(value).__name__, (shown(value, most),))
+    return Excerpt(type(value).__name__, (shown(value, most),))
 
 
 def _count(most: int) -> int:
@@ -278,7 +284,7 @@ def _extents(shape: tuple[int, ...]) -> str:
     return f"({shape[0]},)" if len(shape) == 1 else str(tuple(map(int, shape)))
 
 
-def _of_numbers(kind: str, numbers: list[object], shape: tuple[int, ...], start: int, total: int) -> Part:
+def _of_numbers(kind: str, numbers: list[object], shape: tuple[int, ...], start: int, total: int) -> Excerpt:
     """Lines that end where those of the array do, if these are short."""
     width = shape[-1] if len(shape) > 1 and 0 < shape[-1] <= 32 else _A_LINE
     lines, line = [], []
@@ -288,19 +294,19 @@ def _of_numbers(kind: str, numbers: list[object], shape: tuple[int, ...], start:
             lines.append(" ".join(line))
             line = []
     lines += [" ".join(line)] if line else []
-    return Part(kind, tuple(lines), start, start + len(numbers), total, "numbers")
+    return Excerpt(kind, tuple(lines), start, start + len(numbers), total, "numbers")
 
 
-def _of_bytes(part: bytes, start: int, total: int) -> Part:
+def _of_bytes(part: bytes, start: int, total: int) -> Excerpt:
     lines = []
     for at in range(0, len(part), _BYTES_A_LINE):
         some = part[at : at + _BYTES_A_LINE]
         text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in some)
         lines.append(f"{start + at:08x}  {some.hex(' '):<{3 * _BYTES_A_LINE}} {text}")
-    return Part("bytes", tuple(lines), start, start + len(part), total, "bytes")
+    return Excerpt("bytes", tuple(lines), start, start + len(part), total, "bytes")
 
 
-def _of_items(value: list[object] | Mapping[object, object], start: int, most: int) -> Part:
+def _of_items(value: list[object] | Mapping[object, object], start: int, most: int) -> Excerpt:
     if isinstance(value, list):
         lines = [
             f"{at}: {shown(one, _LONGEST_ITEM)}" for at, one in enumerate(value[start : start + most], start)
@@ -309,4 +315,4 @@ def _of_items(value: list[object] | Mapping[object, object], start: int, most: i
         items = list(value.items())[start : start + most]
         lines = [f"{shown(name, _LONGEST_ITEM)}: {shown(one, _LONGEST_ITEM)}" for name, one in items]
     kind = f"{type(value).__name__} of {len(value):,}"
-    return Part(kind, tuple(lines), start, start + len(lines), len(value), "items")
+    return Excerpt(kind, tuple(lines), start, start + len(lines), len(value), "items")

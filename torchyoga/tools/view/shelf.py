@@ -18,7 +18,7 @@ from ...stores.history.log import LogEntry
 from ..report.columns import first_columns
 from ..report.sample import is_remote
 
-__all__ = ["Dataset", "Kept", "Shelf"]
+__all__ = ["Dataset", "OpenRef", "Shelf"]
 
 _MOST_OPEN = 8  # versions, whose files stay mapped
 _READERS = 8  # of tags
@@ -33,7 +33,7 @@ class Dataset(NamedTuple):
     problem: str = ""
 
 
-class Kept(NamedTuple):
+class OpenRef(NamedTuple):
     """A dataset that is open.
 
     Attributes:
@@ -53,7 +53,7 @@ class Kept(NamedTuple):
 
 
 class Shelf:
-    """What is shown: the versions of a storage, or one dataset.
+    """The data that is shown: the versions of a storage, or one dataset.
 
     Args:
         shown: a storage, or a DataRef.
@@ -64,7 +64,7 @@ class Shelf:
         self.storage = shown if isinstance(shown, Storage) else None
         self._most_columns = most_columns
         self._lock = threading.Lock()
-        self._open: OrderedDict[tuple[str, str], Kept] = OrderedDict()
+        self._open: OrderedDict[tuple[str, str], OpenRef] = OrderedDict()
         self._own = None if isinstance(shown, Storage) else self._kept(shown)
 
     @property
@@ -108,7 +108,7 @@ class Shelf:
         log = self.storage.log(id, most)
         return log[:], log.left_out
 
-    def opened(self, id: str | None, version: str | None) -> Kept:
+    def opened(self, id: str | None, version: str | None) -> OpenRef:
         """A version; without names the dataset that is shown.
 
         Its manifest is read each time, so that what was removed or overwritten meanwhile is noticed.
@@ -132,13 +132,13 @@ class Shelf:
                 self._open.popitem(last=False)
         return found
 
-    def _kept(self, ref: DataRef) -> Kept:
+    def _kept(self, ref: DataRef) -> OpenRef:
         build = ref.manifest.build if isinstance(ref, VersionRef) else ""
         remote = is_remote(ref)
         whole = _readable(ref)
         first, total = first_columns(whole, self._most_columns)
         held = nullcontext() if whole.is_thread_safe else threading.Lock()
-        return Kept(whole, first, total, held, remote, build)
+        return OpenRef(whole, first, total, held, remote, build)
 
 
 def _readable(ref: DataRef) -> DataRef:

@@ -11,8 +11,6 @@ others, and a connection carries one request, so that none holds the server for 
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import html
 import io
 import os
@@ -29,6 +27,7 @@ from typing import Any
 from ...order.full import as_int
 from ...reading.dataref import DataRef
 from ...storage import Storage
+from ..report.page import policy_of
 from .pages import HTML, MOST_COLUMNS, STYLE, Answer, Pages, Refused, link, parameters
 from .shelf import Shelf
 
@@ -39,11 +38,7 @@ _SECONDS_TO_ASK, _SECONDS_TO_TAKE, _SECONDS_TO_WAIT = 10.0, 60.0, 60.0
 _SILENT = 1.0  # seconds after which a client that has not asked gives way to others
 _MOST_BYTES = 32 * 2**10  # of a request
 _ADDRESS = "127.0.0.1"
-_DIGEST = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
-_POLICY = (
-    f"default-src 'none'; img-src 'self' data:; media-src 'self'; style-src 'sha256-{_DIGEST}'; "
-    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-)
+_POLICY = policy_of(STYLE, "'self' data:", "'self'", "; media-src 'self'; frame-ancestors 'none'")
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -153,7 +148,7 @@ class _TooLong(OSError):
 
 
 class _Bounded(io.RawIOBase):
-    """What a client sends, up to a number of bytes, until a moment."""
+    """The bytes that a client sends, up to a number of bytes, until a moment."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -209,7 +204,7 @@ class _Server(ThreadingHTTPServer):
 
     @property
     def hosts(self) -> frozenset[str]:
-        """What a browser may call this server."""
+        """The names by which a browser may call this server."""
         return frozenset({f"{_ADDRESS}:{self.server_port}", f"localhost:{self.server_port}"})
 
     def server_bind(self) -> None:
@@ -365,7 +360,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(Answer(status, "text/plain; charset=utf-8", f"{text}\n".encode()))
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What is wrong with the request itself, without repeating any of it."""
+        """Says what is wrong with the request itself, without repeating any of it."""
         self.server.heard(self.connection)
         try:
             status = HTTPStatus(code)
