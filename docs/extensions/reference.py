@@ -359,9 +359,8 @@ def class_pages(name: str) -> dict[str, str]:
         text = _heading(title, "=")
         if title == last:
             text += f".. autoclass:: {name}\n\n"
-            text += "".join(
-                f"{other}: :doc:`{_file(other)}`\n\n" for other in PAGES_OF[name] if other != last
-            )
+            more = [f":doc:`{_file(other)}`" for other in PAGES_OF[name] if other != last]
+            text += f"More of it: {', '.join(more)}.\n\n" * bool(more)
             sections = {**sections, REST.get(name, "For trainers, and for subclasses"): rest}
         else:
             text += f"More of :class:`{name}`.\n\n"
