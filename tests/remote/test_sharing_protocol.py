@@ -24,7 +24,7 @@ from interleaved import ALL_FAULTS, Machine, Modelled, Stored, World, current, d
 from stored import over
 from test_protocol import EVERY, LEASE, PATIENCE, over_mirror, simplify
 
-from torchyoga import Keep, Storage
+from torchyoga import Keep, Storage, storage
 from torchyoga.adapters import sources
 from torchyoga.building import build as building
 from torchyoga.errors import BusyError, ExistsError, LostError, NotFoundError, RemoteError, YogaError
@@ -292,13 +292,16 @@ class Machines:
             "stores.local.os": Os,
             "stores.local.time": Times,
             "stores.local.read_regular": read,
-            # Not in their modules, for what was loaded later stays as it was found.
-            "storage._build": with_models(building, build=partial(self._built, True)),
-            "storage._sources": with_models(sources, dataset_and_source=lambda data: (data, None)),
-            "storage._refs": with_models(refs, ref_of=as_ref),
         }.items():
             if not self.is_store or not name.startswith("stores.local."):
                 patch.setattr(f"torchyoga.{name}", model)
+        # Not in their modules, for what was loaded later stays as it was found.
+        for name, model in {
+            "_build": with_models(building, build=partial(self._built, True)),
+            "_sources": with_models(sources, dataset_and_source=lambda data: (data, None)),
+            "_refs": with_models(refs, ref_of=as_ref),
+        }.items():
+            patch.setattr(storage, name, model)
         simplify(patch, STILL)
 
     def _grown(self, source: object, store: Mirror | Directory, id: str, version: str, options: Any) -> Any:

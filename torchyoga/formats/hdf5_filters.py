@@ -41,7 +41,6 @@ __all__ = [
     "HDF5_LOCK",
     "FilterPipeline",
     "compression_arguments",
-    "inflated",
     "memory_file",
     "require_filters",
     "shuffled",
@@ -303,14 +302,13 @@ def _announced_by_zstd(head: bytes) -> int | None:
 
 def _undone(by: _Filter, data: Bytes, nbytes: int) -> Bytes:
     if by.code == h5z.FILTER_DEFLATE:
-        return inflated(data, 2 * nbytes + 64)  # other filters may be inside
+        return _inflated(data, 2 * nbytes + 64)  # other filters may be inside
     if by.code == h5z.FILTER_FLETCHER32:
         return _checked(data)
     return _unshuffled(data, by.values[0] if by.values and by.values[0] else 1)
 
 
-def inflated(data: Bytes, most: int) -> Bytes:
-    """The bytes of a zlib stream; ValueError if they are more than `most`."""
+def _inflated(data: Bytes, most: int) -> Bytes:
     engine = zlib.decompressobj()
     try:
         # Bounded: a small chunk must not be able to fill the memory.
