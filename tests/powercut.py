@@ -261,11 +261,10 @@ def recorded(top: Path, act: Callable[[], object]) -> Recorder:
     def open_watched(path: str, *args: Any, **kwargs: Any) -> Any:
         return _Env(recorder, open_env(path, *args, **kwargs), kwargs.get("sync", True))
 
+    watched = {name: watch_sync(name) for name in syncs} | {name: watch_change(name) for name in changes}
     with pytest.MonkeyPatch.context() as patch:
-        for name in syncs:
-            patch.setattr(os, name, watch_sync(name), raising=False)
-        for name in changes:
-            patch.setattr(os, name, watch_change(name))
+        for name, watch in watched.items():
+            patch.setattr(os, name, watch, raising=False)
         patch.setattr(lmdb, "open", open_watched)
         try:
             act()

@@ -91,7 +91,7 @@ class Watched(Remote):
             super().write(name, data)
 
     create, replace, put, delete = map(_seen, ("create", "replace", "put", "delete"))
-    find, find_one, read, now = map(_seen, ("find", "find_one", "read", "now"))
+    find, find_one, read, read_ranges, now = map(_seen, ("find", "find_one", "read", "read_ranges", "now"))
 
 
 def watched(
@@ -100,10 +100,11 @@ def watched(
     lease_seconds: float = 2,
     is_silent: bool = False,
     cache: type[Cache] = Cache,
+    cache_bytes: int | None = None,
 ) -> yoga.Storage:
     """A storage behind a URL, with a cache in a folder, whose objects are `Watched`."""
     storage = yoga.Storage(place[0], storage_options=place[1], cache_dir=folder, timeout=60)
-    return over(Mirror(Watched(*place, is_silent), cache(folder), lease_seconds), storage)
+    return over(Mirror(Watched(*place, is_silent), cache(folder, cache_bytes), lease_seconds), storage)
 
 
 def an_hour_later(storage: yoga.Storage) -> None:

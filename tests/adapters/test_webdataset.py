@@ -482,17 +482,16 @@ def test_a_build_of_encoded_shards_continues(
     dictionary: bool,
     tmp_path: Path,
     files_of: Callable[[int], None],
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    files_of(20)
+    files_of(200)
     caplog.set_level(logging.INFO, "torchyoga")
-    texts = [f"a text that all rows share, but for {n}" for n in range(400)]
+    texts = [f"a text that all rows share, but for {n}" for n in range(6000)]
     for shard in range(4):
-        members = [(f"{shard}/{n:03}.txt", texts[100 * shard + n].encode()) for n in range(100)]
+        members = [(f"{shard}/{n:04}.txt", texts[1500 * shard + n].encode()) for n in range(1500)]
         (tmp_path / f"{shard}.tar.gz").write_bytes(tar(members, mode="w:gz"))
     read: list[bytes] = []
-    most = 350
+    most = 5500  # more than the 4,096 of which a dictionary is learned
 
     def look(data: bytes) -> str:
         read.append(data)
@@ -501,14 +500,13 @@ def test_a_build_of_encoded_shards_continues(
         return data.decode()
 
     storage, codecs = yoga.Storage(tmp_path / "storage"), {"txt": yoga.codecs.zstd(dictionary=dictionary)}
-    monkeypatch.setattr("torchyoga.coding.encoders._SAMPLE_ROWS", 70)
     with pytest.raises(KeyboardInterrupt):
         storage.submit(yoga.webdataset(tmp_path, parse={"txt": look}), "x", "1", codecs=codecs)
     read.clear()
     most = 10**6
     ref = storage.submit(yoga.webdataset(tmp_path, parse={"txt": look}), "x", "1", codecs=codecs)
     assert "continuing an interrupted build" in caplog.text
-    assert len(read) < 300
+    assert len(read) < 5000
     assert [row["txt"] for row in ref.decoded()] == texts
 
 

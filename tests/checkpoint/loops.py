@@ -28,7 +28,7 @@ import torchyoga as yoga
 
 __all__ = ["SHAPES", "Server"]
 
-KILLED = 9
+KILLED = -signal.SIGKILL
 
 
 class Rows(torch.utils.data.Dataset[Any]):
@@ -121,13 +121,13 @@ class Program:
         return found
 
     def log(self, *key: Any, rows: torch.Tensor | None = None, value: float) -> None:
-        """Writes a line; the process ends, as by a kill, where it was ordered to."""
+        """Writes a line; the process is killed where it was ordered to."""
         line = {"key": key, "rows": [] if rows is None else rows.tolist(), "value": float(value).hex()}
         self._log.write(json.dumps(line) + "\n")
         self._log.flush()
         self.count += 1
         if self.count == self.order.get("kill_after"):
-            os._exit(KILLED)
+            os.kill(os.getpid(), signal.SIGKILL)
         if self.count == self.order.get("signal_after"):
             for name in self.order.get("group_signals", []):
                 os.killpg(0, getattr(signal, name))
@@ -137,7 +137,7 @@ class Program:
 
 
 def _kill_at_call(folder: str, number: int) -> None:
-    """Ends the process, as by a kill, before a system call on a path of the folder; the first is 1."""
+    """Kills the process before a system call on a path of the folder; the first is 1."""
     calls = 0
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -145,7 +145,7 @@ def _kill_at_call(folder: str, number: int) -> None:
         if event.startswith(("open", "os.", "shutil.")) and folder in str(arguments[:2]):
             calls += 1
             if calls == number:
-                os._exit(KILLED)
+                os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(hook)
 

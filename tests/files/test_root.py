@@ -81,7 +81,7 @@ ACTS: dict[str, Callable[[Root], object]] = {
 def handles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """With folders held open, and without, as on Windows."""
     if not request.param:
-        monkeypatch.setattr("torchyoga.files.root._HAS_HANDLES", False)
+        monkeypatch.setattr("torchyoga.files.root.HAS_HANDLES", False)
 
 
 @needs_links

@@ -336,7 +336,8 @@ class Blocking(torch.utils.data.Dataset[Any]):
         return index
 
 
-def test_interrupts_while_persistent_workers_begin_anew() -> None:
+def test_interrupts_while_persistent_workers_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
     flag = Flag()
     one = loader(Blocking(flag), 4, num_workers=2, persistent_workers=True)
     batches = iter(one)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.utils import check_random_state
 
 from torchyoga.errors import StateError
 from torchyoga.sampling.foreign import generators_of, put_back, written
@@ -62,7 +63,7 @@ def test_global_generators_do_not_count_as_a_samplers_own() -> None:
     mine = {name: make() for name, make in KINDS.items()}
     shared = {
         "a": torch.default_generator,
-        "b": np.random.mtrand._rand,
+        "b": check_random_state(None),
         "c": random.random.__self__,  # type: ignore[attr-defined]
         "d": random.SystemRandom(),
         "e": 3,

@@ -10,6 +10,7 @@ import random
 import threading
 from collections import UserList
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import becoming
@@ -19,9 +20,9 @@ import torch
 from infiles import InFiles
 from interrupting import calls_of
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
+from waiting import eventually
 
 import torchyoga as yoga
-from torchyoga.order.iteration import IterationOptions
 from torchyoga.process.seeding import (
     ROW_SEEDS_VERSION,
     GeneratorsPutBack,
@@ -322,18 +323,31 @@ def test_a_collate_function_draws_the_same_under_any_workers_and_after_any_resum
     assert batches(loader(prefetch_factor=0) if isinstance(data, DataRef) else loader()) == epochs[0]
 
 
-def test_batches_that_were_overtaken_draw_the_same_when_they_come() -> None:
-    def loader(**options: Any) -> yoga.DataLoader:
-        return yoga.DataLoader(Few(), 4, True, seed=3, collate_fn=mixed_up, remainder="keep", **options)
+class HeldUp(Few):
+    """Rows that do not come until there is a file."""
 
-    whole, one = batches(loader()), loader()
-    run = one._indices.begin(IterationOptions(4, False, in_order=False))
-    for step in (0, 2, 5):
-        run.deliver(step)
-    run.report()
+    def __init__(self, held: Any, path: Path) -> None:
+        super().__init__()
+        self.held, self.path = held, path
+
+    def take(self, rows: Any) -> Any:
+        if set(self.held) & set(np.asarray(rows).tolist()):
+            eventually(self.path.exists)
+        return super().take(rows)
+
+
+def test_batches_that_were_overtaken_draw_the_same_when_they_come(tmp_path: Path) -> None:
+    def loader(data: Few, **options: Any) -> yoga.DataLoader:
+        return yoga.DataLoader(data, 4, True, seed=3, collate_fn=mixed_up, remainder="keep", **options)
+
+    whole = batches(loader(Few()))
+    one = loader(HeldUp(list(whole)[1], tmp_path / "go"), num_workers=2, in_order=False)
+    first = itertools.islice(one, 3)
+    assert len(batches(first)) == 3
     state = one.state_dict()
+    (tmp_path / "go").touch()
     assert state["left"]
-    other = loader(num_workers=1)
+    other = loader(Few(), num_workers=1)
     other.load_state_dict(state)
     rest = batches(other)
     assert len(rest) == len(whole) - 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commanding import fresh_modules, made, process, run, said
+from commanding import entry_point, fresh_modules, made, process, run, said
 
 import torchyoga as yoga
 from torchyoga.tools.commands.group import COMMANDS
@@ -95,11 +96,14 @@ def make_files_for(line: str, storage: yoga.Storage, id: str) -> None:
         storage.submit(storage.fetch("images", "1.0"), id, "1.0", progress=False)
 
 
-def test_a_command_whose_file_is_missing_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(COMMANDS, "zzz", "is on no machine")
-    assert "zzz" not in said("--help")
-    text = said("zzz", code=2)
-    assert text.startswith("error: there is no command 'zzz'; there are add-columns, append")
+def test_a_command_whose_file_is_missing_is_not_shown(tmp_path: Path) -> None:
+    package = shutil.copytree(Path(yoga.__file__).parent, tmp_path / "torchyoga")
+    assert "stats" in process(str(entry_point(tmp_path)), "--help", PYTHONPATH=str(tmp_path)).stdout
+    (package / "tools" / "commands" / "stats.py").unlink()
+    assert "stats" not in process(str(entry_point(tmp_path)), "--help", PYTHONPATH=str(tmp_path)).stdout
+    done = process(str(entry_point(tmp_path)), "stats", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: there is no command 'stats'; ")
 
 
 def test_the_help_of_the_group_imports_no_command(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from torchyoga.errors import CorruptError
 from torchyoga.rows.data import Data
 from torchyoga.views.packs import layout as made_file
-from torchyoga.views.packs import members as members_file
 from torchyoga.views.packs.layout import Labels, Positions
 from torchyoga.views.packs.members import Members
 from torchyoga.views.packs.packing import Rooms, fitted
@@ -159,12 +158,13 @@ def test_there_and_back_in_every_epoch(
         assert (np.diff(squares) <= 0).all()
 
 
-def test_a_list_of_documents_is_the_same_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_of_documents_is_the_same_as_none() -> None:
+    """It is made once a share of them was looked up, which one pack is not."""
     plan = plan_of(np.random.default_rng(0).integers(1, 50, 3000).tolist(), 128)
     numbers = np.arange(len(plan))
     listed = Members(plan, 5, 1).documents(numbers).rows
-    monkeypatch.setattr(members_file, "_MOST_LISTED", 10)
-    assert np.array_equal(Members(plan, 5, 1).documents(numbers).rows, listed)
+    alone = [Members(plan, 5, 1).documents(numbers[pack : pack + 1]).rows for pack in range(len(plan))]
+    assert np.array_equal(np.concatenate(alone), listed)
 
 
 def test_other_epochs_and_seeds_fill_the_same_packs_with_other_rows() -> None:

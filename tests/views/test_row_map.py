@@ -7,12 +7,10 @@ import pickle
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from torchyoga.order.by_file import equal_runs
-from torchyoga.views import row_map as maps
 from torchyoga.views.row_map import RowMap
 
 FILES = np.array([0, 4, 4, 11, 20])
@@ -49,19 +47,30 @@ def test_the_rows_of_each_file_are_counted(some: Any) -> None:
     assert RowMap(some).counts(FILES).tolist() == expected
 
 
-@given(pieces, st.sampled_from([3, 65536]))
-def test_runs_of_one_file_begin_where_it_says(some: Any, chunk: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(maps, "_CHUNK", chunk)
-        starts = RowMap(some).starts(FILES)
-    rows = flat(some)
+def check_runs(some: Any, file_starts: Any) -> None:
+    starts, rows = RowMap(some).starts(file_starts), flat(some)
     assert (starts[0], starts[-1]) == (0, len(rows))
     if starts.tolist() == equal_runs(len(rows)).tolist():
         return
+    files = np.searchsorted(file_starts, rows, side="right")
     for start, stop in zip(starts.tolist(), starts[1:].tolist(), strict=False):
-        files = np.searchsorted(FILES, rows[start:stop], side="right")
         assert start < stop
-        assert len(set(files.tolist())) == 1
+        assert len(set(files[start:stop].tolist())) == 1
+
+
+@given(pieces)
+def test_runs_of_one_file_begin_where_it_says(some: Any) -> None:
+    check_runs(some, FILES)
+
+
+def test_long_runs_of_one_file_begin_where_it_says() -> None:
+    """Of more rows than are looked at together, 65,536."""
+    spread = np.sort(np.random.default_rng(0).integers(0, 400_000, 90_000))
+    some = [range(150_000), range(400_000, 100_000, -3), spread]
+    file_starts = np.array(FILES) * 20_000
+    check_runs(some, file_starts)
+    changes = np.flatnonzero(np.diff(np.searchsorted(file_starts, flat(some), side="right"))) + 1
+    assert RowMap(some).starts(file_starts).tolist() == [0, *changes.tolist(), len(flat(some))]
 
 
 def test_files_are_known_while_their_rows_stay_together() -> None:

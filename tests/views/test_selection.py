@@ -22,9 +22,6 @@ def check(mask: Mask, found: Selection) -> None:
     rows = np.flatnonzero(mask)
     assert (len(found), found.total) == (len(rows), len(mask))
     assert found.rows(np.arange(len(rows))).tolist() == rows.tolist()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(selection, "_UNPACKED", -1)  # as for many rows
-        assert found.rows(np.arange(len(rows))).tolist() == rows.tolist()
     places = np.full(len(mask), -1)
     places[rows] = np.arange(len(rows))
     assert found.places(np.arange(len(mask))).tolist() == places.tolist()
@@ -36,6 +33,17 @@ def test_every_mask_of_few_rows() -> None:
         for bits in itertools.product([False, True], repeat=length):
             mask = np.array(bits, np.bool_)
             check(mask, Selection.of_mask(mask))
+
+
+@pytest.mark.parametrize("density", [0.5, 0.97])
+@pytest.mark.parametrize("run", [1, 3])
+def test_rows_of_many_are_found_without_a_list_of_all(density: float, run: int) -> None:
+    """Of more than 2**19, of which a list is made when they are first looked up."""
+    length = int(2**19 * 1.1 / density)
+    mask = np.repeat(np.random.default_rng(run).random(length // run + 1) < density, run)[:length]
+    rows, found = np.flatnonzero(mask), Selection.of_mask(mask)
+    some = np.r_[np.arange(3000), np.arange(3, len(rows), 97), np.arange(len(rows) - 3000, len(rows))]
+    assert found.rows(some).tolist() == rows[some].tolist()
 
 
 @st.composite

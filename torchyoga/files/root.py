@@ -20,13 +20,13 @@ from typing import BinaryIO, NamedTuple, NoReturn, TypeVar
 from ..errors import CorruptError, YogaError
 from .regular import check_regular
 
-__all__ = ["Entry", "Root", "beside", "sync_folder"]
+__all__ = ["HAS_HANDLES", "Entry", "Root", "beside", "sync_folder"]
 
 T = TypeVar("T")
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _TRIES = 20  # to make a folder that other processes delete while it is empty
 # Windows has no handles of folders, and needs a permission to make links.
-_HAS_HANDLES = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
+HAS_HANDLES = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
@@ -300,7 +300,7 @@ class Root:
     @contextlib.contextmanager
     def _folder(self, name: str, make: bool = False) -> Iterator[_Folder]:
         """A folder below the root; no folder on the way may be a link."""
-        at = _Folder(str(self.top), _open_folder(self.top, None) if _HAS_HANDLES else None)
+        at = _Folder(str(self.top), _open_folder(self.top, None) if HAS_HANDLES else None)
         try:
             for part in _parts(_joined(self.within, name)) if self.within or name else ():
                 if make:

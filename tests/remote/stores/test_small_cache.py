@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from publishing import download_one_by_one
-from stored import short_waits, store_of
+from stored import objects_of, short_waits, store_of, watched
 from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
@@ -42,34 +42,27 @@ def published(url: str, folder: Path) -> int:
     return manifest.nbytes
 
 
-def before_downloads(act: Callable[[Any], None], patch: pytest.MonkeyPatch) -> None:
-    """Does something with each file that is about to be downloaded."""
-    original = Downloads._download
+def before_downloads(act: Callable[[str], None], storage: yoga.Storage) -> None:
+    """Does something with the name of each file that is about to be downloaded."""
 
-    def download(self: Downloads, entry: Any, path: Path) -> None:
-        act(entry)
-        original(self, entry, path)
+    def read(send: Callable[..., Any], name: str, *rest: Any) -> Any:
+        act(name.rpartition("/")[2])
+        return send(name, *rest)
 
-    patch.setattr(Downloads, "_download", download)
+    objects_of(storage).instead["read_ranges"] = read
 
 
-@pytest.fixture
-def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Counts the downloads of each file, which take a while."""
-    found: Counter[str] = Counter()
+def test_later_epochs_of_a_block_shuffle_do_not_warn(tmp_path: Path) -> None:
+    url, counts = f"memory://{uuid.uuid4().hex}", Counter[str]()
+    limit = published(url, tmp_path) // 2
+    storage = watched((url, None), tmp_path / "cache", cache_bytes=limit)
 
-    def note(entry: Any) -> None:
-        found[entry.name] += 1
+    def note(name: str) -> None:
+        counts[name] += 1
         time.sleep(0.02)
 
-    before_downloads(note, monkeypatch)
-    return found
-
-
-def test_later_epochs_of_a_block_shuffle_do_not_warn(tmp_path: Path, counts: Counter[str]) -> None:
-    url = f"memory://{uuid.uuid4().hex}"
-    limit = published(url, tmp_path) // 2
-    ref = yoga.Storage(url, cache_dir=tmp_path / "cache", cache_bytes=limit).fetch("x", "1")
+    before_downloads(note, storage)
+    ref = storage.fetch("x", "1")
     loader = yoga.DataLoader(ref, batch_size=256, shuffle="block", shuffle_window=2, seed=3)
     for _ in range(3):
         counts.clear()
@@ -96,18 +89,19 @@ def test_a_file_that_a_reader_waits_for_comes_before_those_that_are_planned(
 ) -> None:
     url = f"memory://{uuid.uuid4().hex}"
     published(url, tmp_path)
-    ref = yoga.Storage(url, cache_dir=tmp_path / "cache").fetch("x", "1")
+    storage = watched((url, None), tmp_path / "cache")
+    ref = storage.fetch("x", "1")
     assert isinstance(ref, VersionRef)
     files, entries = ref.location, ref.manifest.files
     assert isinstance(files, Downloads)
-    order, may_go_on = list[Any](), threading.Event()
+    order, may_go_on = list[str](), threading.Event()
 
-    def note(entry: Any) -> None:
-        order.append(entry)
+    def note(name: str) -> None:
+        order.append(name)
         assert may_go_on.wait(PATIENCE)
 
     download_one_by_one(monkeypatch)
-    before_downloads(note, monkeypatch)
+    before_downloads(note, storage)
     files.begin(entries[:4])
     eventually(lambda: len(order) == 1)
     reader = threading.Thread(target=files.path, args=[entries[9]], daemon=True)
@@ -117,7 +111,7 @@ def test_a_file_that_a_reader_waits_for_comes_before_those_that_are_planned(
     reader.join(PATIENCE)
     for entry in entries[:4]:
         files.path(entry)
-    assert order == [entries[number] for number in (0, 9, 1, 2, 3)]
+    assert order == [entries[number].name for number in (0, 9, 1, 2, 3)]
 
 
 def test_files_are_planned_ahead_of_an_iteration_as_it_goes_on(tmp_path: Path) -> None:
