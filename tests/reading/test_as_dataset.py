@@ -39,7 +39,14 @@ class Squares(yoga.DataRef[int]):
         return [int(row) ** 2 for row in rows]
 
 
-@pytest.mark.parametrize("loading", ["import torch", "yoga.DataLoader", "import torch.utils.data.dataset"])
+@pytest.mark.parametrize(
+    "loading",
+    [
+        "import torch",
+        pytest.param("yoga.DataLoader", marks=pytest.mark.rest),
+        pytest.param("import torch.utils.data.dataset", marks=pytest.mark.rest),
+    ],
+)
 def test_it_becomes_one_when_torch_is_loaded(loading: str) -> None:
     command = [sys.executable, "-c", PROGRAM.format(loading)]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=120)

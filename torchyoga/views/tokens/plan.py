@@ -171,7 +171,7 @@ class BatchMembers:
         epoch: its number.
 
     Example:
-        >>> members = Members(planned(np.array([5, 1, 4, 2, 2]), 8, 8, 1, None, 0), seed=7, epoch=0)
+        >>> members = BatchMembers(planned(np.array([5, 1, 4, 2, 2]), 8, 8, 1, None, 0), seed=7, epoch=0)
         >>> counts, rows = members.rows(np.arange(3))
         >>> counts.tolist(), sorted(rows.tolist()), members.batches(rows).tolist()
         ([1, 2, 2], [0, 1, 2, 3, 4], [0, 1, 1, 2, 2])
