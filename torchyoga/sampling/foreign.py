@@ -614,6 +614,5 @@ def _packed(array: Array) -> dict[str, str]:
 
 
 def _unpacked(found: Mapping[str, str]) -> Array:
-    unpacker = zlib.decompressobj()
-    data = unpacker.decompress(base64.b85decode(found["base85"]), _MOST_BYTES)
+    data = zlib.decompressobj().decompress(base64.b85decode(found["base85"]), _MOST_BYTES)
     return np.frombuffer(data, np.dtype(found["dtype"]))
