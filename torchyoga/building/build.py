@@ -168,7 +168,7 @@ def build(
 
 
 class Written(NamedTuple):
-    """What `written` has made: the names of the files begin with `token`."""
+    """The files that `written` has made: their names of the files begin with `token`."""
 
     token: str
     files: tuple[FileEntry, ...]
@@ -199,7 +199,7 @@ def written(source: Source, staging: Staging, options: BuildOptions, first: int 
 
 
 def info_with(given: Json, found: Json, name: str) -> Json:
-    """What was given to be kept with a version, and what its source has found besides."""
+    """The info that was given to be kept with a version, and what its source has found besides."""
     if not found:
         return given
     try:

@@ -1,4 +1,4 @@
-"""What a build reads: rows one by one, or arrays of many."""
+"""The sources that a build reads: rows one by one, or arrays of many."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class RowSource(ABC):
 
     @property
     def meanings(self) -> Mapping[str, Meaning]:
-        """What the values of columns stand for, by name; asked for after the first rows were given."""
+        """The meanings of columns, by name; asked for after the first rows were given."""
         return {}
 
     @property
     def found(self) -> Json:
-        """What the info of a version is to say besides; asked for after all rows were given."""
+        """The entries that the info of a version is to have besides; asked for after all rows were given."""
         return {}
 
     @property

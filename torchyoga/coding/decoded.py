@@ -357,7 +357,7 @@ def _row_of(block: Block, rows: Ints, place: int) -> str:
 
 
 def _path_of(block: Block, place: int) -> str:
-    """What a column named "path" says of a row, for messages."""
+    """The words of a column named "path" for a row, for messages."""
     for column, data in zip(block.schema.columns, block.data, strict=True):
         if column.name == "path" and column.kind == "str":
             (path,) = leaf_values(column, data.slice(place, place + 1), 1)

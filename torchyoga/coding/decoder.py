@@ -1,4 +1,4 @@
-"""What every decoder of a column does, and what it is given."""
+"""The contract of all decoders of columns, and what they are given."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Decoder(ABC):
 
     @abstractmethod
     def column(self, column: Column) -> Column:
-        """What a column becomes; SchemaError if it cannot be decoded so."""
+        """The column that a column becomes; SchemaError if it cannot be decoded so."""
 
     @abstractmethod
     def decode(self, values: Sequence[Bytes], column: Column, draw: Draw | None, run: Run) -> Decoded:
@@ -67,7 +67,7 @@ _FORM = {"axes", "channels", "dtype", "kind"}
 
 
 def form_of(codec: Codec | None) -> tuple[tuple[str, str | int | float | bool], ...]:
-    """What a codec notes of arrays, so that they come back as they were; () if it is of files."""
+    """The note of a codec about arrays, so that they come back as they were; () if it is of files."""
     if codec is None or codec.name not in ("jpeg", "png"):
         return ()
     found = tuple((name, value) for name, value in codec.parameters if name in _FORM)

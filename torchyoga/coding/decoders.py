@@ -164,7 +164,7 @@ class _Array(Decoder):
 
 
 def decoder_of(codec: Codec) -> Decoder | None:
-    """What gives back what was encoded; None if there is no such codec here."""
+    """The decoder of what was encoded; None if there is no such codec here."""
     if form_of(codec):
         return _Array(codec)
     if codec.name in ENDINGS or codec.name == "image":

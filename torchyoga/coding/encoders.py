@@ -48,7 +48,7 @@ class Encoder(ABC):
         """
 
     def codec(self, value: Row) -> Codec:
-        """What is noted of values such as this one."""
+        """The note about values such as this one."""
         return Codec(self.name)
 
     @property
@@ -143,7 +143,7 @@ def flac(samplerate: int) -> Encoder:
 
 
 def encoder_of(codec: Codec) -> Encoder | None:
-    """What encodes more values as a column has them already; None if its codec is not known here.
+    """The encoder of more values as a column has them already; None if its codec is not known here.
 
     Example:
         >>> from torchyoga.coding.encoders import encoder_of
@@ -175,7 +175,7 @@ def _file_of(value: Row) -> bytes | None:
 
 
 def _form_of(value: Row) -> tuple[tuple[str, str | int], ...]:
-    """What is noted of an array or a tensor, so that it comes back as it was; nothing of other images."""
+    """The note about an array or a tensor, so that it comes back as it was; nothing of other images."""
     if not isinstance(value, (np.ndarray, torch.Tensor)) or value.ndim not in (2, 3):
         return ()
     axes = "hw" if value.ndim == 2 else "chw" if _is_chw(value) else "hwc"
@@ -275,7 +275,7 @@ class _Png(Encoder):
     name: ClassVar[str] = "png"
 
     def codec(self, value: Row) -> Codec:
-        """What gives back an array as it was."""
+        """The codec that gives back an array as it was."""
         return Codec(self.name, _form_of(value))
 
     def encode(self, value: Row) -> bytes:
@@ -310,7 +310,7 @@ class _Zstd(Encoder):
     dictionary: bytes = field(default=b"", repr=False)
 
     def codec(self, value: Row) -> Codec:
-        """What a reader needs."""
+        """The codec that a reader needs."""
         kept = [("of", "str" if isinstance(value, str) else "bytes")]
         if self.dictionary:
             kept.append(("dictionary", base64.b64encode(self.dictionary).decode()))

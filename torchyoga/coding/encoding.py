@@ -140,7 +140,7 @@ class EncodedSource(RowSource):
 
     @property
     def meanings(self) -> Mapping[str, Meaning]:
-        """What columns stand for, once the first row was given."""
+        """The meanings of columns, once the first row was given."""
         columns = self.source.schema.columns if self.source.schema is not None else ()
         others = {column.name: column.meaning for column in columns if column.meaning}
         return {**others, **{name: Meaning(codec=codec) for name, codec in self._found.items()}}
@@ -229,7 +229,7 @@ class EncodedSource(RowSource):
                 self._found[name] = self._codec(name, encoder, value)
 
     def _codec(self, name: str, encoder: Encoder, value: Row) -> Codec:
-        """What is noted of a value; of the file of an array, how the array was."""
+        """The note about a value; of the file of an array, how the array was."""
         found = encoder.codec(value)
         form = self._forms.get(name)
         return Codec(found.name, (*found.parameters, *form)) if form else found

@@ -167,7 +167,7 @@ class _Image(Decoder):
 
     @property
     def hint(self) -> str:  # type: ignore[override]
-        """What to do about an image that cannot be decoded."""
+        """Advice about an image that cannot be decoded."""
         is_known = self.on_error == "raise" and self.size is not None
         return "; yoga.codecs.image(..., on_error=128) fills such images, and counts them" if is_known else ""
 

@@ -189,7 +189,7 @@ class Writer(Protocol):
 
 
 class Format(Protocol):
-    """What a module in this folder provides; its suffix is one of `versions.names.SUFFIXES`, too."""
+    """All that a module in this folder provides; its suffix is one of `versions.names.SUFFIXES`, too."""
 
     SUFFIX: str
     COMPRESSIONS: tuple[str, ...]

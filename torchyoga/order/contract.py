@@ -1,4 +1,4 @@
-"""What any order of rows is asked for."""
+"""The contract of all orders of rows."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class AnyOrder(ABC):
 
 
 class Arrangement(ABC):
-    """What decides which rows of a dataset come in an epoch, where not each of them comes once.
+    """The choice of which rows of a dataset come in an epoch, where not each of them comes once.
 
     The orders that it makes give row numbers in `ARRANGED`, beyond those of any dataset, so that a row that
     comes several times has several numbers, each with a position of its own.

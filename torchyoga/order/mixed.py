@@ -65,7 +65,7 @@ class MixStage(NamedTuple):
 
     @classmethod
     def of_told(cls, start: int, told: str, num_sources: int) -> MixStage:
-        """What `told` says.
+        """The stages that `told` tells.
 
         Raises:
             ValueError: it is damaged, or of another number of sources.
@@ -100,7 +100,7 @@ def _count(text: str) -> int:
 
 @dataclass(frozen=True)
 class Mixture:
-    """What is mixed, and how.
+    """The sources that are mixed, and how.
 
     Attributes:
         lengths: (S,) rows of each source.

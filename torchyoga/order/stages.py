@@ -80,7 +80,7 @@ def folded(past: str, stages: Sequence[Told]) -> str:
 
 
 def told_at(pin: Pin, first: int, place: int) -> str:
-    """What a state at a place tells of all stages, if the places from `first` on are still to come.
+    """The text by which a state at a place tells all stages, if the places from `first` on are still to come.
 
     Example:
         >>> told_at("0:7,3;1000:5,5;2000:6,4", 500, 700), told_at("0:7,3;1000:5,5", 1000, 1000)[-9:]

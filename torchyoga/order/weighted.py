@@ -195,7 +195,7 @@ class WeightedOrder(ArrangedOrder):
 
 @cached_with(maxsize=4)
 def _draws(order: WeightedOrder, epoch: int) -> list[_Draw]:
-    """What decides from which position of an epoch on."""
+    """The draws of an epoch, and from which position on each decides."""
     begin = epoch * order.length
     found: list[_Draw] = []
     copies = 0

@@ -88,12 +88,12 @@ def batch_seeds(seed: int, epoch: int, positions: Ints) -> Words:
 
 
 def worker_seed(seed: int, epoch: int) -> int:
-    """What torch derives the first seeds of an epoch's worker processes from, in 0..2**63-1."""
+    """The seed from which torch derives the first seeds of an epoch's worker processes, in 0..2**63-1."""
     return _key("workers", seed, epoch) >> 1
 
 
 def sampler_seed(seed: int, epoch: int, rank: int = 0) -> int:
-    """What a foreign sampler draws from in an epoch, in 0..2**63-1; for ranks that are to draw apart."""
+    """The seed that a foreign sampler draws from in an epoch, in 0..2**63-1; other ones for ranks apart."""
     return _key(f"sampler {rank}", seed, epoch) >> 1
 
 

@@ -23,7 +23,7 @@ _PATIENCE = 1.0  # seconds between two checks that the thread is still alive
 
 @dataclass(eq=False)
 class _Shared:
-    """What the thread shares with the object that is its handle; it has no reference to that."""
+    """The state that the thread shares with the object that is its handle; it has no reference to that."""
 
     tasks: queue.SimpleQueue[_Task | _Mark | None] = field(default_factory=queue.SimpleQueue)
     begun: _Mark = field(default_factory=queue.SimpleQueue)  # a mark for each task

@@ -25,7 +25,7 @@ _FIRST_ROWS = 64  # from which it is learned what rows look like
 
 
 def stats(ref: DataRef, rows: int | None, seed: int, progress: bool | None) -> TableStats:
-    """What `DataRef.stats` returns."""
+    """The statistics that `DataRef.stats` returns."""
     limit = None if rows is None else as_int("rows", rows, low=1)
     if isinstance(ref, (VersionRef, VersionColumns)) and ref.manifest.stats:
         return ref.manifest.known_stats(ref.projection if isinstance(ref, VersionColumns) else None)

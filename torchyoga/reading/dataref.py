@@ -231,7 +231,7 @@ class DataRef(ABC, Dataset[RowT]):
 
     @property
     def info(self) -> Json:
-        """What is known of the dataset besides its rows, as JSON data; a copy, `{}` if nothing is.
+        """All that is known of the dataset besides its rows, as JSON data; a copy, `{}` if nothing is.
 
         Its entries are attributes too, where the DataRef has no others of that name; but for `sources`,
         `whole` and names that begin with an underscore.
@@ -253,12 +253,12 @@ class DataRef(ABC, Dataset[RowT]):
 
     @cached_property
     def readahead(self) -> ReadAhead | None:
-        """What reads rows ahead for loaders and samplers; None if the size of a row is not known."""
+        """The reader ahead for loaders and samplers; None if the size of a row is not known."""
         return ReadAhead(self.row_bytes) if self.row_bytes else None
 
     @property
     def arrangement(self) -> Arrangement | None:
-        """What decides which rows come in an epoch; None if each comes once, shuffled as a loader says."""
+        """The choice of which rows come in an epoch; None if each comes once, shuffled as a loader says."""
         return None
 
     @property
@@ -283,7 +283,7 @@ class DataRef(ABC, Dataset[RowT]):
 
     @property
     def libraries(self) -> list[str]:
-        """What rows are decoded by, and its version, where another may give other values."""
+        """The libraries that decode rows, with their versions, where another may give other values."""
         below = getattr(self, "sources", [getattr(self, "whole", None)])
         return list(
             dict.fromkeys(name for one in below if isinstance(one, DataRef) for name in one.libraries)
@@ -1180,7 +1180,7 @@ class DataRef(ABC, Dataset[RowT]):
         return f"<{type(self).__name__}: {len(self)} rows>"
 
     def _repr_html_(self) -> str:
-        """What notebooks show: columns and a few rows, see docs/report.md."""
+        """The page that notebooks show: columns and a few rows, see docs/report.md."""
         return _notebook.notebook_page(self)
 
     def stream(

@@ -99,7 +99,7 @@ class FilesRef(DataRef):
 
     @property
     def info(self) -> Json:
-        """What is known besides the rows; `left_out` says how many files are damaged, and names some."""
+        """All that is known besides the rows; `left_out` says how many files are damaged, and names some."""
         found: Json = json.loads(json.dumps(self.held.info))
         return found
 

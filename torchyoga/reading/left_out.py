@@ -16,7 +16,7 @@ _KEPT = 100  # in the info of a version
 
 
 class LeftOut(NamedTuple):
-    """What is not among the rows, and why."""
+    """A file that is not among the rows, and why."""
 
     name: str
     reason: str

@@ -32,7 +32,7 @@ _Members = Callable[[Ints], tuple[Ints, Ints]]
 
 
 class Prefetch(Protocol):
-    """What makes the rows of one DataRef ready before they are taken."""
+    """The means to make the rows of one DataRef ready before they are taken."""
 
     @property
     def is_cold(self) -> bool:

@@ -79,8 +79,7 @@ class Reader:
         self._marks = Marks([file.nbytes for file in self.files]) if marks is None else marks
         self._format_of = format_of
         self._given_most_open = most_open
-        counts = np.array([file.whole.rows for file in self.files], np.int64)
-        self._file_starts = bounds_of(counts)
+        self._file_starts = bounds_of(file.whole.rows for file in self.files)
         self.num_rows = sum(file.rows for file in self.files)
         self._numbering = Numbering()  # of all rows in the files; its blocks are the files
         self._numbering.append(self._file_starts[:-1], int(self._file_starts[-1]))

@@ -177,7 +177,7 @@ class Stream(Generic[RowT]):
         return iteration, held
 
     def _source_in(self, iteration: Iteration) -> RandomAccess[RowT]:
-        """What the rows of an iteration are read from: the source as it is in its epoch."""
+        """The source of the rows of an iteration: the source as it is in its epoch."""
         return in_epoch(self.source, iteration.start.epoch, self.cursor.order.seed)
 
     def _numbers(self, iteration: Iteration, size: int) -> Iterator[Ints]:
@@ -213,7 +213,7 @@ class Stream(Generic[RowT]):
         return self.cursor.state_at(place)
 
     def receipt(self) -> Saved:
-        """What this shard has delivered, to be put together with the others' by `prove`."""
+        """The receipt of what this shard has delivered, to be put together with the others' by `prove`."""
         return self.cursor.receipt()
 
     def load_state_dict(

@@ -48,7 +48,7 @@ class OfVersion(DataRef):
 
     @property
     def manifest(self) -> Manifest:
-        """What the version consists of."""
+        """The manifest of the version."""
         return self._version.manifest
 
     def __len__(self) -> int:
@@ -70,7 +70,7 @@ class OfVersion(DataRef):
 
     @cached_property
     def readahead(self) -> ReadAhead:
-        """What reads pages and downloads files before their rows are taken."""
+        """The reader ahead: it reads pages and downloads files before their rows are taken."""
         return ReadAhead(self.row_bytes, _Prefetch(self._version, self._of))
 
     @property

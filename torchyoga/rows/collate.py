@@ -134,7 +134,7 @@ def _of_nullable(found: _Wrapped, in_dict: bool, way: _Way) -> Batch:
 
 
 def _stacked_lists(found: _Wrapped, in_dict: bool) -> Batch:
-    """What default_collate gives for lists, which must have one length."""
+    """The batch that default_collate gives for lists, which must have one length."""
     listed = found.values if in_dict else tuple(found.values)  # as in `_collate_column`
     return stacked(listed, f"the lists in {path_name(found.path)!r} differ in length")
 

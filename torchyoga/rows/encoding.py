@@ -104,7 +104,7 @@ def _encoded(value: Row, path: Path) -> Leaf:
 
 
 def look_of(leaf: Leaf) -> str:
-    """What a leaf shows of its column, beyond its shape."""
+    """The marks of a leaf's column, beyond its shape."""
     zone = leaf.meaning.timezone
     return f"{leaf.kind} {leaf.dtype}" + (f" in {zone}" if zone else "")
 

@@ -163,7 +163,7 @@ def _seed(columns: tuple[Column, ...]) -> int:
 
 
 def _message(column: Column, data: Data, num_rows: int, digest: Digest) -> list[Array]:
-    """What a column adds to the messages of the rows, each (N, bytes) of uint8."""
+    """The bytes that a column adds to the messages of the rows, each (N, bytes) of uint8."""
     if not column.is_ragged:
         values = _bytes_of(data.values, column).reshape(num_rows, column.row_bytes)
         return [values if column.row_bytes <= _INLINE else _digests(values, 0, digest)]

@@ -292,7 +292,7 @@ class Foreign:
             self.is_being_told = False
 
     def read(self, iterator: Iterator[Index]) -> Index:
-        """What an iterator of the sampler gives next.
+        """The next indices of an iterator of the sampler.
 
         Raises:
             StopIteration: there is no more.
@@ -348,7 +348,7 @@ class Drawing:
         return self.start
 
     def batch(self, number: int) -> Index:
-        """What the sampler gives for batch `number`; `END` if the epoch has no such batch."""
+        """The indices of the sampler for batch `number`; `END` if the epoch has no such batch."""
         if number < self.drawn and number not in self._batches:
             self._iterator = None
             self.has_ended = False
@@ -614,6 +614,5 @@ def _packed(array: Array) -> dict[str, str]:
 
 
 def _unpacked(found: Mapping[str, str]) -> Array:
-    unpacker = zlib.decompressobj()
-    data = unpacker.decompress(base64.b85decode(found["base85"]), _MOST_BYTES)
+    data = zlib.decompressobj().decompress(base64.b85decode(found["base85"]), _MOST_BYTES)
     return np.frombuffer(data, np.dtype(found["dtype"]))

@@ -233,7 +233,7 @@ class Replay(Indices):
             yield as_rows(batch) if isinstance(source, DataRef) else as_keys(batch)
 
     def rows(self, iteration: Iteration) -> Iterator[Index]:
-        """What the sampler gives, unchanged."""
+        """The indices of the sampler, unchanged."""
         for number in numbers(iteration.start):
             with self.cursor.lock:
                 _drawing(iteration).forget(iteration.place)

@@ -55,7 +55,7 @@ class Resumable(ABC):
         self._account.load_state_dict(state, strict, appended)
 
     def receipt(self) -> Saved:
-        """What this rank has delivered of the epoch under way, or of the last one if none is.
+        """The receipt of what this rank has delivered of the epoch under way, or of the last one if none is.
 
         A small JSON-able dict. Put together by `torchyoga.prove`, those of all ranks prove that nothing was
         lost and nothing came twice.

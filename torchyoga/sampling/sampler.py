@@ -145,7 +145,7 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
 
     @property
     def remainder(self) -> Remainder:
-        """What happens to rows that the ranks cannot divide evenly."""
+        """The fate of rows that the ranks cannot divide evenly."""
         return self.indices.cursor.shard.remainder
 
     @property

@@ -1,4 +1,4 @@
-"""What trainers do that no interface says: seen from who is calling, and from Accelerate's own state.
+"""The habits of trainers that no interface says: seen from who is calling, and from Accelerate's own state.
 
 The stack is looked at once for each iteration. It shows Accelerate that shards again, or skips; Keras that
 takes a batch to build a model; Lightning that asks once how long all epochs are.

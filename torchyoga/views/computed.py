@@ -179,7 +179,7 @@ def _columns_of(block: Block) -> dict[str, Given] | Given:
 
 
 def _block_from(returned: object, given: Mapping[str, Given] | Given, block: Block, where: str) -> Block:
-    """What a function returned for the columns of a block.
+    """The block that a function returned for the columns of a block.
 
     Args:
         returned: columns by name, or one column, whose values are the rows.

@@ -1,4 +1,4 @@
-"""What is known of a dataset besides its rows."""
+"""The info of a dataset: all that is known besides its rows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def info_of(dataset: object, left_out: dict[str, str] | None = None) -> Json:
 
 
 def said_and_asked(info: Info | None) -> tuple[Json, Callable[[object], Json] | None]:
-    """What `info=` says itself, and what gives the rest, asked of the dataset of a version; None for nothing.
+    """The entries of `info=`, and what gives the rest, asked of the dataset of a version; None for nothing.
 
     Raises:
         TypeError, ValueError: it is something else, or not JSON data; also when the dataset is asked.

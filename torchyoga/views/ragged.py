@@ -82,5 +82,4 @@ class RaggedColumn:
                 f"of shape {found.shape}"
             )
         counts = bounds_of(found)
-        ends: Ints = counts[self.offsets]
-        return np.diff(ends)
+        return np.diff(counts[self.offsets])

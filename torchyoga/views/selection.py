@@ -449,7 +449,7 @@ for _octet in range(256):
 
 
 def ones_of(words: Words) -> npt.NDArray[np.uint8]:
-    """What `np.bitwise_count` does, which NumPy has from 2.0 on."""
+    """The same as `np.bitwise_count`, which NumPy has from 2.0 on."""
     octets = np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 8)
     found: npt.NDArray[np.uint8] = _OCTET_ONES[octets].sum(-1, dtype=np.uint8)
     return found

@@ -89,7 +89,7 @@ def base_of(ref: DataRef) -> DataRef:
 
 
 def selected(ref: DataRef, selection: Selection) -> SelectedRef:
-    """What `where` makes of a DataRef, given which rows of `base_of(ref)` hold."""
+    """The selection that `where` makes of a DataRef, given which rows of `base_of(ref)` hold."""
     base = base_of(ref)
     splits = ref.splits if base is not ref and isinstance(ref, SelectedRef) else ()
     return SelectedRef(base, selection, splits)
@@ -104,7 +104,7 @@ def _masks(ref: DataRef, names: str | Sequence[str], condition: Condition) -> It
 
 
 def _held(condition: Condition, given: object) -> object:
-    """What the condition says of some rows."""
+    """The answer of the condition for some rows."""
     try:
         return condition(given)
     except ValueError as error:

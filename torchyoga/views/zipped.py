@@ -135,8 +135,7 @@ class ZippedRef(ChangedRows):
     @cached_property
     def schema(self) -> Schema | None:
         """How a row looks; None if there are none."""
-        schemas = [known_schema(side) for side in self.sources]
-        one, other = schemas
+        one, other = map(known_schema, self.sources)
         if one is None or other is None:
             return None
         tree = Node("tuple", (), (one.tree, other.tree))

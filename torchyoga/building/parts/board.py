@@ -203,7 +203,7 @@ class Board:
     # -- the parts
 
     def look(self, plan: Plan) -> Look:
-        """What is done, and who is at work; costs one listing."""
+        """The work done, and who is at work; costs one listing."""
         look = Look()
         claims: dict[int, float | None] = {}
         for name, written in self._notes.names().items():

@@ -1,4 +1,4 @@
-"""What all builders of a version agree on: where its parts begin, and how they are read and written."""
+"""The plan that all builders of a version share: where its parts begin, how they are read and written."""
 
 from __future__ import annotations
 

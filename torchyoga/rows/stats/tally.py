@@ -93,8 +93,7 @@ class Tally:
 
     def top(self, most: int | None = None) -> list[tuple[Value, int]]:
         """The values that come most often, with their counts; of equal counts the smaller value first."""
-        pairs = sorted((self.counts or {}).items(), key=lambda pair: (-pair[1], pair[0]))
-        return pairs[:most]
+        return sorted((self.counts or {}).items(), key=lambda pair: (-pair[1], pair[0]))[:most]
 
     def _add(self, values: Iterable[Value], numbers: Iterable[int]) -> None:
         counts = self.counts

@@ -330,7 +330,7 @@ class _CutTokens(NamedTuple):
 
 
 def _gathered(way: str, data: Data, column: Column, documents: Documents) -> Data:
-    """What each document has, of each pack."""
+    """The values of each document, of each pack."""
     bounds = documents.bounds
     if way == "none":
         return Data(data.values[: len(bounds) - 1])
@@ -539,7 +539,7 @@ def _fills(
     ignored: int,
     first_position: int,
 ) -> tuple[tuple[str, float], ...]:
-    """What each column of tokens is filled up with.
+    """The number that each column of tokens is filled up with.
 
     Raises:
         KeyError: there is no such column.

@@ -1,4 +1,4 @@
-"""What every pack holds: which documents, by their length, and how many; and a table of the documents.
+"""The contents of every pack: which documents, by their length, and how many; and a table of the documents.
 
 A pack has slots, one for a document of a certain cost.
 Documents of equal cost are interchangeable, so each epoch fills the same slots by a keyed permutation of the
@@ -31,7 +31,7 @@ _PARTS = ("rows", "sizes", "costs", "counts", "bounds", "classes", "each", "piec
 
 @dataclass(frozen=True, eq=False)
 class PackPlan:
-    """What every pack holds. A document is a row, or a piece of one that was split.
+    """The contents of every pack. A document is a row, or a piece of one that was split.
 
     Attributes:
         rows: (M,) the row of each document, those of one class together.

@@ -1,4 +1,4 @@
-"""What is to be packed, and how; and the packs that come of it."""
+"""The request of packs, and the packs that come of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PROBED = 64  # rows, to see which columns a function looks at
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be packed, and how.
+    """The request of packs: of what, and how.
 
     Attributes:
         budgets: what a pack may cost, by name.

@@ -182,8 +182,7 @@ class TokenBatchesRef(Over[Batch]):
             if isinstance(collate, Padding)
             else "own"
         )
-        text = json.dumps([whole, "token batches", self._plan.pin, self._seed, how])
-        return hexdigest(text)
+        return hexdigest(json.dumps([whole, "token batches", self._plan.pin, self._seed, how]))
 
     def __repr__(self) -> str:
         return f"<{len(self)} batches of {self.whole!r}>"

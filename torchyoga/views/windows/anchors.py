@@ -108,8 +108,7 @@ class Anchors:
         return np.clip(self._ends[group] + places, self._ends[group], self._ends[group + 1])
 
     def _group(self, rows: Ints) -> Ints:
-        found = np.searchsorted(self._starts, rows, "right") - 1
-        return np.clip(found, 0, len(self._starts) - 2)
+        return np.clip(np.searchsorted(self._starts, rows, "right") - 1, 0, len(self._starts) - 2)
 
     @cached_property
     def pin(self) -> str:
