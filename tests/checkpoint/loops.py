@@ -76,7 +76,8 @@ class Program:
         torch.manual_seed(0)
         random.seed(0)
         np.random.seed(0)
-        self.net = Net()
+        self.device = order.get("device", "cpu")
+        self.net = Net().to(self.device)
         self.model: nn.Module = self.net
         if dist.is_initialized():
             self.model = model = nn.parallel.DistributedDataParallel(self.net)
@@ -87,8 +88,11 @@ class Program:
         workers = order.get("workers", 0)
         more = {"multiprocessing_context": "fork"} if workers else {}
         batch = order.get("batch", 4)
-        self.train = yoga.DataLoader(Rows(42), batch, shuffle=True, seed=7, num_workers=workers, **more)
-        self.valid = yoga.DataLoader(Rows(18), 4, shuffle=True, drop_last=True)
+        self.train: Any = yoga.DataLoader(Rows(42), batch, shuffle=True, seed=7, num_workers=workers, **more)
+        self.valid: Any = yoga.DataLoader(Rows(18), 4, shuffle=True, drop_last=True)
+        if self.device != "cpu":
+            self.train = yoga.to_device(self.train, self.device)
+            self.valid = yoga.to_device(self.valid, self.device)
         self._log = open(order["log"], "a")  # noqa: SIM115
 
     def checkpoint(self, **arguments: Any) -> Any:
@@ -179,7 +183,11 @@ def nanogpt(program: Program) -> None:
 
     def get_batch() -> Any:
         row, x, y = next(batches)
-        return row, x + 0.1 * torch.rand(6) * random.random(), y  # as code that crops on the device
+        return (
+            row,
+            x + 0.1 * torch.rand(6, device=x.device) * random.random(),
+            y,
+        )  # as code that crops on the device
 
     run = program.checkpoint(hold=1)
     batches = forever()
@@ -246,7 +254,7 @@ def accumulating(program: Program) -> None:
 def unet(program: Program) -> None:
     """Pytorch-UNet: evaluations within the epoch, after which the learning rate follows the score."""
     scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(program.optimizer, "max", patience=1)
-    scaler = torch.amp.GradScaler("cpu")
+    scaler = torch.amp.GradScaler(program.device)
     run = program.checkpoint(scheduler=scheduler, scaler=scaler)
     for epoch in run.epochs(3):
         for step, batch in run.batches("train"):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from disks import small_disk
 from loops import KILLED, SHAPES, Server
 
@@ -41,6 +42,18 @@ def test_killed_three_times(shape: str, server: Server, tmp_path: Path) -> None:
         order = {"kill_after": kill_after, "workers": workers}
         assert server.run(shape, tmp_path / "run", tmp_path / "pieces", **order) == [KILLED]
     assert server.run(shape, tmp_path / "run", tmp_path / "pieces") == [0]
+    check_same(lines(tmp_path / "log"), lines(tmp_path / "pieces"))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_killed_on_a_gpu(shape: str, server: Server, tmp_path: Path) -> None:
+    """Dropout draws from the device's generator."""
+    assert server.run(shape, tmp_path / "whole", tmp_path / "log", device="cuda") == [0]
+    for kill_after in (9, 7, 16):
+        order = {"kill_after": kill_after, "device": "cuda"}
+        assert server.run(shape, tmp_path / "run", tmp_path / "pieces", **order) == [KILLED]
+    assert server.run(shape, tmp_path / "run", tmp_path / "pieces", device="cuda") == [0]
     check_same(lines(tmp_path / "log"), lines(tmp_path / "pieces"))
 
 
