@@ -89,6 +89,6 @@ def outlive(numbers: Iterable[int]) -> None:
 
 
 def _end_later(number: int, frame: FrameType | None) -> None:
-    timer = threading.Timer(_OUTLIVED, os._exit, (128 + number,))
+    timer = threading.Timer(_OUTLIVED, os.kill, (os.getpid(), signal.SIGKILL))
     timer.daemon = True
     timer.start()
