@@ -267,7 +267,7 @@ def epoch_of(files: Sizes, cluster: Cluster, is_first: bool) -> Epoch:
     """The first epoch, which finds empty caches, or a later one.
 
     Example:
-        >>> files = Files.of([(2**30, 10_000)] * 100)
+        >>> files = Sizes.of([(2**30, 10_000)] * 100)
         >>> first = epoch_of(files, Cluster(nodes=16), is_first=True)
         >>> round(first.requests), round(first.downloaded / 2**30)
         (203200, 1600)
