@@ -95,6 +95,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         shuffle_window: with shuffle="block", files mixed with each other at once.
         locality: "shard" gives each rank files of its own, see `ResumableSampler`.
         appended: when rows come that were appended since a state was saved, see `ResumableSampler`.
+        num_workers: processes; or threads, where rows are only copied and no code of the user's runs, unless
+            `worker_init_fn`, `multiprocessing_context`, `timeout` or `in_order=False` asks for processes.
         **torch_arguments: the other arguments of `torch.utils.data.DataLoader`. Unlike torch's,
             `prefetch_factor` also holds for a DataRef with `num_workers=0`: batches that a thread reads ahead
             (2 by default, 0 for none), unless rows are seeded or handed out one by one. With
@@ -249,6 +251,11 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         left = left_by_lightning(self)
         state = None if left is None else left[1]
         return self._indices.most_steps(self.batch_size or 1, self.drop_last, state)
+
+    def check_worker_number_rationality(self) -> None:
+        """Warns, as torch does, of more processes than are of use; threads are as many as are."""
+        if not self._pipeline.num_threads:
+            super().check_worker_number_rationality()
 
     @property
     def _may_be_prepared(self) -> bool:
