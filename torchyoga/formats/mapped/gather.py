@@ -109,6 +109,7 @@ def _element_bytes(divisible: int) -> int:
 
 
 _ELEMENTS = {16: "complex128", 8: "int64", 4: "int32", 2: "int16", 1: "uint8"}  # torch's names
+_NUMBERS = {1: 0, 2: 1, 4: 2, 8: 3}  # the bytes of a number, and which power of two they are
 _ALONE_ELEMENTS = 2**15
 
 
@@ -130,6 +131,16 @@ class _Range:
         if found is None:
             found = self._views[row_bytes, by_numpy] = self._made(row_bytes, by_numpy)
         return found
+
+    def numbers(self, places: Ints, row_bytes: int, empty: Callable[[int], Bytes]) -> Bytes | None:
+        """Copies of rows of one number each; None if these are not, or do not lie where a number may."""
+        if row_bytes not in _NUMBERS or (int(np.bitwise_or.reduce(places)) | self.low) % row_bytes:
+            return None
+        view = self.bytes[: self.bytes.size // row_bytes * row_bytes].view(f"u{row_bytes}")
+        out = empty(places.nbytes // 8 * row_bytes)
+        # To clip is to copy into `out` at once; no place is outside.
+        np.take(view, places >> _NUMBERS[row_bytes], out=out.view(view.dtype), mode="clip")
+        return out
 
     def copy_alone(self, places: Ints, row_bytes: int, out: Bytes) -> None:
         """Copies rows on this thread only, without Python's lock.
@@ -193,6 +204,9 @@ class Memory:
         span = self._range
         places = addresses - span.low
         nbytes = row_bytes * len(places)
+        numbers = span.numbers(places, row_bytes, empty) if len(places) else None
+        if numbers is not None:
+            return numbers
         if nbytes < _LARGE_READ and not is_placing() and span.allows(row_bytes):
             found: Bytes = span.view(row_bytes, True)[places].view(np.uint8)
             return found
