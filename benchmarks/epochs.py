@@ -25,11 +25,13 @@ from multiprocessing import shared_memory
 from pathlib import Path
 from typing import Any
 
+import decoding
 import numpy as np
 import performance
+import remote
 import torch
 import torch.utils.data
-from common import NaiveLmdb, write_pickled
+from common import NaiveLmdb, interleaved, ratio, write_pickled
 from torch.utils.data import default_collate
 
 import torchyoga as yoga
@@ -68,7 +70,12 @@ KINDS = [
     Kind("JPEG bytes, 21 KiB", 20_000, 64, is_text=True),
     Kind("tokens, ragged", 300_000, 256),
 ]
-QUICK = [Kind("784 B", 150_000, 256, 784), Kind("tokens, ragged", 60_000, 256)]
+QUICK = [
+    Kind("784 B", 150_000, 256, 784),
+    Kind("12 KiB", 10_000, 256, 12_288),
+    Kind("JPEG bytes, 21 KiB", 5_000, 64, is_text=True),
+    Kind("tokens, ragged", 60_000, 256),
+]
 _NAMES = [kind.name for kind in KINDS]
 # Our goals for ratios of `measure`, for each kind of rows.
 GOALS = {
@@ -371,7 +378,7 @@ def write_page(found: list[dict[str, Any]]) -> None:
 
 
 def quick() -> dict[str, float]:
-    """A few ratios, in about a quarter of a minute."""
+    """A few ratios, in about a minute."""
     found = {}
     for kind in QUICK:
         with tempfile.TemporaryDirectory() as name:
@@ -384,7 +391,56 @@ def quick() -> dict[str, float]:
         found[f"{kind.name}: first / first unverified"] = share(rates, OURS, UNVERIFIED, 0)
         found[f"{kind.name}: first / by hand"] = share(rates, OURS, LIMIT, 0)
         found[f"{kind.name}: later / by hand"] = share(rates, OURS, LIMIT, 1)
+    return found | own_datasets() | pictures() | small_objects()
+
+
+class Own(torch.utils.data.Dataset[Any]):
+    """A user's own dataset, whose rows cost nothing and draw nothing."""
+
+    def __len__(self) -> int:
+        return 4_096
+
+    def __getitem__(self, number: int) -> int:
+        return number
+
+
+def own_datasets() -> dict[str, float]:
+    """Batches a second in the main process, beside torch's loader."""
+    found = {}
+    for batch in (1, 32):
+        ways: dict[str, Callable[[], int]] = {
+            name: lambda cls=cls, batch=batch: sum(1 for _ in cls(Own(), batch))  # type: ignore[misc]
+            for name, cls in (("ours", yoga.DataLoader), ("torch", torch.utils.data.DataLoader))
+        }
+        rates = interleaved(ways, 5)
+        found[f"own dataset, batch {batch}: of torch"] = ratio(rates["ours"], rates["torch"])
     return found
+
+
+def pictures() -> dict[str, float]:
+    """JPEG of 256 x 256, decoded by two threads, beside Pillow by two."""
+    with tempfile.TemporaryDirectory() as name:
+        rates = decoding.small_rates(yoga.Storage(name), 5)
+    return {"JPEG, decoded: of Pillow": ratio(rates["decoded"], rates[decoding.PILLOW])}
+
+
+def small_objects() -> dict[str, float]:
+    """Objects of 64 KiB from a server on this machine, for each second of CPU here, beside s3fs."""
+    rows, seconds = 200, {"ours": list[float](), "s3fs": list[float]()}
+    with tempfile.TemporaryDirectory() as name, remote.server() as options:
+        store = remote.Store(Path(name), options)
+        data = {"x": np.random.default_rng(0).integers(0, 256, (rows, 2**16), np.uint8)}
+        remote.publish(store.storage(Path(name) / "writer"), data, 2**16)
+        keys = store.objects()
+        for number in range(5):
+            into = Path(name) / f"s3fs{number}"
+            began = time.process_time()
+            remote.bare(options).get(keys, [str(into / str(i)) for i in range(len(keys))])
+            seconds["s3fs"].append(time.process_time() - began)
+            began = time.process_time()
+            store.storage(Path(name) / f"cache{number}").fetch("images", "1", download=True)
+            seconds["ours"].append(time.process_time() - began)
+    return {"S3, 64 KiB, by CPU: of s3fs": ratio(seconds["s3fs"][1:], seconds["ours"][1:])}
 
 
 def in_fork(kind: Kind, folder: Path, way: str) -> list[float]:

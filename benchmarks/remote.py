@@ -70,19 +70,25 @@ def bare(options: dict[str, Any]) -> Any:
     return s3fs.S3FileSystem(skip_instance_cache=True, use_listings_cache=False, **options)
 
 
-def publish(storage: yoga.Storage) -> yoga.DataRef:
-    """What `submit` does, in smaller files."""
+def images() -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
-    data = from_arrays(
-        {
-            "image": rng.integers(0, 256, (NUM_ROWS, ROW_BYTES), np.uint8),
-            "label": rng.integers(0, 10, NUM_ROWS),
-        }
-    )
+    return {
+        "image": rng.integers(0, 256, (NUM_ROWS, ROW_BYTES), np.uint8),
+        "label": rng.integers(0, 10, NUM_ROWS),
+    }
+
+
+def publish(
+    storage: yoga.Storage, arrays: dict[str, np.ndarray], file_bytes: int = FILE_BYTES
+) -> yoga.DataRef:
+    """What `submit` does, in smaller files."""
+    data = from_arrays(arrays)
     versions = storage._store
     assert data.schema is not None
     with versions.lock("images", "1", 60):
-        options = BuildOptions(progress=False, block_bytes=BLOCK_BYTES, file_bytes=FILE_BYTES)
+        options = BuildOptions(
+            progress=False, block_bytes=min(BLOCK_BYTES, file_bytes), file_bytes=file_bytes
+        )
         build(RefSource(data, data.schema), versions, "images", "1", options)
     return storage.fetch("images", "1")
 
@@ -239,8 +245,8 @@ def measure(repetitions: int) -> list[list[str]]:
     with tempfile.TemporaryDirectory() as name, server() as options:
         store = Store(Path(name), options)
         with store.scratch() as built:
-            publish(store.storage(built))
-        local = publish(yoga.Storage(Path(name) / "local"))
+            publish(store.storage(built), images())
+        local = publish(yoga.Storage(Path(name) / "local"), images())
         found = epochs(store, local, repetitions) + small_cache(store)
         del local
         shutil.rmtree(Path(name) / "local")

@@ -98,7 +98,14 @@ def test_persistent_workers_over_epochs_one_of_them_abandoned(ref: yoga.DataRef)
     plain = yoga.DataLoader(ref, batch_size=4, shuffle=True, seed=2)
     expected = [rows_of(plain) for _ in range(4)]
     loader = yoga.DataLoader(
-        ref, batch_size=4, shuffle=True, seed=2, num_workers=2, persistent_workers=True, prefetch_factor=3
+        ref,
+        batch_size=4,
+        shuffle=True,
+        seed=2,
+        num_workers=2,
+        multiprocessing_context="fork",
+        persistent_workers=True,
+        prefetch_factor=3,
     )
     assert rows_of(loader) == expected[0]
     assert rows_of(itertools.islice(loader, 2)) == expected[1][:8]
@@ -109,7 +116,9 @@ def test_persistent_workers_over_epochs_one_of_them_abandoned(ref: yoga.DataRef)
 
 
 def test_it_counts_what_was_delivered_not_what_was_fetched(ref: yoga.DataRef) -> None:
-    loader = yoga.DataLoader(ref, batch_size=2, num_workers=2, prefetch_factor=4)
+    loader = yoga.DataLoader(
+        ref, batch_size=2, num_workers=2, multiprocessing_context="fork", prefetch_factor=4
+    )
     iterator = iter(loader)
     assert loader.state_dict()["position"] == 0
     for step in range(1, 5):
@@ -292,7 +301,7 @@ def test_states_of_other_loaders_are_refused(ref: yoga.DataRef, tmp_path: Path) 
 def test_leaving_early_leaves_no_process_behind(ref: yoga.DataRef) -> None:
     before = set(multiprocessing.active_children())
     for options in ({}, {"persistent_workers": True}):
-        for _ in yoga.DataLoader(ref, batch_size=2, num_workers=2, **options):
+        for _ in yoga.DataLoader(ref, batch_size=2, num_workers=2, multiprocessing_context="fork", **options):
             break
         for child in set(multiprocessing.active_children()) - before:
             child.join(300)
@@ -673,7 +682,9 @@ def test_skip_accepts_only_the_batches_that_the_state_has_skipped() -> None:
 
 
 def test_an_iterator_whose_workers_were_taken_over_raises(ref: yoga.DataRef) -> None:
-    loader = yoga.DataLoader(ref, batch_size=4, num_workers=1, persistent_workers=True)
+    loader = yoga.DataLoader(
+        ref, batch_size=4, num_workers=1, multiprocessing_context="fork", persistent_workers=True
+    )
     one = iter(loader)
     next(one)
     other = iter(loader)

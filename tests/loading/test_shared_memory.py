@@ -147,7 +147,9 @@ def test_batches_in_use_are_never_written_over(ref: yoga.DataRef) -> None:
 
 
 def test_two_iterators_at_once_do_not_share_their_slots(ref: yoga.DataRef) -> None:
-    loader = yoga.DataLoader(ref, batch_size=4, num_workers=1, collate_fn=yoga.jagged)
+    loader = yoga.DataLoader(
+        ref, batch_size=4, num_workers=1, multiprocessing_context="fork", collate_fn=yoga.jagged
+    )
     one = iter(loader)
     kept = [next(one) for _ in range(3)]
     copies = [batch["x"].clone() for batch in kept]
@@ -158,7 +160,9 @@ def test_two_iterators_at_once_do_not_share_their_slots(ref: yoga.DataRef) -> No
 
 def test_the_memory_is_used_again_and_given_back(ref: yoga.DataRef) -> None:
     others = set(multiprocessing.active_children())
-    loader = yoga.DataLoader(ref, batch_size=4, num_workers=1, collate_fn=yoga.jagged)
+    loader = yoga.DataLoader(
+        ref, batch_size=4, num_workers=1, multiprocessing_context="fork", collate_fn=yoga.jagged
+    )
     list(loader)
     ring = idle_ring(loader)
     assert ring is not None
@@ -232,7 +236,9 @@ def test_without_such_memory_batches_travel_as_torch_sends_them(
 ) -> None:
     monkeypatch.delattr(os, "memfd_create")
     assert Ring.made(2) is None
-    loader = yoga.DataLoader(ref, batch_size=4, num_workers=2, collate_fn=yoga.jagged)
+    loader = yoga.DataLoader(
+        ref, batch_size=4, num_workers=2, multiprocessing_context="fork", collate_fn=yoga.jagged
+    )
     assert_rows_equal(list(loader), list(yoga.DataLoader(ref, batch_size=4, collate_fn=yoga.jagged)))
 
 
@@ -607,5 +613,5 @@ class Looks(Gathers):
 @pytest.mark.parametrize(("make", "is_direct"), [(Gathers, True), (Looks, False)])
 def test_a_dataref_of_ones_own_that_keeps_no_rows_is_gathered_into_slots(make: Any, is_direct: bool) -> None:
     for ref in (make(), make()[2:6], make().repeat(2), torch.utils.data.Subset(make(), [3, 1])):
-        for batch in yoga.DataLoader(ref, 2, num_workers=1):
+        for batch in yoga.DataLoader(ref, 2, num_workers=1, multiprocessing_context="fork"):
             assert batch["is_placing"].tolist() == [is_direct] * 2

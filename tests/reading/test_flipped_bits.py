@@ -214,7 +214,8 @@ def test_a_worker_finds_a_flipped_bit(kept: Path, file: Path, start: str) -> Non
 
 def test_what_a_worker_has_checked_the_next_ones_trust(kept: Path, file: Path) -> None:
     marks = Marks([file.stat().st_size])
-    assert delivered(loader_of(marked(kept, marks), num_workers=2)) == (ROWS, False)
+    loader = loader_of(marked(kept, marks), num_workers=2, multiprocessing_context="fork")
+    assert delivered(loader) == (ROWS, False)
     large = [place for place, part, _ in flips(kept) if part.startswith("image")]
     assert len(large) >= 3
     for place in large:

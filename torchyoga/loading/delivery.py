@@ -117,8 +117,9 @@ class Delivery(Iterator[Batch]):
             in_order = not pipeline.plan.is_unordered
             self._accelerated.prepare(self._indices, loader.batch_size or 1, in_order)
             self._iteration = iteration = pipeline.begin(loader, self._made)
-            workers = loader.num_workers, num_cpus(), loader.persistent_workers
-            self._meter.begun(Setting(*workers, loader.pin_memory))
+            threads = pipeline.num_threads
+            workers = 0 if threads else loader.num_workers, num_cpus(), loader.persistent_workers
+            self._meter.begun(Setting(*workers, loader.pin_memory, threads))
             iteration.hold(self)
             pipeline.latest = iteration
             if skipped and not are_skipped(iteration, skipped):

@@ -70,6 +70,7 @@ class InProcess(Iterator[Batch]):
         collate: Collate,
         pins: bool,
         num_ahead: int,
+        num_threads: int,
         watch: Stopwatch,
     ) -> None:
         assert plan.iteration is not None
@@ -81,7 +82,7 @@ class InProcess(Iterator[Batch]):
         tasks = (Task(partial(reading.window, window), len(window.ends)) for window in windows)
         # A sampler that may draw at any time does so in the user's thread, when it is asked.
         may_be_ahead = source.is_thread_safe and plan.indices.is_known_ahead
-        self._ahead = Ahead(tasks, num_ahead if may_be_ahead else 0)
+        self._ahead = Ahead(tasks, num_ahead if may_be_ahead else 0, num_threads)
         self._read: list[Batch] = []  # last first
 
     def __next__(self) -> Batch:

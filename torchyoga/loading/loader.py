@@ -20,6 +20,7 @@ from ..order.contract import Locality, Shuffle
 from ..order.full import as_int
 from ..order.saved import Saved
 from ..order.shard import Remainder
+from ..process.control_group import num_cpus
 from ..process.seeding import ROW_SEEDS_VERSION
 from ..process.stages import Stopwatch
 from ..process.warned import warn_user
@@ -94,6 +95,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         shuffle_window: with shuffle="block", files mixed with each other at once.
         locality: "shard" gives each rank files of its own, see `ResumableSampler`.
         appended: when rows come that were appended since a state was saved, see `ResumableSampler`.
+        num_workers: processes; or threads, where rows are only copied and no code of the user's runs, unless
+            `worker_init_fn`, `multiprocessing_context`, `timeout` or `in_order=False` asks for processes.
         **torch_arguments: the other arguments of `torch.utils.data.DataLoader`. Unlike torch's,
             `prefetch_factor` also holds for a DataRef with `num_workers=0`: batches that a thread reads ahead
             (2 by default, 0 for none), unless rows are seeded or handed out one by one. With
@@ -172,17 +175,26 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         plan = EpochIndices(indices, choice.is_single, batch_size or 1, drop_last, source, together)
         plan.is_unordered = bool(num_workers) and torch_arguments.get("in_order") is False
         plan.seen_by = choice.seen_by
+        # Who asks for processes, or gives code that runs in them, gets them.
+        is_for_processes = worker_init_fn is not None or multiprocessing_context is not None or bool(timeout)
+        may_be_threads = is_plain and indices.is_known_ahead and not (is_for_processes or plan.is_unordered)
         is_read = read is not None and not num_workers
-        reads_here = is_read and not choice.is_single and not self._seeds_rows
+        reads_here = read is not None and not choice.is_single and not self._seeds_rows
+        num_threads = 0
+        if num_workers and reads_here and may_be_threads and read is not None and read.only_copies:
+            num_threads = max(1, min(num_workers, num_cpus() - 1))  # the training loop needs one, too
+        reads_here = reads_here and (num_threads > 0 or not num_workers)
         # Accepted for every DataRef, also one that is not read ahead: a view must not make a loader fail.
         ahead = torch_arguments.pop("prefetch_factor", None) if is_read else None
         num_ahead = 2 if ahead is None else as_int("prefetch_factor", ahead, low=0)
+        if num_threads:
+            num_ahead = num_workers * (torch_arguments.get("prefetch_factor") or 2)
         self._indices = indices
         watch = Stopwatch()
         self._meter = Meter(watch)
         quiet = Quiet(is_asked=seed_rows is None)
         self._pipeline = Pipeline(
-            plan, reads_here, num_ahead, self._seeds_rows, quiet, seeds_collation, watch
+            plan, reads_here, num_ahead, self._seeds_rows, quiet, seeds_collation, watch, num_threads
         )
         self._accelerated = Accelerated()
         self._taken_from_lightning: Sequence[Saved] | None = None  # states that are not to be taken again
@@ -204,8 +216,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         )
         if ahead is not None:
             self.prefetch_factor = num_ahead  # for Lightning, too
-        plan.reads_here = not num_workers
-        plan.at_once = num_workers * (self.prefetch_factor or 1) if num_workers else num_ahead + 1
+        plan.reads_here = reads_here or not num_workers
+        plan.at_once = num_ahead + 1 if plan.reads_here else num_workers * (self.prefetch_factor or 1)
         name_arguments(self)
         is_seeded = self._seeds_rows or seeds_collation
         if is_seeded:
@@ -239,6 +251,11 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         left = left_by_lightning(self)
         state = None if left is None else left[1]
         return self._indices.most_steps(self.batch_size or 1, self.drop_last, state)
+
+    def check_worker_number_rationality(self) -> None:
+        """Warns, as torch does, of more processes than are of use; threads are as many as are."""
+        if not self._pipeline.num_threads:
+            super().check_worker_number_rationality()
 
     @property
     def _may_be_prepared(self) -> bool:

@@ -76,8 +76,10 @@ class Pipeline:
         quiet: whether rows draw any.
         seeds_collation: each batch is collated with random numbers of its own.
         watch: counts the seconds of each stage.
+        num_threads: that read ahead in place of worker processes; 0 if there are to be none.
 
     Attributes:
+        num_threads: as passed.
         latest: the iteration that has begun last.
         redrawn: says if the dataset's rows were drawn anew.
         turn: whose turn it is to use persistent workers, one after the other.
@@ -92,8 +94,9 @@ class Pipeline:
         quiet: Quiet,
         seeds_collation: bool,
         watch: Stopwatch,
+        num_threads: int,
     ) -> None:
-        self.plan = plan
+        self.plan, self.num_threads = plan, num_threads
         self.watch = plan.watch = watch
         self.latest: Iteration | None = None
         self.redrawn = _Redrawn()
@@ -129,12 +132,19 @@ class Pipeline:
         read = flattened(loader.dataset)  # anew, as a Subset's indices may have changed
         dataset = _dataset_of(loader) if read is None else read
         plan.source = dataset.in_epoch(plan.epoch) if isinstance(dataset, DataRef) else dataset
-        seeding = self._seeding(is_here=not loader.num_workers)
+        seeding = self._seeding(is_here=self._reads_here or not loader.num_workers)
         source = plan.source
         if self._reads_here and isinstance(source, DataRef):
             self.turn += 1
             return InProcess(
-                source, plan, seeding, loader.collate_fn, loader.pin_memory, self._num_ahead, self.watch
+                source,
+                plan,
+                seeding,
+                loader.collate_fn,
+                loader.pin_memory,
+                self._num_ahead,
+                max(1, self.num_threads),
+                self.watch,
             )
         try:
             fetched = iter(self._inner_loader(loader, seeding, dataset))

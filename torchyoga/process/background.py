@@ -1,8 +1,8 @@
-"""Tasks -> their results, in order; a thread works ahead while the consumer is busy elsewhere.
+"""Tasks -> their results, in order; threads work ahead while the consumer is busy elsewhere.
 
 A result that no thread has begun is made by the thread that needs it.
-The thread that reads ahead is started only if it can save time, from half a millisecond between two results
-on: in a loop that does nothing else it would cost more than it saves.
+Threads that read ahead are started only if they can save time, from half a millisecond between two results
+on: in a loop that does nothing else they would cost more than they save.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ def _nothing() -> NoReturn:
 
 
 class _SharedResults(Generic[T]):
-    """The state that the thread shares with the consumer of results; it has no reference to the consumer."""
+    """The state that threads share with the consumer of results; it has no reference to the consumer."""
 
-    def __init__(self, tasks: Iterator[Task[T]], most: int) -> None:
+    def __init__(self, tasks: Iterator[Task[T]], most: int, num_threads: int) -> None:
         self.tasks = tasks
-        self.most = most
+        self.most, self.num_threads = most, num_threads
         self.tickets: deque[_Ticket[T]] = deque()  # in order
         self.is_wanted = self.is_over = False
-        self.thread: threading.Thread | None = None
+        self.threads: list[threading.Thread] = []
         self.renew()
         renew_in_children(self)
 
@@ -90,10 +90,11 @@ class _SharedResults(Generic[T]):
 
     def has_room(self) -> bool:
         """True if a task may be done ahead."""
-        return not self.tickets or sum(ticket.task.size for ticket in self.tickets) < self.most
+        sizes = [ticket.task.size for ticket in tuple(self.tickets)]
+        return len(sizes) < self.num_threads or sum(sizes) < self.most
 
     def stop(self) -> None:
-        """Ends the thread after its current task."""
+        """Ends each thread after its current task."""
         with self.changed:
             self.is_over = True
             self.changed.notify_all()
@@ -119,13 +120,13 @@ def _work(shared: _SharedResults[T]) -> None:
 class Ahead(Iterator[T]):
     """The results of tasks, in order; an exception is raised in the place of its task's result.
 
-    Results are made when they are needed. If the consumer takes longer between two of them, a thread makes
-    the next ones meanwhile, `most` batches at most, or one task. The thread ends with the iterator, or the
+    Results are made when they are needed. If the consumer takes longer between two of them, threads make
+    the next ones meanwhile, `most` batches at most, or one task each. They end with the iterator, or the
     process; a forked child must make a new iterator.
     """
 
-    def __init__(self, tasks: Iterator[Task[T]], most: int) -> None:
-        self._shared = _SharedResults(tasks, most)
+    def __init__(self, tasks: Iterator[Task[T]], most: int, num_threads: int = 1) -> None:
+        self._shared = _SharedResults(tasks, most, num_threads)
         self._returned = 0.0
         self._away = 0.0  # seconds between two calls, on average
 
@@ -133,7 +134,7 @@ class Ahead(Iterator[T]):
         if self._returned:
             self._away += 0.3 * (time.perf_counter() - self._returned - self._away)
         try:
-            return self._alone() if self._shared.thread is None else self._shared_result()
+            return self._shared_result() if self._shared.threads else self._alone()
         finally:
             self._returned = time.perf_counter()
 
@@ -177,19 +178,20 @@ class Ahead(Iterator[T]):
             ticket = shared.tickets[0]
             while not ticket.is_done:
                 shared.changed.wait(_PATIENCE)
-                if not ticket.is_done and shared.thread is not None and not shared.thread.is_alive():
+                if not ticket.is_done and not any(thread.is_alive() for thread in shared.threads):
                     raise RuntimeError("the thread that reads ahead is gone; make a new iterator")
             return ticket
 
     def _start(self) -> None:
         shared = self._shared
-        if shared.thread is None and not shared.is_over:
-            shared.thread = threading.Thread(
-                target=_work, args=(shared,), name="torchyoga-ahead", daemon=True
-            )
-            weakref.finalize(self, shared.stop).atexit = False
-            _running.add(shared)
-            shared.thread.start()
+        if shared.threads or shared.is_over:
+            return
+        weakref.finalize(self, shared.stop).atexit = False
+        _running.add(shared)
+        for _ in range(shared.num_threads):
+            thread = threading.Thread(target=_work, args=(shared,), name="torchyoga-ahead", daemon=True)
+            thread.start()
+            shared.threads.append(thread)
 
 
 _running: weakref.WeakSet[_SharedResults[Any]] = weakref.WeakSet()
@@ -201,5 +203,5 @@ def _stop_all() -> None:
     for shared in tuple(_running):
         shared.stop()
     for shared in tuple(_running):
-        if shared.thread is not None:
-            shared.thread.join(5)
+        for thread in shared.threads:
+            thread.join(5)

@@ -61,6 +61,11 @@ class ColumnsRef(DataRef):
         """False: each batch is gathered anew."""
         return False
 
+    @property
+    def only_copies(self) -> bool:
+        """True for arrays; other columns may have to be decoded."""
+        return self._has_runs
+
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows` over one gathered block."""
         if not len(rows):

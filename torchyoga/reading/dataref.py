@@ -282,6 +282,16 @@ class DataRef(ABC, Dataset[RowT]):
         return found
 
     @property
+    def only_copies(self) -> bool:
+        """True if to take rows is to copy them, from memory or from files on this machine.
+
+        Threads of a loader then do as well as processes, which would send what they have copied.
+        """
+        below = getattr(self, "sources", [getattr(self, "whole", None)])
+        is_plain = self.is_thread_safe and not self.keeps_rows and not self.is_random
+        return is_plain and all(isinstance(one, DataRef) and one.only_copies for one in below)
+
+    @property
     def libraries(self) -> list[str]:
         """The libraries that decode rows, with their versions, where another may give other values."""
         below = getattr(self, "sources", [getattr(self, "whole", None)])

@@ -64,6 +64,11 @@ class OfVersion(DataRef):
         """False: each batch is gathered anew."""
         return False
 
+    @property
+    def only_copies(self) -> bool:
+        """True if the files are on this machine, and not compressed."""
+        return self._version.only_copies
+
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows` over one gathered block."""
         return Rows(self._version.open(self._of).take(rows, self._of)) if len(rows) else []
@@ -265,6 +270,11 @@ class _Version:
         """What another process opens it with."""
         marks = self.marks if self.marks.can_be_passed() else None
         return self.where, self.manifest.fingerprint, self.verify, marks
+
+    @property
+    def only_copies(self) -> bool:
+        firsts = [group.files[0] for group in self.manifest.column_groups if len(group.files)]
+        return not self.where.is_remote and all(file.index.get("compression") is None for file in firsts)
 
 
 class _Prefetch:

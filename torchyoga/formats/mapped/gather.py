@@ -5,8 +5,8 @@ torch's threads do not survive a fork.
 
 Reads of 2 MiB and more take the faster of two ways, as measured while reading.
 The ways are NumPy on one thread, and torch on several threads into reused memory: on idle cores torch is
-faster, on busy ones its threads wait for each other. Reads right after a check are not measured: it has just
-brought the rows into the processor's cache, where NumPy looks better than it is.
+faster, on busy ones its threads wait for each other. Reads right after a check are measured apart: it has
+just brought the rows into the processor's cache, where NumPy looks better than it is otherwise.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ Bytes = npt.NDArray[np.uint8]
 _LARGE_READ = 2 * 2**20  # bytes; for smaller reads, threads are not worth waiting for
 _LARGE_ROW = 32 * 1024  # bytes; from here on copying row by row beats NumPy's fancy indexing
 _MOST_BYTES = 2**62
+_FIRST_TRY = 3  # large reads until the second way is tried: the first ones find threads that are being made
 _FIRST_RETRY, _LAST_RETRY = 16, 2048  # large reads after which the slower way is tried again
 
 
@@ -109,6 +110,7 @@ def _element_bytes(divisible: int) -> int:
 
 
 _ELEMENTS = {16: "complex128", 8: "int64", 4: "int32", 2: "int16", 1: "uint8"}  # torch's names
+_NUMBERS = {1: 0, 2: 1, 4: 2, 8: 3}  # the bytes of a number, and which power of two they are
 _ALONE_ELEMENTS = 2**15
 
 
@@ -130,6 +132,16 @@ class _Range:
         if found is None:
             found = self._views[row_bytes, by_numpy] = self._made(row_bytes, by_numpy)
         return found
+
+    def numbers(self, places: Ints, row_bytes: int, empty: Callable[[int], Bytes]) -> Bytes | None:
+        """Copies of rows of one number each; None if these are not, or do not lie where a number may."""
+        if row_bytes not in _NUMBERS or (int(np.bitwise_or.reduce(places)) | self.low) % row_bytes:
+            return None
+        view = self.bytes[: self.bytes.size // row_bytes * row_bytes].view(f"u{row_bytes}")
+        out = empty(places.nbytes // 8 * row_bytes)
+        # To clip is to copy into `out` at once; no place is outside.
+        np.take(view, places >> _NUMBERS[row_bytes], out=out.view(view.dtype), mode="clip")
+        return out
 
     def copy_alone(self, places: Ints, row_bytes: int, out: Bytes) -> None:
         """Copies rows on this thread only, without Python's lock.
@@ -155,16 +167,48 @@ class _Range:
         return torch.as_strided(torch.from_numpy(self.bytes), (count, row_bytes), (1, 1))
 
 
+class _Paces:
+    """Which of the two ways makes a large read faster, as far as was seen."""
+
+    def __init__(self) -> None:
+        self._seconds = {True: 0.0, False: 0.0}  # a byte, by NumPy and by torch
+        self._reads, self._retry_at = 0, _FIRST_TRY
+        self._faster, self._interval = True, _FIRST_RETRY
+
+    def took(self, pace: float, by_numpy: bool) -> None:
+        """Takes note of a read, in seconds a byte."""
+        before = self._seconds[by_numpy]
+        # Quick to improve, slow to worsen: a read into fresh memory, or on busy cores, says little.
+        self._seconds[by_numpy] = min(pace, 1.05 * before) if before else pace
+
+    def numpy_is_better(self, nbytes: int) -> bool:
+        """True if NumPy is to make a large read: torch crawls where other work keeps the cores busy."""
+        # An operation that waits for torch's threads would hang. DataLoader's workers have set their number
+        # to 1.
+        if in_forked_child() and torch.get_num_threads() > 1:
+            return True
+        if nbytes < _LARGE_READ or torch.get_num_threads() == 1:
+            return False
+        faster = self._seconds[True] < self._seconds[False]
+        self._reads += 1
+        if faster != self._faster:
+            self._faster, self._interval = faster, _FIRST_RETRY
+        if self._reads < self._retry_at:
+            return faster
+        # Each time the other way turns out to be slower still, it is tried again later than before.
+        self._retry_at = self._reads + self._interval
+        self._interval = min(2 * self._interval, _LAST_RETRY)
+        return not faster
+
+
 class Memory:
     """Several runs of bytes, such as mapped files, as one range of addresses. More runs may be added."""
 
     def __init__(self, arrays: Sequence[Bytes]) -> None:
         self._arrays: list[Bytes] = []
         self._range: _Range
-        self._paces = {True: 0.0, False: 0.0}  # seconds a byte of large reads, by NumPy and by torch
-        self._reads = 0
+        self._paces = {True: _Paces(), False: _Paces()}  # of large reads, right after a check and of others
         self._has_checked = False  # since the last large read
-        self._faster, self._interval, self._retry_at = True, _FIRST_RETRY, _FIRST_RETRY
         self.extend(arrays)
 
     @property
@@ -193,6 +237,9 @@ class Memory:
         span = self._range
         places = addresses - span.low
         nbytes = row_bytes * len(places)
+        numbers = span.numbers(places, row_bytes, empty) if len(places) else None
+        if numbers is not None:
+            return numbers
         if nbytes < _LARGE_READ and not is_placing() and span.allows(row_bytes):
             found: Bytes = span.view(row_bytes, True)[places].view(np.uint8)
             return found
@@ -200,9 +247,9 @@ class Memory:
         if span.allows(row_bytes) and torch.get_num_threads() > 1 and _is_beside_others():
             span.copy_alone(places, row_bytes, out)
             return out
-        is_learning, self._has_checked = not self._has_checked, False
+        paces, self._has_checked = self._paces[self._has_checked], False
         started = time.perf_counter()
-        by_numpy = self._numpy_is_better(nbytes, is_learning)
+        by_numpy = paces.numpy_is_better(nbytes)
         if not span.allows(row_bytes) or (by_numpy and row_bytes >= _LARGE_ROW):
             _copy_runs(span.bytes, places.tolist(), repeat(row_bytes, len(places)), out)
         elif by_numpy:
@@ -211,33 +258,8 @@ class Memory:
             view = span.view(row_bytes, False)
             target = torch.from_numpy(out).view(-1, row_bytes)
             torch.index_select(view, 0, torch.from_numpy(places), out=target)
-        if not is_learning:
-            return out
-        pace, before = (time.perf_counter() - started) / nbytes, self._paces[by_numpy]
-        # Quick to improve, slow to worsen: a read into fresh memory, or on busy cores, says little.
-        self._paces[by_numpy] = min(pace, 1.05 * before) if before else pace
+        paces.took((time.perf_counter() - started) / nbytes, by_numpy)
         return out
-
-    def _numpy_is_better(self, nbytes: int, is_learning: bool) -> bool:
-        """True if NumPy is to make a large read: torch crawls where other work keeps the cores busy."""
-        # An operation that waits for torch's threads would hang. DataLoader's workers have set their number
-        # to 1.
-        if in_forked_child() and torch.get_num_threads() > 1:
-            return True
-        if nbytes < _LARGE_READ or torch.get_num_threads() == 1:
-            return False
-        faster = self._paces[True] < self._paces[False]
-        if not is_learning:
-            return faster
-        self._reads += 1
-        if faster != self._faster:
-            self._faster, self._interval = faster, _FIRST_RETRY
-        if self._reads < self._retry_at:
-            return faster
-        # Each time the other way turns out to be slower still, it is tried again later than before.
-        self._retry_at = self._reads + self._interval
-        self._interval = min(2 * self._interval, _LAST_RETRY)
-        return not faster
 
     def gather_runs(
         self, addresses: Ints, nbytes: Ints, out: Bytes, starts: Iterable[int] | None = None

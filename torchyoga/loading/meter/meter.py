@@ -118,6 +118,23 @@ class Meter:
         self._tell(is_end=True)
 
     @property
+    def workers(self) -> str:
+        """What makes the batches: "this process", "2 threads" of it, or "2 processes".
+
+        Where rows are only copied, `num_workers` means threads: see docs/meter.md.
+
+        Example:
+            >>> loader = yoga.DataLoader(list(range(100)), batch_size=4)
+            >>> rows = [batch for batch in loader]
+            >>> loader.meter.workers
+            'this process'
+        """
+        processes, threads = self._setting.num_workers, self._setting.num_threads
+        number, kind = (processes, "process") if processes else (threads, "thread")
+        plural = "" if number == 1 else "es" if processes else "s"
+        return f"{number} {kind}{plural}" if number else "this process"
+
+    @property
     def epoch(self) -> Numbers:
         """This epoch so far."""
         return self._numbers(self._count, self._waited, self._away, self._count, self._before)
@@ -277,6 +294,7 @@ class Setting(NamedTuple):
 
     Attributes:
         num_workers: processes that make batches.
+        num_threads: threads that do, in place of those; 0 if there are none.
         num_cpus: that this process may use.
         is_persistent: workers live from epoch to epoch.
         pins: batches come in pinned memory.
@@ -286,6 +304,7 @@ class Setting(NamedTuple):
     num_cpus: int
     is_persistent: bool
     pins: bool
+    num_threads: int = 0
 
 
 def verdict(epoch: Numbers, last: Numbers, setting: Setting) -> str:
@@ -331,6 +350,10 @@ def _culprit(found: Numbers, total: float) -> str:
 
 
 def _advice(stage: str, found: Numbers, setting: Setting) -> str:
+    if stage == "gather" and setting.num_threads:
+        if setting.num_threads < setting.num_cpus - 1:
+            return f"raise num_workers from {setting.num_threads}, or read fewer columns"
+        return f"threads gather on all {setting.num_cpus} processors already: read fewer columns"
     if stage == "gather" and not setting.num_workers:
         return "set num_workers=1 or 2, so that rows are gathered beside the loop, or read fewer columns"
     if stage == "copy":

@@ -1,0 +1,163 @@
+"""Where rows are only copied, `num_workers` means threads; what is promised of processes holds for them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import torchyoga as yoga
+from torchyoga.errors import CorruptError
+from torchyoga.loading import loader as loader_module
+from torchyoga.loading.meter.meter import Numbers, Setting, verdict
+from torchyoga.process.stages import STAGES
+
+ROWS = 300
+
+
+@pytest.fixture
+def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader_module, "num_cpus", lambda: 4)
+
+
+@pytest.fixture
+def ref(tmp_path: Path) -> yoga.DataRef:
+    data = {"x": np.arange(ROWS * 1500).reshape(ROWS, 1500), "label": np.arange(ROWS)}
+    return yoga.Storage(tmp_path).submit(data, "rows", "1", progress=False)
+
+
+def labels(batches: Any, seconds: float = 0.0) -> list[list[int]]:
+    found = []
+    for batch in batches:
+        found.append(batch["label"].tolist())
+        time.sleep(seconds)  # threads read ahead only of a loop that takes its time
+    return found
+
+
+def test_the_order_is_as_without_and_threads_read(ref: yoga.DataRef, four_cpus: None) -> None:
+    others = set(multiprocessing.active_children())
+    expected = labels(yoga.DataLoader(ref, 8, shuffle=True, seed=3))
+    loader = yoga.DataLoader(ref, 8, shuffle=True, seed=3, num_workers=2)
+    found, names = [], set()
+    for batch in loader:
+        names |= {thread.name for thread in threading.enumerate()}
+        found.append(batch["label"].tolist())
+        assert torch.equal(batch["x"][:, 0], batch["label"] * 1500)
+        time.sleep(0.002)
+    assert found == expected
+    assert loader.meter.workers == "2 threads"
+    assert set(multiprocessing.active_children()) <= others
+    assert "torchyoga-ahead" in names
+
+
+@pytest.mark.parametrize("stop", [1, 7, 30])
+def test_a_state_within_an_epoch_goes_on(ref: yoga.DataRef, four_cpus: None, stop: int) -> None:
+    whole = labels(yoga.DataLoader(ref, 8, shuffle="block", seed=1))
+    loader = yoga.DataLoader(ref, 8, shuffle="block", seed=1, num_workers=3)
+    batches = iter(loader)
+    first = [labels([next(batches)], 0.002)[0] for _ in range(stop)]
+    again = yoga.DataLoader(ref, 8, shuffle="block", seed=1, num_workers=3)
+    again.load_state_dict(loader.state_dict())
+    assert first + labels(again, 0.001) == whole
+    again.prove()
+
+
+@pytest.mark.damages("a flipped bit")
+def test_a_flipped_bit_is_an_error_before_its_batch(tmp_path: Path, four_cpus: None) -> None:
+    data = {"x": np.zeros((ROWS, 12288), np.uint8), "label": np.arange(ROWS)}
+    storage = yoga.Storage(tmp_path)
+    storage.submit(data, "rows", "1", progress=False)
+    (path,) = (tmp_path / "rows" / "1").glob("*.mdb")
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        byte = file.read(1)
+        file.seek(-1, 1)
+        file.write(bytes([byte[0] ^ 1]))
+    loader = yoga.DataLoader(storage.fetch("rows", "1"), 8, num_workers=2)
+    batches, errors = iter(loader), 0
+    while True:
+        try:
+            batch = next(batches)
+        except CorruptError:
+            errors += 1
+        except StopIteration:
+            break
+        else:
+            assert not batch["x"].any()
+            time.sleep(0.001)
+    assert errors >= 1
+
+
+def test_a_batch_that_is_held_stays_as_it_is(ref: yoga.DataRef, four_cpus: None) -> None:
+    held = []
+    for batch in yoga.DataLoader(ref, 8, shuffle=True, num_workers=3, prefetch_factor=4):
+        held.append((batch["x"], batch["x"].clone()))
+        time.sleep(0.001)
+    assert all(torch.equal(one, copy) for one, copy in held)
+
+
+def own_collate(rows: Any) -> Any:
+    return torch.utils.data.default_collate(rows)
+
+
+def init(worker: int) -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize(
+    ("options", "workers"),
+    [
+        ({}, "2 threads"),
+        ({"num_workers": 9}, "3 threads"),  # one processor is left to the loop
+        ({"num_workers": 1}, "1 thread"),
+        ({"num_workers": 0}, "this process"),
+        ({"collate_fn": own_collate}, "2 processes"),
+        ({"worker_init_fn": init}, "2 processes"),
+        ({"multiprocessing_context": "fork"}, "2 processes"),
+        ({"timeout": 60}, "2 processes"),
+        ({"in_order": False}, "2 processes"),
+        ({"seed_rows": True}, "2 processes"),
+        ({"num_workers": 1, "batch_size": None}, "1 process"),
+    ],
+)
+def test_code_of_the_users_runs_in_processes(
+    ref: yoga.DataRef, four_cpus: None, options: dict[str, Any], workers: str
+) -> None:
+    is_many = options.get("num_workers", 2) > 2
+    with warnings.catch_warnings(record=True) as said:  # torch warns of more workers than processors
+        loader = yoga.DataLoader(ref, **{"batch_size": 50, "num_workers": 2, **options})
+    assert not (is_many and said)
+    assert len(list(loader)) > 5
+    assert loader.meter.workers == workers
+
+
+def test_which_data_is_only_copied(ref: yoga.DataRef, tmp_path: Path) -> None:
+    arrays = yoga.from_arrays({"x": np.arange(ROWS)})
+    copied = [
+        ref,
+        ref.columns(["label"]),
+        ref[10:20],
+        ref.split([0.5, 0.5])[0],
+        yoga.concat([ref, ref]),
+        arrays,
+    ]
+    assert all(one.only_copies for one in copied)
+    packed = yoga.Storage(tmp_path / "gzip", "hdf5").submit(
+        {"x": np.arange(ROWS)}, "rows", "1", format="hdf5", compression="gzip", progress=False
+    )
+    worked = [ref.map(lambda row: row), packed]
+    assert not any(one.only_copies for one in worked)
+
+
+def test_advice_knows_of_threads() -> None:
+    stages = dict.fromkeys(STAGES, 0.1) | {"gather": 5.0}
+    found = Numbers(100, 5.0, 0.5, 0.05, stages)
+    assert "raise num_workers from 2" in verdict(found, found, Setting(0, 8, False, False, 2))
+    assert verdict(found, found, Setting(0, 2, False, False, 1)).endswith("read fewer columns")
