@@ -35,7 +35,11 @@ def check_same(whole: list[dict[str, Any]], pieces: list[dict[str, Any]]) -> Non
     assert {json.dumps(line["key"]) for line in pieces} == set(known)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+FEW = ("nanogpt", "accumulating")  # of the shapes
+RARELY = [pytest.param(shape, marks=pytest.mark.rest) for shape in SHAPES if shape not in FEW]
+
+
+@pytest.mark.parametrize("shape", [*FEW, *RARELY])
 def test_killed_three_times(shape: str, server: Server, tmp_path: Path) -> None:
     assert server.run(shape, tmp_path / "whole", tmp_path / "log") == [0]
     for kill_after, workers in [(9, 2), (7, 0), (16, 1)]:  # after so many lines
@@ -59,7 +63,11 @@ def test_killed_on_a_gpu(shape: str, server: Server, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "every"),
-    [("nanogpt", 6), ("tutorial", 6), *(pytest.param(shape, 1, marks=pytest.mark.soak) for shape in SHAPES)],
+    [
+        pytest.param("nanogpt", 6, marks=pytest.mark.rest),
+        pytest.param("tutorial", 6, marks=pytest.mark.rest),
+        *(pytest.param(shape, 1, marks=pytest.mark.soak) for shape in SHAPES),
+    ],
 )
 def test_a_kill_at_any_line(shape: str, every: int, server: Server, tmp_path: Path) -> None:
     server.run(shape, tmp_path / "whole", tmp_path / "log")
@@ -73,6 +81,7 @@ def test_a_kill_at_any_line(shape: str, every: int, server: Server, tmp_path: Pa
         assert sum(trained.values()) - len(whole) <= 6  # saved at each step, little comes again
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_kill_at_any_call(every: int, server: Server, tmp_path: Path) -> None:
     server.run("tutorial", tmp_path / "whole", tmp_path / "log")
@@ -100,8 +109,14 @@ def test_a_signal_saves_and_leaves(server: Server, tmp_path: Path) -> None:
     assert len(pieces) == len(lines(tmp_path / "log"))  # nothing was done twice
 
 
-@pytest.mark.parametrize("signals", [["SIGTERM"], ["SIGUSR1", "SIGTERM"]])
-@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize(
+    ("world", "signals"),
+    [
+        (1, ["SIGUSR1", "SIGTERM"]),
+        pytest.param(2, ["SIGTERM"], marks=pytest.mark.rest),
+        pytest.param(2, ["SIGUSR1", "SIGTERM"], marks=pytest.mark.rest),
+    ],
+)
 def test_signals_to_all_processes_of_a_job(
     world: int, signals: list[str], server: Server, tmp_path: Path
 ) -> None:
@@ -130,6 +145,7 @@ def test_three_ranks(server: Server, tmp_path: Path) -> None:
         check_same(lines(tmp_path / "log", rank), lines(tmp_path / "pieces", rank))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("how", ["save", "async"])
 def test_models_divided_among_ranks(how: str, server: Server, tmp_path: Path) -> None:
     """Saved by torch.distributed.checkpoint on two ranks, and continued on two and on one."""
@@ -145,6 +161,7 @@ def test_models_divided_among_ranks(how: str, server: Server, tmp_path: Path) ->
     assert sorted(begun + rest) == list(range(42))
 
 
+@pytest.mark.rest
 def test_other_ranks(server: Server, tmp_path: Path) -> None:
     """Killed on three ranks, continued on one and then on two: each row once an epoch."""
     log = tmp_path / "log"

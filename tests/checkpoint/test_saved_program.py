@@ -307,7 +307,7 @@ def test_loops_of_other_shapes(name: str, tmp_path: Path) -> None:
 
     loop = LOOPS[name]
     whole = loop(new("whole"), -1)
-    for stop in range(1, len(whole)):
+    for stop in range(1, len(whole), 2):
         first = loop(new(f"{stop}"), stop)
         rest = loop(new(f"{stop}"), -1)
         again = len(first) + len(rest) - len(whole)  # a step at an epoch's end is saved when its body has run
