@@ -10,7 +10,9 @@ import ast
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 # Settings of pip's, and what uv calls them. Of files and indexes there may be several, in one text.
 NAMES = {
@@ -49,20 +51,25 @@ def environment_of(listed: str) -> dict[str, str]:
     return found
 
 
-def main(arguments: list[str]) -> int:
-    """Installs them; returns the code of whatever did it last."""
+def main(arguments: list[str], run: Callable[..., Any] = subprocess.run) -> int:
+    """Installs them; returns the code of whatever did it last.
+
+    Args:
+        arguments: as pip takes them.
+        run: as `subprocess.run`.
+    """
     pip = [sys.executable, "-m", "pip"]
     uv = [sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable]
-    settings = subprocess.run([*pip, "config", "list"], capture_output=True, text=True).stdout
+    settings = run([*pip, "config", "list"], capture_output=True, text=True).stdout
     environment = {**environment_of(settings), **os.environ}  # whoever has set uv up is not overruled
     for file in environment.pop("UV_CONSTRAINT", "").split():  # which counts only where no other is named
         uv += ["-c", file]
     quick = [*pip, "install", "--quiet", "--disable-pip-version-check", "-c", str(PINS), "uv"]
-    if not subprocess.run(quick).returncode:
-        if not subprocess.run([*uv, *arguments], env=environment).returncode:
+    if not run(quick).returncode:
+        if not run([*uv, *arguments], env=environment).returncode:
             return 0
         print("uv could not install this; pip tries it, which takes minutes.", flush=True)
-    return subprocess.run([*pip, "install", "--disable-pip-version-check", *arguments]).returncode
+    return run([*pip, "install", "--disable-pip-version-check", *arguments]).returncode
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,9 +45,8 @@ def test_pip_installs_what_uv_cannot(
         asked.append((command, env))
         return SimpleNamespace(stdout=LISTED, returncode=failing is not None and failing in " ".join(command))
 
-    monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setenv("UV_FIND_LINKS", "/mine")
-    assert INSTALL["main"](["-c", "constraints.txt", "-e", ".[demo]"]) == 0
+    assert INSTALL["main"](["-c", "constraints.txt", "-e", ".[demo]"], run) == 0
     command, environment = asked[-1]
     assert command[:3] == [sys.executable, "-m", last]
     assert command[-4:] == ["-c", "constraints.txt", "-e", ".[demo]"]
