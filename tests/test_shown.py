@@ -49,6 +49,7 @@ OF_A_REF |= {
     "in_epoch",
     "is_random",
     "keeps_rows",
+    "only_copies",
     "take_seeded",
     "view_pin",
 }

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from disks import small_disk
-from loops import KILLED, SHAPES, Server
+from shapes import KILLED, SHAPES, Server
 
 
 @pytest.fixture(scope="module")

@@ -393,12 +393,12 @@ def test_two_processes_of_a_group_are_looked_at(tmp_path: Path) -> None:
     import torchyoga as yoga
     from torch.utils.data import DataLoader
     from torchyoga.tools.doctor.patient import Patient
-    from torchyoga.tools.doctor.sharding import Job, dealt
+    from torchyoga.tools.doctor.sharding import RunningJob, dealt
     rank = int(sys.argv[1])
     dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}/meet", rank=rank, world_size=2)
     alone = yoga.DataLoader(range(8), 2, num_replicas=1, rank=0)
     for loader in (yoga.DataLoader(range(8), 2), DataLoader(range(8), 2), alone):
-        print([finding.name for finding in dealt(Patient.of(loader), Job.now())])
+        print([finding.name for finding in dealt(Patient.of(loader), RunningJob.now())])
     dist.destroy_process_group()
     """
     with started(textwrap.dedent(code), "1", str(tmp_path)) as other:

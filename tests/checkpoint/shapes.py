@@ -1,6 +1,6 @@
 """The shapes of other people's training loops, with a Checkpoint in each; run as processes, and killed.
 
-`python loops.py` reads an order in each line, forks a process for it, and says how that ended: torch's
+`python shapes.py` reads an order in each line, forks a process for it, and says how that ended: torch's
 optimizers import for seconds, so they are imported once.
 """
 
