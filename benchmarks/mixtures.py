@@ -20,7 +20,7 @@ from common import ratio, verdict
 
 import torchyoga as yoga
 from torchyoga.order.full import Order
-from torchyoga.order.mixed import MixOrder, Mixture, Stage
+from torchyoga.order.mixed import MixOrder, MixStage, Mixture
 from torchyoga.order.weighted import WeightedOrder, WeightedStage, whole_ends
 
 BATCH = 256
@@ -130,7 +130,7 @@ def orders(repetitions: int) -> list[list[str]]:
 
 
 def _mixed(count: int) -> MixOrder:
-    stage = Stage(0, tuple(range(1, count + 1)), (0,) * count)
+    stage = MixStage(0, tuple(range(1, count + 1)), (0,) * count)
     names = tuple(map(str, range(count)))
     return MixOrder(Mixture((10**6,) * count, (stage,), 10**9, 64, (None,) * count, names), 1)
 
