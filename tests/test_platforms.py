@@ -23,6 +23,7 @@ SYSTEMS = {
 }
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems lack these features anyway")
 @pytest.mark.parametrize("system", [pytest.param("no-linux", marks=pytest.mark.rest), "no-posix"])
 def test_the_package_works_without_features_that_other_systems_lack(system: str, tmp_path: Path) -> None:

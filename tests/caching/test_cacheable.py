@@ -548,6 +548,7 @@ made({"b", "a", "c", 1}, frozenset("xyz"), {"k": [1, None], 2: (0.1, True)}, Pat
 """
 
 
+@pytest.mark.rest
 def test_digests_are_the_same_in_every_process(tmp_path: Path) -> None:
     printed = ""
     for seed in ("1", "2"):
@@ -701,6 +702,7 @@ def test_a_renamed_argument_is_not_taken_for_its_default(storage: yoga.Storage) 
             storage.cacheable("a", "1", stale="ignore")(second)(*arguments)
 
 
+@pytest.mark.rest
 def test_functions_of_two_scripts_are_two(tmp_path: Path) -> None:
     script = """
 import sys, torchyoga as yoga

@@ -449,6 +449,7 @@ def test_damaged_hashes_are_not_used(storage: yoga.Storage, monkeypatch: pytest.
         storage.check("a", "1")
 
 
+@pytest.mark.rest
 def test_a_build_that_was_interrupted_has_all_hashes(storage: yoga.Storage) -> None:
     class Breaks:
         limit = 80

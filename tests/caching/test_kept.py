@@ -403,6 +403,7 @@ print(len(yoga.Storage(folder).fetch("a", "1").where("y", low, name="low")))
 """
 
 
+@pytest.mark.rest
 def test_one_of_many_processes_selects(storage: yoga.Storage, ref: yoga.DataRef, tmp_path: Path) -> None:
     (tmp_path / "marks").mkdir()
     program = tmp_path / "program.py"

@@ -15,6 +15,7 @@ from torchyoga.errors import SchemaError
 from torchyoga.rows.hashing import row_hashes
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("parts", [2, 2**21])
 def test_all_small_sets(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool, "PART_ROWS", parts)

@@ -661,6 +661,7 @@ print(json.dumps(outcomes))
 """
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.rest)])
 @pytest.mark.parametrize("version", HDF5_GOLDEN)
 @pytest.mark.damages("tables of chunks are forged")

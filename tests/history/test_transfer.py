@@ -100,6 +100,7 @@ def moves(storage: Storage, tag: str) -> list[tuple[Any, ...]]:
     return [(e.number, e.version, e.who, e.when, e.message) for e in storage.tag_history("d", tag)]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("format", ["lmdb", "hdf5"])
 def test_a_history_takes_no_more_bytes_there(format: str, lists: None, to: Storage, tmp_path: Path) -> None:
     storage = history(tmp_path, format)
@@ -196,6 +197,7 @@ def test_versions_that_were_copied_alone_are_shared_with(lists: None, to: Storag
     assert sum(left_of(to).values()) < alone + rows + 16 * 2**10  # those of 3 are twice, as they were before
 
 
+@pytest.mark.rest
 def test_what_was_removed_there_comes_again(lists: None, to: Storage, tmp_path: Path) -> None:
     """Files stay while others name them, whatever their own version's name is used for."""
     storage = history(tmp_path)
@@ -212,6 +214,7 @@ def test_what_was_removed_there_comes_again(lists: None, to: Storage, tmp_path: 
         same(storage, to)
 
 
+@pytest.mark.rest
 def test_versions_that_got_other_names_there(lists: None, tmp_path: Path) -> None:
     """As where a deleter may be late, and at other times than the versions that they share with."""
     storage, to = history(tmp_path), new("memory", tmp_path)
@@ -234,6 +237,7 @@ def test_versions_that_got_other_names_there(lists: None, tmp_path: Path) -> Non
     same(storage, to)
 
 
+@pytest.mark.rest
 def test_the_copy_comes_back(lists: None, tmp_path: Path) -> None:
     """To where files have names that they got when they were built."""
     storage = history(tmp_path)
@@ -249,6 +253,7 @@ def test_the_copy_comes_back(lists: None, tmp_path: Path) -> None:
         same(backup, storage)
 
 
+@pytest.mark.rest
 def test_the_copy_lives_on(lists: None, to: Storage, tmp_path: Path) -> None:
     storage = history(tmp_path)
     storage.copy("d", to=to, history=True)
@@ -378,6 +383,7 @@ def once(act: Callable[[], object]) -> Callable[[str], object]:
     return lambda _: act() if left and left.pop() else None
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("there", [["0"], ["0", "3"]])
 def test_versions_are_removed_there_meanwhile(
     there: list[str], lists: None, to: Storage, tmp_path: Path

@@ -482,6 +482,7 @@ def _in_another_process(one: yoga.DataLoader, results: Any) -> None:
     results.put(rows(one))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("method", FRESH_STARTS)
 def test_a_loader_goes_to_another_process(method: str) -> None:
     context = multiprocessing.get_context(method)

@@ -352,6 +352,7 @@ def test_workers_of_another_loader_read_delivered_batches() -> None:
     assert [batch.tolist() for batch in found] == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("method", ["fork", *FRESH_STARTS])
 def test_new_slots_replace_those_given_up(method: str) -> None:
     """Also in older workers, so that batches still come in slots; the memory of the old slots is freed."""
@@ -526,6 +527,7 @@ def contents(export: Any) -> Any:
     return export.tolist()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("name", EXPORTS)
 def test_an_export_outlives_its_tensor(name: str, workers: int) -> None:
@@ -570,6 +572,7 @@ def test_a_batch_that_is_sent_to_a_process_stays_as_it_is(workers: int, method: 
 # -- where counts cannot be trusted
 
 
+@pytest.mark.rest
 def test_without_trust_in_counts_nothing_is_used_again_while_it_may_be_held(ref: yoga.DataRef) -> None:
     package = str(Path(yoga.__file__).parents[1])
     environment = {**os.environ, "TORCHYOGA_REUSE_MEMORY": "0", "PYTHONPATH": package}

@@ -333,6 +333,7 @@ for name in ("cut", "removed", "overwritten"):
 """
 
 
+@pytest.mark.rest
 @linux
 @pytest.mark.parametrize("kind", ["lmdb", "hdf5", "hdf5 of others"])
 @pytest.mark.damages("files are cut, and one is removed")

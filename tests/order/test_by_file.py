@@ -284,6 +284,7 @@ def of_cells(size: int, epochs: int) -> Statistics:
 UNITS = (2, 3, 4, 5, 7, 8, 11, 16, 31, 64, 65, 100, 127, 128, 129, 200, 256, 500, 512, 513, 1000, 2048, 4096)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("size", [*UNITS, 4097, 10_000])
 def test_rows_of_files_come_as_in_a_fair_shuffle(size: int) -> None:
     units = max(10, min(2000, 2**19 // size))

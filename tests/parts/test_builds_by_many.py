@@ -387,6 +387,7 @@ class Forgetful(Executor):
         self._pool.shutdown(wait)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("executor", [Forgetful, pytest.param(Forgetful(), marks=pytest.mark.rest)])
 def test_futures_that_never_come_are_not_waited_for(executor, storage, monkeypatch):
     drive_with(monkeypatch, _LONGEST_SILENCE=1.0, _QUIET=0.5)

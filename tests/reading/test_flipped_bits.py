@@ -247,6 +247,7 @@ def test_a_pickled_reference_holds_no_sizes_of_files(kept: Path) -> None:
     assert ref.__reduce__()[1][-1] is None
 
 
+@pytest.mark.rest
 def test_without_a_fast_checksum_bits_are_found_as_well(kept: Path, file: Path) -> None:
     place, _, _ = flips(kept)[0]
     code = f"""

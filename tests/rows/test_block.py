@@ -304,6 +304,7 @@ assert [type(row) for row in storage.fetch("a", "1").stream()][0].__mro__[2] is 
 """
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("way", ["-c", "-"])
 def test_a_namedtuple_of_a_script_is_its_own_class(way: str, tmp_path: Path) -> None:
     given = (["-c", MAIN], None) if way == "-c" else (["-"], MAIN)

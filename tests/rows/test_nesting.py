@@ -334,6 +334,7 @@ def test_lengths_that_contradict_the_items_are_damage(lengths: list[int]) -> Non
         Rows(Block(block.schema, 2, (values, forged))).exact()
 
 
+@pytest.mark.rest
 def test_a_list_of_more_nothing_than_memory_is_damage() -> None:
     block = block_of([[np.zeros((0, 2))], []])
     shapes = block.data[0].part("shapes").copy()

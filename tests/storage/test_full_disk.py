@@ -167,6 +167,7 @@ def by_many(storage: yoga.Storage) -> object:
         return storage.submit(NEW, "new", "1", executor=executor, progress=False)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("act", [delete_rows, tag, untag, together, by_many])
 def test_notes_and_manifests_for_which_there_is_no_space(
     act: Callable[[yoga.Storage], object], disk: SmallDisk

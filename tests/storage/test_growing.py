@@ -447,6 +447,7 @@ def test_any_sequence_gives_what_lists_give(
 # -- kills and races
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("what", ["append", "delete_rows", "remove", "remove_last", "overwrite", "clean"])
 def test_kills_between_steps_lose_nothing(what: str, tmp_path: Path) -> None:
@@ -567,6 +568,7 @@ def check_line(storage: Storage, numbers: list[int]) -> None:
     check_rows(storage, ref.manifest.version, list(ref))
 
 
+@pytest.mark.rest
 def test_appends_of_many_processes_come_one_behind_the_other(tmp_path: Path) -> None:
     storage = Storage(tmp_path / "storage")
     storage.submit(rows_of(0), "d", "1")

@@ -54,6 +54,7 @@ def sparse() -> Any:
     return module
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux about memory and mappings")
 def test_a_billion_rows(tmp_path: Path) -> None:
     sparse().write_sparse(tmp_path, "huge", 8, 10**9, 1000)

@@ -23,6 +23,7 @@ def small_files(files_of: Callable[[int], None]) -> None:
     files_of(FILE_ROWS)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("format", FORMATS)
 def test_kills_at_random_moments_lose_nothing(format: str, tmp_path: Path) -> None:
     kill_many(DirectoryWorld(tmp_path, format, random.Random(0)), KILLS)

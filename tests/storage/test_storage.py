@@ -620,6 +620,7 @@ print(peak - before)
 """
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux reports its memory there")
 def test_memory_while_building_is_bounded(tmp_path: Path, format: str) -> None:
     arguments = [sys.executable, "-c", MEMORY, str(tmp_path), format]

@@ -315,6 +315,7 @@ def test_a_lock_keeps_threads_out_too(tmp_path: Path) -> None:
     assert (most, inside) == (1, 0)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("timeout", [-1, 20])
 def test_a_long_wait_for_a_lock_says_for_whom(
     timeout: float, tmp_path: Path, caplog: pytest.LogCaptureFixture

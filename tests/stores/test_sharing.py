@@ -159,6 +159,7 @@ def test_nothing_is_lost_if_others_go_on_at_any_look(kind: str, what: str, tmp_p
             break
 
 
+@pytest.mark.rest
 @KINDS
 @EVERY_DELETER
 @pytest.mark.parametrize("names", [fresh_names, names_in_turn])
@@ -235,6 +236,7 @@ def test_many_versions_with_files_of_their_own_go_in_one_sweep(kind: str, tmp_pa
     assert len(place.data_files()) == 2
 
 
+@pytest.mark.rest
 @KINDS
 def test_what_little_a_version_of_a_long_history_has_goes_later(kind: str, tmp_path: Path) -> None:
     place = Place(kind, tmp_path)

@@ -104,6 +104,7 @@ def test_a_loader_stops_and_continues_anywhere(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_read_what_the_process_reads(method: str, tmp_path: Path) -> None:
     ref = yoga.from_parquet(written(tmp_path, 7)).columns(["id", "x"])

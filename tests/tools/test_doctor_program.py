@@ -143,6 +143,7 @@ def test_a_variable_that_names_no_folder_does_nothing() -> None:
     assert process(sys.executable, "-c", code, TORCHYOGA_DOCTOR="/nowhere").stdout == "False\n"
 
 
+@pytest.mark.rest
 def test_the_machine_and_a_storage_are_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TORCHYOGA_STORAGE", raising=False)

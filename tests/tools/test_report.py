@@ -453,6 +453,7 @@ def test_versions_that_share_files(storage: yoga.Storage, tmp_path: Path) -> Non
     assert "+7" in page.text
 
 
+@pytest.mark.rest
 def test_without_pillow_a_page_says_so(ref: yoga.DataRef, tmp_path: Path) -> None:
     code = "import sys; sys.modules['PIL'] = None; import torchyoga as yoga; "
     code += "yoga.report(yoga.Storage(sys.argv[1]).fetch('pets', '1.0'), sys.argv[2])"

@@ -80,6 +80,7 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+@pytest.mark.rest
 def test_any_history_gives_what_rows_give(storage: Storage) -> None:
     """Columns that come, change and go between appends, deletions, compactions, removals and sweeps."""
     for seed in range(4):
@@ -215,6 +216,7 @@ def store_manifest(folder: Path) -> Manifest:
     return Manifest.from_bytes((folder / "manifest.json").read_bytes())
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_workers_read_all_groups(tmp_path: Path, context: str) -> None:
     storage = Storage(tmp_path)
@@ -440,6 +442,7 @@ def _add(folder: str, number: int) -> None:
     Storage(folder).add_columns({f"c{number}": np.full(40, number)}, "a")
 
 
+@pytest.mark.rest
 def test_many_add_columns_at_once(tmp_path: Path) -> None:
     storage = Storage(tmp_path)
     storage.submit(arrays(), "a", "1")

@@ -7,6 +7,7 @@ import itertools
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from packs import Own, tokens_of
 
@@ -38,6 +39,7 @@ def loss_of(model: _Tiny, batch: Any) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(scores[:-1], batch["labels"][1:], reduction="sum")
 
 
+@pytest.mark.rest
 def test_training_on_packs_is_training_on_rows() -> None:
     functions = [
         inspect.getsource(function).encode()[:100]

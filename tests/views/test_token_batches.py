@@ -179,6 +179,7 @@ def test_laws(ref: DataRef, options: dict[str, Any]) -> None:
     check_view(lambda base: base.token_batches("ids", 36, **options), ref)
 
 
+@pytest.mark.rest
 def test_laws_with_workers_and_random_rows(ref: DataRef) -> None:
     check_view(lambda base: base.token_batches("ids", 36), ref, workers=2)
     check_view(lambda base: base.map(noisy, schema=SCHEMA).token_batches(LENGTHS, 36), ref[:])
