@@ -12,6 +12,7 @@ from stored import objects_of, store_of
 
 import torchyoga as yoga
 from torchyoga.testing import assert_rows_equal
+from torchyoga.versions.names import folder_of
 
 __all__ = [
     "FILE_ROWS",
@@ -160,7 +161,7 @@ def objects_beside_versions(storage: yoga.Storage) -> set[str]:
     """Names of objects in a store that belong to no published version."""
     store, names = store_of(storage), set(objects_of(storage).find())
     for id, version in storage.list():
-        folder, files = store._folder(id, version), store.manifest(id, version).files
+        folder, files = folder_of(id, version), store.manifest(id, version).files
         names -= {f"{folder}/manifest.json", *(f"{folder}/{file.name}" for file in files)}
     return names
 

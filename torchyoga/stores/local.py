@@ -175,7 +175,8 @@ class Store(Versions):
         """Deletes the files, and the folder if it is then empty."""
         folder = folder_of(id, version)
         if names:  # first the manifest that does not name them has to be on the disk
-            self._root.sync(folder)
+            with contextlib.suppress(FileNotFoundError):  # another process has deleted them, and the folder
+                self._root.sync(folder)
         deleted = [name for name in names if self._root.unlink(f"{folder}/{name}")]
         self._root.rmdir(folder)
         return deleted
