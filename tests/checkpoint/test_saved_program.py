@@ -6,7 +6,8 @@ import json
 import os
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -231,68 +232,48 @@ def test_gradients_of_several_batches(tmp_path: Path) -> None:
         break
 
 
-Steps = Callable[[Any, int], list[Any]]
+Loop = Callable[[Any], Iterator[Any]]  # gives what each step was made of, after it
 
 
-def zipped(first: str, second: str) -> Steps:
-    def loop(run: Any, stop: int) -> list[Any]:
-        found = []
+def zipped(first: str, second: str) -> Loop:
+    def loop(run: Any) -> Iterator[Any]:
         for epoch in run.epochs(3):
             for (_, one), (_, other) in zip(run.batches(first), run.batches(second), strict=False):
-                found.append((epoch, one.tolist(), other.tolist()))
                 run.stepped()
-                if len(found) == stop:
-                    return found
-        return found
+                yield epoch, one.tolist(), other.tolist()
 
     return loop
 
 
-def limited(run: Any, stop: int) -> list[Any]:
+def limited(run: Any) -> Iterator[Any]:
     """Leaves each epoch after some steps."""
-    found = []
     for epoch in run.epochs(4):
         for step, batch in run.batches("a"):
             if step >= 4:
                 break
-            found.append((epoch, step, batch.tolist()))
             run.stepped()
-            if len(found) == stop:
-                return found
-    return found
+            yield epoch, step, batch.tolist()
 
 
-def one_by_one(run: Any, stop: int) -> list[Any]:
-    """One loader after the other, each in a part of the epoch."""
-    found = []
-    for epoch in run.epochs(2):
-        for name in ("a", "b"):
-            for step, batch in run.batches(name):
-                found.append((epoch, name, step, batch.tolist()))
-                run.stepped()
-                if len(found) == stop:
-                    return found
-    return found
+def in_turn(epochs: int, names: Callable[[int], str]) -> Loop:
+    """Takes loaders one after the other, those of each epoch."""
 
+    def loop(run: Any) -> Iterator[Any]:
+        for epoch in run.epochs(epochs):
+            for name in names(epoch):
+                for step, batch in run.batches(name):
+                    run.stepped()
+                    yield epoch, name, step, batch.tolist()
 
-def curriculum(run: Any, stop: int) -> list[Any]:
-    """Another loader in each epoch."""
-    found = []
-    for epoch in run.epochs(4):
-        for step, batch in run.batches("ab"[epoch % 2]):
-            found.append((epoch, step, batch.tolist()))
-            run.stepped()
-            if len(found) == stop:
-                return found
-    return found
+    return loop
 
 
 LOOPS = {
     "shorter first": zipped("b", "a"),
     "longer first": zipped("a", "b"),
     "limited": limited,
-    "one by one": one_by_one,
-    "curriculum": curriculum,
+    "one by one": in_turn(2, lambda epoch: "ab"),
+    "curriculum": in_turn(4, lambda epoch: "ab"[epoch % 2]),
 }
 
 
@@ -306,10 +287,10 @@ def test_loops_of_other_shapes(name: str, tmp_path: Path) -> None:
         return run
 
     loop = LOOPS[name]
-    whole = loop(new("whole"), -1)
+    whole = list(loop(new("whole")))
     for stop in range(1, len(whole), 2):
-        first = loop(new(f"{stop}"), stop)
-        rest = loop(new(f"{stop}"), -1)
+        first = list(islice(loop(new(f"{stop}")), stop))
+        rest = list(loop(new(f"{stop}")))
         again = len(first) + len(rest) - len(whole)  # a step at an epoch's end is saved when its body has run
         assert 0 <= again <= 12
         assert first[: len(first) - again] + rest == whole

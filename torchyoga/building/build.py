@@ -168,7 +168,7 @@ def build(
 
 
 class Written(NamedTuple):
-    """The files that `written` has made: their names of the files begin with `token`."""
+    """The files that `written` has made; their names begin with `token`."""
 
     token: str
     files: tuple[FileEntry, ...]

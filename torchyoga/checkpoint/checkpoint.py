@@ -17,7 +17,6 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -156,9 +155,8 @@ class Checkpoint:
         self._saved_at, self._saved_when = (0, 0), time.monotonic()
         self._asked_at = self._next_ask = 0  # steps at which ranks ask each other whether to save
         self._asked_when = time.monotonic()
-        self._known: set[str] | None = (
-            None  # steps that were there, or are ours; None before they are looked at
-        )
+        # Steps that were there, or are ours; None before they are looked at.
+        self._known: set[str] | None = None
         self._scores: dict[str, Saved] = {}  # numbers that were saved with steps
         self._skipped: list[str] = []  # damaged steps, that a resume has passed over
 
@@ -529,11 +527,11 @@ class Checkpoint:
         rank = self._ranks.rank
         program = json.dumps(self._program()).encode()
         file = f"rank-{rank}.json"
-        files = {file: self._place.write(name, file, lambda to: _put(to, program), lambda path: None)}
+        files = {file: self._place.write(name, file, lambda to: to.write(program))}
         if rank == 0:
             states = items.saved(self._parts)
-            check = partial(_check, states)
-            files[_ITEMS] = self._place.write(name, _ITEMS, partial(items.write, states), check)
+            check = partial(items.check_readable, states)
+            files[_ITEMS] = self._place.write(name, _ITEMS, partial(torch.save, states), check)
         return files
 
     def _publish(self, name: str, files: dict[str, list[int]]) -> Saved:
@@ -562,7 +560,7 @@ class Checkpoint:
         ranked = []
         for name in names:
             if name not in self._scores:
-                with contextlib.suppress(CorruptError):
+                with contextlib.suppress(CorruptError, NotFoundError):
                     self._scores[name] = self._place.index(name)["values"]
             value = self._scores.get(name, {}).get(key.removeprefix("-"))
             if value is not None and value == value:
@@ -717,11 +715,3 @@ def _is_plain(value: object) -> bool:
     if type(value) is list:
         return all(map(_is_plain, value))
     return value is None or type(value) in (bool, int, float, str)
-
-
-def _put(file: Any, data: bytes) -> None:
-    file.write(data)
-
-
-def _check(states: Mapping[str, Any], path: Path) -> None:
-    items.check_readable(path, states)

@@ -5,10 +5,11 @@ A model is saved as it is without DistributedDataParallel and `torch.compile`, a
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ __all__ = [
     "saved",
     "sharded",
     "without_state",
-    "write",
 ]
 
 _WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel)
@@ -42,13 +42,13 @@ def saved(items: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load(items: Mapping[str, Any], states: Mapping[str, Any]) -> None:
-    """Loads the states of all items: models first, for optimizers look at them.
+    """Loads the states of all items.
 
     Raises:
         StateError: an item refuses its state.
     """
-    for name in sorted(items, key=lambda name: not isinstance(items[name], nn.Module)):
-        item, state = items[name], states[name]
+    for name, item in _models_first(items):
+        state = states[name]
         if isinstance(item, nn.Module):
             state = _wrapped(item, state)
         with _explained(name):
@@ -99,8 +99,8 @@ def load_sharded(items: Mapping[str, Any], states: Mapping[str, Any], fresh: lis
     """Loads what `sharded` gave, under any number of ranks; `fresh` as `without_state` gave it then."""
     from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
 
-    for name in sorted(items, key=lambda name: not isinstance(items[name], nn.Module)):
-        item, state = items[name], states.get(name, {})  # one that is empty is not kept
+    for name, item in _models_first(items):
+        state = states.get(name, {})  # one that is empty is not kept
         with _explained(name):
             if isinstance(item, nn.Module):
                 set_model_state_dict(item, state)
@@ -112,12 +112,7 @@ def load_sharded(items: Mapping[str, Any], states: Mapping[str, Any], fresh: lis
                 item.load_state_dict(state)
 
 
-def write(states: Mapping[str, Any], file: Any) -> None:
-    """Writes states as `torch.load` reads them with `weights_only=True`."""
-    torch.save(dict(states), file)
-
-
-def check_readable(path: Path, states: Mapping[str, Any]) -> None:
+def check_readable(states: Mapping[str, Any], path: Path) -> None:
     """Raises TypeError, naming the item, if states could not be loaded again with `weights_only=True`."""
     try:
         torch.load(path, map_location="cpu", mmap=True, weights_only=True)
@@ -137,20 +132,18 @@ def check_readable(path: Path, states: Mapping[str, Any]) -> None:
         raise
 
 
-class _explained:
+def _models_first(items: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The items in the order in which they are loaded, for optimizers look at models."""
+    return sorted(items.items(), key=lambda pair: not isinstance(pair[1], nn.Module))
+
+
+@contextlib.contextmanager
+def _explained(name: str) -> Iterator[None]:
     """Makes an error of an item's own a StateError that names it."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        """Begins to load."""
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, (RuntimeError, ValueError, KeyError, TypeError, AttributeError)):
-            raise StateError(
-                f"{self._name} refuses the state that was saved under its name: {error}"
-            ) from error
+    try:
+        yield
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StateError(f"{name} refuses the state that was saved under its name: {error}") from error
 
 
 def _plain(state: Any) -> Any:

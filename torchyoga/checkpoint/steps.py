@@ -27,7 +27,8 @@ from ..stores.address import directory_of, is_url
 
 __all__ = ["Steps", "steps_at"]
 
-Write = Callable[[BinaryIO], None]
+Write = Callable[[BinaryIO], object]
+Check = Callable[[Path], object]
 _NAME = re.compile(r"step-(\d{1,18})(?:-(\d{1,9}))?")
 _INDEX, _MOST_BYTES = "checkpoint.json", 4 * 2**20
 _TMP = ".tmp"
@@ -67,7 +68,7 @@ class Steps(ABC):
         """Makes room for a step, and removes what steps have left that were never finished."""
 
     @abstractmethod
-    def write(self, name: str, file: str, write: Write, check: Callable[[Path], None]) -> list[int]:
+    def write(self, name: str, file: str, write: Write, check: Check | None = None) -> list[int]:
         """Writes a file of a step that has begun, and checks it as it lies there; its size and CRC-32."""
 
     @abstractmethod
@@ -154,7 +155,7 @@ class _LocalSteps(Steps):
                 _removed(self._folder / other)
         (self._folder / f"{name}{_TMP}").mkdir()
 
-    def write(self, name: str, file: str, write: Write, check: Callable[[Path], None]) -> list[int]:
+    def write(self, name: str, file: str, write: Write, check: Check | None = None) -> list[int]:
         begun = self._folder / f"{name}{_TMP}"
         if not begun.is_dir():
             raise YogaError(
@@ -165,7 +166,7 @@ class _LocalSteps(Steps):
 
     def publish(self, name: str, index: bytes) -> None:
         begun = self._folder / f"{name}{_TMP}"
-        _written(begun / _INDEX, lambda file: _put(file, index), lambda path: None)
+        _written(begun / _INDEX, lambda file: file.write(index))
         sync_folder(begun)
         begun.rename(self._folder / name)
         sync_folder(self._folder)
@@ -208,7 +209,7 @@ class _RemoteSteps(Steps):
             if self._remote.find_one(f"{other}/{_INDEX}") is None:
                 self.remove(other)
 
-    def write(self, name: str, file: str, write: Write, check: Callable[[Path], None]) -> list[int]:
+    def write(self, name: str, file: str, write: Write, check: Check | None = None) -> list[int]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, file)
             found = _written(path, write, check)
@@ -239,10 +240,6 @@ def _age(name: str) -> tuple[int, int]:
     return int(match[1]), int(match[2] or 0)
 
 
-def _put(file: BinaryIO, data: bytes) -> None:
-    file.write(data)
-
-
 def _removed(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
@@ -250,13 +247,14 @@ def _removed(path: Path) -> None:
         path.unlink()
 
 
-def _written(path: Path, write: Write, check: Callable[[Path], None]) -> list[int]:
+def _written(path: Path, write: Write, check: Check | None = None) -> list[int]:
     """The size and CRC-32 of a new file, which is on the disk when this returns."""
     with path.open("xb") as file:
         write(file)
         file.flush()
         os.fsync(file.fileno())
-    check(path)
+    if check is not None:
+        check(path)
     with path.open("rb") as file:
         crc, nbytes = crc32_of(file)
     return [nbytes, crc]

@@ -579,7 +579,7 @@ class Reader:
             del self._mapped[number]
 
     def verify_all(self) -> list[str]:
-        """The damage, file by file; empty if nothing is. Reads everything."""
+        """The damage, file by file; empty if there is none. Reads everything."""
         problems = []
         for number, entry in enumerate(self.files):
             try:

@@ -92,7 +92,7 @@ def _floats(column: Column, values: Array) -> Array:
 
 @dataclass(frozen=True)
 class SchemaDiff:
-    """The differences between the columns of two versions; False if nothing does.
+    """The differences between the columns of two versions; False if there are none.
 
     Attributes:
         added: names of values that only the new version has.

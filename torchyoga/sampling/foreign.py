@@ -79,7 +79,7 @@ class SamplerError(Exception):
 
 
 class Keys(NamedTuple):
-    """The keys that a sampler has given for a batch, as the dataset is to get it."""
+    """The keys that a sampler has given for a batch, as the dataset is to get them."""
 
     whole: Index
     size: int

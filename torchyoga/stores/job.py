@@ -84,7 +84,7 @@ class _Head(NamedTuple):
 
 
 def read_by_one(name: str, limit: int, read: Callable[[], bytes | None]) -> bytes | None:
-    """The result of `read` in this process, or has just returned in another one of the job.
+    """The result of `read` in this process, or the one that another process of the job has just got.
 
     Args:
         name: of what is read; the same in all ranks, and no other's.
