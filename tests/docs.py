@@ -38,6 +38,7 @@ FRAMEWORK_MODULES = [
     "torchyoga.adapters.tensorflow",
     "torchyoga.compat.yogadl.tensorflow",
 ]
+TRAINER_MODULES = ["torchyoga.adapters.lightning"]
 _APART = FRAMEWORK_PAGES + TRAINER_PAGES + REMOTE_PAGES + NOTEBOOK_PAGES
 PAGES = [page for page in _PAGES if page not in _APART]
 # The programs in examples/, by what they need: a backend of Keras, trainers or a store, with a pattern of
@@ -56,7 +57,7 @@ TRAINER_EXAMPLES = {
 }
 REMOTE_EXAMPLES = {"s3_training": "all 57 losses are equal"}
 ENGINE_EXAMPLES = {"build_by_many": "600 rows; the same as one process gives: True"}
-MODULES = [name for name in _MODULES if name not in FRAMEWORK_MODULES]
+MODULES = [name for name in _MODULES if name not in FRAMEWORK_MODULES + TRAINER_MODULES]
 
 
 class _Squares(torchyoga.DataRef):

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from docs import TRAINER_EXAMPLES, TRAINER_PAGES, blocks, run_blocks, run_here
+from docs import (
+    TRAINER_EXAMPLES,
+    TRAINER_MODULES,
+    TRAINER_PAGES,
+    blocks,
+    run_blocks,
+    run_examples,
+    run_here,
+)
 
 # Each runs where other tests have imported what it imports.
 GROUPS = {"ddp_resume": "ddp", "lightning_resume": "lightning", "accelerate_resume": "accelerate"}
@@ -29,3 +37,11 @@ def test_every_code_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.M
 def test_an_example_runs(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     run_here(name, OMP_NUM_THREADS="1")
     assert re.search(TRAINER_EXAMPLES[name], capfd.readouterr().out)
+
+
+@pytest.mark.parametrize("name", TRAINER_MODULES)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.xdist_group("lightning")
+def test_examples_in_docstrings(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_examples(name, tmp_path)
