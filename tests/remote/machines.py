@@ -127,6 +127,13 @@ class Machine:
         """The errors printed so far."""
         return self._names[1].read_text(errors="replace")
 
+    @property
+    def complaints(self) -> str:
+        """The errors printed so far, without what a slow machine says of its waiting for downloads."""
+        lines = self.stderr.splitlines(keepends=True)
+        waits = "waiting for another process that downloads"
+        return "".join(line for line in lines if not line.startswith(waits))
+
     def wait(self, timeout: float = PATIENCE) -> int:
         """The exit code; minus the number of the signal if one ended it.
 

@@ -421,7 +421,7 @@ if __name__ == "__main__":
 def test_children_of_all_kinds_read_and_nothing_is_left_at_exit(s3: S3, bucket: str, tmp_path: Path) -> None:
     with running(CHILDREN, tmp_path, f"s3://{bucket}/p", s3.endpoint, fresh=True) as machine:
         assert "all read" in machine.check()
-        assert machine.stderr == ""
+        assert machine.complaints == ""
 
 
 def test_which_texts_are_urls() -> None:

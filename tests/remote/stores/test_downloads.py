@@ -301,7 +301,7 @@ def test_workers_of_all_kinds(method: str, url: str, proxy: Proxy, tmp_path: Pat
     proxy.clear()
     with running(program, tmp_path / "machine", url, proxy.endpoint, fresh=True) as machine:
         assert "all rows" in machine.check()
-        assert machine.stderr == ""
+        assert machine.complaints == ""
     assert set(downloads(proxy).values()) == {1}
 
 
