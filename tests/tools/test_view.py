@@ -22,10 +22,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 from commanding import ENVIRONMENT, hears_ctrl_c, run
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 import torchyoga as yoga
@@ -130,8 +127,8 @@ def test_an_image_is_opened_as_it_is(shown: str, storage: yoga.Storage) -> None:
         ("text contains 99", 19),
         ("score > 0.998", 1),
         ("score = nan", 50),
-        ("label = cat", 0),
-        ("label != cat", 50),
+        ("label in (1, 2) and text contains 99", 2),
+        ("not (label < 9 or score > 0.1)", 23),
         ("image contains 255", 3),
     ],
 )
@@ -143,24 +140,19 @@ def test_filters(shown: str, where: str, count: int) -> None:
     assert f"{count} row{'s' * (count != 1)} found" in found.text
 
 
-@pytest.mark.parametrize("where", ["label", "nothing = 3", "__import__('os') = 1", "x" * 1001, "= 3"])
-def test_filters_that_are_none(shown: str, where: str) -> None:
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("label", "is not a filter"),
+        ("__import__('os') = 1", "is not a filter"),
+        ("x" * 1001, "at most 1,000 characters"),
+        ("label = 'Ankle boot'", "'label' holds whole numbers, which cannot be compared with 'Ankle boot'"),
+    ],
+)
+def test_filters_that_are_none(shown: str, where: str, said: str) -> None:
     found = ask(f"{shown}rows?id=pets&version=1.1&where={where.replace(' ', '+').replace('=', '%3D')}")
     assert found.status == 200
-    assert "is not a filter" in found.text or "at most 1,000 characters" in found.text
-
-
-@given(
-    st.integers(-5, 5), st.lists(st.integers(-5, 5), max_size=8), st.sampled_from(["<", "<=", ">", ">=", "="])
-)
-def test_a_filter_finds_what_python_finds(value: int, values: list[int], how: str) -> None:
-    found = Filter.of(f"n {how} {value}", ["n"])
-    assert [one for one in values if found.holds(one)] == [
-        one for one in values if eval(f"{one} {'==' if how == '=' else how} {value}")
-    ]
-    assert [one for one in values if found.holds(np.int16(one))] == [
-        one for one in values if found.holds(one)
-    ]
+    assert said in found.text
 
 
 @pytest.mark.parametrize(
@@ -341,7 +333,7 @@ class Counting(yoga.DataRef[Any]):
 
 def test_a_filter_looks_at_a_bounded_number_of_rows() -> None:
     ref = Counting()
-    condition = Filter.of("n = -1", ["n"])
+    condition = Filter.of("n = -1", None, names=["n"])
     found = found_from(ref, 5, 50, condition)
     assert not found.rows
     assert 5 < found.stop <= 5 + MOST_LOOKED
@@ -439,13 +431,3 @@ def test_the_command_says_what_is_wrong(storage: yoga.Storage, shown: str) -> No
         assert found.exit_code == 2, found.output
         assert said in found.stderr
         assert len(found.stderr.strip().splitlines()) <= 4
-
-
-@pytest.mark.parametrize(
-    "value", [np.float32(0.1), np.float16(0.1), torch.tensor(0.1), np.array(0.1, np.float32)]
-)
-def test_short_floats_are_what_pages_show(value: object) -> None:
-    assert Filter.of("s = 0.1", ["s"]).holds(value)
-    assert not Filter.of("s != 0.1", ["s"]).holds(value)
-    assert not Filter.of("s > 0.1", ["s"]).holds(value)
-    assert Filter.of("s < 0.2", ["s"]).holds(value)

@@ -7,9 +7,8 @@ from itertools import islice
 from typing import TypeAlias
 
 import numpy as np
-import torch
 
-from ..process.lazy import cached_property
+from ..process.lazy import cached_property, torch
 from ..reading.dataref import DataRef, known_schema
 from ..reading.in_epoch import in_epoch
 from ..rows.collector import block_of

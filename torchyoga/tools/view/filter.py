@@ -1,165 +1,417 @@
-"""A condition on a column, as people write it -> whether a value meets it.
+"""A condition on columns, as people write it -> the rows that meet it.
 
-A filter is a column, a comparison and a value, and nothing is ever evaluated.
-What it compares with is a number, a date or a text, as the value in the row is. A value that cannot be
-compared with it is only unequal: a page of rows is not a place to fail for one odd value.
+A filter is comparisons of a column with a value, joined by `and`, `or`, `not` and parentheses. Nothing is
+evaluated. Only the columns that it names are read, thousands of rows at once where a schema says how.
 """
 
 from __future__ import annotations
 
-import math
+import difflib
 import re
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from datetime import date, datetime, time
-from decimal import Decimal, InvalidOperation
 from itertools import islice
-from operator import eq, ge, gt, le, lt, ne
-from typing import Any
+from typing import Any, NamedTuple, NoReturn, TypeAlias
+from urllib.parse import unquote
 
 import numpy as np
 
+from ...reading.dataref import DataRef
+from ...reading.in_epoch import in_epoch
+from ...rows.collector import block_of
+from ...rows.column import Column
+from ...rows.data import Data
+from ...rows.node import Node, outermost, path_name
+from ...rows.projection import Projection
+from ...rows.schema import Schema
+from ...rows.types import Ints, Json
+from ...rows.values import leaf_values, node_values
+from ...views.ragged import RaggedColumn
+from ..cells.classes import class_names
+from ..cells.flat import flat
 from ..cells.text import visible
+from .comparison import Literal, Mask, Test, compared, is_single, meets, of_arrays, refuse_order
 
-__all__ = ["Filter"]
+__all__ = ["Filter", "value_names"]
 
-_ORDERS: dict[str, Callable[[Any, Any], Any]] = {
-    "<=": le,
-    ">=": ge,
-    "!=": ne,
-    "==": eq,
-    "=": eq,
-    "<": lt,
-    ">": gt,
-}
 _LONGEST = 1000
-_MOST_ITEMS = 10_000  # of a list, that are looked at
-_REST = re.compile(r"\s*(<=|>=|!=|==|=|<|>|contains(?=\s|$))\s*(.*)", re.DOTALL | re.IGNORECASE)
-_QUOTED = re.compile(r"""(["'])(.*)\1""", re.DOTALL)
-_HOW = "write a column, a comparison and a value, as in label = 3, text contains cat or score > 0.5"
+_DEEPEST = 50  # parentheses
+_ROWS, _BYTES = 2**14, 2**23  # at once, at most
+_SIGN = re.compile(
+    r"\s*(<=|>=|!=|<>|==|=|<|>)\s*|\s*(?<![\w])(not\s+)?(in|contains)(?=[\s(\[\"']|$)\s*", re.IGNORECASE
+)
+_WORD = re.compile(r"\s*(and|or|not)(?=[\s(\"]|$)\s*", re.IGNORECASE)
+_ENDS = re.compile(r"\s+(and|or)(?=[\s(]|$)", re.IGNORECASE)
+_AFTER = re.compile(r"(?=[\s,)\]]|$)")
+_ALIKE = {"==": "=", "<>": "!="}
+_HOW = (
+    "write a column, a comparison and a value, as in label = 3, text contains cat or score > 0.5, and join "
+    "several by and, or, not and parentheses; a value with such words in it stands in quotes"
+)
+
+
+class _ColumnRows(NamedTuple):
+    """Some rows of a column: values as they are stored, and which of them are there; all, if that is None."""
+
+    values: Any
+    valid: Mask | None
+
+
+_Holds: TypeAlias = Callable[[Mapping[str, _ColumnRows]], Mask]
 
 
 @dataclass(frozen=True)
 class Filter:
-    """A condition on one column.
+    """A condition on rows.
 
     Attributes:
-        column: its name.
-        comparison: a key of `_ORDERS`, or "contains"; `value`: what to compare with.
+        columns: names of those it is about, in the order of rows, as `DataRef.columns` takes them; as rows
+            name them, if they have no schema.
 
     Example:
         >>> from torchyoga.tools.view.filter import Filter
-        >>> found = Filter.of("score > 0.5", ["label", "score"])
-        >>> found.holds(0.7), found.holds(0.5), found.holds(None)
-        (True, False, False)
+        >>> ref = yoga.from_arrays({"label": np.arange(9) % 3, "score": np.arange(9) / 8})
+        >>> found = Filter.of("label in (0, 2) and not score > 0.5", ref.schema)
+        >>> found.columns, found.picked(ref, np.arange(9)).tolist()
+        (('label', 'score'), [0, 2, 3])
     """
 
-    column: str
-    comparison: str
-    value: str
+    columns: tuple[str, ...]
+    _schema: Schema | None
+    _holds: _Holds
 
     @staticmethod
-    def of(text: str, names: Iterable[str]) -> Filter:
+    def of(text: str, schema: Schema | None, info: Json | None = None, names: Sequence[str] = ()) -> Filter:
         """The condition that a text states.
 
         Args:
-            text: such as `label = 3`. A value may stand in quotes, which keep spaces at its ends.
-            names: of the columns. Any of them may be written as it is, or as pages show it.
+            text: such as `label = 3 and text contains cat`.
+            schema: of the rows. Columns may be written as rows name them, or as pages show them.
+            info: of the dataset, which may name classes; then a class may be written for its number.
+            names: of the values of a row, if there is no schema; what is in them is seen row by row.
 
         Raises:
-            ValueError: it is not one; says how to write it, and which columns there are.
+            ValueError: it is not one, or compares a column with what it cannot hold; says how to write it.
         """
         if len(text) > _LONGEST:
             raise ValueError(f"a filter has at most {_LONGEST:,} characters, found {len(text):,}")
-        known = {spelling: name for name in names for spelling in (visible(name), name)}
-        begun, found = text.strip(), None
-        for spelling in sorted(known, key=len, reverse=True):  # of `a` and `a b`, the longer one is meant
-            for written in (spelling, f'"{spelling}"'):
-                rest = _REST.fullmatch(begun[len(written) :]) if begun.startswith(written) else None
-                if found is None and rest is not None:
-                    found = Filter(known[spelling], *_parts(rest))
-        if found is None:
-            some = ", ".join(map(visible, islice(known.values(), 10)))
-            raise ValueError(f"{visible(text)!r:.200} is not a filter: {_HOW}; columns are {some:.500}")
+        reader = _Parser(
+            text, list(map(_ColumnTests, names)) if schema is None else _fields(schema, info or {})
+        )
+        holds = reader.whole()
+        return Filter(
+            tuple(field.name for field in reader.fields if field.name in reader.named), schema, holds
+        )
+
+    def picked(self, ref: DataRef, rows: Ints, held: AbstractContextManager[object] | None = None) -> Ints:
+        """Those of some rows that meet it, in their order.
+
+        Args:
+            ref: the dataset, of the schema that the filter was made for.
+            rows: numbers of rows (N,).
+            held: held while rows are taken.
+
+        Raises:
+            ValueError: rows without a schema hold what cannot be compared.
+        """
+        if not len(rows):
+            return rows
+        given: Mapping[str, Any]
+        if self._schema is None:
+            with held or nullcontext():
+                found = [dict(flat(row)) for row in in_epoch(ref, 0, 0).take(rows)]
+            given = {name: _ColumnRows([row.get(name) for row in found], None) for name in self.columns}
+        else:
+            given = dict(zip(self.columns, _columns(self._narrow(ref), rows, held), strict=True))
+        return rows[self._holds(given)]
+
+    def found(
+        self,
+        ref: DataRef,
+        start: int = 0,
+        stop: int | None = None,
+        held: AbstractContextManager[object] | None = None,
+    ) -> Iterator[tuple[int, Ints]]:
+        """The rows from one on that meet it, some at a time: the first row not looked at yet, and numbers."""
+        end = len(ref) if stop is None else min(stop, len(ref))
+        bytes_of_row = max(1, (ref if self._schema is None else self._narrow(ref)).row_bytes)
+        step = max(1, min(_ROWS if self._schema is not None else 256, _BYTES // bytes_of_row))
+        for at in range(start, end, step):
+            rows = np.arange(at, min(at + step, end), dtype=np.int64)
+            yield at + len(rows), self.picked(ref, rows, held)
+
+    def _narrow(self, ref: DataRef) -> DataRef:
+        assert self._schema is not None, "rows without a schema have no columns"
+        return ref.projected(Projection.of(self._schema, list(self.columns)))
+
+
+def value_names(schema: Schema) -> list[str]:
+    """The names of the values of a row, as rows have them; in a schema all but ASCII is quoted."""
+    return [_plain(path_name(path)) for path, _ in outermost(schema.tree)]
+
+
+def _plain(name: str) -> str:
+    return unquote(name, errors="surrogateescape")
+
+
+def _columns(ref: DataRef, rows: Ints, held: AbstractContextManager[object] | None) -> list[_ColumnRows]:
+    """Some rows of each outermost value of a DataRef."""
+    with held or nullcontext():
+        block = block_of(in_epoch(ref, 0, 0).take(rows), ref.schema)
+        pieces = zip(block.schema.columns, block.data, strict=True)
+        return [
+            _given(node, list(islice(pieces, node.num_leaves)), len(rows))
+            for _, node in outermost(block.schema.tree)
+        ]
+
+
+def _given(node: Node, pieces: list[tuple[Column, Data]], num_rows: int) -> _ColumnRows:
+    if node.kind == "nullable":
+        return _given(node.children[0], pieces[:-1], num_rows)._replace(valid=pieces[-1][1].values)
+    column, data = pieces[0]
+    is_list = node.kind == "varying" and node.children[0].kind == "leaf"
+    if node.kind != "leaf" and not is_list:
+        return _ColumnRows(node_values(node, iter(pieces), num_rows), None)
+    if is_list or (column.is_ragged and not is_single(column)):
+        return _ColumnRows(RaggedColumn(data.values, np.diff(data.part("offsets"))), None)
+    if not column.is_ragged:
+        is_time = data.values.dtype.kind in "mM" and column.shape == ()
+        return _ColumnRows(data.values, ~np.isnat(data.values) if is_time else None)
+    found = np.empty(num_rows, object)
+    found[:] = leaf_values(column, data, num_rows)
+    return _ColumnRows(found, None)
+
+
+# -- columns
+
+
+@dataclass(frozen=True)
+class _ColumnTests:
+    """A value of rows that a filter may name.
+
+    Attributes:
+        name: as the schema has it; `column`: None for what is seen row by row.
+        is_single: False for arrays and lists.
+        classes: the names that its numbers stand for.
+    """
+
+    name: str
+    column: Column | None = None
+    is_single: bool = True
+    classes: Sequence[str] = ()
+
+    def holds(self, comparison: str, literals: Sequence[Literal]) -> _Holds:
+        """A function of columns that says for which rows one of the values meets a comparison.
+
+        Raises:
+            ValueError: the column holds nothing that can be compared with a value.
+        """
+        tests = [self._test(comparison, one) for one in literals]
+        return lambda given: _joined(np.logical_or, tests, given[self.name])
+
+    def _test(self, comparison: str, literal: Literal) -> Callable[[_ColumnRows], Mask]:
+        is_not = comparison == "!="
+        if literal.is_none and self.column is not None:
+            if comparison not in ("=", "!="):
+                raise ValueError(
+                    f"what is missing is found by = or !=, as in {visible(self.name):.80} = none"
+                )
+            return lambda given: _there(given) == is_not
+        if self.column is None:
+            if not self.is_single:
+                refuse_order(self.name, comparison, literal)
+            return lambda given: _each(given.values, comparison, literal, self.name)
+        make = compared if self.is_single else of_arrays
+        test: Test = make(self.column, comparison, literal, self.classes)
+
+        def held(given: _ColumnRows) -> Mask:
+            found = test(given.values)
+            return found if given.valid is None else np.where(given.valid, found, is_not)
+
+        return held
+
+
+def _each(values: Sequence[object], comparison: str, literal: Literal, name: str) -> Mask:
+    return np.fromiter((meets(one, comparison, literal, name) for one in values), np.bool_, len(values))
+
+
+def _there(given: _ColumnRows) -> Mask:
+    return np.ones(len(given.values), np.bool_) if given.valid is None else given.valid
+
+
+def _fields(schema: Schema, info: Json) -> list[_ColumnTests]:
+    columns = iter(schema.columns)
+    found = []
+    for path, node in outermost(schema.tree):
+        column, *_ = islice(columns, node.num_leaves)
+        child = node.children[0] if node.kind == "nullable" else node
+        is_list = child.kind == "varying" and child.children[0].kind == "leaf"
+        known = column if is_list or child.kind == "leaf" else None
+        is_one = child.kind == "leaf" and is_single(column)
+        found.append(_ColumnTests(path_name(path), known, is_one, class_names(column, info)))
+    return found
+
+
+# -- the text
+
+
+class _Parser:
+    """Reads a filter from its beginning to its end."""
+
+    def __init__(self, text: str, fields: Sequence[_ColumnTests]) -> None:
+        self._text, self._at, self.fields = text.strip(), 0, fields
+        self._shown = {visible(_plain(field.name)): field for field in fields}
+        plain = {_plain(field.name): field for field in fields}
+        names = self._shown | plain | {field.name: field for field in fields}
+        self._spellings = {f'"{name}"': field for name, field in names.items()} | names
+        self._lengths = sorted({len(name) for name in self._spellings}, reverse=True)
+        self.named: dict[str, None] = {}
+
+    def whole(self) -> _Holds:
+        """All of it."""
+        found = self._any(0)
+        if self._at < len(self._text):
+            self._fail(f"{self._rest()} is left over")
         return found
 
-    def holds(self, value: object) -> bool:
-        """Whether a value of the column meets it."""
-        try:
-            found = _plain(value)
-            if self.comparison == "contains":
-                return self._is_in(found)
-            return self._is(found)
-        except Exception:  # of any kind: the value is a user's own
+    def _any(self, depth: int) -> _Holds:
+        parts = [self._all(depth)]
+        while self._word("or"):
+            parts.append(self._all(depth))
+        return lambda given: _joined(np.logical_or, parts, given)
+
+    def _all(self, depth: int) -> _Holds:
+        parts = [self._one(depth)]
+        while self._word("and"):
+            parts.append(self._one(depth))
+        return lambda given: _joined(np.logical_and, parts, given)
+
+    def _one(self, depth: int) -> _Holds:
+        is_not = False
+        while True:
+            self._space()
+            field = self._column()
+            if field is not None:
+                found = self._compared(field)
+                break
+            if self._word("not"):
+                is_not = not is_not
+            elif self._text.startswith("(", self._at):
+                found = self._inside(depth + 1)
+                break
+            else:
+                self._fail_at_column()
+        return (lambda given: ~found(given)) if is_not else found
+
+    def _inside(self, depth: int) -> _Holds:
+        if depth > _DEEPEST:
+            raise ValueError(f"a filter has at most {_DEEPEST} parentheses in each other")
+        self._at += 1
+        found = self._any(depth)
+        self._space()
+        if not self._text.startswith(")", self._at):
+            self._fail(f"a parenthesis is not closed before {self._rest()}")
+        self._at += 1
+        return found
+
+    def _column(self) -> _ColumnTests | None:
+        """The column that is named here, if a comparison follows; of `a` and `a b`, the longer is meant."""
+        for length in self._lengths:
+            field = self._spellings.get(self._text[self._at : self._at + length])
+            if field is not None and _SIGN.match(self._text, self._at + length):
+                self._at += length
+                return field
+        return None
+
+    def _compared(self, field: _ColumnTests) -> _Holds:
+        sign = _SIGN.match(self._text, self._at)
+        assert sign is not None, "it follows a column"
+        self._at = sign.end()
+        self.named[field.name] = None
+        if sign[3] is None:
+            return field.holds(_ALIKE.get(sign[1], sign[1]), [self._value(False)])
+        if sign[3].lower() == "contains":
+            found = field.holds("contains", [self._value(False)])
+        else:
+            found = field.holds("=", self._values())
+        return found if sign[2] is None else lambda given: ~found(given)
+
+    def _values(self) -> list[Literal]:
+        """The values of a list, in parentheses or brackets."""
+        begin = self._text[self._at : self._at + 1]
+        if begin not in ("(", "["):
+            self._fail("in is followed by values in parentheses, as in label in (1, 2)")
+        self._at += 1
+        found: list[Literal] = []
+        while True:
+            self._space()
+            if found and self._text.startswith(")" if begin == "(" else "]", self._at):
+                self._at += 1
+                return found
+            found.append(self._value(True))
+            self._space()
+            if self._text.startswith(",", self._at):
+                self._at += 1
+            elif not self._text.startswith(")" if begin == "(" else "]", self._at):
+                self._fail(f"the list is not closed before {self._rest()}")
+
+    def _value(self, in_list: bool) -> Literal:
+        """A value, as it is or in quotes, which may hold their own quote twice."""
+        text, start = self._text, self._at
+        quote = text[start : start + 1]
+        if quote in ('"', "'") and quote:
+            whole = re.compile(rf"{quote}((?:[^{quote}]|{quote}{quote})*){quote}").match(text, start)
+            if whole is None or not _AFTER.match(text, whole.end()):
+                self._fail(f"the quote at {self._rest()} is not closed; write it twice within a value")
+            self._at = whole.end()
+            return Literal(whole[1].replace(quote * 2, quote), True)
+        ends, depth, stop = _ENDS.search(text, start), 0, len(text)
+        stop = ends.start() if ends is not None else stop
+        for at in range(start, stop):
+            if not depth and (text[at] == ")" or (in_list and text[at] in ",]")):
+                stop = at
+                break
+            depth += (text[at] == "(") - (text[at] == ")")
+        found = text[start:stop].strip()
+        if not found:
+            self._fail(f"a value is missing before {self._rest()}")
+        self._at = stop
+        return Literal(found)
+
+    def _word(self, word: str) -> bool:
+        found = _WORD.match(self._text, self._at)
+        if found is None or found[1].lower() != word:
             return False
+        self._at = found.end()
+        return True
 
-    def _is(self, found: object) -> bool:
-        wanted = _like(found, self.value)
-        if wanted is None and found is not None:
-            return self.comparison == "!="
-        if isinstance(wanted, float) and math.isnan(wanted):
-            is_same = isinstance(found, float) and math.isnan(found)
-            return is_same if self.comparison == "=" else not is_same and self.comparison == "!="
-        if found is None:
-            is_none = self.value.lower() == "none"
-            return is_none if self.comparison == "=" else not is_none and self.comparison == "!="
-        return bool(_ORDERS[self.comparison](found, wanted))
+    def _space(self) -> None:
+        while self._text[self._at : self._at + 1].isspace():
+            self._at += 1
 
-    def _is_in(self, found: object) -> bool:
-        if isinstance(found, str):
-            return self.value.casefold() in found.casefold()
-        if isinstance(found, bytes):
-            return self.value.encode("utf-8", "surrogatepass") in found
-        torch = sys.modules.get("torch")
-        if torch is not None and isinstance(found, torch.Tensor):
-            found = found.detach().cpu().numpy()
-        if isinstance(found, np.ndarray):
-            wanted = _like(found.reshape(-1)[:1].tolist()[0], self.value) if found.size else None
-            return wanted is not None and bool(np.any(found == wanted))
-        if isinstance(found, (list, tuple, set, frozenset)):
-            same = Filter(self.column, "=", self.value)
-            return any(same.holds(one) for one in islice(found, _MOST_ITEMS))
-        return self.value in str(found)
+    def _rest(self) -> str:
+        rest = self._text[self._at :]
+        return repr(visible(rest[:40])) if rest else "the end"
+
+    def _fail_at_column(self) -> NoReturn:
+        rest = self._text[self._at :]
+        named = re.match(r"\s*(\"[^\"]+\"|[^<>=!()]+?)(?=\s*[<>=!]|\s+(?:not\s+)?(?:in|contains)\b)", rest)
+        known = list(self._shown)
+        if named is None:
+            some = ", ".join(known[:10])
+            self._fail(f"{self._rest()} is not a column and a comparison; {_HOW}; columns are {some:.500}")
+        asked = visible(named[1].strip('"'))
+        near = difflib.get_close_matches(asked, known[:20_000], 3, 0.5)
+        some = ", ".join([*near, *(name for name in known if name not in near)][:10])
+        self._fail(f"there is no column {asked!r:.80}; columns are {some:.500}; {_HOW}")
+
+    def _fail(self, why: str) -> NoReturn:
+        raise ValueError(f"{visible(self._text)!r:.200} is not a filter: {why}")
 
 
-def _parts(rest: re.Match[str]) -> tuple[str, str]:
-    comparison, value = rest[1].lower(), rest[2].strip()
-    quoted = _QUOTED.fullmatch(value)
-    return "=" if comparison == "==" else comparison, quoted[2] if quoted else value
-
-
-def _plain(value: object) -> object:
-    """A value without NumPy or torch, if it is a single one."""
-    if isinstance(value, np.floating) and value.itemsize < 8:
-        return float(str(value))  # the shortest number that is this one, as pages show it
-    if isinstance(value, np.generic):
-        return value.item()
-    shape = getattr(value, "shape", None)
-    if shape is not None and tuple(shape) == () and hasattr(value, "item"):
-        found: object = value.item()
-        is_short = isinstance(found, float) and getattr(value, "itemsize", 8) < 8
-        return float(str(np.float32(str(found)))) if is_short else found
-    return bytes(value) if isinstance(value, (bytearray, memoryview)) else value
-
-
-def _like(found: object, text: str) -> object:
-    """The text as a value of the kind that was found; None if it is not one."""
-    try:
-        if isinstance(found, bool):
-            return {"true": True, "false": False, "1": True, "0": False}.get(text.lower())
-        if isinstance(found, (int, float)):
-            return int(text) if re.fullmatch(r"[+-]?[0-9]{1,400}", text) else float(text)
-        if isinstance(found, Decimal):
-            return Decimal(text)
-        if isinstance(found, (datetime, date, time)):
-            return type(found).fromisoformat(text)
-    except (ValueError, InvalidOperation):
-        return None
-    if isinstance(found, str):
-        return text
-    if isinstance(found, bytes):
-        return text.encode("utf-8", "surrogatepass")
-    if isinstance(found, (Mapping, list, tuple, set, frozenset)) or hasattr(found, "shape"):
-        return None
-    return None if found is None else type(found)(text) if isinstance(found, complex) else None
+def _joined(join: Any, parts: Sequence[Callable[[Any], Mask]], given: object) -> Mask:
+    found = parts[0](given)
+    for part in parts[1:]:
+        found = join(found, part(given))
+    return np.asarray(found, np.bool_)

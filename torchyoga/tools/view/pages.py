@@ -192,7 +192,7 @@ class Pages:
         condition, problem = None, ""
         if text and total:
             try:
-                condition = Filter.of(text, names)
+                condition = Filter.of(text, kept.ref.schema, kept.ref.info, names)
             except ValueError as error:
                 problem = str(error)
         most = max(1, min(_MOST_ROWS, _MOST_CELLS // max(1, min(len(names), MOST_COLUMNS))))

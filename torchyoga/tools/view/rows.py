@@ -17,7 +17,8 @@ from ...rows.image_formats import format_of
 from ..cells.flat import bytes_of, flat
 from ..cells.picture import thumbnail
 from ..cells.text import shown, visible
-from .filter import Filter
+from ..report.sample import is_remote
+from .filter import Filter, value_names
 
 __all__ = [
     "Hits",
@@ -31,10 +32,10 @@ __all__ = [
     "row_of",
 ]
 
-MOST_LOOKED = 20_000  # rows, for one page
+MOST_LOOKED = 20_000  # rows, for one page, of those that are read one by one or downloaded
+_MOST_SCANNED = 10**7  # of others
 _MOST_SECONDS = 3.0
 _MOST_BYTES = 2**26  # read for one page; a row that is larger is read nevertheless
-_AT_ONCE = 1024  # rows
 Values = list[tuple[str, object]]
 _OF_BROWSERS = ("jpeg", "png", "gif", "webp", "bmp")
 _MOST_MEDIA_BYTES, _MOST_PIXELS = 2**26, 2**27
@@ -66,11 +67,10 @@ def row_of(ref: DataRef, number: int, held: AbstractContextManager[object] | Non
 
 
 def names_of(ref: DataRef, held: AbstractContextManager[object] | None = None) -> list[str]:
-    """The names of the values of rows: those of the first one, and of the schema."""
-    schema = ref.schema
-    names = [] if schema is None else [one.name for one in schema.columns if not one.name.endswith("}")]
-    found = [name for name, _ in row_of(ref, 0, held)] if len(ref) else []
-    return list(dict.fromkeys([*found, *names]))
+    """The names of the values of rows, by the schema; else those of the first one."""
+    if ref.schema is not None:
+        return value_names(ref.schema)
+    return [name for name, _ in row_of(ref, 0, held)] if len(ref) else []
 
 
 def found_from(
@@ -87,26 +87,23 @@ def found_from(
         ref: the dataset.
         start: the first row to look at.
         most: rows; fewer if they are large, or if a bounded number of them had to be looked at.
-        condition: on a column; only that one is read to find the rows.
+        condition: on columns; only those are read to find the rows.
         shown: the same rows with the columns that are shown.
         held: held while rows are taken.
     """
     shown = ref if shown is None else shown
     if condition is None:
         return _read(shown, range(start, min(start + most, len(ref))), start, len(ref), held)
-    narrow = _narrow(ref, condition.column)
-    at_once = max(1, min(_AT_ONCE, _MOST_BYTES // 8 // max(1, narrow.row_bytes)))
-    end, until = min(len(ref), start + MOST_LOOKED), time.monotonic() + _MOST_SECONDS
+    at_most = MOST_LOOKED if ref.schema is None or is_remote(ref) else _MOST_SCANNED
+    until = time.monotonic() + _MOST_SECONDS
     numbers: list[int] = []
     at = start
-    while at < end and len(numbers) < most and (at == start or time.monotonic() < until):
-        chunk = range(at, min(at + at_once, end))
-        for number, row in zip(chunk, _taken(narrow, chunk, held), strict=True):
-            at = number + 1
-            if any(condition.holds(value) for name, value in row if name == condition.column):
-                numbers.append(number)
-                if len(numbers) == most:
-                    break
+    for looked, picked in condition.found(ref, start, start + at_most, held):
+        at, numbers = looked, numbers + picked.tolist()
+        if len(numbers) >= most or time.monotonic() > until:
+            break
+    if len(numbers) > most:
+        at, numbers = numbers[most], numbers[:most]
     return _read(shown, numbers, start, at, held)
 
 
@@ -127,13 +124,6 @@ def _read(
     if isinstance(numbers, range):  # all of them, and no more
         stop = numbers.stop
     return Hits(tuple(rows), start, max(start, stop))
-
-
-def _narrow(ref: DataRef, column: str) -> DataRef:
-    schema = ref.schema
-    if schema is None or column not in {one.name for one in schema.columns}:
-        return ref
-    return ref.columns([column])
 
 
 def _taken(ref: DataRef, numbers: Sequence[int], held: AbstractContextManager[object] | None) -> list[Values]:

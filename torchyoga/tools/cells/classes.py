@@ -1,0 +1,37 @@
+"""A column of codes -> the name that each code stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...rows.column import Column
+
+__all__ = ["class_names", "is_label"]
+
+_LABELS = frozenset({"label", "labels", "target", "targets", "class", "y", "fine_label", "coarse_label"})
+
+
+def is_label(name: str) -> bool:
+    """True if a column of this name usually holds classes."""
+    return name.rpartition("/")[2].lower() in _LABELS
+
+
+def class_names(column: Column, info: Mapping[str, object]) -> Sequence[str]:
+    """The names of the classes that a column of integers holds: name i is that of code i; empty if unknown.
+
+    They are the words that the schema keeps with the column; or, of a column such as `label`, those of
+    `info["classes"]`.
+
+    Example:
+        >>> from torchyoga.tools.cells.classes import class_names
+        >>> class_names(yoga.Schema.of({"label": 3}).columns[0], {"classes": ["cat", "dog"]})
+        ['cat', 'dog']
+    """
+    if column.letter not in "iu" or column.kind in ("time", "decimal"):
+        return ()
+    if column.meaning.words is not None:
+        return column.meaning.words
+    names = info.get("classes") if is_label(column.name) else None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return ()
+    return names
