@@ -139,7 +139,8 @@ def test_refs_show_what_is_for_users(tmp_path: Path) -> None:
     assert shown(Squares()[2:]) == OF_A_REF | {"over", "places_of", "rows", "rows_at", "view_name", "whole"}
     assert shown(ref) == OF_A_REF | {"download", "location", "manifest", "open"}
     assert repr(Squares()) == "<Squares: 10 rows>"
-    assert repr(Squares()[2:]) == "<Squares: 10 rows>[2:10:1]"
+    assert repr(Squares()[2:]) == "<Squares[2:10]: 8 rows>"
+    assert repr(Squares()[::-3]) == "<Squares[9::-3]: 4 rows>"
     assert repr(ref).startswith("<DataRef 'numbers' '1': 3 rows, ")
 
 

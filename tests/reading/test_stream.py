@@ -232,8 +232,8 @@ def test_slices_are_views(ref: yoga.DataRef) -> None:
 
 def test_a_ref_describes_itself(ref: yoga.DataRef) -> None:
     assert repr(ref).startswith("<DataRef 'rows' '1': 20 rows, ")
-    assert "y: int <i8 [scalar]" in repr(ref)
-    assert str(ref.schema) == "x: ndarray <i8 [2]\ny: int <i8 [scalar]"
+    assert "x: ndarray int64 2, y: int>" in repr(ref)
+    assert str(ref.schema) == "column  type           shape\nx       ndarray int64  2\ny       int"
 
 
 def _sum(ref: yoga.DataRef, queue: Any) -> None:

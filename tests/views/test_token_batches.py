@@ -335,7 +335,8 @@ def test_pickles_are_small(ref: DataRef) -> None:
     batches = batches_of(ref, "ids", 36, pool=20)
     batches.batch_of(np.arange(90))
     assert len(pickle.dumps(batches)) < len(pickle.dumps(ref)) + 8 * 90 + 16 * len(batches) + 2048
-    assert repr(batches).startswith(f"<{len(batches)} batches of <")
+    assert repr(batches).startswith("<batches of ")
+    assert f": {len(batches)} rows" in repr(batches)
 
 
 def test_files_of_a_store_are_downloaded_ahead(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

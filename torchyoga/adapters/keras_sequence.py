@@ -86,8 +86,8 @@ class _SequenceRef(DataRef):
     def __len__(self) -> int:
         return self._length
 
-    def __repr__(self) -> str:
-        return f"<DataRef over {type(self._sequence).__name__}: {len(self)} rows>"
+    def _title(self) -> str:
+        return f"DataRef over {type(self._sequence).__name__}"
 
     def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "_cache": {}}

@@ -89,8 +89,8 @@ class _PickledRef(DataRef):
     def __len__(self) -> int:
         return len(self._keys)
 
-    def __repr__(self) -> str:
-        return f"<DataRef {self.format} {self.path!r}: {len(self)} rows>"
+    def _title(self) -> str:
+        return f"DataRef {self.format} {self.path!r}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return _PickledRef, (self.path, self.format)

@@ -93,7 +93,7 @@ def source_of(data: object, num_workers: int = 0, schema: Schema | None = None) 
         ValueError, SchemaError: as the adapter of its framework raises them.
 
     Example:
-        >>> print(source_of({"x": np.arange(3)}).schema)
+        >>> print(source_of({"x": np.arange(3)}).schema.exact)
         x: scalar <i8 [scalar]
     """
     _refuse_several(data)

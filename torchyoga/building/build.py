@@ -121,9 +121,10 @@ def build(
         raise ValueError(
             f"{source.name} has {source.length} rows, more than max_rows={options.max_rows}; raise max_rows"
         )
-    if isinstance(source, BlockSource) and options.schema not in (None, source.schema):
+    schema = options.schema
+    if isinstance(source, BlockSource) and schema is not None and schema != source.schema:
         raise SchemaError(
-            f"schema= says\n{options.schema}\nbut {source.name} hold\n{source.schema}\n"
+            f"schema= says\n{schema.exact}\nbut {source.name} hold\n{source.schema.exact}\n"
             "Leave schema out, or convert the arrays"
         )
     started = time.monotonic()

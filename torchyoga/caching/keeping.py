@@ -21,7 +21,7 @@ from ..building.sources import BlockSource
 from ..errors import BusyError, CorruptError, ExistsError, NotFoundError, YogaError
 from ..process.digests import hexdigest
 from ..process.warned import warn_user
-from ..reading.dataref import DataRef, WhenStale
+from ..reading.dataref import DataRef, WhenStale, title_of
 from ..reading.version_ref import VersionColumns, VersionRef
 from ..rows.block import Rows
 from ..rows.types import Array, Json
@@ -148,8 +148,8 @@ def _homes(kind: Kind, ref: DataRef, name: str) -> Iterator[VersionRef | Version
         return
     if isinstance(ref, (ComputedRef, TransformedRef)):
         raise ValueError(
-            f"{kind.call}(name={name!r}) of {ref!r:.200}: the code of a function that makes rows is not part "
-            f"of what is kept; {kind.act} before map, submit the rows first, or leave name out"
+            f"{kind.call}(name={name!r}) of {title_of(ref)}: the code of a function that makes rows is not "
+            f"part of what is kept; {kind.act} before map, submit the rows first, or leave name out"
         )
     below = getattr(ref, "sources", [getattr(ref, "whole", None)])
     for one in below:
@@ -161,7 +161,7 @@ def _homes(kind: Kind, ref: DataRef, name: str) -> Iterator[VersionRef | Version
 def _homeless(kind: Kind, ref: DataRef, name: str) -> ValueError:
     return ValueError(
         f"{kind.call}(name={name!r}) keeps {kind.noun} beside the published version whose rows are "
-        f"{kind.act}ed, but {ref!r:.200} is not of a single one; submit it first, or leave name out"
+        f"{kind.act}ed, but {title_of(ref)} is not of a single one; submit it first, or leave name out"
     )
 
 

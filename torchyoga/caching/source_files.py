@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..process.digests import hexdigest
+from ..process.texts import escaped
 from ..rows.types import Json
-from ..versions.lineage import escaped
 from .code import inside_of
 
 __all__ = ["SourceFiles"]

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..errors import ExistsError
-from ..versions.lineage import Lineage, escaped
+from ..process.texts import escaped
+from ..versions.lineage import Lineage
 from ..versions.manifest import FunctionEntry, Manifest
 from .arguments import Call, salted
 from .reach import reached_by

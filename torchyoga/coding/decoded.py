@@ -250,10 +250,8 @@ class DecodedRef(ChangedRows):
         """How a row looks."""
         return self._schema
 
-    def __repr__(self) -> str:
-        columns = zip(self._numbers, self._schema.columns, strict=True)
-        names = [column.name for number, column in columns if number in self._decoders]
-        return f"{self.whole!r} with {', '.join(names)} decoded"
+    def _title(self) -> str:
+        return f"{super()._title()} decoded"
 
 
 class _Place(NamedTuple):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..order.iteration import Iteration
 from ..process.stages import Stage, Stopwatch
 from ..process.warned import warn_user
-from ..reading.dataref import DataRef
+from ..reading.dataref import DataRef, title_of
 from ..reading.stream import Window, windows_of
 from ..rows.types import Index, MapStyle
 from ..sampling.foreign import Keys
@@ -130,9 +130,9 @@ class EpochIndices:
             self._has_warned = True
             warn_user(
                 f"workers read {self.at_once} batches ahead, {nbytes / 1e6:.1f} MB, for which the cache of "
-                f"{source!r} is too small: files will be downloaded again and again. Set cache_bytes to "
-                "twice that and two windows of files, or use smaller batches, a smaller prefetch_factor or "
-                "fewer workers"
+                f"{title_of(source)} is too small: files will be downloaded again and again. Set cache_bytes "
+                "to twice that and two windows of files, or use smaller batches, a smaller prefetch_factor "
+                "or fewer workers"
             )
         fitting = max(1, bound // nbytes)
         return fitting if most is None else min(most, fitting)

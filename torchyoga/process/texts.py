@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection, Sequence
 
-__all__ = ["bytes_text", "in_columns", "number", "share"]
+__all__ = ["bytes_text", "count_of", "escaped", "in_columns", "number", "share", "width_of"]
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -23,6 +24,18 @@ def bytes_text(nbytes: int, decimals: int = 1) -> str:
     return f"{size:.{decimals if unit and size < 9.95 else 0}f} {_UNITS[unit]}"
 
 
+def escaped(text: str) -> str:
+    """A text that shows nothing else than itself: control and other unprintable characters as escapes.
+
+    Example:
+        >>> print(escaped("one" + chr(27) + "[31m two" + chr(10)))
+        one\\x1b[31m two\\n
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def in_columns(rows: Sequence[Sequence[str]], right: Collection[int]) -> list[str]:
     """The lines of a table, each column as wide as it must be; those numbered in `right` are aligned right.
 
@@ -31,14 +44,43 @@ def in_columns(rows: Sequence[Sequence[str]], right: Collection[int]) -> list[st
         >>> in_columns([("name", "rows"), ("a", "10")], right=[1])
         ['name  rows', 'a       10']
     """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            text.rjust(width) if number in right else text.ljust(width)
-            for number, (text, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    widths = [max(map(width_of, column)) for column in zip(*rows, strict=True)]
+
+    def padded(number: int, text: str) -> str:
+        room = " " * (widths[number] - width_of(text))
+        return room + text if number in right else text + room
+
+    return ["  ".join(padded(number, text) for number, text in enumerate(row)).rstrip() for row in rows]
+
+
+def width_of(text: str) -> int:
+    """Columns of a terminal that a text takes.
+
+    Example:
+        >>> from torchyoga.process.texts import width_of
+        >>> width_of("name"), width_of("名")
+        (4, 2)
+    """
+    if text.isascii():
+        return len(text)
+    return sum(_width(character) for character in text)
+
+
+def _width(character: str) -> int:
+    if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def count_of(number: int, what: str, several: str | None = None) -> str:
+    """A number of things, in words that fit it.
+
+    Example:
+        >>> from torchyoga.process.texts import count_of
+        >>> count_of(1, "file"), count_of(1200, "file"), count_of(2, "entry", "entries")
+        ('1 file', '1,200 files', '2 entries')
+    """
+    return f"{number:,} {what if number == 1 else several or what + 's'}"
 
 
 def number(value: object) -> str:

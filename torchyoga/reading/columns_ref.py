@@ -113,8 +113,8 @@ class ColumnsRef(DataRef):
                 parts += [np.ascontiguousarray(data.part(part)).tobytes() for part in column.parts]
         return hexdigest(*parts)
 
-    def __repr__(self) -> str:
-        return f"<DataRef {self._name}: {len(self)} rows; {', '.join(map(str, self._schema.columns))}>"
+    def _title(self) -> str:
+        return f"DataRef {self._name}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return self._remade

@@ -11,6 +11,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, SupportsIndex, TypeAlias, overload
 
 import numpy as np
@@ -26,8 +27,10 @@ from ..process.digests import hexdigest
 from ..process.distinct import distinct
 from ..process.lazy import cached_property, later, once_loaded
 from ..process.seeding import seeder, seeds_within
+from ..process.texts import count_of
 from ..rows.block import Rows, exact_rows
 from ..rows.collector import block_of
+from ..rows.outline import ShownColumn, in_lines
 from ..rows.pieces import check_parts, taken_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
@@ -158,6 +161,7 @@ Edge: TypeAlias = Literal["drop", "repeat"]  # what becomes of windows beyond th
 _ARRAY_KINDS = frozenset(
     {"ndarray", "scalar", "int", "float", "bool", "complex", "datetime", "date", "timedelta"}
 )
+_LONGEST_TITLE = 200
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 2**16, 2**25
 _READS = {"take", "take_seeded", "_taken", "take_parts", "__getitem__", "__getitems__"}
 WhenStale = Literal["warn", "error", "rebuild"]  # what to do about a selection that another condition made
@@ -1187,7 +1191,23 @@ class DataRef(ABC, Dataset[RowT]):
             yield from exact_rows(self.take(np.arange(start, min(start + 256, len(self)))))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {len(self)} rows>"
+        """What it is, its rows and its columns, on ten lines at most; no row is made for it."""
+        columns: Sequence[ShownColumn] = ()
+        with suppress(Exception):  # of any kind: the schema may be a user's own
+            columns = self.schema.shown if self._at_hand() and self.schema is not None else ()
+        return in_lines(f"{title_of(self)}: {self._counted()}", columns)
+
+    def _title(self) -> str:
+        """What `repr` calls it."""
+        return type(self).__name__
+
+    def _counted(self) -> str:
+        """How much `repr` says there is."""
+        return count_of(len(self), "row")
+
+    def _at_hand(self) -> bool:
+        """Whether the schema is known without making a row."""
+        return True
 
     def _repr_html_(self) -> str:
         """The page that notebooks show: columns and a few rows, see docs/report.md."""
@@ -1234,6 +1254,17 @@ class DataRef(ABC, Dataset[RowT]):
             shuffle, shuffle_seed, reshuffle, shuffle_window, locality, shard, start_offset
         )
         return Stream(self, options)
+
+
+def title_of(ref: DataRef) -> str:
+    """What a DataRef is, in a few words: its `repr` without rows and columns."""
+    title = ref._title()
+    return title if len(title) <= _LONGEST_TITLE else f"{title[: _LONGEST_TITLE - 3]}..."
+
+
+def are_at_hand(refs: Iterable[DataRef]) -> bool:
+    """Whether the schemas of all of them are known without making a row."""
+    return all(ref._at_hand() for ref in refs)
 
 
 def _become_datasets(module: Any) -> None:
@@ -1336,6 +1367,12 @@ class Over(DataRef[RowT]):
     @abstractmethod
     def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[RowT]:
         """One or more rows (B,); made with seeds, one for each, if there are any."""
+
+    def _title(self) -> str:
+        return title_of(self.whole)
+
+    def _at_hand(self) -> bool:
+        return are_at_hand([self.whole])
 
     def over(self, whole: DataRef) -> DataRef:
         """The same view of another DataRef of as many rows."""
@@ -1549,8 +1586,10 @@ class SlicedRef(RowView[RowT]):
         """A name for the content, made of one for the whole's and the slice."""
         return hexdigest(f"{whole} {self.rows.start} {self.rows.stop} {self.rows.step}")
 
-    def __repr__(self) -> str:
-        return f"{self.whole!r}[{self.rows.start}:{self.rows.stop}:{self.rows.step}]"
+    def _title(self) -> str:
+        first, stop, step = self.rows.start, self.rows.stop, self.rows.step
+        part = f"{first}:{'' if stop < 0 else stop}" + (f":{step}" if step != 1 else "")
+        return f"{super()._title()}[{part}]"
 
 
 class ProjectedRef(ChangedRows):
@@ -1581,6 +1620,3 @@ class ProjectedRef(ChangedRows):
     def schema(self) -> Schema:
         """How a row looks."""
         return self.of.schema
-
-    def __repr__(self) -> str:
-        return f"{self.whole!r} with {', '.join(map(str, self.of.schema.columns))}"

@@ -120,10 +120,12 @@ class FilesRef(DataRef):
         """A name for the content, made of the names and sizes of all files."""
         return self.held.content
 
-    def __repr__(self) -> str:
-        left_out = f", {len(self.left_out)} left out" if self.left_out else ""
-        columns = ", ".join(map(str, self.held.schema.columns))
-        return f"<DataRef {self.held.name}: {len(self)} rows{left_out}; {columns}>"
+    def _title(self) -> str:
+        return f"DataRef {self.held.name}"
+
+    def _counted(self) -> str:
+        left_out = f", {len(self.left_out):,} left out" if self.left_out else ""
+        return f"{super()._counted()}{left_out}"
 
 
 def _begun(column: Array | Names | FileParts, rows: Ints) -> Callable[[], Data]:

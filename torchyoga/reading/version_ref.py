@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import CorruptError, NotFoundError
 from ..formats.mapped.marks import Marks
 from ..process.lazy import cached_property
+from ..process.texts import bytes_text
 from ..rows.block import Rows
 from ..rows.data import bounds_of
 from ..rows.projection import Projection
@@ -83,6 +84,9 @@ class OfVersion(DataRef):
         """The info that was kept with the version."""
         return copy.deepcopy(self.manifest.info)
 
+    def _title(self) -> str:
+        return f"DataRef {self.manifest.id!r} {self.manifest.version!r}"
+
     def __reduce__(self) -> tuple[object, ...]:
         return _reopened, (*self._version.reopening(), self._of)
 
@@ -133,10 +137,8 @@ class VersionRef(OfVersion):
         """The same rows with these columns; nothing of the others is read, compared or asked for."""
         return VersionColumns(self._version, of)
 
-    def __repr__(self) -> str:
-        m = self.manifest
-        columns = ", ".join(map(str, m.schema.columns)) if m.schema else "no rows"
-        return f"<DataRef {m.id!r} {m.version!r}: {len(self)} rows, {m.nbytes / 1e6:.1f} MB; {columns}>"
+    def _counted(self) -> str:
+        return f"{super()._counted()}, {bytes_text(self.manifest.nbytes)}"
 
 
 class VersionColumns(OfVersion):
@@ -199,10 +201,6 @@ class VersionColumns(OfVersion):
     def schema(self) -> Schema:
         """How a row looks."""
         return self._of.schema
-
-    def __repr__(self) -> str:
-        columns = ", ".join(map(str, self._of.schema.columns))
-        return f"<DataRef {self.manifest.id!r} {self.manifest.version!r}: {len(self)} rows; {columns}>"
 
 
 def located(ref: DataRef, rows: Ints) -> LocatedRows | None:

@@ -13,13 +13,13 @@ from __future__ import annotations
 import itertools
 import sys
 from collections import namedtuple
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from keyword import iskeyword
 from types import ModuleType
 from typing import Any, TypeAlias
 from unicodedata import normalize
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from ..process.lazy import cached_property
 from . import compound
@@ -37,6 +37,8 @@ __all__ = [
     "leaf_paths",
     "outermost",
     "path_name",
+    "readable_name",
+    "spelled",
     "type_name_of",
 ]
 
@@ -237,6 +239,38 @@ def _key_name(key: str | int) -> str:
         # Kept apart from int keys, and from the names that mean something to a file system or HDF5.
         name = "%" + (f"{ord(name[0]):02X}" + name[1:] if name else "")
     return name
+
+
+def readable_name(name: str) -> str:
+    """The name of a column with the keys of rows as they are, and without the words in braces.
+
+    Example:
+        >>> from torchyoga.rows.node import readable_name
+        >>> readable_name("%E5%90%8D"), readable_name("boxes{items}/label"), readable_name("age{valid}")
+        ('名', 'boxes/label', 'age')
+    """
+    for mark in (VALID, LENGTHS, ITEMS):
+        name = name.replace(mark, "")
+    keys = ("" if key == "%" else unquote(key, errors="surrogatepass") for key in name.split("/"))
+    return "/".join(keys)
+
+
+def spelled(tree: Node, names: Sequence[str]) -> list[str]:
+    """Names of columns and containers as the schema has them; they may be given with keys as they are.
+
+    Those of which there are none, or several, are left as they are.
+    """
+    if all(name in tree.keys and _key_name(name) == name for name in names):
+        return [*names]
+    known: dict[str, set[str]] = {}
+    paths = {path[:end]: None for path in leaf_paths(tree) for end in range(1, len(path) + 1)}
+    own = dict.fromkeys(path_name(path) for path in paths if type(path[-1]) is not Mark)
+    for name in own:
+        known.setdefault(readable_name(name), set()).add(name)
+    return [
+        next(iter(known[name])) if name not in own and len(known.get(name, ())) == 1 else name
+        for name in names
+    ]
 
 
 def outermost(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..process.digests import hexdigest
-from .node import WRAPPERS, Node, leaf_paths, outermost, path_name
+from .node import WRAPPERS, Node, leaf_paths, outermost, path_name, readable_name, spelled
 from .schema import PACK_LENGTHS, Schema
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ class Projection:
 
     Example:
         >>> schema = Schema.of({"image": 1, "meta": {"x": 2, "y": 3}})
-        >>> print(Projection.of(schema, ["meta/y"]).schema)
+        >>> print(Projection.of(schema, ["meta/y"]).schema.exact)
         meta/y: int <i8 [scalar]
-        >>> print(Projection.at(schema, "meta").schema)
+        >>> print(Projection.at(schema, "meta").schema.exact)
         x: int <i8 [scalar]
         y: int <i8 [scalar]
     """
@@ -45,7 +45,8 @@ class Projection:
     def of(schema: Schema, names: Sequence[str]) -> Projection:
         """These columns, nested as they are; a name may be that of a container, for all that is in it.
 
-        Of packs, the lengths of the documents are always among them.
+        Keys of rows may be written as they are, where the schema has escapes. Of packs, the lengths of the
+        documents are always among them.
 
         Raises:
             KeyError: the schema has no such column.
@@ -54,6 +55,7 @@ class Projection:
         if not names or len(set(names)) < len(names):
             raise ValueError(f"name one or more columns, each once; found {list(names)!r:.200}")
         columns: list[int] = []
+        names = spelled(schema.tree, names)
         left = {*names, PACK_LENGTHS} if schema.packed else set(names)
         tree = _pruned(schema.tree, (), left, itertools.count(), columns, False)
         for name in left:
@@ -69,7 +71,7 @@ class Projection:
         Raises:
             KeyError: there is no such place.
         """
-        found = _at(schema.tree, (), name, 0)
+        found = _at(schema.tree, (), spelled(schema.tree, [name])[0], 0)
         if found is None:
             raise unknown_column(schema, name)
         tree, columns = found
@@ -97,7 +99,7 @@ class Projection:
             (('image', 'label'), ('label', 'image'))
         """
         places: dict[str, int] = {}
-        for number, name in enumerate(names):
+        for number, name in enumerate(spelled(self.schema.tree, names)):
             for end in [at for at, letter in enumerate(name) if letter in "/{"] + [len(name)]:
                 places.setdefault(name[:end], number)
         return self._arranged(lambda path, _: places.get(path_name(path), len(names)))
@@ -232,7 +234,7 @@ def unknown_column(schema: Schema, name: str) -> KeyError:
     """An error that says which columns there are, those with a similar name first."""
     values = [path_name(path) for path, _ in outermost(schema.tree)]
     inside = [column.name for column in schema.columns if "{" not in column.name]  # not of wrappers alone
-    names = list(dict.fromkeys([*values, *inside]))
+    names = list(dict.fromkeys(map(readable_name, [*values, *inside])))
     near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
     others = [known for known in names if known not in near][: 20 - len(near)]
     more = len(names) - len(near) - len(others)

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 
 from ..errors import CorruptError, SchemaError
 from ..process.lazy import cached_property
+from ..process.texts import in_columns
 from .column import Column
 from .leaf import is_ragged_kind
 from .learning import learned_like
 from .node import MAX_COLUMNS, MAX_NODES, Node, leaf_names
+from .outline import ShownColumn, outline
 from .types import Json, Row
 
 __all__ = ["FEATURES", "PACK_LENGTHS", "Schema"]
@@ -18,6 +20,7 @@ __all__ = ["FEATURES", "PACK_LENGTHS", "Schema"]
 # What rows may have that readers of format 1 would read wrongly.
 FEATURES = frozenset({"nullable", "lists", "times", "decimals"})
 PACK_LENGTHS = "lengths"
+_MOST_LINES, _MOST_NAME = 60, 60  # of the table
 _BY_KIND = {
     "nullable": "nullable",
     "varying": "lists",
@@ -44,8 +47,9 @@ class Schema:
     Example:
         >>> schema = Schema.of({"image": np.zeros((8, 8), np.uint8), "label": 3})
         >>> print(schema)
-        image: ndarray |u1 [8x8]
-        label: int <i8 [scalar]
+        column  type           shape
+        image   ndarray uint8  8x8
+        label   int
     """
 
     tree: Node
@@ -79,9 +83,9 @@ class Schema:
 
         Example:
             >>> print(Schema.of({"ids": [1, 2], "age": 40}, ragged=["ids"], nullable=["age"]))
-            ids: int <i8 [ragged, 1-d]
-            age: int <i8 [scalar]
-            age{valid}: bool |b1 [scalar]
+            column  type         shape
+            ids     list of int
+            age     int or None
         """
         return Schema(*learned_like(row, ragged, nullable))
 
@@ -102,8 +106,25 @@ class Schema:
         """Parts of all columns."""
         return sum(len(column.parts) for column in self.columns)
 
-    def __str__(self) -> str:
-        return "\n".join(map(str, self.columns)) or "rows without leaves"
+    @property
+    def shown(self) -> tuple[ShownColumn, ...]:
+        """The columns as people read them: what may be None, and a list, are one each."""
+        return tuple(outline(self.tree, self.columns))
+
+    @property
+    def exact(self) -> str:
+        """Each column as it is stored, on a line of its own."""
+        return "\n".join(map(str, self.columns)) or "rows without columns"
+
+    def __repr__(self) -> str:
+        """A table of the columns."""
+        shown = self.shown
+        if not shown:
+            return "rows without columns"
+        rows = [(one.name[:_MOST_NAME], one.type, one.shape) for one in shown[:_MOST_LINES]]
+        more = len(shown) - len(rows)
+        lines = in_columns([("column", "type", "shape"), *rows], ())
+        return "\n".join([*lines, *([f"and {more:,} more columns"] if more else [])])
 
     def to_json(self) -> Json:
         """Plain data for a manifest."""

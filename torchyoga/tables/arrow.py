@@ -112,7 +112,7 @@ def plan_of(
     Example:
         >>> import pyarrow as pa
         >>> schema = pa.schema({"ids": pa.list_(pa.int32()), "label": pa.int8()})
-        >>> print(plan_of(schema, nulls=["label"]).schema)
+        >>> print(plan_of(schema, nulls=["label"]).schema.exact)
         ids: ndarray <i4 [ragged, 1-d]
         label: scalar |i1 [scalar]
         label{valid}: bool |b1 [scalar]

@@ -145,8 +145,8 @@ class ArrowRef(DataRef):
                 found.update(piece.data)
         return found.hexdigest()
 
-    def __repr__(self) -> str:
-        return f"<DataRef {self._name}: {len(self)} rows; {', '.join(map(str, self._schema.columns))}>"
+    def _title(self) -> str:
+        return f"DataRef {self._name}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return self._remade

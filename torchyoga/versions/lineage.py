@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..rows.types import Json
 
-__all__ = ["MOST_BUILDERS", "MOST_SOURCE", "Builder", "Lineage", "escaped", "sendable"]
+__all__ = ["MOST_BUILDERS", "MOST_SOURCE", "Builder", "Lineage", "sendable"]
 
 MOST_SOURCE = 64 * 2**10  # bytes of a source text
 MOST_BUILDERS = 256
@@ -21,18 +21,6 @@ _MOST_TEXT = {"function": 300, "user": 100, "host": 300, "message": 4096, "recor
 _MOST_PACKAGES, _MOST_NAME = 100, 100
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _CODE = re.compile(r"[0-9a-f]{32}")
-
-
-def escaped(text: str) -> str:
-    """A text that shows nothing else than itself: control and other unprintable characters as escapes.
-
-    Example:
-        >>> print(escaped("one" + chr(27) + "[31m two" + chr(10)))
-        one\\x1b[31m two\\n
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class Builder(NamedTuple):

@@ -134,8 +134,11 @@ class ComputedRef(ChangedRows):
     def _pinned(self, whole: str) -> str:
         return hexdigest(f"{whole} map_batches {name_of(self.function)}")
 
-    def __repr__(self) -> str:
-        return f"{self.whole!r} through {name_of(self.function)}"
+    def _title(self) -> str:
+        return f"{super()._title()} through {name_of(self.function)}"
+
+    def _at_hand(self) -> bool:
+        return self._seen is not None
 
 
 def _takes_draw(function: Function) -> bool:

@@ -233,13 +233,8 @@ class FilledRef(ChangedRows):
         """How a row looks."""
         return self._schema
 
-    def __repr__(self) -> str:
-        return f"{self.whole!r} without None in {', '.join(self._schema_names())}"
-
-    def _schema_names(self) -> list[str]:
-        assert self.whole.schema is not None
-        names = [column.name for column in self.whole.schema.columns]
-        return [names[part.number] for part in self._parts if part.valid is not None] or ["masked columns"]
+    def _title(self) -> str:
+        return f"{super()._title()} without None"
 
 
 def _part(block: Block, part: _Origin) -> Data:

@@ -16,7 +16,7 @@ from ..process.buffers import BufferPool
 from ..process.digests import hexdigest
 from ..process.distinct import distinct
 from ..process.lazy import cached_property
-from ..reading.dataref import DataRef, RowView, identity
+from ..reading.dataref import DataRef, RowView, are_at_hand, identity, title_of
 from ..reading.readahead import Prefetch, ReadAhead
 from ..reading.together import LocatedRows, Together
 from ..reading.version_ref import located
@@ -30,6 +30,8 @@ from ..versions.location import Progress
 from .info import agreed, info_of
 
 __all__ = ["JoinedRef", "Prefetches", "taken_together"]
+
+_MOST_NAMED = 3  # sources, in a `repr`
 
 
 class Chosen(Protocol):
@@ -229,8 +231,13 @@ class JoinedRef(DataRef):
         """The entries that are the same in the info of all sources."""
         return agreed([info_of(source) for source in self.sources])
 
-    def __repr__(self) -> str:
-        return f"<DataRef: {len(self)} rows of {', '.join(map(repr, self.sources))}>"
+    def _title(self) -> str:
+        more = len(self.sources) - _MOST_NAMED
+        listed = ", ".join(map(title_of, self.sources[:_MOST_NAMED]))
+        return f"rows of {listed}" + (f" and {more:,} more" if more > 0 else "")
+
+    def _at_hand(self) -> bool:
+        return are_at_hand(self.sources)
 
 
 def taken_together(

@@ -54,5 +54,5 @@ class RepeatedRef(RowView):
         """A name for the content, made of one for the whole's and how often."""
         return hexdigest(f"{whole} times {self.times}")
 
-    def __repr__(self) -> str:
-        return f"{self.times} times {self.whole!r}"
+    def _title(self) -> str:
+        return f"{super()._title()} {self.times} times"

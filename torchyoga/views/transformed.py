@@ -79,5 +79,5 @@ class TransformedRef(ChangedRows):
     def _pinned(self, whole: str) -> str:
         return hexdigest(f"{whole} map {' '.join(map(name_of, self.functions))}")
 
-    def __repr__(self) -> str:
-        return f"{self.whole!r} after {', '.join(map(name_of, self.functions))}"
+    def _title(self) -> str:
+        return f"{super()._title()} after {', '.join(map(name_of, self.functions))}"

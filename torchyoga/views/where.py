@@ -67,8 +67,8 @@ class SelectedRef(RowView):
         """A name for the content, made of one for the whole's and of which rows are selected."""
         return hexdigest(f"{whole} selected {self.selection.pin}")
 
-    def __repr__(self) -> str:
-        return f"<{len(self)} rows selected of {self.whole!r}>"
+    def _title(self) -> str:
+        return f"rows selected of {super()._title()}"
 
 
 def where(ref: DataRef, names: str | Sequence[str], condition: Condition) -> SelectedRef:

@@ -15,9 +15,11 @@ from ..reading.dataref import (
     ChangedRows,
     DataRef,
     ProjectedRef,
+    are_at_hand,
     identity,
     known_schema,
     taken_of,
+    title_of,
 )
 from ..reading.readahead import ReadAhead
 from ..rows.block import Block, Rows
@@ -40,8 +42,9 @@ def zipped(ref: DataRef, other: DataRef, prefix: str) -> DataRef:
         )
     if len(ref) != len(other):
         raise ValueError(
-            f"zip needs two DataRefs of one length, found {len(ref)} rows of {ref!r:.200} and {len(other)} "
-            f"of {other!r:.200}; take as many of the longer one, as in ref[:{min(len(ref), len(other))}]"
+            f"zip needs two DataRefs of one length, found {len(ref)} rows of {title_of(ref)} and "
+            f"{len(other)} of {title_of(other)}; take as many of the longer one, as in "
+            f"ref[:{min(len(ref), len(other))}]"
         )
     for side in (ref, other):
         warn_if_arranged(side, "zip")
@@ -191,5 +194,8 @@ class ZippedRef(ChangedRows):
     def _pinned(self, whole: str) -> str:
         return hexdigest(f"{whole} zip {identity(self.sources[1])}")
 
-    def __repr__(self) -> str:
-        return f"{self.whole!r} beside {self.sources[1]!r}"
+    def _title(self) -> str:
+        return f"{title_of(self.whole)} beside {title_of(self.sources[1])}"
+
+    def _at_hand(self) -> bool:
+        return are_at_hand(self.sources)

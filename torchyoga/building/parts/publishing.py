@@ -184,9 +184,10 @@ def build_part(
             )
             made = written(slice, staging, plain, start if plan.of_rows else 0)
             if made.files and made.schema != plan.schema:
+                held = made.schema.exact if made.schema is not None else "no columns"
                 raise SchemaError(
-                    f"the plan of {plan.id!r} {plan.version!r} says\n{plan.schema}\n"
-                    f"but the part holds\n{made.schema}\nPass schema= to say what all rows look like"
+                    f"the plan of {plan.id!r} {plan.version!r} says\n{plan.schema.exact}\n"
+                    f"but the part holds\n{held}\nPass schema= to say what all rows look like"
                 )
             Reader(str(staging.path), plan.schema, made.files).open_all()
             is_random = _is_random(plan, splits, start, slice)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import SchemaError
-from ...reading.dataref import DataRef
+from ...reading.dataref import DataRef, title_of
 from ...reading.version_ref import VersionColumns, VersionRef
 from ...rows.compared import SchemaDiff, differing, schema_diff
 from ...rows.hashing import Hashes, alike, exact_hashes, key_words, values_of
@@ -183,7 +183,7 @@ def _compared(old: Schema | None, new: Schema | None, keys: Sequence[str]) -> li
         return [] if one is None else sorted(values_of(one))
     cut = [Projection.of(schema, keys).schema for schema in (old, new)] if keys else [old, old]
     if alike(*cut) != sorted(values_of(cut[0])):
-        texts = [str(schema).replace("\n", "; ") for schema in cut]
+        texts = [schema.exact.replace("\n", "; ") for schema in cut]
         raise SchemaError(
             f"the key is {texts[0]} in the old dataset and {texts[1]} in the new one, so no keys are equal; "
             "convert one of them, or choose another key"
@@ -322,7 +322,7 @@ def _repeated(side: Side, rows: Ints, count: int) -> ValueError:
     named = ", ".join(map(repr, side.keys))
     return ValueError(
         f"the key {named} must be another one in each row, but {', '.join(texts)}{more} occur several times "
-        f"in {side.ref!r:.200}; name more columns in key=, or leave it out to compare whole rows"
+        f"in {title_of(side.ref)}; name more columns in key=, or leave it out to compare whole rows"
     )
 
 

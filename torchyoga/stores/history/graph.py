@@ -14,7 +14,7 @@ from functools import partial
 from itertools import pairwise
 
 from ...errors import CorruptError, NotFoundError
-from ...versions.lineage import escaped
+from ...process.texts import escaped
 from ...versions.listed import Listed, pieces_of
 from ...versions.outline import Outline
 from ...versions.parent import Parent

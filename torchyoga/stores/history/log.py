@@ -8,8 +8,8 @@ from typing import overload
 
 from ...errors import CorruptError
 from ...order.full import as_int
-from ...process.texts import bytes_text, in_columns
-from ...versions.lineage import Lineage, escaped
+from ...process.texts import bytes_text, escaped, in_columns
+from ...versions.lineage import Lineage
 from ...versions.listed import pieces_of
 from ...versions.parent import Parent
 from ..contract import Versions

@@ -24,6 +24,7 @@ from ...errors import CorruptError
 from ...process.buffers import BufferPool
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
+from ...process.texts import count_of
 from ...reading.dataref import DataRef
 from ...reading.readahead import ReadAhead
 from ...rows.block import Block, Rows, interleaved, joined
@@ -164,10 +165,11 @@ class ParquetRef(DataRef):
         files, part = self._files.projected(self._of.then(of))
         return ParquetRef(files, part, self._cache_bytes)
 
-    def __repr__(self) -> str:
-        columns = ", ".join(map(str, self.schema.columns))
-        groups = len(self._files.sizes)
-        return f"<DataRef {self._name}: {len(self)} rows in {groups} row groups; {columns}>"
+    def _title(self) -> str:
+        return f"DataRef {self._name}"
+
+    def _counted(self) -> str:
+        return f"{super()._counted()} in {count_of(len(self._files.sizes), 'row group')}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return ParquetRef, (self._files, self._of, self._cache_bytes)

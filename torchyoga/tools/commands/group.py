@@ -205,7 +205,7 @@ def _in_options(ctx: click.Context, text: str) -> str:
 
 
 def _say(text: str) -> None:
-    from ...versions.lineage import escaped
+    from ...process.texts import escaped
 
     try:
         print("\n".join(map(escaped, text.split("\n"))), file=sys.stderr, flush=True)

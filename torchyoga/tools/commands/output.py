@@ -17,8 +17,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from ...process.texts import bytes_text, in_columns
-from ...versions.lineage import escaped
+from ...process.texts import bytes_text, escaped, in_columns
 
 if TYPE_CHECKING:
     from ...reading.dataref import DataRef

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import click
 
 from ...errors import NotFoundError
-from ...versions.lineage import escaped
+from ...process.texts import escaped
 from .output import Asked
 
 if TYPE_CHECKING:

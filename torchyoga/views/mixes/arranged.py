@@ -12,7 +12,7 @@ from ...order.contract import ARRANGED, AnyOrder, Arrangement, Shuffle
 from ...process.distinct import first_places
 from ...process.lazy import cached_property
 from ...process.warned import warn_user
-from ...reading.dataref import DataRef, RowView
+from ...reading.dataref import DataRef, RowView, title_of
 from ...rows.types import Ints
 
 __all__ = ["Arranged", "ArrangedRef", "warn_if_arranged"]
@@ -27,9 +27,9 @@ def warn_if_arranged(ref: DataRef, what: str) -> None:
     """
     if ref.arrangement is not None:
         warn_user(
-            f"{what}: {ref!r:.200} decides itself which rows come when. What is made of it has the rows of "
-            "its first epoch without shuffle, again and again. Make it the other way round: of each source "
-            "first, then mix, weigh, stage or bucket"
+            f"{what}: {title_of(ref)} decides itself which rows come when. What is made of it has the rows "
+            "of its first epoch without shuffle, again and again. Make it the other way round: of each "
+            "source first, then mix, weigh, stage or bucket"
         )
 
 

@@ -177,5 +177,5 @@ class BalancedRef(ArrangedRef, ReweightedView):
         text = f"{whole} balanced {self._mixture.rows} {self._mixture.cell} {self._mixture.lengths}\n"
         return hexdigest(text, self._members.astype("<i8").tobytes())
 
-    def __repr__(self) -> str:
-        return f"<{len(self)} rows of {self.whole!r}, balanced over {len(self._labels)} classes>"
+    def _title(self) -> str:
+        return f"{super()._title()} balanced over {len(self._labels):,} classes"

@@ -105,5 +105,5 @@ class BucketedRef(RowView):
         lengths = self._lengths.astype("<i8").tobytes()
         return hexdigest(f"{whole} bucketed {self._pool} {self._run}\n", lengths)
 
-    def __repr__(self) -> str:
-        return f"<{self.whole!r} in buckets of {self._run} rows>"
+    def _title(self) -> str:
+        return f"{super()._title()} in buckets of {self._run:,} rows"

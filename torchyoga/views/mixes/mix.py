@@ -374,14 +374,14 @@ class MixRef(JoinedRef):
         told = [below, self.mixture.lengths, self.mixture.names, self.mixture.cell, self._column]
         return hexdigest(json.dumps(["mix", *told]))
 
-    def __repr__(self) -> str:
+    def _title(self) -> str:
         stage = self.mixture.stages[-1]
         told = ", ".join(
             f"{name} {weight / sum(stage.weights):.4g}"
             for name, weight in zip(self.names[:8], stage.weights, strict=False)
         )
         more = f" and {len(self.names) - 8} more" if len(self.names) > 8 else ""
-        return f"<{len(self)} rows mixed of {told}{more}>"
+        return f"mix of {told}{more}"
 
 
 class _Numbers:

@@ -77,6 +77,6 @@ class StagedRef(ArrangedRef):
         """A name for the content, made of one for the whole's."""
         return hexdigest(f"{whole} staged {len(self.whole)} {self._length}")
 
-    def __repr__(self) -> str:
+    def _title(self) -> str:
         told = ", ".join(f"{stage.rows} from {stage.start} on" for stage in self._stages[:8])
-        return f"<{len(self)} rows of {self.whole!r}, in stages: {told}>"
+        return f"{super()._title()} in stages: {told}"

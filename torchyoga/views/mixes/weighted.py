@@ -133,5 +133,5 @@ class WeightedRef(ArrangedRef, ReweightedView):
         """A name for the content, made of one for the whole's."""
         return hexdigest(f"{whole} weighted {len(self.whole)} {self._length}")
 
-    def __repr__(self) -> str:
-        return f"<{len(self)} weighted rows of {self.whole!r}>"
+    def _title(self) -> str:
+        return f"weighted rows of {super()._title()}"

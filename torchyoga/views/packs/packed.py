@@ -264,5 +264,5 @@ class PackedRef(PackView):
         """How a pack looks; None if the whole has no rows."""
         return None if self._layout is None else self._layout.schema
 
-    def __repr__(self) -> str:
-        return f"<{len(self)} packs of {self.whole!r}>"
+    def _title(self) -> str:
+        return f"packs of {super()._title()}"

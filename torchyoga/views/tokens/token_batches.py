@@ -184,5 +184,5 @@ class TokenBatchesRef(Over[Batch]):
         )
         return hexdigest(json.dumps([whole, "token batches", self._plan.pin, self._seed, how]))
 
-    def __repr__(self) -> str:
-        return f"<{len(self)} batches of {self.whole!r}>"
+    def _title(self) -> str:
+        return f"batches of {super()._title()}"

@@ -445,5 +445,5 @@ class TokenWindowsRef(DataRef):
         """The whole's."""
         return self.whole.info
 
-    def __repr__(self) -> str:
-        return f"<{len(self)} windows of {self._cutting.size} tokens of {self.whole!r}>"
+    def _title(self) -> str:
+        return f"windows of {self._cutting.size:,} tokens of {super()._title()}"

@@ -238,8 +238,8 @@ class WindowsRef(Over):
         """How a row looks; None if the whole has no rows."""
         return None if self._stacking is None else self._stacking.schema
 
-    def __repr__(self) -> str:
-        return f"<{len(self)} windows of {self.whole!r}>"
+    def _title(self) -> str:
+        return f"windows of {super()._title()}"
 
 
 class _Read(NamedTuple):
