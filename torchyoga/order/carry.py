@@ -52,6 +52,7 @@ def carried(
         StateError: the state is of another dataset, or there are new rows and `appended` is None, or it
             cannot be done.
     """
+    saved = whole.adopted(saved, fingerprint, pins)
     is_own = saved.fingerprint == fingerprint or (saved.fingerprint, saved.rows) not in prefixes
     if not is_own and saved.rows == whole.length:  # the same rows, with other columns
         saved, is_own = replace(saved, fingerprint=fingerprint), True

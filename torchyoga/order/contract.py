@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from .saved import Pin
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from typing_extensions import Self
+
+    from .state import State
 from ..process.lazy import np
 
 if TYPE_CHECKING:
@@ -95,6 +99,16 @@ class AnyOrder(ABC):
 
     def check_place(self, epoch: int, position: int) -> None:  # noqa: B027 (most orders have all places)
         """Raises ValueError if it cannot go on from this position of the epoch."""
+
+    def adopted(self, saved: State, fingerprint: str | None, pins: Mapping[str, Pin]) -> State:
+        """A state as one of this order, if this was made to go on from it; else as it is.
+
+        Args:
+            saved: the state.
+            fingerprint: of the dataset here.
+            pins: what identifies the dataset besides.
+        """
+        return saved
 
     def changed(self, **fields: int) -> Self:
         """This order with another `seed` or `length`."""

@@ -8,7 +8,10 @@ Each join costs one more keyed bijection, forward and back.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +21,60 @@ from .contract import AnyOrder, Shuffle
 from .full import ORDER_VERSION, Order, checked_rows, keyed_bytes, within
 from .saved import Pin
 
-__all__ = ["CARRIED_VERSION", "Grown"]
+__all__ = ["CARRIED_VERSION", "Grown", "Joins"]
 
 CARRIED_VERSION = 3  # of states that only readers of this order can continue
+
+
+class Joins(NamedTuple):
+    """Bijections that mix rows into the rest of an order that is under way, one for each time.
+
+    Attributes:
+        rows_before: rows before the first time.
+        steps: where each begins and ends, and the bijection.
+    """
+
+    rows_before: int
+    steps: tuple[tuple[int, int, Order], ...]
+
+    @classmethod
+    def of(cls, joined: Sequence[tuple[int, int]], until: int, shuffle: bool, *key: int | str) -> Joins:
+        """The bijections of rows that joined.
+
+        Args:
+            joined: (N, position) for each time: the rows before, and the place.
+            until: rows in all.
+            shuffle: False keeps rows as they lie.
+            key: what they depend on.
+        """
+        ends = [rows for rows, _ in joined[1:]] + [until]
+        steps = []
+        for (rows, start), end in zip(joined, ends, strict=True):
+            seed = int.from_bytes(keyed_bytes(8, *key, rows, start, end), "little")
+            steps.append((start, end, Order(end - start, seed, shuffle)))
+        return cls(joined[0][0], tuple(steps))
+
+    def rows(self, positions: Ints, before: Callable[[Ints], Ints]) -> Ints:
+        """The rows at these positions; `before` gives those of the order before any joined."""
+        rows = np.array(positions)
+        for start, end, order in reversed(self.steps):
+            some = np.nonzero((rows >= start) & (rows < end))
+            rows[some] = start + order.rows(0, rows[some] - start)
+        some = np.nonzero(rows < self.rows_before)
+        if some[0].size:
+            rows[some] = before(rows[some])
+        return rows
+
+    def positions(self, rows: Ints, before: Callable[[Ints], Ints]) -> Ints:
+        """The positions of these rows: the inverse of `rows`."""
+        positions = np.array(rows)
+        some = np.nonzero(positions < self.rows_before)
+        if some[0].size:
+            positions[some] = before(positions[some])
+        for start, end, order in self.steps:
+            some = np.nonzero((positions >= start) & (positions < end))
+            positions[some] = start + order.positions(0, positions[some] - start)
+        return positions
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,13 +121,7 @@ class Grown(AnyOrder):
             return self.whole.rows(epoch, positions)
         if not self.joined:
             return self.first.rows(epoch, positions)
-        found = np.array(within(positions, self.until))
-        for start, end, order in reversed(self._joins):
-            some = np.nonzero((found >= start) & (found < end))
-            found[some] = start + order.rows(0, found[some] - start)
-        some = np.nonzero(found < self.first.length)
-        found[some] = self.first.rows(epoch, found[some])
-        return found
+        return self._joins.rows(within(positions, self.until), partial(self.first.rows, epoch))
 
     def positions(self, epoch: int, rows: npt.ArrayLike) -> Ints:
         """The positions at which these rows come in the epoch: the inverse of `rows`."""
@@ -81,23 +129,11 @@ class Grown(AnyOrder):
             return self.whole.positions(epoch, rows)
         if not self.joined:
             return self.first.positions(epoch, rows)
-        found = np.array(checked_rows(rows, self.until))
-        some = np.nonzero(found < self.first.length)
-        found[some] = self.first.positions(epoch, found[some])
-        for start, end, order in self._joins:
-            some = np.nonzero((found >= start) & (found < end))
-            found[some] = start + order.positions(0, found[some] - start)
-        return found
+        return self._joins.positions(checked_rows(rows, self.until), partial(self.first.positions, epoch))
 
     @property
-    def _joins(self) -> list[tuple[int, int, Order]]:
-        """Where each bijection begins and ends, and the bijection."""
-        ends = [rows for rows, _ in self.joined[1:]] + [self.until]
-        found = []
-        for (rows, start), end in zip(self.joined, ends, strict=True):
-            key = keyed_bytes(8, "joined", self.seed, self.epoch, rows, start, end)
-            found.append((start, end, Order(end - start, int.from_bytes(key, "little"))))
-        return found
+    def _joins(self) -> Joins:
+        return Joins.of(self.joined, self.until, True, "joined", self.seed, self.epoch)
 
     def dealt(self, num_replicas: int, begun: int | None) -> Grown:
         """This order for so many ranks; epoch `begun`, if any, goes on as it was dealt."""

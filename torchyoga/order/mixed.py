@@ -19,7 +19,7 @@ its own pass.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -33,12 +33,14 @@ from ..rows.data import bounds_of
 from ..rows.types import Ints
 from .contract import ARRANGED, Shuffle, before_known, check_epoch
 from .full import GOING_ON, keyed_bytes, words_at
-from .passes import Passes, passes_over
 from .proportions import Proportions
 from .saved import Pin
+from .sources import Source, written_sources
 from .stages import ArrangedOrder, folded, short, written_stages
+from .state import State
+from .turns import Era, Turns, since
 
-__all__ = ["MixOrder", "Mixture", "MixStage", "numbered", "unpacked"]
+__all__ = ["MixOrder", "Mixture", "MixStage", "identity_of", "numbered", "unpacked"]
 
 _CHUNK = 65536  # positions computed at once
 _MOST_NUMBERS = 2**20  # of cells that are looked at together: of their places, and of their shares
@@ -49,8 +51,8 @@ class MixStage(NamedTuple):
 
     Attributes:
         start: the place, over all epochs, at which it begins.
-        weights: (S,) whole numbers.
-        counts: (S,) how many rows each source has given before.
+        weights: (S,) whole numbers, of the sources that there were.
+        counts: (S,) how many rows each of them has given before.
     """
 
     start: int
@@ -63,9 +65,13 @@ class MixStage(NamedTuple):
         found = ",".join(map(str, self.weights))
         return found + ("/" + ",".join(map(str, self.counts)) if any(self.counts) else "")
 
+    def count_of(self, source: int) -> int:
+        """How many rows a source has given before; none if it came later."""
+        return self.counts[source] if source < len(self.counts) else 0
+
     @classmethod
     def of_told(cls, start: int, told: str, num_sources: int) -> MixStage:
-        """The stages that `told` tells.
+        """The stage that `told` tells.
 
         Raises:
             ValueError: it is damaged, or of another number of sources.
@@ -74,9 +80,9 @@ class MixStage(NamedTuple):
         found = cls(
             start,
             tuple(map(_count, weights.split(","))),
-            tuple(map(_count, counts.split(","))) if slash else (0,) * num_sources,
+            tuple(map(_count, counts.split(","))) if slash else (0,) * (weights.count(",") + 1),
         )
-        if len(found.weights) != num_sources or len(found.counts) != num_sources:
+        if len(found.weights) > num_sources or len(found.counts) != len(found.weights):
             raise ValueError(f"weights of {len(found.weights)} sources, expected {num_sources}")
         if sum(found.counts) != start:
             raise ValueError("damaged counts")
@@ -88,7 +94,7 @@ class MixStage(NamedTuple):
         return Proportions(self.weights)
 
     def counts_at(self, places: Ints) -> Ints:
-        """(S, B) the rows that each source has given before these places, all at its start or later."""
+        """(S, B) the rows that each of them has given before these places, all at its start or later."""
         return np.array(self.counts)[:, None] + self.shares.counts(places - self.start)
 
 
@@ -108,8 +114,12 @@ class Mixture:
         rows: places of an epoch N.
         cell: places that are permuted together.
         passes: the most passes over each source in an epoch, and before it; None if any number will do.
-        names: of the sources, for messages.
+        names: of the sources.
         past: if the first stage begins later, a digest of those before.
+        tags: (S,) short digests of their rows, for states.
+        grown: (S,) the passes over each, if rows were appended to some.
+        known: what states are of that this goes on from, besides its own: fingerprint, view and sources.
+        is_counted: True if the number of places follows from that of the rows.
     """
 
     lengths: tuple[int, ...]
@@ -119,6 +129,29 @@ class Mixture:
     passes: tuple[float | None, ...]
     names: tuple[str, ...]
     past: str = ""
+    tags: tuple[str, ...] = ()
+    grown: tuple[tuple[Era, ...], ...] = ()
+    known: tuple[Pin, ...] = ()
+    is_counted: bool = False
+
+    def eras(self, source: int) -> tuple[Era, ...]:
+        """The passes over a source."""
+        return self.grown[source] if self.grown else (Era(0, 0, self.lengths[source]),)
+
+    @property
+    def sources(self) -> list[Source]:
+        """The sources as states tell them."""
+        tags = self.tags or ("",) * len(self.names)
+        plain = zip(self.names, self.lengths, tags, strict=True)
+        return [
+            Source(name, rows, tag, () if self.eras(number) == (Era(0, 0, rows),) else self.eras(number))
+            for number, (name, rows, tag) in enumerate(plain)
+        ]
+
+    @cached_property
+    def told_sources(self) -> str:
+        """The sources as one text, for states."""
+        return written_sources(self.sources)
 
     @property
     def total(self) -> int:
@@ -128,9 +161,7 @@ class Mixture:
     @property
     def num_epochs(self) -> int | None:
         """Epochs until a source is read more often than `passes` allows; None if any number will do."""
-        limits = [
-            None if most is None else most * n for most, n in zip(self.passes, self.lengths, strict=True)
-        ]
+        limits = self.limits
         if limits.count(None) == len(limits):
             return None
 
@@ -140,6 +171,14 @@ class Mixture:
 
         least = max(-(-self.stages[0].start // self.rows), 1)
         return least - 1 + bisect_left(range(least, ARRANGED.start // self.rows), True, key=is_over)
+
+    @property
+    def limits(self) -> list[float | None]:
+        """How many rows of each source `passes` allows."""
+        return [
+            None if most is None else self.eras(number)[-1].most(most)
+            for number, most in enumerate(self.passes)
+        ]
 
     def most_passes(self, source: int) -> int:
         """How many passes over a source have row numbers of their own; later ones share theirs."""
@@ -165,7 +204,9 @@ class Mixture:
         """The same without the stages that are over at a place."""
         over = sum(later.start <= place for later in self.stages[1:])
         past = folded(self.past, [(stage.start, stage.told) for stage in self.stages[:over]])
-        return replace(self, stages=self.stages[over:], past=past)
+        first = self.stages[over]
+        grown = tuple(since(eras, first.count_of(number)) for number, eras in enumerate(self.grown))
+        return replace(self, stages=self.stages[over:], past=past, grown=grown)
 
     def of_first(self, rows: int) -> list[int]:
         """How many of the first rows, of all epochs together, come from each source.
@@ -186,15 +227,15 @@ class Mixture:
     def plain(self) -> Mixture:
         """The same with the last weights from the beginning on."""
         first = MixStage(0, self.stages[-1].weights, (0,) * len(self.lengths))
-        return replace(self, stages=(first,), past="")
+        return replace(self, stages=(first,), past="", grown=(), known=())
 
     def counts(self, places: Ints) -> Ints:
         """(S, B) how many of the first k places belong to each source, for each k (B,)."""
         stage = self.stage_at(places)
-        found = np.empty((len(self.lengths), len(places)), np.int64)
+        found = np.zeros((len(self.lengths), len(places)), np.int64)
         for number in distinct(stage).tolist():
             some = np.flatnonzero(stage == number)
-            found[:, some] = self.stages[number].counts_at(places[some])
+            found[: len(self.stages[number].weights), some] = self.stages[number].counts_at(places[some])
         return found
 
 
@@ -248,10 +289,10 @@ class MixOrder(ArrangedOrder):
         before, after = self.mixture.counts(np.array([known, max(known, first + self.length)])).T
         for source in distinct(which).tolist():
             some = np.flatnonzero(which == source)
-            length = self.mixture.lengths[source]
-            seen = before[source] // length  # passes before this epoch
+            turns = self._source(source)
+            seen = turns.turn_at(int(before[source]))  # the pass in which this epoch begins
             own = seen + (passes[some] - seen) % self.mixture.most_passes(source)
-            key = own * length + self._source(source).positions(own, row[some])
+            key = turns.keys(own, row[some])
             inside = np.flatnonzero((key >= before[source]) & (key < after[source]))
             found[some[inside]] = self._places(source, key[inside], first) - first
         return found
@@ -266,7 +307,9 @@ class MixOrder(ArrangedOrder):
         begin = first + (place - 1 - first) // self.mixture.cell * self.mixture.cell
         counts = self.mixture.stages[int(stage[0])].counts_at(np.array([begin]))[:, 0]
         source, _ = self._dealt(np.arange(begin, place), epoch * self.length)
-        return tuple((counts + np.bincount(source, minlength=len(counts))).tolist())
+        given = np.bincount(source, minlength=len(self.mixture.lengths))
+        given[: len(counts)] += counts
+        return tuple(given.tolist())
 
     def check_place(self, epoch: int, position: int) -> None:
         """Raises ValueError if it cannot go on from this position of the epoch."""
@@ -276,9 +319,18 @@ class MixOrder(ArrangedOrder):
     def pins(self, epoch: int) -> dict[str, Pin]:
         """Entries of a state, so that it is not continued in another order."""
         found = super().pins(epoch)
+        if self.mixture.tags:
+            found["sources"] = self.mixture.told_sources
         if self.shuffle == "block":
             found["files"] = keyed_bytes(8, *(some.tobytes().hex() for some in self.files)).hex()
         return found
+
+    def adopted(self, saved: State, fingerprint: str | None, pins: Mapping[str, Pin]) -> State:
+        """A state that this order was made to go on from, as one of this order."""
+        if not self.mixture.known or self.mixture.known != identity_of(saved):
+            return saved
+        own = {**saved.pins, **pins, **self.pins(saved.epoch), "stages": saved.pins["stages"]}
+        return replace(saved, fingerprint=fingerprint, pins=own)
 
     @cached_property
     def told(self) -> str:
@@ -332,12 +384,12 @@ class MixOrder(ArrangedOrder):
 
     def _places(self, source: int, keys: Ints, first: int) -> Ints:
         """The places of numbers of a source, all in the epoch that begins at `first`."""
-        counts = [stage.counts[source] for stage in self.mixture.stages]
+        counts = [stage.count_of(source) for stage in self.mixture.stages]
         stages = np.searchsorted(counts, keys, "right") - 1
         even = np.empty_like(keys)  # where they would be if cells were not permuted
         for number in distinct(stages).tolist():
             some, stage = np.flatnonzero(stages == number), self.mixture.stages[number]
-            even[some] = stage.start + stage.shares.places(source, keys[some] - stage.counts[source])
+            even[some] = stage.start + stage.shares.places(source, keys[some] - stage.count_of(source))
         found = np.empty_like(keys)
         for number in distinct(stages).tolist():
             mine = np.flatnonzero(stages == number)
@@ -362,18 +414,22 @@ class MixOrder(ArrangedOrder):
             if begin == end:
                 continue
             some = order[begin:end]
-            passes, position = np.divmod(key[some], self.mixture.lengths[number])
-            row[some] = self._source(number).rows(passes, position)
+            passes, row[some] = self._source(number).rows(key[some])
             turns[some] = passes % self.mixture.most_passes(number)
         return numbered(self.mixture, source, turns, row)
 
-    def _source(self, number: int) -> Passes:
-        return _passes_of(self, number)
+    def _source(self, number: int) -> Turns:
+        return _turns_of(self, number)
 
     @property
     def _key(self) -> int:
         """The key by which cells are permuted."""
         return int.from_bytes(keyed_bytes(8, "mix", self.seed if self.shuffle else 0), "little")
+
+
+def identity_of(state: State) -> tuple[Pin, ...]:
+    """What a state is of: fingerprint, view and sources."""
+    return state.fingerprint, state.pins.get("view"), state.pins.get("sources")
 
 
 def numbered(mixture: Mixture, source: Ints, passes: Ints, rows: Ints) -> Ints:
@@ -462,10 +518,10 @@ class _Cells(NamedTuple):
 
 
 @lru_cache(maxsize=4096)  # of all mixtures in use
-def _passes_of(order: MixOrder, number: int) -> Passes:
+def _turns_of(order: MixOrder, number: int) -> Turns:
     files = order.files[number] if order.files else None
-    length = order.mixture.lengths[number]
-    return passes_over(length, order.shuffle, order.window, files, "mix", order.seed, number)
+    eras = order.mixture.eras(number)
+    return Turns(eras, order.shuffle, order.window, files, "mix", order.seed, number)
 
 
 @lru_cache(maxsize=64)
@@ -474,8 +530,9 @@ def _check_passes(order: MixOrder, epoch: int) -> None:
     mixture = order.mixture
     end = max((epoch + 1) * mixture.rows, mixture.stages[0].start)  # before that, nothing is known
     counts = mixture.counts(np.array([end]))[:, 0].tolist()
-    for name, count, length, most in zip(mixture.names, counts, mixture.lengths, mixture.passes, strict=True):
-        if most is not None and count > most * length:
+    rows = zip(mixture.names, counts, mixture.lengths, mixture.passes, mixture.limits, strict=True)
+    for name, count, length, most, limit in rows:
+        if most is not None and limit is not None and count > limit:
             raise ValueError(
                 f"by the end of epoch {epoch} the mixture reads the {length} rows of {name!r} "
                 f"{count / length:.2f} times, and epochs= allows {most:g}, which is {mixture.num_epochs} "

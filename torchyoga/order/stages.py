@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ..process.lazy import np
 from ..rows.types import Ints
+from .compact import lists_compact, lists_expanded
 from .contract import AnyOrder
 from .full import GOING_ON, ORDER_VERSION, earlier, version_of, within
 from .saved import Pin, digest
@@ -28,6 +29,7 @@ __all__ = ["ArrangedOrder", "Told", "folded", "parsed", "same_past", "short", "t
 Told: TypeAlias = tuple[int, str]  # the place at which a stage begins, and what it is
 _MOST_CHARACTERS = 2**22
 _LONG = 64  # characters
+_LONG_NUMBERS = 512  # characters that are kept as they are in a state
 
 
 def written_stages(stages: Sequence[Told], past: str = "") -> str:
@@ -59,7 +61,7 @@ def parsed(pin: Pin) -> tuple[str, list[Told]]:
         start, colon, told = text.partition(":")
         if not colon or not start.isascii() or not start.isdigit() or len(start) > 19:
             raise ValueError("damaged stages")
-        found.append((int(start), told))
+        found.append((int(start), lists_expanded(told)))
     starts = [start for start, _ in found]
     if starts != sorted(set(starts)) or not (past or starts[0] == 0):
         raise ValueError("damaged stages")
@@ -86,12 +88,15 @@ def told_at(pin: Pin, first: int, place: int) -> str:
         >>> told_at("0:7,3;1000:5,5;2000:6,4", 500, 700), told_at("0:7,3;1000:5,5", 1000, 1000)[-9:]
         ('0:7,3', ';1000:5,5')
     """
-    if isinstance(pin, str) and ";" not in pin:
+    if isinstance(pin, str) and ";" not in pin and len(pin) <= _LONG_NUMBERS:
         return pin  # one stage
     past, stages = parsed(pin)
     begun = [stage for stage in stages if stage[0] <= place]
     over = sum(later <= first for later, _ in begun[1:])
-    return written_stages(begun[over:], folded(past, begun[:over]))
+    told = [
+        (start, text if len(text) <= _LONG_NUMBERS else lists_compact(text)) for start, text in begun[over:]
+    ]
+    return written_stages(told, folded(past, begun[:over]))
 
 
 def same_past(one: Pin, other: Pin, place: int) -> bool:

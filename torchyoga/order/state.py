@@ -18,7 +18,7 @@ from .stages import same_past, short, told_at
 __all__ = ["MOST_JOINED", "EpochEntry", "Skipped", "State", "without_keys", "written"]
 
 KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
-_PINS = ("shuffle", "window", "files", "shards", "stages", "view")
+_PINS = ("shuffle", "window", "files", "shards", "stages", "view", "sources")
 _MORE = ("joined", "grown", "steps", "left", "share", "proof", "again", "left_out")
 _ARGUMENTS = {"window": "shuffle_window"}  # the name of the argument
 _SEED_BITS = 4096
@@ -89,7 +89,7 @@ class State:
 
     Attributes:
         pins: fields that identify the order, so that it is not continued in another one: `shuffle`, and for
-            some orders `window`, `files`, `shards`, `stages` and `view`.
+            some orders `window`, `files`, `shards`, `stages`, `view` and `sources`.
         left: positions that come next, if later batches came early.
         share: the rows that the rank that saved it has delivered alone; None if the place holds for all
             ranks.
@@ -123,6 +123,7 @@ class State:
         return {
             **self.place_to_dict(),
             **({} if stages is None else {"stages": told_at(stages, self.first, self.place)}),
+            **{name: self.pins[name] for name in ("sources",) if name in self.pins},
             "steps": self.steps,
             "left": written(self.left),
             "share": None if self.share is None else list(self.share),
@@ -142,6 +143,7 @@ class State:
             **{
                 name: short(pin) if name == "stages" and isinstance(pin, str) else pin
                 for name, pin in self.pins.items()
+                if name != "sources"
             },
             "fingerprint": self.fingerprint,
             **({"joined": [list(some) for some in self.joined]} if self.joined else {}),
@@ -295,7 +297,7 @@ def _checked(state: object) -> Saved:
     for key in ("version", "epoch", "position", "length"):
         if not is_count(state[key]):
             raise StateError(f"the state's {key} must be an int of at least 0, found {_shown(state[key])}")
-    for key in ("shuffle", "fingerprint", "window", "files", "stages", "view"):
+    for key in ("shuffle", "fingerprint", "window", "files", "stages", "view", "sources"):
         if type(state.get(key)) not in (bool, int, str, type(None)):
             raise StateError(f"the state's {key} is damaged; pass what state_dict() gave")
     if not 0 < state["version"] <= GOING_ON:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -116,9 +116,6 @@ class BalancedRef(ArrangedRef, ReweightedView):
         """The order of its own rows."""
         return MixOrder(self._mixture.plain, shuffle=False)
 
-    def _orders(self, mixture: Mixture) -> Callable[[Shuffle, bool, int, int], MixOrder]:
-        return BalancedRef(self.whole, self._members, mixture, self._labels).order
-
     @cached_property
     def _files(self) -> list[Ints]:
         """For each class, where among its rows files begin."""
@@ -161,8 +158,8 @@ class BalancedRef(ArrangedRef, ReweightedView):
             StateError: the state is of other data.
         """
         state = State.from_dict(at)
-        stages = restaged(self._mixture, self._orders, _weights(self._labels, shares), state)
-        return BalancedRef(self.whole, self._members, stages, self._labels)
+        mixture, _ = restaged(self._mixture, _weights(self._labels, shares), state)
+        return BalancedRef(self.whole, self._members, mixture, self._labels)
 
     @cached_property
     def view_pin(self) -> str | None:

@@ -13,11 +13,13 @@ import numpy as np
 
 from ...errors import SchemaError
 from ...order.by_file import equal_runs
+from ...order.carry import Appended, check_appended
 from ...order.contract import Arrangement, Shuffle
 from ...order.full import as_int
-from ...order.mixed import MixOrder, MixStage, Mixture, numbered, unpacked
+from ...order.mixed import MixOrder, MixStage, Mixture, identity_of, numbered, unpacked
 from ...order.proportions import whole_weights
 from ...order.saved import described
+from ...order.sources import tag_of
 from ...order.state import State
 from ...process.digests import hexdigest
 from ...process.distinct import distinct
@@ -34,7 +36,7 @@ from ...rows.types import Ints, Row, Seeds
 from ..chosen import check_alike, in_one_order
 from ..joined import JoinedRef
 from .arranged import Arranged, warn_if_arranged
-from .restaged import restaged
+from .restaged import Versions, restaged
 from .weighing import fractions_of
 
 __all__ = ["MixRef", "mix"]
@@ -113,7 +115,16 @@ def mix(
     else:
         length = as_int("rows", rows, 1, _MOST_ROWS)
     size_of_cell = as_int("cell", cell, 1, _MOST_CELL)
-    mixture = Mixture(tuple(sizes), (first,), length, size_of_cell, _passes(epochs, names), tuple(names))
+    mixture = Mixture(
+        tuple(sizes),
+        (first,),
+        length,
+        size_of_cell,
+        _passes(epochs, names),
+        tuple(names),
+        tags=tuple(tag_of(identity(ref)) for ref in refs),
+        is_counted=rows is None,
+    )
     made = MixRef(refs, mixture, source_column)
     made.order(True, True, 1, 0).rows(0, 0)  # raises if the first epoch takes too many
     return made
@@ -247,8 +258,13 @@ class MixRef(JoinedRef):
         *,
         at: Mapping[str, object],
         temperature: float = 1.0,
+        appended: Appended = "next",
     ) -> MixRef:
         """This mixture with other weights from a state on; the past stays, nothing is lost or repeated.
+
+        It may have more sources than the state, and versions of them to which rows were appended. What came
+        stays; each source goes on where it was, and new ones begin. `names` are those of the state, then
+        the new ones, so that numbers in a source column stay what they are.
 
         Load the same state into a loader of what this returns, which goes on from there, and from later
         states. What came before it no longer knows: a loader without the state raises ValueError when it
@@ -258,11 +274,15 @@ class MixRef(JoinedRef):
 
         Args:
             weights: as `mix` takes them.
-            at: what `state_dict()` of a loader of this mixture gave, or of a view of it with the same rows.
+            at: what `state_dict()` of a loader of this mixture gave, or of a view of it with the same rows; or
+                of the mixture before it had all of its sources and rows.
             temperature: as `mix` takes it.
+            appended: when rows come that were appended to a source: "next", in the next pass over it, or
+                "now", in the rest of the pass that is under way.
 
         Raises:
-            StateError: the state is of another dataset, or every epoch of it is the same.
+            StateError: the state is of another dataset, or every epoch of it is the same; or it has a source
+                that this mixture has not, or has other rows of one.
             ValueError: weights as `mix` refuses them, or more rows than its `epochs` allows.
 
         Example:
@@ -276,12 +296,27 @@ class MixRef(JoinedRef):
         state = State.from_dict(at)
         fractions = fractions_of(weights, self.names, self.mixture.lengths, temperature)
         _check_filled(self.names, self.mixture.lengths, fractions)
-        mixture = restaged(
-            self.mixture, lambda made: MixRef(self.sources, made).order, whole_weights(fractions), state
-        )
-        made = MixRef(self.sources, mixture, self._column)
-        made.order(True, True, 1, 0).rows(*divmod(state.place, len(self)))  # raises if `epochs` are too few
+        check_appended(appended)
+        return self._restaged(state, whole_weights(fractions), appended)
+
+    def _restaged(self, state: State, weights: tuple[int, ...] | None, appended: Appended | None) -> MixRef:
+        """This mixture as it goes on from a state, with other weights from there on, if there are any."""
+        mixture, numbers = restaged(self.mixture, weights, state, self._versions, appended)
+        sources = [self.sources[number] for number in numbers]
+        has_changed = sources != list(self.sources) or state.pins.get("sources") != mixture.told_sources
+        if has_changed and "sources" in state.pins:
+            mixture = replace(mixture, known=identity_of(state))
+        made = MixRef(sources, mixture, self._column)
+        made.order(True, True, 1, 0).rows(*divmod(state.place, len(made)))  # raises if `epochs` are too few
         return made
+
+    @cached_property
+    def _versions(self) -> Versions:
+        """Of each source, the rows and the tag of what it is, and of what it was before rows were appended."""
+        return [
+            [(len(source), tag), *((rows, tag_of(name)) for name, rows in source.prefixes)]
+            for source, tag in zip(self.sources, self.mixture.tags, strict=True)
+        ]
 
     def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> MixOrder:
         """The order of every epoch: each source by itself, in the proportions."""

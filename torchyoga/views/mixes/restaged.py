@@ -1,23 +1,29 @@
-"""A state of a dataset with weights -> where other weights may begin."""
+"""A state of a dataset with weights -> where other weights, and other sources, may begin."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from fractions import Fraction
+from typing import NamedTuple, TypeAlias
 
 from ...errors import StateError
+from ...order.carry import Appended
+from ...order.compact import lists_compact
 from ...order.contract import Shuffle, check_epoch
 from ...order.full import GOING_ON
 from ...order.mixed import MixOrder, MixStage, Mixture
-from ...order.proportions import Proportions
+from ...order.proportions import Proportions, whole_weights
+from ...order.sources import Source, read_sources
 from ...order.stages import parsed, short
 from ...order.state import State
+from ...order.turns import Era, turns_after
 
-__all__ = ["place_of", "restaged", "shuffle_of"]
+__all__ = ["Restaged", "Versions", "place_of", "restaged", "short_weights", "shuffle_of", "where_of"]
 
-# The orders of a mixture, made for (shuffle, reshuffle, window, seed).
-Orders: TypeAlias = Callable[[Mixture], Callable[[Shuffle, bool, int, int], MixOrder]]
+# Of each source, the rows and the tag of the versions that it may have been.
+Versions: TypeAlias = Sequence[Sequence[tuple[int, str]]]
+_LONG, _DIGITS = 1250, 10  # characters of weights, and binary digits of one that is rounded
 
 
 def place_of(state: State, length: int) -> int:
@@ -72,50 +78,174 @@ def shuffle_of(state: State, *, goes_on: bool) -> tuple[Shuffle, int]:
     return "block" if kind == "block" else bool(kind), window if isinstance(window, int) else 8
 
 
-def restaged(mixture: Mixture, orders: Orders, weights: tuple[int, ...], state: State) -> Mixture:
+def where_of(state: State) -> str:
+    """The place of a state, for messages."""
+    step = "" if state.steps is None else f"step {state.steps} of "
+    return f"{step}epoch {state.epoch}, position {state.position}"
+
+
+class Restaged(NamedTuple):
+    """A mixture that goes on from a state.
+
+    Attributes:
+        mixture: it, with the sources that the state has first, and new ones behind them.
+        sources: (S,) which of the sources that were given each of its sources is.
+    """
+
+    mixture: Mixture
+    sources: tuple[int, ...]
+
+
+def restaged(
+    mixture: Mixture,
+    weights: tuple[int, ...] | None,
+    state: State,
+    versions: Versions | None = None,
+    appended: Appended | None = "next",
+) -> Restaged:
     """A mixture with the stages that a state needs to go on, and other weights from its place on.
 
     Args:
-        mixture: what the state is of.
-        orders: what makes the orders of a mixture.
-        weights: whole numbers, of each source.
+        mixture: what the state is of, or that with more sources, or more rows of some.
+        weights: whole numbers, of each source; None for those that the state has.
         state: of a loader.
+        versions: the rows and the tag of each source, as it is, and as it was before rows were appended.
+        appended: when rows come that were appended: in the next pass over a source, or in the rest of this
+            one; None if there are to be none.
 
     Raises:
-        StateError: the state does not tell its weights, its stages do not follow from each other, or nothing
-            can change within it.
+        StateError: the state does not tell its weights, its stages do not follow from each other, nothing
+            can change within it, or it has sources that are not here.
     """
+    where = where_of(state)
+    if mixture.is_counted and state.length:
+        mixture = replace(mixture, rows=state.length)
     place = place_of(state, mixture.rows)
+    mine, then = mixture.sources, mixture.sources
+    if versions is not None and "sources" in state.pins:
+        then = read_sources(state.pins["sources"], dict(zip(mixture.names, versions, strict=True)), where)
+    kept = [mixture.names.index(source.name) for source in then]
+    sources = (*kept, *(number for number in range(len(mine)) if number not in set(kept)))
+    mine = [mine[number] for number in sources]
+    has_grown = [source.rows != own.rows for source, own in zip(then, mine, strict=False)]
+    if appended is None and (any(has_grown) or len(then) < len(mine)):
+        raise _grown_without_leave(then, mine, where)
+    mixture = _with_sources(mixture, sources, then)
+    if weights is not None:
+        weights = tuple(weights[number] for number in sources)
     try:
         past, told = parsed(state.pins.get("stages"))
-        stages = [_told(mixture, weights, start, text) for start, text in told if start <= place]
+        stages = [_told(mixture, weights, len(then), start, text) for start, text in told if start <= place]
         for stage in stages:
             Proportions(stage.weights)  # raises if they are no weights
-        if not stages or stages[0].start > state.first:
+        if not stages or stages[0].start > state.first or len(stages[-1].weights) != len(then):
             raise ValueError("damaged stages")
     except ValueError as error:
+        if isinstance(error, StateError):
+            raise
         raise StateError(
             f"the state does not say which weights there have been ({error}); pass what state_dict() of a "
             "loader of this dataset gave"
         ) from error
-    _check_counts(mixture, orders, past, stages, state)
+    _check_counts(mixture, past, stages, state)
     before = replace(mixture, stages=tuple(stages), past=past).since(state.first)
     last = stages[-1]
-    if last.weights == weights:
-        return before
-    shuffle, window = shuffle_of(state, goes_on=True) if place else (True, 8)
-    if last.start == place:  # nothing has come by these
-        return replace(before, stages=(*before.stages[:-1], last._replace(weights=weights)))
-    counts = orders(before)(shuffle, True, window, state.seed).consumed(place)
-    return replace(before, stages=(*before.stages, MixStage(place, weights, counts))).since(state.first)
+    rest = (0,) * (len(mine) - len(then))
+    weights = (*last.weights, *rest) if weights is None else weights
+    if weights == (*last.weights, *rest) and len(then) == len(mine) and not any(has_grown):
+        return Restaged(before, sources)
+    if place and weights != last.weights:
+        weights = short_weights(weights)
+        if weights == last.weights and not any(has_grown):
+            return Restaged(before, sources)
+    shuffle = shuffle_of(state, goes_on=True)[0] if place else True
+    counts = last.counts if last.start == place else _consumed(before, shuffle, state.seed, place)
+    counts = (*counts, *(0,) * len(mine))[: len(mine)]
+    stage = MixStage(place, weights, counts)
+    # Nothing has come by weights that begin here.
+    begun = before.stages[:-1] if last.start == place else before.stages
+    eras = [
+        turns_after(before.eras(number), counts[number], own.rows, appended or "next", own.name, shuffle)
+        if number < len(then) and has_grown[number]
+        else before.eras(number)
+        for number, own in enumerate(mine)
+    ]
+    is_plain = all(own == (Era(0, 0, source.rows),) for own, source in zip(eras, mine, strict=True))
+    lengths = tuple(source.rows for source in mine)
+    grown = replace(before, stages=(*begun, stage), lengths=lengths, grown=() if is_plain else tuple(eras))
+    return Restaged(grown.since(state.first), sources)
 
 
-def _told(mixture: Mixture, weights: tuple[int, ...], start: int, text: str) -> MixStage:
+def _with_sources(mixture: Mixture, sources: Sequence[int], then: Sequence[Source]) -> Mixture:
+    """A mixture with its sources in another order, the first of them with the rows that a state has."""
+    names = tuple(mixture.names[number] for number in sources)
+    tags = tuple(mixture.tags[number] for number in sources) if mixture.tags else ()
+    lengths = tuple(mixture.lengths[number] for number in sources)
+    eras = [source.eras or (Era(0, 0, source.rows),) for source in then]
+    eras += [(Era(0, 0, rows),) for rows in lengths[len(then) :]]
+    is_plain = all(own == (Era(0, 0, rows),) for own, rows in zip(eras, lengths, strict=True))
+    return replace(
+        mixture,
+        names=names,
+        tags=tags,
+        lengths=lengths,
+        passes=tuple(mixture.passes[number] for number in sources),
+        stages=tuple(
+            MixStage(
+                stage.start,
+                tuple(stage.weights[number] for number in sources if number < len(stage.weights)),
+                tuple(stage.counts[number] for number in sources if number < len(stage.counts)),
+            )
+            for stage in mixture.stages
+        ),
+        grown=() if is_plain else tuple(eras),
+    )
+
+
+def _grown_without_leave(then: Sequence[Source], mine: Sequence[Source], where: str) -> StateError:
+    """The error of a state of fewer sources, or of fewer rows of some, if it is not said when others come."""
+    if len(then) < len(mine):
+        names = [source.name for source in mine[len(then) :]]
+        return StateError(
+            f"the state, at {where}, does not mix the sources {names[:20]}, which are here; give the loader "
+            "mix.reweighted(weights, at=state), which says from where on they come, and how often"
+        )
+    some = [
+        f"{own.name!r} ({source.rows} rows, here {own.rows})"
+        for source, own in zip(then, mine, strict=True)
+        if own.rows != source.rows
+    ]
+    return StateError(
+        f"rows were appended since the state, at {where}, to the sources {', '.join(some[:20])}. Pass "
+        "appended='next' to finish the passes under way without them, or appended='now' to mix them into the "
+        "rest of these; the loader, load_state_dict() and reweighted() take it"
+    )
+
+
+def short_weights(weights: tuple[int, ...]) -> tuple[int, ...]:
+    """Weights as a state can tell them: of many that would take long, the first ten binary digits of each."""
+    if len(lists_compact(",".join(map(str, weights)))) <= _LONG:
+        return weights
+    return tuple(_rounded(weight) for weight in weights)
+
+
+def _rounded(weight: int) -> int:
+    spare = max(0, weight.bit_length() - _DIGITS)
+    rounded: int = (weight + (1 << spare >> 1)) >> spare << spare
+    return rounded
+
+
+def _told(
+    mixture: Mixture, weights: tuple[int, ...] | None, num_sources: int, start: int, text: str
+) -> MixStage:
     """The stage that a state tells; the first may be told by a digest of weights that are given here."""
     if start or not text.startswith("#"):
-        return MixStage.of_told(start, text, len(mixture.lengths))
-    for given in (mixture.stages[0].weights, weights):
-        stage = MixStage(0, given, (0,) * len(given))
+        return MixStage.of_told(start, text, num_sources)
+    given = [mixture.stages[0].weights, weights or ()]
+    if num_sources < len(mixture.lengths):  # those without the new sources
+        given += [whole_weights(list(map(Fraction, some[:num_sources]))) for some in given if any(some)]
+    for some in given:
+        stage = MixStage(0, some, (0,) * len(some))
         if short(stage.told) == text:
             return stage
     raise StateError(
@@ -124,17 +254,20 @@ def _told(mixture: Mixture, weights: tuple[int, ...], start: int, text: str) -> 
     )
 
 
-def _check_counts(
-    mixture: Mixture, orders: Orders, past: str, stages: Sequence[MixStage], state: State
-) -> None:
+def _consumed(mixture: Mixture, shuffle: Shuffle, seed: int, place: int) -> tuple[int, ...]:
+    """How many rows each source has given before a place."""
+    return MixOrder(mixture, seed, bool(shuffle)).consumed(place)
+
+
+def _check_counts(mixture: Mixture, past: str, stages: Sequence[MixStage], state: State) -> None:
     """Raises StateError if a stage begins with other counts of rows than those before it give."""
     for number, stage in enumerate(stages):
         # The mixture's own stages may have begun under another seed.
         if not number or stage in mixture.stages:
             continue
-        shuffle, window = shuffle_of(state, goes_on=True)
+        shuffle, _ = shuffle_of(state, goes_on=True)
         before = replace(mixture, stages=tuple(stages[:number]), past=past)
-        expected = orders(before)(shuffle, True, window, state.seed).consumed(stage.start)
+        expected = _consumed(before, shuffle, state.seed, stage.start)[: len(stage.counts)]
         if stage.counts != expected:
             raise StateError(
                 f"the state says that up to place {stage.start} the sources had given {stage.counts} rows, "

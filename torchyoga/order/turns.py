@@ -1,0 +1,201 @@
+"""The numbers of a source of a mixture -> pass over it and place in the pass, while the source grows.
+
+A source gives its numbers 0, 1, 2, ... in passes of as many rows as it has. When rows are appended, later passes
+have them too; those that join a pass under way are mixed with what is left of it, as in `grown.py`. So a
+source is a few eras, and most have one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import StateError
+from ..process.distinct import distinct
+from ..rows.types import Ints
+from .carry import Appended
+from .contract import Shuffle
+from .grown import Joins
+from .passes import Passes, passes_over
+from .state import MOST_JOINED
+
+__all__ = ["Era", "Turns", "read_era", "since", "turns_after"]
+
+_MOST = 2**61
+
+
+class Era(NamedTuple):
+    """Passes over a source of as many rows.
+
+    Attributes:
+        first: numbers of the source before it.
+        turn: the number of its first pass.
+        rows: rows of each pass.
+        joined: if rows joined its only pass, (N, place) for each time: the rows before, and the place.
+    """
+
+    first: int
+    turn: int
+    rows: int
+    joined: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def told(self) -> str:
+        """It as text, for states."""
+        return ".".join(map(str, (*self[:3], *(number for join in self.joined for number in join))))
+
+    def most(self, passes: float) -> float:
+        """How many numbers the source gives in so many passes, the last of them here."""
+        return self.first + (passes - self.turn) * self.rows
+
+
+def read_era(text: str) -> Era:
+    """The era that `told` tells.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    parts = text.split(".")
+    if len(parts) % 2 == 0 or not 3 <= len(parts) <= 3 + 2 * MOST_JOINED:
+        raise ValueError("damaged passes")
+    if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
+        raise ValueError("damaged passes")
+    first, turn, rows, *more = map(int, parts)
+    joined = tuple(zip(more[::2], more[1::2], strict=True))
+    sizes, places = [n for n, _ in joined] + [rows], [place for _, place in joined]
+    is_sound = all(before < after for before, after in pairwise(sizes)) and places == sorted(places)
+    is_sound = is_sound and all(0 < place < size for size, place in joined) and rows > 0
+    if not is_sound or max(first, turn, rows) >= _MOST:
+        raise ValueError("damaged passes")
+    return Era(first, turn, rows, joined)
+
+
+def turns_after(
+    eras: Sequence[Era], count: int, rows: int, appended: Appended, name: str, shuffle: Shuffle
+) -> tuple[Era, ...]:
+    """The eras of a source that has grown.
+
+    Args:
+        eras: those up to there.
+        count: the numbers that it had given.
+        rows: how many it has now.
+        appended: when the new ones come: in the pass after the one under way, or in the rest of it.
+        name: its name, for messages.
+        shuffle: how it is shuffled.
+
+    Raises:
+        StateError: rows cannot join the pass under way.
+    """
+    begun = [era for era in eras if era.first < count]
+    if not begun:
+        return (Era(0, 0, rows),)
+    last = begun[-1]
+    turns, place = divmod(count - last.first, last.rows)
+    begin, turn = last.first + turns * last.rows, last.turn + turns
+    if not place:
+        return (*begun, Era(begin, turn, rows))
+    if appended == "next":
+        return (*begun, Era(begin + last.rows, turn + 1, rows))
+    if shuffle == "block":
+        raise StateError(
+            f"rows were appended to the source {name!r}, and a block shuffle is laid out for a whole pass over "
+            "it, which they cannot join; pass appended='next'"
+        )
+    joined = (*(last.joined if not turns else ()), (last.rows, place))
+    if len(joined) > MOST_JOINED:
+        raise StateError(
+            f"rows have joined the pass over the source {name!r} {MOST_JOINED} times, and a state holds no "
+            "more; pass appended='next'"
+        )
+    kept = begun if turns else begun[:-1]
+    return (*kept, Era(begin, turn, rows, joined), Era(begin + rows, turn + 1, rows))
+
+
+def since(eras: Sequence[Era], count: int) -> tuple[Era, ...]:
+    """The eras that are needed once so many numbers have been given."""
+    over = sum(later.first <= count for later in eras[1:])
+    return tuple(eras[over:])
+
+
+class Turns:
+    """A source in the order of each pass over it.
+
+    Args:
+        eras: its passes.
+        shuffle: True, False or "block".
+        window: files mixed with each other at once, if shuffle is "block".
+        files: where its files begin, if shuffle is "block".
+        key: what the order depends on.
+    """
+
+    def __init__(
+        self, eras: Sequence[Era], shuffle: Shuffle, window: int, files: Ints | None, *key: int | str
+    ) -> None:
+        self._eras, self._shuffle, self._window, self._files, self._key = eras, shuffle, window, files, key
+        self._firsts, self._turns = [era.first for era in eras], [era.turn for era in eras]
+        self._passes: dict[int, Passes] = {}  # by their number of rows
+
+    def rows(self, keys: Ints) -> tuple[Ints, Ints]:
+        """The pass, and the row in it, of each number of the source (B,)."""
+        passes, rows = np.empty_like(keys), np.empty_like(keys)
+        for era, some in self._parts(np.searchsorted(self._firsts, keys, "right") - 1):
+            turns, place = np.divmod(keys[some] - era.first, era.rows)
+            passes[some] = turns = turns + era.turn
+            of = self._of(era)
+            if era.joined:
+                rows[some] = self._joins(era).rows(place, partial(_in_pass, of.rows, era.turn))
+            else:
+                rows[some] = of.rows(turns, place)
+        return passes, rows
+
+    def keys(self, passes: Ints, rows: Ints) -> Ints:
+        """The number of each row in a pass (B,); -1 where the pass does not have it."""
+        keys = np.full(len(rows), -1, np.int64)
+        for era, those in self._parts(np.maximum(np.searchsorted(self._turns, passes, "right") - 1, 0)):
+            some = those[(rows[those] < era.rows) & (passes[those] >= era.turn)]
+            if not len(some):
+                continue
+            turns, of = passes[some], self._of(era)
+            if era.joined:
+                place = self._joins(era).positions(rows[some], partial(_in_pass, of.positions, era.turn))
+            else:
+                place = of.positions(turns, rows[some])
+            keys[some] = era.first + (turns - era.turn) * era.rows + place
+        return keys
+
+    def turn_at(self, key: int) -> int:
+        """The pass that a number of the source is of."""
+        era = self._eras[max(bisect_right(self._firsts, key) - 1, 0)]
+        return era.turn + (key - era.first) // era.rows
+
+    def _parts(self, which: Ints) -> Iterator[tuple[Era, Ints]]:
+        """For each era that has some of these: it, and which ones."""
+        if len(self._eras) == 1:
+            yield self._eras[0], np.arange(len(which))
+            return
+        for number in distinct(which).tolist():
+            yield self._eras[number], np.flatnonzero(which == number)
+
+    def _of(self, era: Era) -> Passes:
+        """The passes of an era, as they were before rows joined."""
+        rows = era.joined[0][0] if era.joined else era.rows
+        if rows not in self._passes:
+            files = self._files
+            if files is not None and int(files[-1]) != rows:
+                files = np.append(files[files < rows], rows)
+            self._passes[rows] = passes_over(rows, self._shuffle, self._window, files, *self._key)
+        return self._passes[rows]
+
+    def _joins(self, era: Era) -> Joins:
+        key = ("rows", *self._key, era.turn)
+        return Joins.of(era.joined, era.rows, bool(self._shuffle), *key)
+
+
+def _in_pass(turned: Callable[[Ints, Ints], Ints], turn: int, numbers: Ints) -> Ints:
+    """Numbers looked up in one pass."""
+    return turned(np.full(len(numbers), turn), numbers)
