@@ -323,7 +323,9 @@ def test_loaders_with_workers_give_the_same(ref: DataRef, options: dict[str, Any
     epochs = []
     for workers in (0, 2):
         loader = yoga.DataLoader(windows, 3, shuffle=True, seed=7, num_workers=workers)
-        epochs.append([{k: np.asarray(v).tolist() for k, v in batch.items()} for _ in range(2) for batch in loader])
+        epochs.append(
+            [{k: np.asarray(v).tolist() for k, v in batch.items()} for _ in range(2) for batch in loader]
+        )
     assert epochs[0] == epochs[1]
     own = [sorted(sum((batch["ids"] for batch in half), [])) for half in (epochs[0][: len(loader)],)]
     assert own == [sorted(row["ids"].tolist() for row in windows)]
