@@ -377,7 +377,7 @@ ARGUMENTS: dict[str, Changes] = {
         lambda own, size=8, **more: own.token_windows("ids", size, **more),
         [
             *({"size": 9}, {"stride": 4}, {"shuffle_documents": True}, {"jitter": True}, {"separator": 0}),
-            *({"shuffle_documents": True, "seed": 1}, {"documents": True}, {"positions": True}),
+            *({"shuffle_documents": True, "seed": 1}, {"documents": True}),
             *({"labels": "shifted"}, {"labels": None}, {"ignore_index": -100}),
         ],
     ),

@@ -204,8 +204,13 @@ def test_packs_of_one_width(ref: yoga.DataRef) -> None:
             assert (row[name][length:] == fills[name]).all()
         which = np.repeat(np.arange(len(row["rows"])), row["lengths"])
         assert row["document_ids"].tolist() == [*which.tolist(), *[-1] * (16 - len(which))]
-    assert {"lengths", "packs"} < set(batches[0])
-    assert not {"cu_seqlens", "max_seqlen"} & set(batches[0])
+    for batch in batches:  # what a pack is filled up with is one more document
+        lengths, packs = batch["lengths"].tolist(), itertools.pairwise(batch["packs"].tolist())
+        own = [lengths[start:stop] for start, stop in packs]
+        runs = [n for some in own for n in [*some, *[16 - sum(some)] * (sum(some) < 16)]]
+        assert batch["cu_seqlens"].tolist() == np.cumsum([0, *runs]).tolist()
+        assert batch["cu_seqlens"].dtype == torch.int32
+        assert batch["max_seqlen"] == max(runs)
     with pytest.raises(KeyError, match="names no column of tokens"):
         ref.packed("ids", 16, padded={"text": 0})
     with pytest.raises(ValueError, match=r"padding=0\.5 is not a value"):

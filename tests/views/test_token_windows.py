@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,14 @@ def windows_of(ref: DataRef, *args: Any, **kwargs: Any) -> TokenWindowsRef:
     return found
 
 
+def of_tokens(row: Any) -> list[tuple[int, int]]:
+    """The document of each token of a window, and its place there."""
+    lengths = row["lengths"]
+    places = row["position_ids"] + np.repeat(row["begins"], lengths)
+    assert row["document_ids"].tolist() == np.repeat(np.arange(len(lengths)), lengths).tolist()
+    return list(zip(np.repeat(row["rows"], lengths).tolist(), places.tolist(), strict=True))
+
+
 class Oracle:
     """The tokens of documents in a list, and what is known of each."""
 
@@ -88,6 +96,12 @@ class Oracle:
             own = documents[row].tolist() + ([] if separator is None else [separator])
             self.tokens += own
             self.of += [(row, place) for place in range(len(own))]
+
+    def told(self, size: int, labels: Any) -> Callable[[int], list[int]]:
+        """The labels of a window that begins at a token: none where a document or a window begins."""
+        shift = int(labels == "shifted")
+        masked = [-100 if place == 0 else n for n, (_, place) in zip(self.tokens, self.of, strict=True)]
+        return lambda a: [-100] * (1 - shift) + masked[a + 1 :][: size - 1 + shift]
 
     def starts(self, size: int, stride: int, labels: Any, offset: int = 0) -> list[int]:
         return list(range(offset, len(self.tokens) - size - (labels == "shifted") + 1, stride))
@@ -108,20 +122,24 @@ def test_windows_are_slices_of_all_documents_end_to_end(
             labels=labels,
             separator=separator,
             documents=True,
-            positions=True,
         )
         starts = oracle.starts(size, stride, labels)
         rows = list(windows)
         assert [row["ids"].tolist() for row in rows] == [oracle.tokens[a : a + size] for a in starts]
         shift = int(labels == "shifted")
+        told = oracle.told(size, labels)
         if labels:
-            expected = [oracle.tokens[a + shift :][:size] for a in starts]
-            assert [row["labels"].tolist() for row in rows] == expected
+            assert [row["labels"].tolist() for row in rows] == [told(a) for a in starts]
         else:
-            assert list(rows[0]) == ["ids", "documents", "position_ids"]
-        about = [list(zip(*oracle.of[a : a + size], strict=True)) for a in starts]
-        assert [row["documents"].tolist() for row in rows] == [list(rows) for rows, _ in about]
-        assert [row["position_ids"].tolist() for row in rows] == [list(places) for _, places in about]
+            made = ["position_ids", "document_ids", "rows", "lengths", "begins"]
+            assert list(rows[0]) == ["ids", *made]
+        assert [of_tokens(row) for row in rows] == [oracle.of[a : a + size] for a in starts]
+        assert all((row["position_ids"][np.cumsum(row["lengths"])[:-1]] == 0).all() for row in rows)
+        plain = windows_of(ref, "ids", size, stride=stride, labels=labels, separator=separator)
+        if labels:
+            assert [row["labels"].tolist() for row in plain] == [
+                oracle.tokens[a + shift :][:size] for a in starts
+            ]
         covered = {place for a in starts for place in range(a, a + size + shift)}
         assert windows.num_tokens == len(oracle.tokens)
         assert windows.tokens_left_out == len(oracle.tokens) - len(covered)
@@ -159,8 +177,6 @@ def test_windows_of_any_documents_in_any_epoch(
         shuffle_documents=shuffled,
         jitter=jitter,
         separator=separator,
-        documents=True,
-        positions=True,
         seed=3,
     )
     windows = whole.in_epoch(epoch)
@@ -184,7 +200,7 @@ def test_windows_of_any_documents_in_any_epoch(
         documents=True,
         seed=3,
     ).in_epoch(epoch)
-    order = list(dict.fromkeys(int(row["documents"][0]) for row in single))
+    order = list(dict.fromkeys(int(row["rows"][0]) for row in single))
     kept = [row for row, length in enumerate(lengths) if length or separated]
     assert sorted(order) == kept
     if not shuffled:
@@ -210,9 +226,27 @@ def test_windows_of_any_documents_in_any_epoch(
     row, token = oracle.of[offsets[0] + stride * (expected - 1)]
     (found,) = windows.window_of([row], [token]).tolist()
     assert 0 <= found <= expected - 1
-    assert (row, token) in zip(
-        windows[found]["documents"].tolist(), windows[found]["position_ids"].tolist(), strict=True
-    )
+    about = windows_of(
+        own,
+        "ids",
+        size,
+        stride=stride,
+        labels=labels,
+        shuffle_documents=shuffled,
+        jitter=jitter,
+        separator=separator,
+        documents=True,
+        seed=3,
+    ).in_epoch(epoch)
+    begin = (offsets if len(offsets) == 1 else [None])[0]
+    for number, window in enumerate(about):
+        assert window["ids"].tolist() == flat[number]
+        if begin is not None:
+            start = begin + number * stride
+            assert of_tokens(window) == oracle.of[start : start + size]
+            if labels:
+                assert window["labels"].tolist() == oracle.told(size, labels)(start)
+    assert (row, token) in of_tokens(about[found])
     assert windows.window_of([-1, len(lengths), 0], [0, 0, 99]).tolist() == [-1, -1, -1]
 
 
@@ -269,7 +303,7 @@ def test_threads_may_take_shuffled_windows(ref: DataRef) -> None:
 OPTIONS = [
     {"size": 4},
     {"size": 3, "stride": 2, "jitter": True, "separator": 7, "documents": True},
-    {"size": 4, "shuffle_documents": True, "jitter": True, "positions": True, "dtype": "int64"},
+    {"size": 4, "shuffle_documents": True, "jitter": True, "documents": True, "dtype": "int64"},
 ]
 
 
@@ -289,7 +323,9 @@ def test_loaders_with_workers_give_the_same(ref: DataRef, options: dict[str, Any
     epochs = []
     for workers in (0, 2):
         loader = yoga.DataLoader(windows, 3, shuffle=True, seed=7, num_workers=workers)
-        epochs.append([{k: v.tolist() for k, v in batch.items()} for _ in range(2) for batch in loader])
+        epochs.append(
+            [{k: np.asarray(v).tolist() for k, v in batch.items()} for _ in range(2) for batch in loader]
+        )
     assert epochs[0] == epochs[1]
     own = [sorted(sum((batch["ids"] for batch in half), [])) for half in (epochs[0][: len(loader)],)]
     assert own == [sorted(row["ids"].tolist() for row in windows)]
@@ -339,7 +375,7 @@ def test_only_what_is_wanted_is_read(ref: DataRef) -> None:
     windows.take(np.array([9, 9, 10]))
     assert ref.taken == [[11]]
     ref.taken.clear()
-    windows.columns(["documents"]).take(np.arange(5))
+    windows.columns(["document_ids", "rows"]).take(np.arange(5))
     assert not ref.taken
 
 

@@ -728,6 +728,7 @@ class DataRef(ABC, Dataset[RowT]):
         labels: str | Mapping[str, LabelKind] | None = None,
         ignore_index: int = -100,
         first_position: int = 0,
+        documents: bool = False,
         padded: float | Mapping[str, float] | None = None,
         balance: bool = False,
         seed: SupportsIndex = 0,
@@ -760,9 +761,10 @@ class DataRef(ABC, Dataset[RowT]):
                 `{"labels": "shifted"}` says both.
             ignore_index: see `labels`; padding has it, too.
             first_position: what `position_ids` begin with in each row; 2 for RoBERTa and its like.
+            documents: add `document_ids`, which count the rows of a pack, for each token; filled packs have
+                them in any case, -1 where they are filled. In a flat batch they count those of all packs.
             padded: fill packs up to the budget with this value in the measured column; or with one for each
-                column of tokens by its name, and 0 in others. Then `document_ids` say which of its rows a
-                token of a pack is of, and -1 where it is filled.
+                column of tokens by its name, and 0 in others.
             balance: number the packs by the sum of squares of the lengths in them, the highest first, and
                 divide them into 64 runs: with `shuffle="block", shuffle_window=1` all ranks work on packs of
                 one run, which take about as long.
@@ -790,7 +792,7 @@ class DataRef(ABC, Dataset[RowT]):
         """
         known_schema(self)
         request = _request.Request.of(self.schema, column_or_budgets, budget, cost, long, max_rows, balance)
-        columns = _request.PackColumns(along, labels, ignore_index, first_position, padded)
+        columns = _request.PackColumns(along, labels, ignore_index, first_position, bool(documents), padded)
         make = None if name is None else _kept.pack_keeper(name, stale)
         return _packed.packed(self, request, columns, seed, make)
 
@@ -805,7 +807,6 @@ class DataRef(ABC, Dataset[RowT]):
         jitter: bool = False,
         separator: float | None = None,
         documents: bool = False,
-        positions: bool = False,
         dtype: npt.DTypeLike | None = None,
         lengths: npt.ArrayLike | None = None,
         seed: SupportsIndex = 0,
@@ -830,15 +831,18 @@ class DataRef(ABC, Dataset[RowT]):
             jitter: begin at another token each epoch, in 0..stride - 1, so that the cuts differ. There are
                 as many windows in each.
             separator: a token that is laid after each document, such as that of the end of a text.
-            documents: True adds "documents" (size,), the row that each token is of; a separator is of the
-                document before it. So attention can be kept within documents.
-            positions: True adds "position_ids" (size,), the place of each token within its document.
+            documents: True adds what packs have, so that attention is kept within documents:
+                "position_ids" (size,), from 0 in each document or piece of one; "document_ids" (size,), which
+                count these; "rows", "lengths" and "begins" of each: its row, its tokens, and the token of the
+                row that it begins with. Batches have "cu_seqlens", "max_seqlen" and "packs" besides, over the
+                tokens of all windows. A separator is of the document before it.
             dtype: of the tokens in a window, such as "int64"; by default that in which they are stored. It
                 must be able to hold all values of that.
             lengths: (N,) of the documents, if you know them; else they are read now. They must be right.
             seed: the orders and beginnings of all epochs follow from it.
-            ignore_index: the label of what a document begins with, as -100 in packs: nothing foresees it from
-                the end of the document before. Labels are int64 then. None leaves it as it is.
+            ignore_index: the label of what a document begins with, as in packs: nothing foresees it from the
+                end of the document before. Labels are int64 then. By default -100 with `documents`, where
+                that goes for what a window begins with, too; None leaves labels as they are without.
 
         Raises:
             KeyError: there is no such column.
@@ -861,6 +865,8 @@ class DataRef(ABC, Dataset[RowT]):
         """
         known_schema(self)
         size = as_int("the tokens of a window", size)
+        if ignore_index is None and documents and labels:
+            ignore_index = -100
         cutting = _token_windows.Cutting(
             size,
             size if stride is None else as_int("stride", stride),
@@ -869,7 +875,6 @@ class DataRef(ABC, Dataset[RowT]):
             bool(jitter),
             separator,
             bool(documents),
-            bool(positions),
             as_int("seed", seed),
             None if ignore_index is None else as_int("ignore_index", ignore_index),
         )

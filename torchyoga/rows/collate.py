@@ -25,7 +25,7 @@ from .data import Data, bounds_of
 from .encoding import split
 from .node import WRAPPERS, Node, Path, outermost, path_name
 from .schema import PACK_LENGTHS, Schema
-from .types import Array, Batch, Row
+from .types import Array, Batch, Ints, Row
 from .values import leaf_values, node_values
 
 __all__ = ["Collation", "Jagged", "Padded", "Padding", "fill_value", "is_ours", "jagged", "padded", "stacked"]
@@ -196,8 +196,9 @@ class _Piece(NamedTuple):
 def _flat(block: Block, bounds: Sequence[tuple[int, int]]) -> list[Batch]:
     """Batches of packs: the tokens of all documents end to end, and what is known of each document.
 
-    In place of the lengths of documents they have `cu_seqlens`, where each begins, `max_seqlen`, and `packs`,
-    the number of the first document of each pack; of packs that are filled up to one width, `packs` alone.
+    They have `cu_seqlens`, where each document begins, `max_seqlen`, and `packs`, the number of the first
+    document of each pack. Of packs of one width these are for the tokens of all, end to end, and what a pack
+    is filled up with is one more document at its end; such batches keep the lengths of documents.
     """
     schema = block.schema
     by_token = frozenset(schema.packed)
@@ -205,7 +206,9 @@ def _flat(block: Block, bounds: Sequence[tuple[int, int]]) -> list[Batch]:
     number = [column.name for column in schema.columns].index(PACK_LENGTHS)
     lengths, packs = block.data[number].values, block.data[number].part("offsets")
     ends = bounds_of(lengths)
-    is_filled = any(column.shape is not None for column in schema.columns if column.name in by_token)
+    width = max(
+        (column.shape[0] for column in schema.columns if column.shape and column.name in by_token), default=0
+    )
     found = []
     for start, stop in bounds:
         first, last = packs[[start, stop]].tolist()
@@ -213,21 +216,41 @@ def _flat(block: Block, bounds: Sequence[tuple[int, int]]) -> list[Batch]:
         cuts = {"packs": (start, stop), "documents": (first, last)}
         cuts["tokens"] = tuple(ends[[first, last]].tolist())
         batch = _cut(tree, cuts)
-        if not is_filled:
+        if width:
+            own = _filled_ends(own, packs[start : stop + 1] - first, width)
+        else:
             del batch[PACK_LENGTHS]
-            if int(own[-1]) > _MOST_TOKENS:
-                raise ValueError(
-                    f"a batch of {stop - start} packs holds {int(own[-1])} tokens, more than int32 counts, "
-                    "which cu_seqlens are of; take fewer packs at once"
-                )
-            batch["cu_seqlens"] = torch.from_numpy(own.astype(np.int32))
-            batch["max_seqlen"] = int(lengths[first:last].max(initial=0))
+            if "document_ids" in batch:  # of all packs
+                batch["document_ids"] = torch.from_numpy(np.repeat(np.arange(last - first), np.diff(own)))
+        if int(own[-1]) > _MOST_TOKENS:
+            raise ValueError(
+                f"a batch of {stop - start} packs holds {int(own[-1])} tokens, more than int32 counts, "
+                "which cu_seqlens are of; take fewer packs at once"
+            )
+        batch["cu_seqlens"] = torch.from_numpy(own.astype(np.int32))
+        batch["max_seqlen"] = int(np.diff(own).max(initial=0))
         batch["packs"] = torch.from_numpy(packs[start : stop + 1] - first)
         found.append(batch)
     return found
 
 
 _MOST_TOKENS = 2**31 - 1
+
+
+def _filled_ends(ends: Ints, packs: Ints, width: int) -> Ints:
+    """Where documents begin in packs of one width, and what fills these up.
+
+    Args:
+        ends: (S + 1,) where documents begin that lie end to end.
+        packs: (B + 1,) the first document of each pack.
+        width: tokens of a pack.
+    """
+    missing = width - np.diff(ends[packs])
+    before = np.repeat(bounds_of(missing)[:-1], np.diff(packs))
+    tails = np.flatnonzero(missing)
+    fills = (tails + 1) * width - missing[tails]
+    count = len(packs) - 1
+    return np.sort(np.concatenate([ends[:-1] + before, fills, [count * width]]))
 
 
 def _cut(node: Batch, cuts: Mapping[str, tuple[int, ...]]) -> Batch:

@@ -34,7 +34,7 @@ from .members import Documents
 __all__ = ["are_tokens", "Labels", "Layout", "Positions", "sequences", "PackSource"]
 
 _TEXTS = {"str", "bytes", "numpy.str", "numpy.bytes"}
-_IN_BATCHES = ("cu_seqlens", "max_seqlen", "packs")
+_IN_BATCHES = ("cu_seqlens", "max_seqlen", "packs", "document_ids")
 _BY_TOKEN = ("tokens", "position_ids", "document_ids", "labels")
 _MOST_WIDTH = 2**24
 _LEAF = Node("leaf")
@@ -90,6 +90,7 @@ class Layout:
         labels: str | Mapping[str, str] | None = None,
         ignored: int = -100,
         first_position: int = 0,
+        documents: bool = False,
         in_pieces: bool = False,
         width: int | None = None,
         fill: float | Mapping[str, float] | None = None,
@@ -102,6 +103,7 @@ class Layout:
             labels: how labels are made, and of which column, see `DataRef.packed`; None for none.
             ignored: the label that a document has too many.
             first_position: the position of a document's first token.
+            documents: True for `document_ids` in any case, and not in filled packs alone.
             in_pieces: True if documents may be pieces of rows.
             width: how many tokens every pack is filled up to.
             fill: with what; of the measured column, or by the name of the column.
@@ -127,7 +129,11 @@ class Layout:
                 raise ValueError(
                     f"labels={labels!r} are int64, but the column holds {own.dtype}; take whole numbers"
                 )
-        added = ["position_ids", *(["labels"] * (labels is not None)), *(["document_ids"] * bool(width))]
+        added = [
+            "position_ids",
+            *(["labels"] * (labels is not None)),
+            *(["document_ids"] * (documents or bool(width))),
+        ]
         added += ["rows", PACK_LENGTHS, *(["begins"] * in_pieces)]
         _check_names(schema, {*added, *_IN_BATCHES} - ({"labels"} if labels == "labels" else set()))
         tree, found = _packed_tree(schema, along, labels)

@@ -71,6 +71,7 @@ def packed(
         labels=columns.labels,
         ignored=columns.ignore_index,
         first_position=columns.first_position,
+        documents=columns.documents,
         in_pieces=request.long == "split",
         width=None if padded is None else packing.report.budget,
         fill=padded,

@@ -135,6 +135,7 @@ class PackColumns(NamedTuple):
         labels: how labels are made, and of which column.
         ignore_index: the label that a document has too many.
         first_position: the position of a document's first token.
+        documents: whether tokens say which document they are of.
         padded: what packs are filled up with.
     """
 
@@ -142,6 +143,7 @@ class PackColumns(NamedTuple):
     labels: str | Mapping[str, LabelKind] | None
     ignore_index: int
     first_position: int
+    documents: bool
     padded: float | Mapping[str, float] | None
 
 

@@ -25,7 +25,7 @@ from ...rows.data import Data, bounds_of
 from ...rows.node import Node, path_name
 from ...rows.pieces import numbered_within
 from ...rows.projection import Projection
-from ...rows.schema import Schema
+from ...rows.schema import PACK_LENGTHS, Schema
 from ...rows.types import Array, Ints, Json, Row
 from ..mixes.arranged import warn_if_arranged
 from .documents import checked_lengths, lengths_of, parts_of
@@ -36,7 +36,8 @@ __all__ = ["Cutting", "TokenWindowsRef", "token_windows"]
 _MOST_TOKENS = 2**30  # of a window
 _FURTHEST = 2**61  # from one window to the next
 _LONG = 8  # times as long as a window: documents of which announcing all would be waste
-_LABELS, _DOCUMENTS, _POSITIONS = "labels", "documents", "position_ids"
+_LABELS, _DOCUMENTS, _POSITIONS = "labels", "document_ids", "position_ids"
+_OF_PIECES = ("rows", PACK_LENGTHS, "begins")
 _NUMBERS, _TEXTS = ("ndarray", "tensor", "int", "float", "bool"), ("str", "bytes")
 
 
@@ -55,7 +56,6 @@ class Cutting:
     jitter: bool
     separator: float | None
     documents: bool
-    positions: bool
     seed: int
     ignore_index: int | None
 
@@ -88,7 +88,12 @@ class Cutting:
     @property
     def pin(self) -> Json:
         """It as JSON data, in which states of earlier versions know it, too."""
-        found = {**asdict(self), "labels": {"same": "same", "shifted": True, None: False}[self.labels]}
+        found: Json = {}
+        for name, value in asdict(self).items():
+            found[name] = value
+            if name == "documents":
+                found["positions"] = value
+        found["labels"] = {"same": "same", "shifted": True, None: False}[self.labels]
         return found if self.ignore_index is not None else {n: found[n] for n in found if n != "ignore_index"}
 
 
@@ -173,16 +178,29 @@ def _schema(name: str, column: Column, cutting: Cutting) -> Schema:
                 )
             labels = replace(labels, kind="ndarray", dtype="<i8")
         columns.append(labels)
-    for key, is_wanted in ((_DOCUMENTS, cutting.documents), (_POSITIONS, cutting.positions)):
-        if is_wanted:
-            keys.append(key)
-            columns.append(Column(path_name((key,)), "ndarray", "<i8", (cutting.size,), 1))
+    for key in (_POSITIONS, _DOCUMENTS, *_OF_PIECES) if cutting.documents else ():
+        keys.append(key)
+        shape = None if key in _OF_PIECES else (cutting.size,)
+        columns.append(Column(path_name((key,)), "ndarray", "<i8", shape, 1))
     if len(set(keys)) < len(keys):
         raise ValueError(
             f"the column is named {name!r}, as another column of the windows would be; name it otherwise "
-            f"with map_batches, or leave that one out ({name}=False)"
+            f"with map_batches, or leave that one out (labels=None, documents=False)"
         )
-    return Schema(Node("dict", tuple(keys), (Node("leaf"),) * len(keys)), tuple(columns))
+    by_token = tuple(column.name for key, column in zip(keys, columns, strict=True) if key not in _OF_PIECES)
+    packed = (*by_token, PACK_LENGTHS) if cutting.documents else ()
+    return Schema(Node("dict", tuple(keys), (Node("leaf"),) * len(keys)), tuple(columns), packed)
+
+
+def _shortened(pieces: Pieces, by: int) -> Pieces:
+    """The pieces of runs of tokens without the last token of each run, or as they are."""
+    if not by:
+        return pieces
+    stops = pieces.stops.copy()
+    stops[np.cumsum(pieces.counts) - 1] -= 1
+    kept = stops > pieces.starts
+    counts = pieces.counts - (~kept)[np.cumsum(pieces.counts) - 1]
+    return Pieces(counts, pieces.documents[kept], pieces.starts[kept], stops[kept])
 
 
 class Tokens(NamedTuple):
@@ -280,25 +298,33 @@ class TokenWindowsRef(DataRef):
         keys, found = self._schema.tree.keys, []
         tokens = self._tokens(pieces).reshape(shape) if self._reads_tokens else None
         sizes = pieces.stops - pieces.starts
+        own = _shortened(pieces, cutting.shift) if cutting.documents else pieces
         for key, column in zip(keys, self._schema.columns, strict=True):
             values: Array
             is_label = key == _LABELS and cutting.labels is not None
-            if key == _DOCUMENTS and cutting.documents:
-                values = np.repeat(self._rows_of(pieces.documents), sizes).reshape(shape)[:, : cutting.size]
-            elif key == _POSITIONS and cutting.positions:
-                within = np.repeat(pieces.starts, sizes) + numbered_within(sizes)
-                values = within.reshape(shape)[:, : cutting.size]
+            if cutting.documents and key in _OF_PIECES:
+                of_each = {"rows": self._rows_of(own.documents), PACK_LENGTHS: own.stops - own.starts}
+                found.append(Data(of_each.get(key, own.starts), bounds_of(own.counts)))
+                continue
+            if cutting.documents and key in (_POSITIONS, _DOCUMENTS):
+                lengths = own.stops - own.starts
+                numbers = np.repeat(numbered_within(own.counts), lengths) if key == _DOCUMENTS else None
+                values = numbered_within(lengths) if numbers is None else numbers
+                values = values.reshape(len(rows), cutting.size)
             else:
                 assert tokens is not None
                 values = tokens[:, cutting.shift if is_label else 0 :][:, : cutting.size]
             # Each in memory of its own: labels that are masked in place leave the tokens as they are.
             if is_label or not values.flags.c_contiguous or values.dtype != column.storage:
-                own = self._pool.empty(values.size * column.storage.itemsize).view(column.storage)
-                np.copyto(own.reshape(values.shape), values)
-                values = own.reshape(values.shape)
+                copy = self._pool.empty(values.size * column.storage.itemsize).view(column.storage)
+                np.copyto(copy.reshape(values.shape), values)
+                values = copy.reshape(values.shape)
             if is_label and cutting.ignore_index is not None:
                 begins = np.zeros(shape, np.bool_)
-                begins.reshape(-1)[bounds_of(sizes)[:-1][pieces.starts == 0]] = True
+                is_begin = pieces.starts == 0
+                if cutting.documents and not cutting.shift:  # that of the window before, in a flat batch
+                    is_begin[:] = True
+                begins.reshape(-1)[bounds_of(sizes)[:-1][is_begin]] = True
                 values[begins[:, cutting.shift :][:, : cutting.size]] = cutting.ignore_index
             found.append(Data(values))
         return Rows(Block(self._schema, len(rows), tuple(found)))
@@ -307,9 +333,7 @@ class TokenWindowsRef(DataRef):
     def _reads_tokens(self) -> bool:
         """True unless all columns that are left follow from lengths."""
         cutting = self._cutting
-        computed = {_DOCUMENTS} if cutting.documents else set()
-        if cutting.positions:
-            computed.add(_POSITIONS)
+        computed = {_DOCUMENTS, _POSITIONS, *_OF_PIECES} if cutting.documents else set()
         return self._schema is not None and not computed.issuperset(self._schema.tree.keys)
 
     def _tokens(self, pieces: Pieces) -> Array:
