@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .storage import Storage
     from .stores.history.keep import Keep
     from .tables.arrow_ref import from_arrow
+    from .tables.foreign.tokens import from_megatron, from_tokens
     from .tables.frames import from_pandas, from_polars
     from .tables.huggingface import from_huggingface
     from .tables.parquet.petastorm import from_petastorm
@@ -76,10 +77,12 @@ __all__ = [
     "from_hdf5",
     "from_huggingface",
     "from_lmdb",
+    "from_megatron",
     "from_pandas",
     "from_parquet",
     "from_petastorm",
     "from_polars",
+    "from_tokens",
     "image_folder",
     "jagged",
     "metered",
@@ -122,10 +125,12 @@ _PLACES = {  # of the public names
     "from_hdf5": ".adapters.hdf5",
     "from_huggingface": ".tables.huggingface",
     "from_lmdb": ".adapters.pickled",
+    "from_megatron": ".tables.foreign.tokens",
     "from_pandas": ".tables.frames",
     "from_parquet": ".tables.parquet.ref",
     "from_petastorm": ".tables.parquet.petastorm",
     "from_polars": ".tables.frames",
+    "from_tokens": ".tables.foreign.tokens",
     "image_folder": ".adapters.image_folder",
     "jagged": ".rows.collate",
     "metered": ".loading.meter.metered",

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
+from torchyoga.rows import block
 from torchyoga.testing import check_view
 
 ROWS = [{"id": number, "group": number // 7, "x": float(number % 5)} for number in range(45)]
@@ -573,9 +574,29 @@ class Seedless(Wrong):
         return [{**row, "x": id(row) + float(np.random.default_rng().random())} for row in self.take(rows)]
 
 
+class Twice(Wrong):
+    """Counts the columns of a second projection among those of the whole."""
+
+    of: Any = None
+
+    def projected(self, of: Any) -> Any:
+        found = Twice(self.whole)
+        found.of = of
+        return found
+
+    def take(self, rows: Any) -> Any:
+        found = self.whole.take(self.rows_at(rows))
+        return found if self.of is None or not len(rows) else block.Rows(self.of.block(found.block))
+
+    @property
+    def schema(self) -> Any:
+        return self.whole.schema if self.of is None else self.of.schema
+
+
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
+        (Twice, r"columns\(.*\)\.columns\(\['"),
         (OtherRows, r"the view: row 2[12].*: found 40, expected"),
         (NoWayBack, "places_of finds rows that the view does not have"),
         (Fat, "pickled, the view takes 100... bytes more than its base"),

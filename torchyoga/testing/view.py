@@ -19,6 +19,7 @@ from ..process.seeding import GeneratorsPutBack, row_seeds
 from ..reading.dataref import DataRef
 from ..reading.readahead import ReadAhead
 from ..rows.block import exact_rows, plain_row
+from ..rows.node import path_name
 from ..rows.schema import Schema
 from ..rows.types import Ints, Json, Row
 from ..sampling.sampler import ResumableSampler
@@ -34,6 +35,7 @@ _MOST_LOOKED_AT = 10_000  # rows of a base of 10**9, while a view of it is made
 _MOST_MEMORY = 2**24  # bytes, meanwhile
 _ROW_BYTES = 24  # that a view may keep for a row
 _SEED = 7
+_ROWS_LOOKED_AT = 20
 
 
 def check_view(
@@ -75,6 +77,8 @@ def check_view(
     _check_there_and_back(view, len(base))
     _check_equal(view, make(base), base)
     _check_small(view, base, most_bytes)
+    if not view.is_random:
+        _check_projected_twice(view)
     if reads_ahead:
         _check_announced(make, base)
     _check_epochs(view)
@@ -155,6 +159,38 @@ def _check_small(view: DataRef, base: DataRef, most_bytes: int) -> None:
     found = len(pickle.dumps(view)) - len(pickle.dumps(base))
     most = most_bytes + _ROW_BYTES * max(len(view), len(base))
     expect(found <= most, f"pickled, the view takes {found} bytes more than its base; at most {most} may be")
+
+
+def _check_projected_twice(view: DataRef) -> None:
+    """Some columns of some columns are those of the rows: their numbers are counted within the first."""
+    schema = view.schema
+    keys = () if schema is None or schema.tree.kind != "dict" else schema.tree.keys
+    if (
+        len(keys) < 2
+        or not len(view)
+        or not all(isinstance(key, str) and path_name((key,)) == key for key in keys)
+    ):
+        return
+    numbers = np.arange(min(_ROWS_LOOKED_AT, len(view)))
+    rows = exact_rows(view.take(numbers))
+    first, last = str(keys[0]), str(keys[-1])
+    some = view.columns([str(key) for key in keys[1:]][::-1])
+    cases: dict[str, tuple[DataRef, list[Row]]] = {
+        f"columns({keys[1:]!r}).columns([{last!r}])": (
+            some.columns([last]),
+            [{last: row[last]} for row in rows],
+        ),
+        f"columns({keys[1:]!r})[{last!r}]": (some[last], [row[last] for row in rows]),
+        f"columns({[last, first]!r}).columns({[first, last]!r})": (
+            view.columns([last, first]).columns([first, last]),
+            [{first: row[first], last: row[last]} for row in rows],
+        ),
+    }
+    for what, (ref, expected) in cases.items():
+        given = exact_rows(ref.take(numbers))
+        if schema is not None and schema.packed and isinstance(given[0], dict):  # which keep lengths, too
+            given = [{key: row[key] for key in one} for row, one in zip(given, expected, strict=True)]
+        compare_rows(given, numbers.tolist(), dict(enumerate(expected)), what)
 
 
 class _Recorded(_Like):

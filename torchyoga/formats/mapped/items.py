@@ -20,7 +20,7 @@ import numpy as np
 
 from ...process.distinct import distinct
 from ...process.forks import renew_in_children
-from ...rows.pieces import numbered_within
+from ...rows.pieces import joined_runs, numbered_within
 from ...rows.types import Array, Ints
 from .gather import Bytes, Memory, address_of
 
@@ -173,6 +173,19 @@ class MappedRuns:
     def texts(self) -> list[bytes]:
         """The runs as bytes."""
         return self._memory.texts(self._addresses, self.nbytes)
+
+    def parts(self, starts: Ints, stops: Ints, empty: Empty) -> Bytes:
+        """Copies of the bytes from `starts` to before `stops` of each run, end to end.
+
+        Neighbours that lie side by side are one run.
+        """
+        first, last = joined_runs(self._addresses + starts, self._addresses + stops)
+        sizes = last - first
+        if len(sizes) > 1 and bool((sizes == sizes[0]).all()):
+            return self._memory.gather(first, int(sizes[0]), empty)
+        out = empty(int(sizes.sum()))
+        self._memory.gather_runs(first, sizes, out)
+        return out
 
 
 class Items(ABC):

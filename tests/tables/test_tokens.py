@@ -1,0 +1,203 @@
+"""Files of tokens as documents: each row is what was written, and damage is an error."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import struct
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from golden.foreign_rows import DOCUMENTS, FOREIGN
+from hypothesis import given
+from hypothesis import strategies as st
+
+import torchyoga as yoga
+from torchyoga.errors import CorruptError, NotFoundError
+from torchyoga.testing import check_dataref, check_resume, check_view
+
+CODES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
+SEQUENCES = [sequence for document in DOCUMENTS for sequence in document]
+LISTS = st.lists(st.lists(st.integers(0, 100), max_size=6), max_size=12)
+
+
+def index(lengths: list[int], ends: list[int], code: int = 8, version: int = 1) -> bytes:
+    """An index of Megatron's, as its documentation lays it out."""
+    pointers = np.cumsum([0, *lengths])[:-1] * np.dtype(CODES.get(code, "u1")).itemsize
+    head = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", version, code, len(lengths), len(ends))
+    tables = [np.array(lengths, "<i4"), pointers.astype("<i8"), np.array(ends, "<i8")]
+    return head + b"".join(table.tobytes() for table in tables)
+
+
+def written(folder: Path, sequences: list[list[int]], code: int = 8, ends: list[int] | None = None) -> Path:
+    tokens = [token for sequence in sequences for token in sequence]
+    np.array(tokens, CODES[code]).tofile(folder / "corpus.bin")
+    ends = list(range(len(sequences) + 1)) if ends is None else ends
+    (folder / "corpus.idx").write_bytes(index(list(map(len, sequences)), ends, code))
+    return folder / "corpus"
+
+
+def lists(ref: yoga.DataRef) -> list[list[float]]:
+    return [row["tokens"].tolist() for row in ref]
+
+
+@pytest.mark.parametrize("name", ["uint16", "int32"])
+def test_rows_are_what_megatron_wrote(name: str) -> None:
+    ref = yoga.from_megatron(FOREIGN / "megatron" / name)
+    assert lists(ref) == SEQUENCES
+    assert ref[0]["tokens"].dtype == name
+    assert lists(yoga.from_megatron(FOREIGN / "megatron" / f"{name}.bin", documents=True)) == [
+        sum(document, []) for document in DOCUMENTS
+    ]
+    check_dataref(ref)
+    check_dataref(ref["tokens"])
+
+
+@given(LISTS, st.sampled_from(sorted(CODES)), st.data())
+def test_every_dtype_any_lengths_any_documents(sequences: Any, code: int, data: Any) -> None:
+    inner = sorted(data.draw(st.lists(st.integers(0, len(sequences)), max_size=5)))
+    ends = [0, *inner, len(sequences)]
+    with tempfile.TemporaryDirectory() as folder:
+        prefix = written(Path(folder), sequences, code, ends)
+        ref = yoga.from_megatron(prefix)
+        assert lists(ref) == sequences
+        assert [ref[row]["tokens"].tolist() for row in range(len(ref))] == sequences
+        whole = [sum(sequences[a:b], []) for a, b in itertools.pairwise(ends)]
+        assert lists(yoga.from_megatron(prefix, documents=True)) == whole
+        if sequences:
+            assert ref[0]["tokens"].dtype == CODES[code]
+
+
+@given(st.lists(LISTS.map(lambda some: sum(some, [])), min_size=1, max_size=3), st.integers(0, 9))
+def test_plain_tokens_are_cut_at_their_ends(files: Any, end: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        paths = []
+        expected = []
+        for number, tokens in enumerate(files):
+            paths.append(Path(folder, f"{number}.bin"))
+            paths[-1].write_bytes(b"head" + np.array(tokens, "<u4").tobytes())
+            left: list[int] = []
+            for token in tokens:
+                left.append(token)
+                if token == end:
+                    expected.append(left)
+                    left = []
+            expected += [left] if left else []
+        ref = yoga.from_tokens(paths, "uint32", end=end, offset=4)
+        assert lists(ref) == expected
+        assert [ref[row]["tokens"].tolist() for row in range(len(ref))] == expected
+        assert lists(yoga.from_tokens(paths, "<u4", offset=4)) == [tokens for tokens in files if tokens]
+        copy = pickle.loads(pickle.dumps(ref))
+        assert (lists(copy), copy.fingerprint) == (expected, ref.fingerprint)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
+    rng = np.random.default_rng(0)
+    sequences = [rng.integers(0, 60_000, rng.integers(0, 40)).tolist() for _ in range(150)]
+    return yoga.from_megatron(written(tmp_path_factory.mktemp("corpus"), sequences))
+
+
+def test_views_and_resumes_are_those_of_any_dataset(corpus: yoga.DataRef) -> None:
+    check_dataref(corpus)
+    check_resume(lambda: yoga.DataLoader(corpus, 16, shuffle=True, seed=7, collate_fn=yoga.jagged), 4)
+    check_view(lambda base: base.token_windows("tokens", 16), corpus, workers=2, reads_ahead=False)
+    check_view(lambda base: base.packed("tokens", 64), corpus)
+    check_view(lambda base: base[::-1].repeat(2), corpus)
+
+
+def test_windows_and_packs_are_cut_as_from_a_version(corpus: yoga.DataRef, tmp_path: Path) -> None:
+    version = yoga.Storage(tmp_path).submit(corpus, "corpus", "1", progress=False)
+    for make in (lambda ref: ref.token_windows("tokens", 16, stride=5), lambda ref: ref.packed("tokens", 64)):
+        one, other = make(corpus), make(version)
+        assert len(one) == len(other) > 20
+        for found, expected in zip(one, other, strict=True):
+            assert {key: np.asarray(found[key]).tolist() for key in found} == {
+                key: np.asarray(expected[key]).tolist() for key in expected
+            }
+
+
+def test_a_window_reads_no_more_than_its_tokens(tmp_path: Path) -> None:
+    np.arange(10**6, dtype="<u4").tofile(tmp_path / "train.bin")
+    ref = yoga.from_tokens(tmp_path / "train.bin", "uint32")
+    parts = ref["tokens"].take_parts(np.array([0, 0, 0]), np.array([5, 8, 999_999]), np.array([8, 9, 10**6]))
+    assert parts.tolist() == [5, 6, 7, 8, 999_999]
+    with pytest.raises(IndexError, match="elements 5 to 1000001 of row 0, which has 1000000 elements"):
+        ref["tokens"].take_parts(np.array([0]), np.array([5]), np.array([1_000_001]))
+
+
+def test_every_flipped_bit_of_an_index_is_an_error(tmp_path: Path) -> None:
+    prefix = written(tmp_path, [[1, 2], [3], [4, 5, 6], [7]], ends=[0, 4])
+    sound = Path(f"{prefix}.idx").read_bytes()
+    for bit in range(8 * len(sound)):
+        damaged = bytearray(sound)
+        damaged[bit // 8] ^= 1 << bit % 8
+        Path(f"{prefix}.idx").write_bytes(damaged)
+        with pytest.raises((CorruptError, ValueError), match=r"corpus\.idx"):
+            yoga.from_megatron(prefix)
+    for size in range(len(sound)):
+        Path(f"{prefix}.idx").write_bytes(sound[:size])
+        with pytest.raises(CorruptError, match=r"corpus\.idx"):
+            yoga.from_megatron(prefix)
+
+
+BAD = {
+    "an index of something else": (b"PK\x03\x04" + bytes(60), "is not an index of Megatron's"),
+    "a later version": (index([2], [0, 1], version=2), "says version 2"),
+    "an unknown dtype": (index([2], [0, 1], code=9), "dtype 9"),
+    "10**9 sequences": (
+        index([2], [0, 1])[:18] + struct.pack("<QQ", 10**9, 2) + bytes(28),
+        "take 12000000050",
+    ),
+    "lengths below 0": (index([3, -1], [0, 2]), "sequence 1 of -1 tokens"),
+    "more tokens than there are": (index([3], [0, 1]), "has 3 tokens of 2 bytes, but .* has 4 bytes"),
+    "documents beyond the sequences": (index([2], [0, 2]), "its documents are not those of 1 sequences"),
+    "documents in disorder": (index([1, 1], [0, 2, 1, 2]), "its documents are not"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_index_is_an_error(bad: str, tmp_path: Path) -> None:
+    data, text = BAD[bad]
+    np.array([1, 2], "<u2").tofile(tmp_path / "corpus.bin")
+    (tmp_path / "corpus.idx").write_bytes(data)
+    with pytest.raises(CorruptError, match=text):
+        yoga.from_megatron(tmp_path / "corpus")
+
+
+def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is multimodal: each of its 2 sequences has a mode"):
+        yoga.from_megatron(FOREIGN / "megatron" / "modes")
+    with pytest.raises(NotFoundError, match=r"there is no file .*none\.bin"):
+        yoga.from_megatron(tmp_path / "none")
+    with pytest.raises(NotFoundError, match=r"there is no file .*none\.bin"):
+        yoga.from_tokens(tmp_path / "none.bin", "uint16")
+    (tmp_path / "odd.bin").write_bytes(bytes(5))
+    with pytest.raises(CorruptError, match="5 bytes: after 0, that is no whole number of tokens of uint16"):
+        yoga.from_tokens(tmp_path / "odd.bin", "uint16")
+    for arguments, text in {
+        (("S2", None, 0)): "is not one of tokens",
+        (("uint16", 70_000, 0)): "end=70000 is not a value of uint16",
+        (("uint16", None, -1)): "must be at least 0",
+    }.items():
+        dtype, end, offset = arguments
+        with pytest.raises(ValueError, match=text):
+            yoga.from_tokens(tmp_path / "odd.bin", dtype, end=end, offset=offset)
+    with pytest.raises(ValueError, match="is a URL; tokens are mapped"):
+        yoga.from_tokens("s3://bucket/train.bin", "uint16")
+
+
+def test_tokens_that_changed_since_are_an_error(tmp_path: Path) -> None:
+    np.arange(9, dtype="<u2").tofile(tmp_path / "train.bin")
+    ref = yoga.from_tokens(tmp_path / "train.bin", "uint16")
+    (tmp_path / "train.bin").write_bytes(bytes(20))
+    with pytest.raises(CorruptError, match="has 20 bytes where 18 are expected"):
+        ref[0]
+    (tmp_path / "train.bin").unlink()
+    with pytest.raises(CorruptError, match="is missing; put it back"):
+        ref.take(np.array([0]))
+    other = yoga.from_tokens(Path(FOREIGN, "megatron", "uint16.bin"), "uint16")
+    assert other.fingerprint != ref.fingerprint

@@ -1,0 +1,221 @@
+"""Rows that stay in the files of another library: a DataRef that takes them from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..formats.mapped.gather import Bytes
+from ..formats.mapped.items import MappedRuns
+from ..formats.mapped.pages import usage
+from ..process.lazy import cached_property
+from ..process.stages import Stage, timed
+from ..rows.block import Block, Rows
+from ..rows.data import Data
+from ..rows.pieces import check_parts
+from ..rows.projection import Projection
+from ..rows.schema import Schema
+from ..rows.types import Array, Ints, Row
+from ..versions.location import Progress
+from .dataref import DataRef
+from .readahead import ReadAhead
+from .shards import MappedShards, ShardFiles
+
+__all__ = ["InPlaceRef", "FileLayout", "files_of"]
+
+
+class FileLayout(Protocol):
+    """How the rows of some files lie in them; plain data, which pickles."""
+
+    @property
+    def name(self) -> str:
+        """The name of the dataset in messages."""
+
+    @property
+    def schema(self) -> Schema:
+        """How a row looks."""
+
+    @property
+    def files(self) -> ShardFiles:
+        """Where the files are."""
+
+    @property
+    def starts(self) -> Ints:
+        """(files + 1,) the row at which each file begins, and the number of rows."""
+
+    @property
+    def content(self) -> str:
+        """A name for the content of all rows."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+
+    @property
+    def only_copies(self) -> bool:
+        """True if to take rows is to copy bytes."""
+
+    def check(self, number: int, data: Bytes) -> None:
+        """Raises CorruptError unless a file of this number can hold these bytes."""
+
+    def reach(self, shards: MappedShards, rows: Ints) -> tuple[Ints, Ints]:
+        """Where rows (N,), at least one, lie in memory: the address of each, and its bytes.
+
+        Raises:
+            CorruptError: a file is damaged; says which row.
+        """
+
+    def gather(self, shards: MappedShards, rows: Ints, columns: Sequence[int]) -> Sequence[Data]:
+        """These columns of rows (N,), at least one; CorruptError as `reach`."""
+
+    def alone(self, shards: MappedShards, columns: Sequence[int]) -> Callable[[int], Any] | None:
+        """A quick function of the number of one row to it, without what is around these columns; None if
+        `gather` is quick enough."""
+
+
+class InPlaceRef(DataRef):
+    """Rows of files that another library has written.
+
+    Args:
+        layout: how they lie there.
+        of: the columns; all by default.
+        shards: the files, if this process has them open.
+    """
+
+    is_thread_safe = True
+
+    def __init__(
+        self, layout: FileLayout, of: Projection | None = None, shards: MappedShards | None = None
+    ) -> None:
+        self._layout, self._of = layout, of
+        self._shards = shards or MappedShards(layout.files, layout.check)
+        self._length = int(layout.starts[-1])
+        self._columns = tuple(range(len(layout.schema.columns))) if of is None else of.columns
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return InPlaceRef, (self._layout, self._of)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def take(self, rows: Ints) -> Sequence[Row]:
+        """The rows of these numbers, as `Rows` over one gathered block."""
+        if not len(rows):
+            return []
+        with timed(Stage.GATHER):
+            before, warmth = usage(), self._shards.warmth
+            if warmth.cold:
+                self._shards.advise(*self._layout.reach(self._shards, rows))
+            data = self._layout.gather(self._shards, rows, self._columns)
+            if usage().faults > before.faults:
+                warmth.after_fault()
+        return Rows(Block(self.schema, len(rows), tuple(data)))
+
+    def __getitem__(self, index: Any) -> Any:
+        """A row, a list of rows, or a view, as of any DataRef."""
+        alone = self._alone
+        if alone is not None and type(index) is int and 0 <= index < self._length:
+            return alone(index)
+        return super().__getitem__(index)
+
+    @cached_property
+    def _alone(self) -> Callable[[int], Any] | None:
+        alone = self._layout.alone(self._shards, self._columns)
+        tree = self.schema.tree
+        if alone is None or tree.kind == "leaf":
+            return alone
+        if tree.kind != "dict" or len(tree.children) > 1 or tree.children[0].kind != "leaf":
+            return None
+        (key,) = tree.keys
+        return lambda number: {key: alone(number)}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in super().__getstate__().items() if key != "_alone"}
+
+    def take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
+        """Parts of rows of a ragged column, end to end; nothing else of them is read."""
+        if not self.schema.is_sequence or not len(rows):
+            return super().take_parts(rows, starts, stops)
+        (data,) = self._layout.gather(self._shards, rows, self._columns)
+        if not isinstance(data.runs, MappedRuns):
+            return super().take_parts(rows, starts, stops)
+        check_parts(rows, np.diff(data.part("offsets")), starts, stops)
+        size = data.dtype.itemsize
+        return data.runs.parts(starts * size, stops * size, self._shards.empty).view(data.dtype)
+
+    def projected(self, of: Projection) -> DataRef:
+        """The same rows with these columns; nothing of the others is read."""
+        return InPlaceRef(self._layout, of if self._of is None else self._of.then(of), self._shards)
+
+    @property
+    def keeps_rows(self) -> bool:
+        """False: each batch is gathered anew."""
+        return False
+
+    @property
+    def only_copies(self) -> bool:
+        """True if rows are bytes of files on this machine, as they lie there."""
+        return self._layout.only_copies and not self._layout.files.is_remote
+
+    @property
+    def schema(self) -> Schema:
+        """How a row looks."""
+        return self._layout.schema if self._of is None else self._of.schema
+
+    @property
+    def file_starts(self) -> Ints:
+        """The row at which each file begins."""
+        return self._layout.starts
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of an average row with all columns."""
+        return self._layout.nbytes // max(1, len(self))
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A name for the content."""
+        return self._layout.content if self._of is None else self._of.pinned(self._layout.content)
+
+    @cached_property
+    def readahead(self) -> ReadAhead:
+        """The reader ahead: it reads pages and downloads files before their rows are taken."""
+        return ReadAhead(self.row_bytes, _Announced(self._layout, self._shards))
+
+    def __repr__(self) -> str:
+        return f"<DataRef {self._layout.name}: {len(self)} rows; {', '.join(map(str, self.schema.columns))}>"
+
+
+def files_of(starts: Ints, rows: Ints) -> Ints:
+    """(N,) the file of each row, given the row at which each file begins."""
+    if len(starts) == 2:
+        return np.zeros(len(rows), np.int64)
+    return starts.searchsorted(rows, "right") - 1
+
+
+class _Announced:
+    """Makes rows ready before they are taken."""
+
+    def __init__(self, layout: FileLayout, shards: MappedShards) -> None:
+        self._layout, self._shards = layout, shards
+
+    @property
+    def is_cold(self) -> bool:
+        return self._shards.warmth.cold
+
+    @property
+    def ahead_bytes(self) -> int | None:
+        return self._layout.files.ahead_bytes
+
+    def announce(self, rows: Ints, values: bool) -> None:
+        if not values and len(rows) and self._shards.has(files_of(self._layout.starts, rows)):
+            self._shards.advise(*self._layout.reach(self._shards, rows))
+
+    def probe(self) -> None:
+        self._shards.warmth.probe()
+
+    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
+        starts = self._layout.starts
+        self._layout.files.follow((files_of(starts, rows) for rows in order), progress)

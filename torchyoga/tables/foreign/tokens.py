@@ -1,0 +1,315 @@
+"""Files of tokens, end to end, as trainers of language models write them -> documents, in place.
+
+A row is a run of one file.
+The pointers of Megatron's index are the sums of its lengths; whatever else it says is damage. Of a plain file
+of tokens nothing is known but its size.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import CorruptError, NotFoundError
+from ...files.regular import open_regular
+from ...formats.mapped.gather import Bytes, Memory
+from ...formats.mapped.items import MappedRuns
+from ...process.digests import hexdigest
+from ...reading.dataref import DataRef
+from ...reading.in_place_ref import InPlaceRef, files_of
+from ...reading.shards import LocalShards, MappedShards
+from ...rows.data import Data, bounds_of
+from ...rows.schema import Schema
+from ...rows.types import Array, Ints
+from ...stores.address import directory_of, is_url
+
+__all__ = ["from_megatron", "from_tokens"]
+
+_MAGIC, _HEADER = b"MMIDIDX\x00\x00", 34  # bytes of the header, the magic among them
+_DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
+_SAMPLES, _SAMPLE_BYTES = 64, 4096  # of a file, for a name of its content
+_LOOK = 2**22  # tokens among which ends are looked for at once
+
+
+@dataclass(frozen=True, eq=False)
+class _TokenRuns:
+    """Rows that are runs of tokens, which lie end to end in each file.
+
+    Attributes:
+        name: for messages.
+        files: where they are.
+        dtype: of a token.
+        offset: bytes before the first token of each file.
+        starts: (files + 1,) the row at which each file begins.
+        bounds: (rows + 1,) tokens before each row, in all files.
+        content: a name for the content.
+    """
+
+    name: str
+    files: LocalShards
+    dtype: str
+    offset: int
+    starts: Ints
+    bounds: Ints
+    content: str
+    only_copies = True
+
+    @property
+    def schema(self) -> Schema:
+        """A row is a dict with tokens."""
+        return Schema.of({"tokens": np.zeros(1, self.dtype)}, ragged=["tokens"])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tokens."""
+        return int(self.bounds[-1]) * np.dtype(self.dtype).itemsize
+
+    def check(self, number: int, data: Bytes) -> None:
+        """Takes any bytes for tokens."""
+
+    def reach(self, shards: MappedShards, rows: Ints) -> tuple[Ints, Ints]:
+        """Where rows lie in memory."""
+        _, addresses, nbytes = self._places(shards, rows)
+        return addresses, nbytes
+
+    def gather(self, shards: MappedShards, rows: Ints, columns: Sequence[int]) -> Sequence[Data]:
+        """The tokens of rows, which are copied when they are wanted."""
+        dtype = np.dtype(self.dtype)
+        memory, addresses, nbytes = self._places(shards, rows)
+        offsets = bounds_of(nbytes // dtype.itemsize)
+        if memory is None:
+            return [Data(np.empty(0, dtype), offsets)]
+        runs = MappedRuns(memory, addresses, nbytes)
+        return [Data(None, offsets, runs=runs, dtype=dtype, empty=shards.empty)]
+
+    def _places(self, shards: MappedShards, rows: Ints) -> tuple[Memory | None, Ints, Ints]:
+        """Where rows lie, and their bytes; no memory if they are all empty."""
+        first = self.bounds.take(rows)
+        nbytes = (self.bounds.take(rows + 1) - first) * self._size
+        if not nbytes.any():
+            return None, np.zeros(len(rows), np.int64), nbytes
+        files = files_of(self.starts, rows)
+        files[nbytes == 0] = files[int(nbytes.argmax())]  # an empty row may lie anywhere, also in no file
+        memory, origins = shards.hold(files)
+        before = self.bounds.take(self.starts.take(files))
+        return memory, origins + self.offset + (first - before) * self._size, nbytes
+
+    @property
+    def _size(self) -> int:
+        return np.dtype(self.dtype).itemsize
+
+    def alone(self, shards: MappedShards, columns: Sequence[int]) -> Callable[[int], Array]:
+        """A row by a slice of its mapped file."""
+        starts, tokens_before, views = self.starts.tolist(), self.bounds.item, dict[int, Array]()
+        firsts = self.bounds.take(self.starts).tolist()
+        is_one = len(starts) == 2
+
+        def view(file: int) -> Array:
+            data, stays = shards.bytes_of(file)
+            tokens: Array = data[self.offset :].view(self.dtype)
+            if stays:
+                views[file] = tokens
+            return tokens
+
+        def row(number: int) -> Array:
+            file = 0 if is_one else bisect_right(starts, number) - 1
+            before, first, last = firsts[file], tokens_before(number), tokens_before(number + 1)
+            if first == last:
+                return np.empty(0, self.dtype)
+            tokens = views.get(file)
+            own: Array = (view(file) if tokens is None else tokens)[first - before : last - before]
+            return own.copy()
+
+        return row
+
+
+def from_tokens(
+    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    dtype: npt.DTypeLike,
+    *,
+    end: int | None = None,
+    offset: int = 0,
+) -> DataRef:
+    """Files that hold nothing but tokens, such as nanoGPT's `train.bin`, as a DataRef; nothing is copied.
+
+    Args:
+        files: the path of a file, or a list of such.
+        dtype: of a token, such as "uint16".
+        end: the token that ends a document. Without it each file is one row, to be cut by `token_windows`.
+            With it each document is a row, that token its last one; the files are read once to find them.
+        offset: bytes at the beginning of each file that are not tokens: 1024 in files of llm.c.
+
+    Rows are dicts, `{"tokens": array}`. Nothing in such files tells damaged tokens from others.
+
+    Raises:
+        NotFoundError: there is no such file.
+        CorruptError: the size of a file is not one of whole tokens. When read: a file has changed since.
+        ValueError: `dtype` is not one of numbers, `end` is not a value of it, or `offset` is below 0.
+
+    Example:
+        >>> np.array([5, 6, 0, 7, 0, 8], np.uint16).tofile(tmp_path / "train.bin")
+        >>> [row["tokens"].tolist() for row in from_tokens(tmp_path / "train.bin", "uint16", end=0)]
+        [[5, 6, 0], [7, 0], [8]]
+        >>> windows = from_tokens(tmp_path / "train.bin", "uint16").token_windows("tokens", 3)
+        >>> windows[1]["tokens"].tolist()
+        [7, 0, 8]
+    """
+    kind = np.dtype(dtype)
+    if kind.kind not in "iuf":
+        raise ValueError(f"dtype={dtype!r} is not one of tokens; pass one such as 'uint16'")
+    if end is not None and not (kind.kind in "iu" and np.iinfo(kind).min <= end <= np.iinfo(kind).max):
+        raise ValueError(f"end={end!r} is not a value of {kind}")
+    if offset < 0:
+        raise ValueError(f"offset={offset} must be at least 0")
+    given = [files] if isinstance(files, (str, os.PathLike)) else list(files)
+    if not given:
+        raise ValueError("from_tokens was given no files")
+    paths = [_local(path) for path in given]
+    sizes = [_size_of(path) for path in paths]
+    for path, size in zip(paths, sizes, strict=True):
+        if size < offset or (size - offset) % kind.itemsize:
+            raise CorruptError(
+                f"{path} has {size} bytes: after {offset}, that is no whole number of tokens of {kind}; pass "
+                "the dtype and the offset with which it was written"
+            )
+    ends = [
+        _ends_in(path, kind, offset, (size - offset) // kind.itemsize, end)
+        for path, size in zip(paths, sizes, strict=True)
+    ]
+    counts = [some[-1:].sum() for some in ends]  # tokens of each file
+    bounds = np.concatenate([[0], *(e + b for e, b in zip(ends, bounds_of(counts), strict=False))])
+    starts = bounds_of(map(len, ends))
+    return _opened(paths, sizes, kind.str, offset, starts, bounds.astype(np.int64, copy=False))
+
+
+def _ends_in(path: str, dtype: np.dtype[Any], offset: int, count: int, end: int | None) -> Ints:
+    """(documents,) how many tokens of a file come before the end of each document."""
+    if end is None or not count:
+        return np.full(min(count, 1), count, np.int64)
+    tokens = np.memmap(path, dtype, "r", offset, (count,))
+    steps = range(0, count, _LOOK)
+    ends = np.concatenate([np.flatnonzero(tokens[step : step + _LOOK] == end) + (step + 1) for step in steps])
+    return ends if len(ends) and ends[-1] == count else np.append(ends, count)
+
+
+def from_megatron(prefix: str | os.PathLike[str], *, documents: bool = False) -> DataRef:
+    """A dataset that Megatron has written, `prefix.bin` and `prefix.idx`, as a DataRef; nothing is copied.
+
+    Args:
+        prefix: the path of both files without `.bin` and `.idx`; either of them will do, too.
+        documents: True makes a row of each document, which may be of several sequences; by default each
+            sequence is a row.
+
+    Rows are dicts, `{"tokens": array}`, of the dtype that the index names. Lengths and pointers are checked
+    against each other and the size of the tokens; which sequences make a document, and the tokens themselves,
+    have no checksum.
+
+    Raises:
+        NotFoundError: there is no such dataset.
+        CorruptError: it is not an index of Megatron's, it is damaged, or the tokens have another size than it
+            says. When read: they have changed since.
+        ValueError: the dataset is multimodal: its sequences have modes, which rows of tokens do not.
+
+    Example:
+        >>> lengths = np.array([2, 3], "<i4")
+        >>> np.arange(5, dtype="<u2").tofile(tmp_path / "corpus.bin")
+        >>> header = b"MMIDIDX" + bytes(2) + np.array([1], "<u8").tobytes() + bytes([8])
+        >>> tables = [np.array([2, 2], "<u8"), lengths, np.array([0, 4], "<i8"), np.array([0, 2], "<i8")]
+        >>> _ = (tmp_path / "corpus.idx").write_bytes(header + b"".join(part.tobytes() for part in tables))
+        >>> [row["tokens"].tolist() for row in from_megatron(tmp_path / "corpus")]
+        [[0, 1], [2, 3, 4]]
+    """
+    path = _local(prefix)
+    path = path[:-4] if path.endswith((".bin", ".idx")) else path
+    size = _size_of(f"{path}.bin")
+    dtype, lengths, ends = _index_of(f"{path}.idx", size)
+    bounds = bounds_of(lengths)
+    if documents:
+        bounds = bounds[ends]
+    starts = np.array([0, len(bounds) - 1])
+    return _opened([f"{path}.bin"], [size], dtype, 0, starts, bounds)
+
+
+def _index_of(path: str, size: int) -> tuple[str, Ints, Ints]:
+    """Of an index: the dtype, the tokens of each sequence, and the first sequence of each document and the
+    number of all.
+
+    Args:
+        path: of the index.
+        size: of the file of tokens.
+    """
+    nbytes = _size_of(path)
+    with open(open_regular(path), "rb") as file:
+        head = file.read(_HEADER)
+        if len(head) < _HEADER or head[:9] != _MAGIC:
+            raise CorruptError(f"{path} is not an index of Megatron's: it begins with {head[:9]!r}")
+        version, code, sequences, marks = struct.unpack("<QBQQ", head[9:])
+        if version != 1 or code not in _DTYPES:
+            raise CorruptError(
+                f"{path} says version {version} and dtype {code}; only 1, and 1 to 8, are known"
+            )
+        expected = _HEADER + 12 * sequences + 8 * marks
+        if nbytes == expected + sequences and sequences:
+            raise ValueError(
+                f"{path} is multimodal: each of its {sequences} sequences has a mode, which rows of "
+                "tokens have not; write the sequences of each mode as a dataset of its own"
+            )
+        if nbytes != expected:
+            raise CorruptError(
+                f"{path} has {nbytes} bytes where {sequences} sequences and {marks} marks of documents take "
+                f"{expected}; write it again"
+            )
+        lengths, pointers = (np.frombuffer(file.read(n * sequences), f"<i{n}") for n in (4, 8))
+        ends = np.frombuffer(file.read(8 * marks), "<i8")
+    itemsize = np.dtype(_DTYPES[code]).itemsize
+    bounds = bounds_of(lengths)
+    wrong = np.flatnonzero((lengths < 0) | (pointers != bounds[:-1] * itemsize))
+    if len(wrong):
+        row = int(wrong[0])
+        raise CorruptError(
+            f"{path}: sequence {row} of {lengths[row]} tokens begins at byte {pointers[row]}, where "
+            f"those before it end at {bounds[row] * itemsize}; write the index again"
+        )
+    if int(bounds[-1]) * itemsize != size:
+        raise CorruptError(
+            f"{path} has {bounds[-1]} tokens of {itemsize} bytes, but {path[:-4]}.bin has {size} bytes; one "
+            "of them was cut, or is of another dataset"
+        )
+    if not marks or ends[0] != 0 or ends[-1] != sequences or (np.diff(ends) < 0).any():
+        raise CorruptError(f"{path}: its documents are not those of {sequences} sequences; write it again")
+    return _DTYPES[code], lengths.astype(np.int64), ends.astype(np.int64)
+
+
+def _opened(
+    paths: Sequence[str], sizes: Sequence[int], dtype: str, offset: int, starts: Ints, bounds: Ints
+) -> DataRef:
+    name = paths[0] if len(paths) == 1 else f"{len(paths)} files of tokens, {paths[0]} the first"
+    sampled: list[bytes | str] = [dtype, bounds.tobytes()]
+    for path, size in zip(paths, sizes, strict=True):
+        with open(open_regular(path), "rb") as file:
+            for at in sorted({int(place) for place in np.linspace(offset, size, _SAMPLES)}):
+                file.seek(at)
+                sampled.append(file.read(_SAMPLE_BYTES))
+    files = LocalShards(name, tuple(paths), tuple(sizes))
+    return InPlaceRef(_TokenRuns(name, files, dtype, offset, starts, bounds, hexdigest(*sampled)))
+
+
+def _local(path: str | os.PathLike[str]) -> str:
+    text = os.fspath(path)
+    if is_url(text):
+        raise ValueError(f"{text!r} is a URL; tokens are mapped, so copy the files to this machine first")
+    return str(directory_of(text))
+
+
+def _size_of(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no file {path}; see that the path is right") from None
