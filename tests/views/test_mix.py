@@ -558,7 +558,9 @@ def test_views_of_a_mixture_keep_its_order_and_parts_do_not(plain: Any) -> None:
 
 def test_a_mixture_shows_itself_and_pickles_small(sources: Any) -> None:
     mix = yoga.mix(sources, WEIGHTS, rows=60)
-    assert repr(mix) == "<mix of web 0.5, code 0.3, math 0.2: 60 rows; id: int, ids: ndarray int64 ragged, 1-d>"
+    assert (
+        repr(mix) == "<mix of web 0.5, code 0.3, math 0.2: 60 rows; id: int, ids: ndarray int64 ragged, 1-d>"
+    )
     assert len(pickle.dumps(mix)) < len(pickle.dumps(list(sources.values()))) + 1500
     again = pickle.loads(pickle.dumps(mix))
     assert isinstance(again, MixRef)
