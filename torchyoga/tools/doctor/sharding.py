@@ -13,12 +13,14 @@ from torch.utils.data import DistributedSampler, Subset
 from ...errors import StateError
 from ...loading.loader import DataLoader
 from ...order.proof import prove
+from .contents import digest
 from .diagnosis import Finding
 from .patient import Patient
 from .walk import walk
 
-__all__ = ["RunningJob", "disagreeing", "dealt"]
+__all__ = ["RunningJob", "dealt", "disagreeing", "rank_rows"]
 
+_STREAMED, _LEAST = 16, 4  # rows of a stream
 _COUNTS = ("num_replicas", "world_size", "num_shards", "num_ranks")
 _NUMBERS = ("rank", "shard_id", "shard_index", "index", "shard")
 
@@ -55,8 +57,25 @@ class RunningJob(NamedTuple):
         return RunningJob(max(1, _number("WORLD_SIZE", 1)), _number("RANK", 0), started=started)
 
 
-def dealt(patient: Patient, job: RunningJob) -> list[Finding]:
-    """Findings about the ranks that a loader's rows are dealt to, and the parts that its dataset has."""
+def rank_rows(patient: Patient) -> list[list[str | None]]:
+    """Digests of a stream's first rows for each of two ranks, if it asks for its rank. Call it in a trial."""
+    found = []
+    for rank in (0, 1):
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        if dist.is_available() and dist.is_initialized():
+            setattr(dist, "get_rank", lambda group=None, rank=rank: rank)  # noqa: B010
+        found.append([digest(row) for _, row in zip(range(_STREAMED), patient.dataset, strict=False)])
+    return found
+
+
+def dealt(patient: Patient, job: RunningJob, ranks: Sequence[Sequence[str | None]] = ()) -> list[Finding]:
+    """Findings about the ranks that a loader's rows are dealt to, and the parts that its dataset has.
+
+    Args:
+        patient: the loader.
+        job: the processes that train.
+        ranks: the first rows of a stream on two ranks, as `rank_rows` found them.
+    """
     if patient.loader is None:
         return []
     replicas, how = _replicas(patient, job)
@@ -68,16 +87,21 @@ def dealt(patient: Patient, job: RunningJob) -> list[Finding]:
                 f"{how} deals the rows to {replicas} ranks, but {part} already",
                 f"Each rank gets a {replicas}th of its part: most rows are never seen.",
                 "give the loader the whole dataset, or leave the sampler out",
-                "wrong",
+                "maybe",
             )
         ]
-    if job.world > 1 and replicas == 1 and part is None and not patient.is_iterable:
+    gives_all = not patient.is_iterable
+    if len(ranks) == 2 and len(ranks[0]) >= _LEAST and None not in ranks[0]:
+        gives_all = ranks[0] == ranks[1] and len(set(ranks[0])) > len(ranks[0]) / 2
+    if job.world > 1 and replicas == 1 and part is None and gives_all:
         known = "torch.distributed has" if job.is_known else "WORLD_SIZE says"
         change = (
             "call init_process_group before the first batch"
             if patient.is_ours and not job.is_known
             else "leave num_replicas= and rank= out, unless these processes are to get the same rows"
             if patient.is_ours
+            else "in __iter__, take every n-th row: torch.distributed.get_rank() and get_world_size()"
+            if patient.is_iterable
             else "sampler=DistributedSampler(dataset), or yoga.DataLoader, which deals by itself"
         )
         return [
@@ -87,8 +111,7 @@ def dealt(patient: Patient, job: RunningJob) -> list[Finding]:
                 f"All {job.world} train on the same rows: an epoch costs {job.world} times as much, and "
                 "gradients are averaged over copies.",
                 change,
-                # Ours finds the ranks by itself unless it was told them, as for tensor parallelism.
-                "note" if patient.is_ours and job.is_known else "wrong",
+                "maybe",  # ranks of tensor parallelism are to have the same rows
             )
         ]
     if replicas > max(job.world, job.started):
@@ -98,7 +121,7 @@ def dealt(patient: Patient, job: RunningJob) -> list[Finding]:
                 f"{how} deals the rows to {replicas} ranks, but there {_are(job.world)}",
                 "The rows of ranks that do not exist are never seen.",
                 f"num_replicas={job.world}",
-                "wrong",
+                "maybe",
             )
         ]
     return []
