@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 class Records(Dataset):
     def __init__(self, path):
-        self.file = open(path, "rb", buffering=0)
+        self.file = open(path, "rb", buffering=0)  # noqa: SIM115
 
     def __len__(self):
         return 200

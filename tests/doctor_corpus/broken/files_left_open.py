@@ -15,7 +15,7 @@ class Opened(Dataset):
         return 2000
 
     def __getitem__(self, row):
-        file = open(self.path, "rb")
+        file = open(self.path, "rb")  # noqa: SIM115
         self.kept.append(file)
         return row + len(file.read())
 

@@ -3,6 +3,8 @@
 not: not-picklable; fork-unsafe
 """
 
+import os
+
 import h5py
 import numpy as np
 from torch.utils.data import DataLoader, Dataset
@@ -24,8 +26,9 @@ class Rows(Dataset):
         return self.file["x"][row]
 
 
-with h5py.File("rows.h5", "w") as file:
-    file["x"] = np.arange(800.0).reshape(200, 4)
+if not os.path.exists("rows.h5"):  # workers import this file, too
+    with h5py.File("rows.h5", "w") as file:
+        file["x"] = np.arange(800.0).reshape(200, 4)
 loader = DataLoader(
     Rows("rows.h5"),
     batch_size=8,

@@ -101,7 +101,8 @@ class Diagnosis:
     @staticmethod
     def together(parts: list[Diagnosis]) -> Diagnosis:
         """One of several, with what is in more than one of them once."""
-        findings = list(dict.fromkeys(finding for part in parts for finding in part.findings))
+        every = {(one.name, one.change): one for part in reversed(parts) for one in reversed(part.findings)}
+        findings = list(reversed(every.values()))
         measured = {name: text for part in reversed(parts) for name, text in part.measured.items()}
         left_out = {name: text for part in reversed(parts) for name, text in part.left_out.items()}
         return Diagnosis(findings, measured, left_out)

@@ -45,6 +45,7 @@ _RATE_SECONDS, _READ_SECONDS = 2.0, 3.0
 _LEAST_RATE_SECONDS = 0.2
 _MOST_WORKERS = 4096
 _START_SECONDS = 20.0  # for workers that import torch anew
+_FORK_SECONDS = 0.1  # for each worker, on a busy machine
 _EPOCH_SECONDS = 1.0  # of an epoch that is run
 _HELD = 1  # batches that the training loop has, besides those under way
 _HANDLES, _DISK, _LEFT, _SEGMENTS = "handles", "disk", "leftovers", "shared memory left"
@@ -164,7 +165,7 @@ def _groups(
     if job.world > 1 and patient.is_iterable:
         rows.append(Step(_RANKS, lambda found: rank_rows(patient), quick))
     workers, spawned = patient.num_workers, patient.start_method != "fork"
-    patience = quick + (_START_SECONDS if spawned else 0.0)
+    patience = quick + (_START_SECONDS if spawned else _FORK_SECONDS * (workers or 0))
 
     def size(found: dict[str, Any]) -> int | None:
         rows: int | None = found[_BATCH]["rows"]
@@ -260,7 +261,8 @@ def _of_rows(
         error = trial.errors.get(_SENT)
         findings += handle_findings(found[_HANDLES], patient.start_method, workers, wrong, error)
         if any(one.name == "not-picklable" and one.severity == "wrong" for one in findings):
-            trial.errors.pop(_SENT)  # it says no more
+            for name in (_SENT, _RANDOM, _THREADS):  # which say no more
+                trial.errors.pop(name, None)
     if _CONTENT in found:
         findings += content_findings(found[_CONTENT], patient, in_order)
     if _ORDER in found:
@@ -298,7 +300,13 @@ def _of_rows(
         findings += oversubscribed(found[_THREADS], workers, cpus.usable)
     names = (*_OF_ROWS, *(_rate_name(count) for count in range(_MOST_WORKERS)))
     if trial.hung is not None and trial.hung.step in (*names, _HANDLES):
-        findings.append(_of_hang(patient, found, trial.hung, cpus))
+        if trial.hung.is_locked and not workers and _has_threads():
+            left_out["rows"] = (
+                f"{trial.hung.step}: it waits for a lock in the doctor's forked process, which has no other "
+                "threads of this one"
+            )
+        else:
+            findings.append(_of_hang(patient, found, trial.hung, cpus))
     broken = [(name, error) for name, error in trial.errors.items() if name in names]
     if broken:
         name, error = broken[0]
@@ -312,6 +320,11 @@ def _of_rows(
             )
         )
     return findings
+
+
+def _has_threads() -> bool:
+    """True if this process has more threads than the one that forks."""
+    return os.path.isdir("/proc/self/task") and len(os.listdir("/proc/self/task")) > 1
 
 
 def _of_hang(patient: Patient, found: Mapping[str, Any], hang: Hang, cpus: Cpus) -> Finding:
@@ -328,11 +341,12 @@ def _of_hang(patient: Patient, found: Mapping[str, Any], hang: Hang, cpus: Cpus)
         )
     return Finding(
         "hang",
-        f"{hang.step}: it did not end in {hang.seconds:.0f} s, did nothing, and was killed{where}",
+        f"{hang.step}: it did not end in {hang.seconds:.0f} s, and did nothing"
+        + (" but wait for a lock" if hang.is_locked else "")
+        + where,
         "A worker that waits for ever stops training without an error.",
         "timeout=60 makes the loader raise; py-spy dump --pid of a worker shows where it waits",
-        # Where no row came at all it may wait for a disk or a server.
-        "wrong" if _ROW in found else "maybe",
+        "wrong" if hang.is_locked else "maybe",  # it may wait for a disk or a server
     )
 
 

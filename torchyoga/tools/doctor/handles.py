@@ -12,6 +12,7 @@ import sqlite3
 import sys
 import threading
 from concurrent.futures import Executor
+from multiprocessing.reduction import ForkingPickler
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -93,9 +94,13 @@ def open_handles(dataset: object) -> list[tuple[str, str]]:
             found.append((path, what) if holder is None else (holder, f"of a library, and holds {what}"))
             if len(found) == _MOST_NAMED:
                 break
-        elif holder is None and not isinstance(value, (*_HOLDERS, Dataset)) and is_of_library(type(value)):
+        elif holder is None and _is_of_library(value):
             libraries.append(path)
     return found
+
+
+def _is_of_library(value: object) -> bool:
+    return not isinstance(value, (*_HOLDERS, Dataset)) and is_of_library(type(value))
 
 
 def _is_in(path: str, outer: str) -> bool:
@@ -174,17 +179,23 @@ def unpicklable(dataset: object) -> tuple[str, str] | None:
         return None
     best = ("dataset", error)
     for path, value, _ in walk(dataset):
-        if path.startswith((f"{best[0]}.", f"{best[0]}[")) and path.count(".") + path.count("[") <= 32:
+        if _is_in(path, best[0]) and path.count(".") + path.count("[") <= 32:
             inner = _pickle_error(value)
             if inner is not None:
                 best = (path, inner)
+                if _is_of_library(value):  # its own parts are not the user's to change
+                    break
     return best
 
 
 def _pickle_error(value: object) -> str | None:
     multiprocessing.context.set_spawning_popen(_Spawning())  # type: ignore[arg-type]
     try:
-        pickle.Pickler(_Nowhere(), protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+        pickler: Any = ForkingPickler(_Nowhere(), pickle.HIGHEST_PROTOCOL)
+        # torch's own reductions move tensors into shared memory.
+        reductions = pickler.dispatch_table.items()
+        pickler.dispatch_table = {kind: one for kind, one in reductions if not _is_torchs(one)}
+        pickler.dump(value)
     except _LongError:
         return None
     except Exception as error:
@@ -192,6 +203,10 @@ def _pickle_error(value: object) -> str | None:
     finally:
         multiprocessing.context.set_spawning_popen(None)
     return None
+
+
+def _is_torchs(function: Any) -> bool:
+    return str(getattr(function, "__module__", "")).startswith("torch.")
 
 
 class _Spawning:

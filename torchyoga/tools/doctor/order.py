@@ -10,7 +10,7 @@ from ...loading.loader import DataLoader
 from .diagnosis import Finding
 from .patient import Patient
 
-__all__ = ["order", "order_findings"]
+__all__ = ["numbers", "order", "order_findings"]
 
 _MOST, _LEAST = 4096, 16  # rows
 
@@ -28,7 +28,7 @@ def order(patient: Patient) -> dict[str, Any]:
     if isinstance(loader, DataLoader):
         shuffles = bool(getattr(loader.sampler, "shuffle", True))
         return {"in_order": not shuffles, "same": False, "batches": len(loader), "dropped": 0}
-    first, second = (list(islice(_numbers(loader), _MOST)) for _ in range(2))
+    first, second = (list(islice(numbers(loader), _MOST)) for _ in range(2))
     try:
         in_order = first == sorted(first)
     except TypeError:
@@ -51,7 +51,8 @@ def _sampler(loader: Any) -> Any:
     return loader.sampler if inner is None else inner
 
 
-def _numbers(loader: Any) -> Iterator[Any]:
+def numbers(loader: Any) -> Iterator[Any]:
+    """The row numbers that a loader's sampler gives, one after the other."""
     if loader.batch_sampler is None:
         yield from loader.sampler
         return

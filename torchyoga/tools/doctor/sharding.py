@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,12 +16,13 @@ from ...loading.loader import DataLoader
 from ...order.proof import prove
 from .contents import digest
 from .diagnosis import Finding
+from .order import numbers
 from .patient import Patient
 from .walk import walk
 
-__all__ = ["RunningJob", "dealt", "disagreeing", "rank_rows"]
+__all__ = ["RunningJob", "alike", "dealt", "disagreeing", "first_rows", "rank_rows"]
 
-_STREAMED, _LEAST = 16, 4  # rows of a stream
+_STREAMED, _NUMBERED, _LEAST = 16, 64, 4  # rows that are compared
 _COUNTS = ("num_replicas", "world_size", "num_shards", "num_ranks")
 _NUMBERS = ("rank", "shard_id", "shard_index", "index", "shard")
 
@@ -57,6 +59,37 @@ class RunningJob(NamedTuple):
         return RunningJob(max(1, _number("WORLD_SIZE", 1)), _number("RANK", 0), started=started)
 
 
+def first_rows(patient: Patient) -> list[Any]:
+    """The rows that a loader of torch's begins with on this rank: their numbers, or digests. In a trial."""
+    if patient.is_ours or patient.loader is None:
+        return []  # receipts say more
+    if not patient.is_iterable:
+        return list(islice(numbers(patient.loader), _NUMBERED))
+    return [digest(row) for row in islice(iter(patient.dataset), _STREAMED)]
+
+
+def alike(ranks: Sequence[Sequence[str]], averages: bool) -> list[Finding]:
+    """A finding if all ranks begin with the same rows.
+
+    Args:
+        ranks: the rows of each, as texts.
+        averages: True if gradients are averaged over the ranks, so that rows should differ.
+    """
+    first = ranks[0]
+    if len(first) < _LEAST or len(set(first)) <= len(first) / 2 or any(one != first for one in ranks):
+        return []
+    return [
+        Finding(
+            "not-sharded",
+            f"{len(ranks)} ranks begin with the same {len(first)} rows, one after the other"
+            + ("; their gradients are averaged" if averages else ""),
+            f"An epoch costs {len(ranks)} times as much, and gradients are averaged over copies.",
+            "sampler=DistributedSampler(dataset), or yoga.DataLoader; in __iter__, every n-th row",
+            "wrong" if averages else "maybe",  # ranks of tensor parallelism are to have the same rows
+        )
+    ]
+
+
 def rank_rows(patient: Patient) -> list[list[str | None]]:
     """Digests of a stream's first rows for each of two ranks, if it asks for its rank. Call it in a trial."""
     found = []
@@ -64,7 +97,7 @@ def rank_rows(patient: Patient) -> list[list[str | None]]:
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
         if dist.is_available() and dist.is_initialized():
             setattr(dist, "get_rank", lambda group=None, rank=rank: rank)  # noqa: B010
-        found.append([digest(row) for _, row in zip(range(_STREAMED), patient.dataset, strict=False)])
+        found.append([digest(row) for row in islice(iter(patient.dataset), _STREAMED)])
     return found
 
 

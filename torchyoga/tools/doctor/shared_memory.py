@@ -67,22 +67,36 @@ def sent_batch(patient: Patient, size: int | None, seconds: float) -> dict[str, 
         "bytes" and "tensors" of a batch that came through shared memory with a size, the seconds until it
         was there ("first"), and those of the epoch ("whole"; None if it did not end).
     """
+    if patient.is_ours:
+        sizes = sizes_of(next(iter(patient.like(1, batch_size=size)), None), shared=True)
+        return {"bytes": sum(sizes), "tensors": len(sizes), "came": True, "first": 0.0, "whole": None}
+    found = _epoch(patient, seconds)
+    if is_short(found):  # once more: it may have been other work of the machine
+        found = min(found, _epoch(patient, seconds), key=lambda one: float(one["first"]))
+    return found
+
+
+def _epoch(patient: Patient, seconds: float) -> dict[str, Any]:
     began = time.perf_counter()
-    batches = iter(patient.like(1, batch_size=size) if patient.is_ours else patient.again())
+    batches = iter(patient.again())
     batch = next(batches, None)
     first = time.perf_counter() - began
-    sizes = sizes_of(batch, shared=True)
-    ended = patient.is_ours or batch is None
+    sizes, ended = sizes_of(batch, shared=True), batch is None
     while not ended and time.perf_counter() - began < max(seconds, 2 * first):
         ended = next(batches, None) is None
-    whole = time.perf_counter() - began if ended else None
     return {
         "bytes": sum(sizes),
         "tensors": len(sizes),
         "came": batch is not None,
         "first": first,
-        "whole": None if patient.is_ours else whole,
+        "whole": time.perf_counter() - began if ended else None,
     }
+
+
+def is_short(sent: Mapping[str, Any], batch_seconds: float = 0.0) -> bool:
+    """True if workers took longer to start than the rest of the epoch took."""
+    start, whole = sent["first"] - batch_seconds, sent["whole"]
+    return whole is not None and start >= _LEAST_START and start > whole - start
 
 
 def sizes_of(batch: object, shared: bool = False, depth: int = 0) -> list[int]:
@@ -124,9 +138,9 @@ def many_tensors(tensors: int, under_way: int) -> list[Finding]:
 
 def short_epochs(sent: Mapping[str, Any], batch_seconds: float) -> list[Finding]:
     """A finding if workers take longer to start than the epoch takes after that."""
-    start, whole = sent["first"] - batch_seconds, sent["whole"]
-    if whole is None or start < _LEAST_START or start <= whole - start:
+    if not is_short(sent, batch_seconds):
         return []
+    start, whole = sent["first"] - batch_seconds, sent["whole"]
     return [
         Finding(
             "short-epochs",

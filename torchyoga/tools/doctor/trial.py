@@ -29,9 +29,11 @@ from .walk import is_library_file
 
 __all__ = ["Hang", "Step", "Trial", "tried"]
 
+_END_TIMES = 20
 _END_SECONDS = 2.0  # for a child that was killed to be gone
 _MOST_TEXT = 300
 _LOOK_SECONDS, _IDLE = 0.5, 0.2  # for how long processes are looked at; CPU time that idle ones may take
+_FUTEX = {"x86_64": "202", "aarch64": "98"}  # the system call that waits for a lock
 _FRAME = re.compile(r'  File "(.+?)", line (\d+) in (\S+)')
 
 
@@ -55,13 +57,15 @@ class Hang(NamedTuple):
     Attributes:
         step: its name.
         seconds: that it was given.
-        is_idle: True if none of its processes did anything at its end: they wait.
+        is_idle: True if its processes did nothing at its end.
+        is_locked: True if, besides, all threads of one of them waited for a lock.
         where: the line of the user's code that one of them was at; "" if there is none.
     """
 
     step: str
     seconds: float
     is_idle: bool
+    is_locked: bool
     where: str
 
 
@@ -130,7 +134,7 @@ def _heard(pipe: Connection, steps: Sequence[Step], seconds: float, trial: Trial
         now = time.monotonic()
         if not pipe.poll(max(0.0, min(deadline, step_ends) - now)):
             if step_ends <= deadline and at:
-                trial = trial._replace(hung=Hang(at, limits[at], True, ""))
+                trial = trial._replace(hung=Hang(at, limits[at], False, False, ""))
                 why = f"it took more than {limits[at]:.0f} s"
             else:
                 why = f"the {seconds:.0f} s were over"
@@ -156,13 +160,16 @@ def _looked_at(hang: Hang, session: int, stacks: IO[bytes]) -> Hang:
     before = _busy(session)
     time.sleep(_LOOK_SECONDS)
     is_idle = _busy(session) - before <= _IDLE * _LOOK_SECONDS
+    is_locked = is_idle and any(map(_waits_for_locks, _of_session(session)))
     for pid in _of_session(session):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGUSR2)
             time.sleep(0.02)  # so that their stacks come one after the other
     time.sleep(0.1)
     stacks.seek(0)
-    return hang._replace(is_idle=is_idle, where=_users_line(stacks.read().decode(errors="replace")))
+    return hang._replace(
+        is_idle=is_idle, is_locked=is_locked, where=_users_line(stacks.read().decode(errors="replace"))
+    )
 
 
 def _of_session(session: int) -> dict[int, list[str]]:
@@ -171,15 +178,30 @@ def _of_session(session: int) -> dict[int, list[str]]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             fields = path.read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session:
+            if int(fields[3]) == session and fields[0] != "Z":
                 found[int(path.parent.name)] = fields
     return found
 
 
+def _is_tracker(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
 def _busy(session: int) -> float:
-    """Seconds of CPU time that the processes of a trial have taken."""
-    ticks = sum(int(fields[11]) + int(fields[12]) for fields in _of_session(session).values())
+    """Seconds of CPU time that the processes of a trial have taken, and those that they waited for."""
+    ticks = sum(sum(map(int, fields[11:15])) for fields in _of_session(session).values())
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _waits_for_locks(pid: int) -> bool:
+    """True if each thread of a process waits for a lock, which no thread of its own can open."""
+    try:
+        calls = [path.read_text().split()[0] for path in Path(f"/proc/{pid}/task").glob("*/syscall")]
+    except OSError:
+        return False
+    return bool(calls) and all(call == _FUTEX.get(os.uname().machine) for call in calls)
 
 
 def _users_line(text: str) -> str:
@@ -232,10 +254,14 @@ def _said(error: BaseException) -> str:
 
 
 def _end(child: multiprocessing.process.BaseProcess) -> None:
-    if child.pid is not None and hasattr(os, "killpg"):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if os.getpgid(child.pid) == child.pid:
-                os.killpg(child.pid, signal.SIGKILL)
+    for _ in range(_END_TIMES if child.pid is not None else 0):  # it may just have started one more
+        # Python's tracker of semaphores and shared memory ends by itself, once it has deleted what they left.
+        others = [pid for pid in _of_session(child.pid or 0) if not _is_tracker(pid)]
+        for pid in others:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if not others:
+            break
     with contextlib.suppress(Exception):
         child.kill()
     child.join(_END_SECONDS)
