@@ -181,5 +181,5 @@ def __dir__() -> list[str]:
 
 __version__ = "0.1.0"
 
-if os.environ.get("TORCHYOGA_DOCTOR"):  # set by `yoga doctor -- command`
+if os.path.isdir(os.environ.get("TORCHYOGA_DOCTOR", "")):  # set by `yoga doctor -- command`
     importlib.import_module(".tools.doctor.watch", __name__).begin()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -27,28 +28,42 @@ __all__ = ["command"]
 @click.option(
     "--output", "-o", type=click.Path(dir_okay=False, writable=True), help="Write the JSON there, too."
 )
+@click.option("--env", is_flag=True, help="Only what a report of a bug needs: versions and file systems.")
 @click.pass_context
 def command(
-    ctx: click.Context, program: tuple[str, ...], seconds: float, output: str | None, asked: Asked
+    ctx: click.Context, program: tuple[str, ...], seconds: float, output: str | None, env: bool, asked: Asked
 ) -> None:
     """Find what slows down or spoils training, and say what to change.
 
     Without PROGRAM it looks at the machine, and at what killed builders have left in the storage. With it,
     PROGRAM runs as usual, with its input, signals and exit code, and the loaders that it iterates are
-    examined when it ends; it must import torchyoga. What is found comes behind what PROGRAM prints; --output
-    keeps it apart. Without PROGRAM the exit code is 1 if rows may be wrong.
+    examined when it ends; it must import torchyoga. What is found comes after what PROGRAM prints; --output
+    keeps it apart. Without PROGRAM the exit code is 1 if something is wrong, which is always proved. Versions
+    and file systems are printed, too, for reports of bugs.
 
     \b
     Examples:
       yoga doctor
+      yoga doctor --env
       yoga doctor --storage storage --json
       yoga doctor -- python train.py --epochs 1
       yoga doctor --output found.json -- python train.py
     """
+    if env and program:
+        raise click.UsageError("--env runs no program; leave one of them out", ctx)
     from ..doctor.diagnosis import Diagnosis
 
     is_named = ctx.get_parameter_source("storage") is not ParameterSource.DEFAULT
     store = opened(asked.storage) if is_named or (not program and os.path.isdir(asked.storage)) else None
+    about: dict[str, Any] = {}
+    if not program:
+        from ..doctor.environment import environment, environment_text
+
+        about = environment([asked.storage] if store is not None else [])
+        if env:
+            _write(about, output)
+            asked.write(about, environment_text(about))
+            return
     parts, code = [], 0
     if program:
         from ..doctor.program import ran
@@ -65,8 +80,13 @@ def command(
     diagnosis = Diagnosis.together(parts)
     if not program:
         code = int(any(one.severity == "wrong" for one in diagnosis.findings))
-    plain = {**diagnosis.to_dict(), "exit_code": code}
+    plain = {**diagnosis.to_dict(), "environment": about, "exit_code": code}
+    _write(plain, output)
+    text = diagnosis.text(terminal_width())
+    asked.write(plain, f"{text}\n\nenvironment\n{environment_text(about)}" if about else text)
+    ctx.exit(code)
+
+
+def _write(plain: dict[str, Any], output: str | None) -> None:
     if output is not None:
         Path(output).write_text(json.dumps(jsonable(plain), indent=2), encoding="utf-8")
-    asked.write(plain, diagnosis.text(terminal_width()))
-    ctx.exit(code)

@@ -64,23 +64,26 @@ class Cpus(NamedTuple):
 
 
 def few_cpus(cpus: Cpus, num_workers: int | None) -> list[Finding]:
-    """A finding if the machine shows more CPUs than may be used, unless the loader is made for that."""
-    if cpus.usable >= cpus.machine or (num_workers is not None and num_workers <= cpus.usable):
+    """A finding if there are more workers than CPUs, or the machine shows more CPUs than may be used."""
+    if num_workers is None and cpus.usable >= cpus.machine:
+        return []
+    if num_workers is not None and num_workers <= cpus.usable:
         return []
     parts = []
     if cpus.affinity < cpus.machine:
         parts.append(f"the affinity allows {cpus.affinity}")
     if cpus.quota is not None and cpus.quota < cpus.machine:
         parts.append(f"the control group's quota is {cpus.quota:.3g}")
+    but = f", but {' and '.join(parts)}" if parts else ""
     workers = "" if num_workers is None else f"; num_workers is {num_workers}"
     return [
         Finding(
             "few-cpus",
-            f"os.cpu_count() says {cpus.machine} CPUs, but {' and '.join(parts)}{workers}",
+            f"os.cpu_count() says {cpus.machine} CPUs{but}{workers}",
             "Code that makes a worker or a thread for each CPU makes too many; they take turns, and each "
             "needs memory.",
             f"num_workers={cpus.usable}",
-            "note" if num_workers is None else "slow",
+            "maybe",
         )
     ]
 

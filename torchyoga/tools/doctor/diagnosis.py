@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 __all__ = ["SEVERITIES", "Diagnosis", "Finding", "Severity"]
 
-Severity = Literal["wrong", "slow", "note"]
+Severity = Literal["wrong", "slow", "maybe"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)  # the worst first
 _WIDTH, _LEAST_WIDTH = 80, 40
 _INDENT, _MOST_INDENT = 12, 24
@@ -24,8 +24,9 @@ class Finding:
         measured: what was measured, with units.
         why: why it hurts.
         change: the one line to change, or the command to run.
-        severity: `wrong` if rows may be wrong, missing or never come; `slow` if training waits; `note` if it
-            may matter, or will on another system.
+        severity: `wrong` if it is proved: rows that are equal and should differ, an error that was raised, a
+            deadlock that was waited for, an epoch without a batch; `slow` if training was measured to wait;
+            `maybe` for everything else.
     """
 
     name: str
@@ -100,7 +101,8 @@ class Diagnosis:
     @staticmethod
     def together(parts: list[Diagnosis]) -> Diagnosis:
         """One of several, with what is in more than one of them once."""
-        findings = list(dict.fromkeys(finding for part in parts for finding in part.findings))
+        every = {(one.name, one.change): one for part in reversed(parts) for one in reversed(part.findings)}
+        findings = list(reversed(every.values()))
         measured = {name: text for part in reversed(parts) for name, text in part.measured.items()}
         left_out = {name: text for part in reversed(parts) for name, text in part.left_out.items()}
         return Diagnosis(findings, measured, left_out)

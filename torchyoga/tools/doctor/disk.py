@@ -111,7 +111,7 @@ def disk_findings(disk: Disk, where: str, wanted: float | None = None, slow: flo
                 f"{where} lies on {disk.kind}; {text}",
                 "Each page that is not in memory is a request to a server, which many ranks share.",
                 "storage.copy(id, version, yoga.Storage('/local/disk'))",
-                "note",
+                "maybe",
             )
         )
     is_read = disk.direct is not None and not is_warm and disk.nbytes >= _LEAST_BYTES
@@ -136,7 +136,7 @@ def disk_findings(disk: Disk, where: str, wanted: float | None = None, slow: flo
                 "The first epoch is read from the disk, in random order with a full shuffle; later ones come "
                 "from memory.",
                 f"cat {os.path.dirname(where)}/* > /dev/null, before training",
-                "note",
+                "maybe",
             )
         )
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -12,30 +13,47 @@ from ...process.texts import bytes_text
 from ...storage import Storage, store_of
 from ...stores.contract import Versions
 from ...stores.opened import opened
+from .contents import content_findings, contents
 from .cpus import Cpus, few_cpus, throttled
 from .diagnosis import Diagnosis, Finding
 from .disk import Disk, describe, disk_findings, files_in, newest_files, read
 from .handles import handle_findings, handles
+from .holdings import chunk_findings, compressed_chunks, copied_memory, python_objects
 from .leftovers import leftover_findings, leftovers
+from .order import order, order_findings
 from .patient import Patient
-from .randomness import drawn, may_draw, same_numbers
-from .sharding import RunningJob, dealt, disagreeing
-from .shared_memory import first_batch, first_row, orphaned, orphans, sent_batch, small_shared_memory
+from .randomness import drawn, foreign_rows, may_draw, rows_twice, same_numbers
+from .sharding import RunningJob, dealt, disagreeing, rank_rows
+from .shared_memory import (
+    first_batch,
+    first_row,
+    many_tensors,
+    orphaned,
+    orphans,
+    sent_batch,
+    short_epochs,
+    small_shared_memory,
+)
 from .threads import oversubscribed, used_threads
-from .trial import Step, Trial, tried
+from .trial import Hang, Step, Trial, tried
 from .workers import counts, few_workers, measured_rate, rates_text, recommended
 
-__all__ = ["doctor"]
+__all__ = ["doctor", "examined"]
 
 _SHM = "/dev/shm"
 _RATE_SECONDS, _READ_SECONDS = 2.0, 3.0
 _LEAST_RATE_SECONDS = 0.2
 _MOST_WORKERS = 4096
 _START_SECONDS = 20.0  # for workers that import torch anew
+_FORK_SECONDS = 0.1  # for each worker, on a busy machine
+_EPOCH_SECONDS = 1.0  # of an epoch that is run
+_HELD = 1  # batches that the training loop has, besides those under way
 _HANDLES, _DISK, _LEFT, _SEGMENTS = "handles", "disk", "leftovers", "shared memory left"
-_ROW, _BATCH, _SENT = "first row", "first batch", "a worker's batch"
+_OBJECTS, _CHUNKS, _ORDER, _RANKS = "Python objects", "compressed chunks", "order", "ranks"
+_ROW, _BATCH, _CONTENT, _SENT = "first row", "first batch", "rows", "a worker's batch"
 _RANDOM, _THREADS = "random numbers", "threads"
-_OF_ROWS = (_ROW, _BATCH, _SENT, _RANDOM, _THREADS)  # and the rates
+_OF_ROWS = (_ROW, _BATCH, _CONTENT, _SENT, _RANDOM, _THREADS)  # and the rates
+_BUSY = 0.1  # share of the CPU time of rows in other threads
 
 
 def doctor(
@@ -70,21 +88,43 @@ def doctor(
     """
     if not isinstance(seconds, (int, float)) or not 0 < seconds < float("inf"):
         raise ValueError(f"seconds must be a positive number, found {seconds!r}")
-    patient = None if loader_or_dataset is None else Patient.of(loader_or_dataset)
+    if loader_or_dataset is None:
+        return examined(None, storage=storage, seconds=seconds, receipts=receipts)
+    patient = Patient.of(loader_or_dataset, _names_of(loader_or_dataset))
+    return examined(patient, storage=storage, seconds=seconds, receipts=receipts)
+
+
+def _names_of(thing: object) -> list[str]:
+    """The names of variables of the calling function that hold an object: they may say what it is for."""
+    frame = sys._getframe(2)
+    return [
+        name for names in (frame.f_locals, frame.f_globals) for name, one in [*names.items()] if one is thing
+    ]
+
+
+def examined(
+    patient: Patient | None,
+    *,
+    storage: Storage | str | os.PathLike[str] | None = None,
+    seconds: float = 30.0,
+    receipts: Sequence[Mapping[str, object]] = (),
+    with_rates: bool = True,
+) -> Diagnosis:
+    """As `doctor`, of a patient; the rates of workers, which take half of the time, may be left out."""
     store = _store_of(storage)
     before, started = Cpus.now(), time.monotonic()
-    steps = _steps(patient, store, before, float(seconds))
-    trial = tried(steps, float(seconds))
-    # What no row is made for is looked at even if making rows hangs.
-    others = [step for step in steps if step.name in trial.left and step.name in (_DISK, _LEFT, _SEGMENTS)]
-    left = seconds - (time.monotonic() - started)
-    if others and trial.hung is not None and left > 1:
-        second = tried(others, left)
-        kept = {name: why for name, why in trial.left.items() if name not in second.found}
-        trial = trial._replace(
-            found=trial.found | second.found, errors=trial.errors | second.errors, left=kept
-        )
-    return _diagnosis(patient, store, before, trial, receipts)
+    job, trial = RunningJob.now(), Trial({}, {}, None, {})
+    # Each group has a process of its own: a row that was made, such as one that starts threads on first use,
+    # would be in the way of workers that are forked later.
+    for steps in _groups(patient, store, before, float(seconds), with_rates, job):
+        left = seconds - (time.monotonic() - started)
+        if trial.hung is not None or left <= 0:
+            why = f"the {seconds:.0f} s were over" if trial.hung is None else f"{trial.hung.step} did not end"
+            trial = trial._replace(left=trial.left | {step.name: why for step in steps})
+            continue
+        part = tried(steps, left, trial.found)
+        trial = Trial(trial.found | part.found, trial.errors | part.errors, part.hung, trial.left | part.left)
+    return _diagnosis(patient, store, before, trial, receipts, job)
 
 
 def _store_of(storage: Storage | str | os.PathLike[str] | None) -> Versions | None:
@@ -93,49 +133,70 @@ def _store_of(storage: Storage | str | os.PathLike[str] | None) -> Versions | No
     return store_of(storage)
 
 
-def _steps(patient: Patient | None, store: Versions | None, cpus: Cpus, seconds: float) -> list[Step]:
-    """The steps of an examination, the quick ones first."""
+def _groups(
+    patient: Patient | None,
+    store: Versions | None,
+    cpus: Cpus,
+    seconds: float,
+    with_rates: bool,
+    job: RunningJob,
+) -> list[list[Step]]:
+    """The steps of an examination, the quick ones first, by the process that they share."""
     quick = max(1.0, seconds / 4)
-    steps = [Step(_SEGMENTS, lambda found: orphans(_SHM), quick)]
+    looks = [Step(_SEGMENTS, lambda found: orphans(_SHM), quick)]
     if store is not None:
-        steps.append(Step(_LEFT, lambda found: leftovers(store), quick))
+        looks.append(Step(_LEFT, lambda found: leftovers(store), quick))
     paths = partial(_paths, patient, store)
+    if patient is not None or store is not None:
+        looks.append(Step(_DISK, lambda found: _disk(paths(), seconds), quick + _READ_SECONDS))
     if patient is None:
-        if store is not None:
-            steps.append(Step(_DISK, lambda found: _disk(paths(), seconds), quick + _READ_SECONDS))
-        return steps
-    steps += [
+        return [looks]
+    looks += [
         Step(_HANDLES, lambda found: handles(patient.dataset), quick),
-        Step(_DISK, lambda found: _disk(paths(), seconds), quick + _READ_SECONDS),
+        Step(_OBJECTS, lambda found: python_objects(patient.dataset), quick),
+    ]
+    rows = [
         Step(_ROW, lambda found: first_row(patient), quick),
         Step(_BATCH, lambda found: first_batch(patient), quick),
+        Step(_CONTENT, lambda found: contents(patient), quick),
+        Step(_CHUNKS, lambda found: compressed_chunks(patient.dataset), quick),
+        Step(_ORDER, lambda found: order(patient), quick),
     ]
+    if job.world > 1 and patient.is_iterable:
+        rows.append(Step(_RANKS, lambda found: rank_rows(patient), quick))
     workers, spawned = patient.num_workers, patient.start_method != "fork"
-    patience = quick + (_START_SECONDS if spawned else 0.0)
+    patience = quick + (_START_SECONDS if spawned else _FORK_SECONDS * (workers or 0))
 
     def size(found: dict[str, Any]) -> int | None:
         rows: int | None = found[_BATCH]["rows"]
         return rows
 
+    in_workers = []
     if workers:
-        steps.append(Step(_SENT, lambda found: sent_batch(patient, size(found)), patience))
-    if may_draw(patient) is None:
-        steps.append(Step(_RANDOM, lambda found: drawn(patient), patience))
-    if workers != 0:
-        steps.append(Step(_THREADS, lambda found: used_threads(patient), patience))
+        limit = min(_EPOCH_SECONDS, quick / 2)
+        in_workers.append(Step(_SENT, lambda found: sent_batch(patient, size(found), limit), patience))
+    if may_draw(patient) is None or (workers and patient.is_iterable):
+        in_workers.append(Step(_RANDOM, lambda found: drawn(patient), patience))
+    if workers:
+        in_workers.append(Step(_THREADS, lambda found: _threads(patient, found), patience))
     wanted = counts(cpus.usable, workers)
     # Half of the time is for the rates; starting workers takes some of it.
     each = min(_RATE_SECONDS, seconds / 2 / len(wanted))
-    if each >= _LEAST_RATE_SECONDS:
-        steps += [
+    if with_rates and each >= _LEAST_RATE_SECONDS:
+        in_workers += [
             Step(
                 _rate_name(count),
                 lambda found, count=count: measured_rate(patient, count, size(found), each),  # type: ignore[misc]
                 each + patience,
             )
-            for count in wanted
+            for count in sorted(wanted, key=lambda count: (count == 0, count))
         ]
-    return steps
+    return [looks, rows, in_workers] if in_workers else [looks, rows]
+
+
+def _threads(patient: Patient, found: dict[str, Any]) -> dict[str, Any] | None:
+    """The threads of a worker, where rows have taken any."""
+    return used_threads(patient) if found.get(_CONTENT, {}).get("threads", 1.0) >= _BUSY else None
 
 
 def _rate_name(count: int) -> str:
@@ -158,6 +219,7 @@ def _diagnosis(
     before: Cpus,
     trial: Trial,
     receipts: Sequence[Mapping[str, object]],
+    job: RunningJob,
 ) -> Diagnosis:
     now, found, left_out = Cpus.now(), trial.found, dict(trial.left)
     findings: list[Finding] = []
@@ -171,7 +233,7 @@ def _diagnosis(
     findings += disagreeing(receipts)
     rates = {n: found[name] for n in range(_MOST_WORKERS) if (name := _rate_name(n)) in found}
     if patient is not None:
-        findings += dealt(patient, RunningJob.now())
+        findings += dealt(patient, job, found.get(_RANKS, ()))
         findings += _of_rows(patient, trial, measured, left_out, now)
         if rates:
             measured["workers"] = (
@@ -182,7 +244,7 @@ def _diagnosis(
     for name, error in trial.errors.items():
         left_out.setdefault(name, error)
     if trial.hung is not None:
-        left_out.pop(trial.hung[0], None)
+        left_out.pop(trial.hung.step, None)
     return Diagnosis(findings, measured, left_out)
 
 
@@ -191,16 +253,32 @@ def _of_rows(
 ) -> list[Finding]:
     """Findings of the steps that make rows."""
     found, findings = trial.found, []
-    workers = patient.num_workers
+    workers, sent = patient.num_workers, trial.found.get(_SENT)
+    in_order = found.get(_ORDER, {}).get("in_order", False)
+    alone = found.get(_CONTENT, {}).get("alone", [])
     if _HANDLES in found and workers != 0:
-        findings += handle_findings(found[_HANDLES], patient.start_method, workers)
+        wrong = foreign_rows(found[_RANDOM], alone) if _RANDOM in found else 0
+        error = trial.errors.get(_SENT)
+        findings += handle_findings(found[_HANDLES], patient.start_method, workers, wrong, error)
+        if any(one.name == "not-picklable" and one.severity == "wrong" for one in findings):
+            for name in (_SENT, _RANDOM, _THREADS):  # which say no more
+                trial.errors.pop(name, None)
+    if _CONTENT in found:
+        findings += content_findings(found[_CONTENT], patient, in_order)
+    if _ORDER in found:
+        came = found[_BATCH]["came"] if not sent and _BATCH in found else sent is None or sent["came"]
+        rows = found.get(_CONTENT, {}).get("rows", 0) if patient.is_iterable else len(patient.dataset)
+        findings += order_findings(found[_ORDER] | ({} if came else {"batches": 0}), patient, rows)
+    findings += chunk_findings(found.get(_CHUNKS, []), in_order)
+    if workers:
+        findings += copied_memory(found.get(_OBJECTS, []), patient.start_method, workers)
     if _BATCH in found:
         batch = found[_BATCH]
         measured["batch"] = f"{batch['rows'] or 1} rows, {bytes_text(batch['bytes'], 0)}"
         if workers:
             # Batches that torchyoga's workers send in slots of their own take no room there.
-            is_sent_so = _SENT not in found or found[_SENT]["bytes"] > 0
-            nbytes = max(batch["bytes"], found.get(_SENT, {}).get("bytes", 0)) if is_sent_so else 0
+            is_sent_so = sent is None or sent["bytes"] > 0
+            nbytes = max(batch["bytes"], (sent or {}).get("bytes", 0)) if is_sent_so else 0
             if nbytes:
                 small, measured["shared memory"] = small_shared_memory(
                     workers, patient.prefetch, nbytes, _SHM
@@ -208,35 +286,27 @@ def _of_rows(
                 findings += small
             else:
                 measured["shared memory"] = f"workers send batches in memory of their own, not in {_SHM}"
+    if sent and workers:
+        findings += many_tensors(sent["tensors"], workers * patient.prefetch + _HELD)
+        if patient.loader is not None and not patient.loader.persistent_workers:
+            findings += short_epochs(sent, found.get(_ROW, 0.0) * (patient.loader.batch_size or 1))
+    if _RANDOM in found:
+        findings += same_numbers(found[_RANDOM])
+        findings += rows_twice(found[_RANDOM])
     why = may_draw(patient)
     if why is not None:
         left_out[_RANDOM] = why
-    elif _RANDOM in found:
-        findings += same_numbers(found[_RANDOM])
-    if _THREADS in found and workers:
+    if found.get(_THREADS) and workers:
         findings += oversubscribed(found[_THREADS], workers, cpus.usable)
     names = (*_OF_ROWS, *(_rate_name(count) for count in range(_MOST_WORKERS)))
-    if trial.hung is not None and trial.hung[0] in names and _is_slow(patient, found, trial.hung[1]):
-        name, given = trial.hung
-        findings.append(
-            Finding(
-                "slow-rows",
-                f"a row takes {found[_ROW]:.2g} s; {name}: not within {given:.0f} s, and no more was tried",
-                "A batch takes as long as all its rows, shared among the workers.",
-                f"num_workers={cpus.usable}, or storage.cacheable; doctor(loader, seconds=300) looks longer",
-                "slow",
+    if trial.hung is not None and trial.hung.step in (*names, _HANDLES):
+        if trial.hung.is_locked and not workers and _has_threads():
+            left_out["rows"] = (
+                f"{trial.hung.step}: it waits for a lock in the doctor's forked process, which has no other "
+                "threads of this one"
             )
-        )
-    elif trial.hung is not None and (trial.hung[0] == _HANDLES or trial.hung[0] in names):
-        findings.append(
-            Finding(
-                "hang",
-                f"{trial.hung[0]}: it did not end in {trial.hung[1]:.0f} s, and was killed",
-                "A worker that waits for ever stops training without an error.",
-                "timeout=60 makes the loader raise; py-spy dump --pid of a worker shows where it waits",
-                "wrong",
-            )
-        )
+        else:
+            findings.append(_of_hang(patient, found, trial.hung, cpus))
     broken = [(name, error) for name, error in trial.errors.items() if name in names]
     if broken:
         name, error = broken[0]
@@ -250,6 +320,34 @@ def _of_rows(
             )
         )
     return findings
+
+
+def _has_threads() -> bool:
+    """True if this process has more threads than the one that forks."""
+    return os.path.isdir("/proc/self/task") and len(os.listdir("/proc/self/task")) > 1
+
+
+def _of_hang(patient: Patient, found: Mapping[str, Any], hang: Hang, cpus: Cpus) -> Finding:
+    """A deadlock, if all waits where rows came before; slow rows, if they work or the batch is long."""
+    where = f"; it was at {hang.where}" if hang.where else ""
+    if _is_slow(patient, found, hang.seconds) or not hang.is_idle:
+        row = f"a row takes {found[_ROW]:.2g} s; " if _ROW in found else ""
+        return Finding(
+            "slow-rows",
+            f"{row}{hang.step}: not within {hang.seconds:.0f} s, and no more was tried{where}",
+            "A batch takes as long as all its rows, shared among the workers.",
+            f"num_workers={cpus.usable}, or storage.cacheable; doctor(loader, seconds=300) looks longer",
+            "slow",
+        )
+    return Finding(
+        "hang",
+        f"{hang.step}: it did not end in {hang.seconds:.0f} s, and did nothing"
+        + (" but wait for a lock" if hang.is_locked else "")
+        + where,
+        "A worker that waits for ever stops training without an error.",
+        "timeout=60 makes the loader raise; py-spy dump --pid of a worker shows where it waits",
+        "wrong" if hang.is_locked else "maybe",  # it may wait for a disk or a server
+    )
 
 
 def _is_slow(patient: Patient, found: Mapping[str, Any], given: float) -> bool:

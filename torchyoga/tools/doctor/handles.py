@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import multiprocessing.context
+import multiprocessing.pool
 import pickle
 import socket
 import sqlite3
 import sys
 import threading
+from concurrent.futures import Executor
+from multiprocessing.reduction import ForkingPickler
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
+from torch.utils.data import Dataset
 
 from .diagnosis import Finding
-from .walk import walk
+from .walk import is_of_library, walk
 
 __all__ = ["handle_findings", "handles", "open_handles", "unpicklable"]
 
 _MOST_BYTES = 64 * 2**20  # of a pickle; what is larger is taken for good
 _MOST_NAMED = 8
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
+_HOLDERS = (list, tuple, dict, set, frozenset, FunctionType, MethodType, functools.partial)
+_STANDARD = (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__)
 
 
 def handles(dataset: object) -> dict[str, Any]:
@@ -28,31 +36,46 @@ def handles(dataset: object) -> dict[str, Any]:
     return {"open": open_handles(dataset), "unpicklable": unpicklable(dataset)}
 
 
-def handle_findings(found: dict[str, Any], start_method: str, num_workers: int | None) -> list[Finding]:
-    """Findings about what `handles` has found, for workers that start in one way or the other."""
+def handle_findings(
+    found: dict[str, Any],
+    start_method: str,
+    num_workers: int | None,
+    wrong_rows: int = 0,
+    error: str | None = None,
+) -> list[Finding]:
+    """Findings about what `handles` has found, for workers that start in one way or the other.
+
+    Args:
+        found: by `handles`.
+        start_method: of the workers.
+        num_workers: of the loader.
+        wrong_rows: rows that workers made otherwise than this process.
+        error: raised as workers were started; None if they started.
+    """
     findings = []
     if found["open"] and start_method == "fork":
         paths = [f"{path} is {what}" for path, what in found["open"]]
         findings.append(
             Finding(
                 "fork-unsafe",
-                "; ".join(paths),
+                "; ".join(paths)
+                + (f"; workers made {wrong_rows} rows that are others here" if wrong_rows else ""),
                 "Forked workers share its file offset, its connection or its locked state with the training "
-                "process: rows come out wrong, or a worker waits for ever.",
+                "process, and have none of its threads: rows may come out wrong, or a worker waits for ever.",
                 f"open {found['open'][0][0]} on first use in each worker, not in __init__",
-                "wrong",
+                "wrong" if wrong_rows else "maybe",
             )
         )
     if found["unpicklable"]:
-        path, error = found["unpicklable"]
+        path, why = found["unpicklable"]
         findings.append(
             Finding(
                 "not-picklable",
-                f"{path} does not pickle: {error}",
+                f"{path} does not pickle: {why}",
                 "Workers that are spawned, or come from a fork server, get the dataset as a pickle; Python "
                 "3.14, macOS and Windows start them so.",
                 f"leave {path} out in __getstate__, or make it of functions and classes of a module",
-                "note" if start_method == "fork" or num_workers == 0 else "wrong",
+                "wrong" if error is not None and start_method != "fork" and num_workers != 0 else "maybe",
             )
         )
     return findings
@@ -61,15 +84,27 @@ def handle_findings(found: dict[str, Any], start_method: str, num_workers: int |
 def open_handles(dataset: object) -> list[tuple[str, str]]:
     """(path, what it is) of each open handle, without those inside of others."""
     found: list[tuple[str, str]] = []
-    for path, value, is_ours in walk(dataset):
-        if is_ours or any(path.startswith((f"{outer}.", f"{outer}[")) for outer, _ in found):
+    libraries: list[str] = []  # objects of packages: what they hold is named by them
+    for path, value, is_ours in walk(dataset, with_globals=True):
+        if is_ours or any(_is_in(path, outer) for outer, _ in found):
             continue
         what = _handle(value)
+        holder = next((outer for outer in libraries if _is_in(path, outer)), None)
         if what is not None:
-            found.append((path, what))
+            found.append((path, what) if holder is None else (holder, f"of a library, and holds {what}"))
             if len(found) == _MOST_NAMED:
                 break
+        elif holder is None and _is_of_library(value):
+            libraries.append(path)
     return found
+
+
+def _is_of_library(value: object) -> bool:
+    return not isinstance(value, (*_HOLDERS, Dataset)) and is_of_library(type(value))
+
+
+def _is_in(path: str, outer: str) -> bool:
+    return path.startswith((f"{outer}.", f"{outer}["))
 
 
 def _handle(value: object) -> str | None:
@@ -92,14 +127,29 @@ def _handle(value: object) -> str | None:
     if isinstance(value, socket.socket):
         return "an open socket" if value.fileno() >= 0 else None
     if isinstance(value, io.IOBase) and not isinstance(value, (io.BytesIO, io.StringIO)):
-        return None if value.closed else "an open file"
+        return None if value.closed or any(value is one for one in _STANDARD) else "an open file"
     if isinstance(value, torch.Tensor):
         return f"a tensor on {value.device}" if value.is_cuda else None
     if isinstance(value, _LOCKS):
-        return "a lock of threads"
+        return "a lock of threads that is held" if _is_held(value) else None
+    if isinstance(value, Executor):
+        return (
+            "a pool that has started"
+            if getattr(value, "_threads", getattr(value, "_processes", None))
+            else None
+        )
+    if isinstance(value, multiprocessing.pool.Pool):
+        return "a pool that has started"
     if isinstance(value, threading.Thread):
         return "a running thread" if value.is_alive() else None
     return None
+
+
+def _is_held(lock: Any) -> bool:
+    if not lock.acquire(blocking=False):
+        return True
+    lock.release()
+    return False
 
 
 class _Nowhere(io.RawIOBase):
@@ -109,10 +159,10 @@ class _Nowhere(io.RawIOBase):
         self.count = 0
 
     def write(self, data: Any) -> int:
-        self.count += len(data)
+        self.count += memoryview(data).nbytes
         if self.count > _MOST_BYTES:
             raise _LongError
-        return len(data)
+        return memoryview(data).nbytes
 
 
 class _LongError(Exception):
@@ -129,17 +179,23 @@ def unpicklable(dataset: object) -> tuple[str, str] | None:
         return None
     best = ("dataset", error)
     for path, value, _ in walk(dataset):
-        if path.startswith((f"{best[0]}.", f"{best[0]}[")) and path.count(".") + path.count("[") <= 32:
+        if _is_in(path, best[0]) and path.count(".") + path.count("[") <= 32:
             inner = _pickle_error(value)
             if inner is not None:
                 best = (path, inner)
+                if _is_of_library(value):  # its own parts are not the user's to change
+                    break
     return best
 
 
 def _pickle_error(value: object) -> str | None:
     multiprocessing.context.set_spawning_popen(_Spawning())  # type: ignore[arg-type]
     try:
-        pickle.Pickler(_Nowhere(), protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+        pickler: Any = ForkingPickler(_Nowhere(), pickle.HIGHEST_PROTOCOL)
+        # torch's own reductions move tensors into shared memory.
+        reductions = pickler.dispatch_table.items()
+        pickler.dispatch_table = {kind: one for kind, one in reductions if not _is_torchs(one)}
+        pickler.dump(value)
     except _LongError:
         return None
     except Exception as error:
@@ -147,6 +203,10 @@ def _pickle_error(value: object) -> str | None:
     finally:
         multiprocessing.context.set_spawning_popen(None)
     return None
+
+
+def _is_torchs(function: Any) -> bool:
+    return str(getattr(function, "__module__", "")).startswith("torch.")
 
 
 class _Spawning:

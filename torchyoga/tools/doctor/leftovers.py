@@ -65,7 +65,7 @@ def _finding(kind: str, some: list[Left], where: str) -> Finding:
         ),
     }
     why, change = whys[kind]
-    return Finding(kind, f"in {where}: {names}{more}; {nbytes / 1e6:,.1f} MB{age}", why, change, "note")
+    return Finding(kind, f"in {where}: {names}{more}; {nbytes / 1e6:,.1f} MB{age}", why, change, "maybe")
 
 
 def age_text(seconds: float) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
+import re
 from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass
 from typing import Any, cast
@@ -12,12 +14,12 @@ from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from ...loading.loader import DataLoader
-from ...rows.types import Collate
 
 __all__ = ["Endless", "Patient", "made"]
 
 _BATCH = 64  # rows, of a dataset that comes without a loader
 _PREFETCH = 2  # batches of a worker, as torch has it
+_EVALUATION = {"val", "valid", "validation", "test", "testing", "eval", "evaluation", "dev"}
 
 
 @dataclass(frozen=True)
@@ -27,25 +29,34 @@ class Patient:
     Attributes:
         dataset: the dataset.
         loader: its loader; None if only a dataset was given.
+        names: of variables that hold it.
+        evaluates: True if it was iterated without gradients.
     """
 
     dataset: Any
     loader: TorchLoader[Any] | None = None
+    names: tuple[str, ...] = ()
+    evaluates: bool = False
 
     @staticmethod
-    def of(thing: object) -> Patient:
+    def of(thing: object, names: Iterable[str] = (), evaluates: bool = False) -> Patient:
         """A loader of torch's or torchyoga's, or a dataset.
+
+        Args:
+            thing: the loader or dataset.
+            names: of variables that hold it.
+            evaluates: True if it was iterated without gradients.
 
         Raises:
             TypeError: it is neither.
         """
         if isinstance(thing, TorchLoader):
-            return Patient(thing.dataset, thing)
+            return Patient(thing.dataset, thing, tuple(names), evaluates)
         is_rows = isinstance(thing, Sized) and (
             hasattr(thing, "__getitem__") or hasattr(thing, "__getitems__")
         )
         if is_rows or isinstance(thing, IterableDataset):
-            return Patient(thing)
+            return Patient(thing, None, tuple(names))
         raise TypeError(
             f"doctor takes a DataLoader or a dataset, found {type(thing).__name__}; pass the loader that the "
             "training loop iterates"
@@ -60,6 +71,19 @@ class Patient:
     def is_iterable(self) -> bool:
         """True for a dataset without row numbers."""
         return isinstance(self.dataset, IterableDataset)
+
+    @property
+    def called(self) -> str:
+        """A name for messages."""
+        return self.names[0] if self.names else "the loader"
+
+    @property
+    def is_evaluation(self) -> bool:
+        """True if its name or the dataset's split says it is for evaluation, or no gradients are kept."""
+        kept = getattr(self.dataset, "__dict__", {})
+        said = [*self.names, *(str(kept.get(name, "")) for name in ("split", "mode", "subset"))]
+        words = {word for text in said for word in re.split(r"[^a-z]+", text.lower())}
+        return self.evaluates or kept.get("train") is False or bool(words & _EVALUATION)
 
     @property
     def num_workers(self) -> int | None:
@@ -129,9 +153,14 @@ class Patient:
             given.setdefault("sampler", Endless(len(rows)))
         return TorchLoader(cast("Dataset[Any]", rows), **given)
 
-    def collate(self) -> Collate | None:
-        """The function that makes batches of rows."""
-        return None if self.loader is None else self.loader.collate_fn
+    def again(self, num_workers: int | None = None) -> TorchLoader[Any]:
+        """The loader itself, from its next epoch on, with workers of its own. Make and use it in a trial."""
+        loader = copy.copy(self.loader)
+        assert loader is not None
+        vars(loader)["_iterator"] = None  # of workers that persist: they are the other one's
+        if num_workers is not None:
+            vars(loader).update(num_workers=num_workers, persistent_workers=False, prefetch_factor=None)
+        return loader
 
 
 def made(dataset: Any, row: int) -> object:

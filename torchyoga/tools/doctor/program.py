@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .diagnosis import Diagnosis, Finding
-from .watch import FOLDER, SECONDS
 
-__all__ = ["Ran", "ran"]
+__all__ = ["FOLDER", "SECONDS", "Ran", "ran"]
 
+FOLDER, SECONDS = "TORCHYOGA_DOCTOR", "TORCHYOGA_DOCTOR_SECONDS"  # variables of a watched program
 _PASSED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT", "SIGWINCH")
 _LOOK_SECONDS, _TWICE_SECONDS = 0.5, 0.2
 _NOT_FOUND, _BY_SIGNAL = 127, 128
@@ -106,23 +106,27 @@ def _together(reports: list[dict[str, Any]]) -> Diagnosis:
             "no process of it has reported: it must `import torchyoga`, and end without being killed"
         )
     elif not any(report["loaders"] for report in reports):
-        notes["the program"] = (
-            "no loader was seen; torch's own are before Python 3.12 only seen if they still exist at the end"
-        )
+        notes["the program"] = "no loader was seen"
     for report in reports:
         if "error" in report:
             notes[f"process {report['process']}"] = report["error"]
     parts.append(Diagnosis(_of_ranks(reports), {}, notes))
-    return Diagnosis.together(parts)
+    together = Diagnosis.together(parts)
+    proved = {one.name for one in together.findings if one.severity == "wrong"}
+    kept = [one for one in together.findings if one.severity != "maybe" or one.name not in proved]
+    return Diagnosis(kept, together.measured, together.left_out)
 
 
 def _of_ranks(reports: list[dict[str, Any]]) -> list[Finding]:
-    """Findings about the receipts of ranks that ran together, loader by loader."""
+    """Findings about the receipts and rows of ranks that ran together, loader by loader."""
     if len(reports) < 2:
         return []
-    from .sharding import disagreeing
+    from .sharding import alike, disagreeing
 
+    averages = any(report.get("averages") for report in reports)
     findings = []
+    for rows in zip(*(report.get("rows", []) for report in reports), strict=False):
+        findings += alike(rows, averages)
     for receipts in zip(*(report["receipts"] for report in reports), strict=False):
         if all(isinstance(one, dict) and one.get("rows") for one in receipts):
             findings += disagreeing(receipts)

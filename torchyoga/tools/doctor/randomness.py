@@ -1,26 +1,31 @@
-"""Random numbers that rows are made with, in two real workers and two epochs."""
+"""Rows that two real workers make in two epochs: their random numbers, and streams that are not split.
+
+In both workers, and in both epochs, the same two rows are made, each twice.
+A row that differs from itself in one worker is random. If both workers, or both epochs, then have the same
+numbers, they are equal and should differ, which proves it; where the generators stood says which one it was.
+Nothing takes the dataset's place: `get_worker_info().dataset` is the user's, as `worker_init_fn` expects.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, get_worker_info
 
 from ...process.seeding import GeneratorsPutBack
 from ...sampling.seeding import draws_random_numbers
+from .contents import digest, leaves, tested_rows
 from .diagnosis import Finding
 from .patient import Patient, made
 from .walk import walk
 
-__all__ = ["drawn", "may_draw", "same_numbers"]
+__all__ = ["drawn", "foreign_rows", "may_draw", "rows_twice", "same_numbers"]
 
-_ROWS, _EPOCHS = 8, 2
-_WORKERS = 2
+_TIMES, _STREAMED, _EPOCHS, _WORKERS = 2, 16, 2, 2
+_LEAST = 4  # rows of a stream
 _SHARED = ("random", "numpy.random", "torch")
 Record = dict[str, Any]
 
@@ -32,131 +37,208 @@ def may_draw(patient: Patient) -> str | None:
     return None if draws_random_numbers(patient.dataset) else "its rows draw no random numbers"
 
 
-def drawn(patient: Patient) -> list[list[Record]]:
-    """For each epoch: which worker made some rows, and the generators before and after it did."""
-    wanted = min(_WORKERS, patient.num_workers or _WORKERS)
-    more: dict[str, Any] = {"collate_fn": _itself}
-    if patient.loader is not None:
-        more["persistent_workers"] = patient.loader.persistent_workers
+def drawn(patient: Patient) -> dict[str, Any]:
+    """For each epoch: which worker made which rows, and where the generators stood before and after."""
+    loader, dataset = patient.loader, patient.dataset
+    workers = min(_WORKERS, patient.num_workers or _WORKERS)
+    more: dict[str, Any] = {"num_workers": workers, "generator": torch.Generator().manual_seed(0)}
+    begin = None
+    if loader is not None:
+        begin = loader.worker_init_fn
+        more["multiprocessing_context"] = loader.multiprocessing_context
+        more["persistent_workers"] = loader.persistent_workers
     if patient.is_iterable:
-        loader = patient.like(wanted, _DrawnStream(patient.dataset), None, **more)
+        count = workers * _STREAMED
     else:
-        rows = _DrawnRows(patient.dataset)
-        if not patient.is_ours:
-            more["sampler"] = range(len(rows))
-        loader = patient.like(wanted, rows, 1, **more)
-    return [[_only(batch) for batch in loader] for _ in range(_EPOCHS)]
+        # Batches go to the workers in turn, so that each row reaches each of them.
+        more["sampler"] = [row for row in tested_rows(len(dataset)) for _ in range(workers * _TIMES)]
+        count = len(more["sampler"])
+    spied: Any = DataLoader(dataset, batch_size=1, collate_fn=_Spy(), worker_init_fn=_Begin(begin), **more)
+    epochs = [[record for _, record in zip(range(count), spied, strict=False)] for _ in range(_EPOCHS)]
+    alike = [] if patient.is_iterable else _seeded_alike(dataset)
+    return {"epochs": epochs, "alike": alike, "stream": patient.is_iterable, "ours": patient.is_ours}
 
 
-def same_numbers(epochs: list[list[Record]]) -> list[Finding]:
-    """Findings, one for each generator that gave the same numbers to two workers or in both epochs."""
-    first, second = ({one["worker"]: one for one in reversed(epoch)} for epoch in epochs)
-    found = []
-    for name in sorted({name for epoch in epochs for one in epoch for name in one["used"]}):
-        workers = [one for one in first.values() if name in one["used"]]
-        differ = len(workers) > 1 and workers[0]["row"] != workers[1]["row"]
-        among = differ and _is_same(workers[0], workers[1], name)
-        again = any(
-            name in one["used"]
-            and name
-            not in one["own"]  # a row that seeds itself is the same in each epoch, as it is meant to be
-            and worker in second
-            and name in second[worker]["used"]
-            and _is_same(one, second[worker], name)
-            for worker, one in first.items()
-        )
+class _Begin:
+    """A `worker_init_fn` that notes where the generators stand after the user's."""
+
+    def __init__(self, user: Any) -> None:
+        self._user = user
+
+    def __call__(self, worker: int) -> None:
+        if self._user is not None:
+            self._user(worker)
+        _STOOD.clear()
+        info = get_worker_info()
+        _STOOD.update(_states(None if info is None else info.dataset))
+
+
+_STOOD: dict[str, str | None] = {}  # where the generators of this worker stood last
+
+
+class _Spy:
+    """A `collate_fn` that gives what making a row did."""
+
+    def __call__(self, rows: list[Any]) -> Record:
+        info = get_worker_info()
+        assert info is not None
+        before, after = dict(_STOOD), _states(info.dataset)
+        _STOOD.update(after)
+        used = [name for name, state in after.items() if before.get(name) != state]
+        parts = {path: digest(leaf) for path, leaf in leaves(rows[0])}
+        whole = None if None in parts.values() else digest(rows)
+        return {
+            "worker": info.id,
+            "row": whole,
+            "parts": parts,
+            "used": used,
+            "before": before,
+            "after": after,
+        }
+
+
+def _of(epoch: list[Record], worker: int) -> list[Record]:
+    return [one for one in epoch if one["worker"] == worker]
+
+
+def same_numbers(found: dict[str, Any]) -> list[Finding]:
+    """A finding for each generator that gave the same numbers to two workers or in both epochs."""
+    (first, second), stream = found["epochs"], found["stream"]
+    one, other, later = _of(first, 0), _of(first, 1), _of(second, 0)
+    if stream:  # what is drawn before the first row may well be the same: an order that workers share
+        one, other, later = one[1:], other[1:], later[1:]
+    twice = [*zip(one[::2], one[1::2], strict=False)]  # the same row
+    is_random = stream or any(a["row"] is None or a["row"] != b["row"] for a, b in twice)
+    if not one or not is_random:
+        return [_alike(name) for name in found["alike"] if not found["ours"]]
+    names = sorted({name for record in one for name in record["used"]})
+    if not stream:  # where each row seeds by itself, the same row is to be the same
+        names = [name for name in names if any(a["after"][name] != b["after"].get(name) for a, b in twice)]
+    if found["ours"]:  # its loader seeds these for each row
+        names = [name for name in names if name not in _SHARED]
+    findings = []
+    for name in names:
+        among, again = _stood_alike(one, other, name), _stood_alike(one, later, name)
         if among or again:
-            found.append(_finding(name, among, again))
-    return found
+            equal = among and _is_equal(one, other), again and _is_equal(one, later)
+            findings.append(_finding(name, among, again, not stream and any(equal)))
+    if not findings and not stream and not found["ours"] and (_is_equal(one, other) or _is_equal(one, later)):
+        findings.append(
+            _finding("a generator that was not found", _is_equal(one, other), _is_equal(one, later), True)
+        )
+    return findings
 
 
-def _is_same(one: Record, other: Record, name: str) -> bool:
-    whens = ("after",) if name in one["own"] else ("before", "after")
-    return any(bool(one[when].get(name) == other[when].get(name)) for when in whens)
+def _stood_alike(some: list[Record], others: list[Record], name: str) -> bool:
+    pairs = [(a, b) for a, b in zip(some, others, strict=False) if name in a["used"]]
+    return bool(pairs) and all(a["before"].get(name) == b["before"].get(name) for a, b in pairs)
 
 
-def _finding(name: str, among: bool, again: bool) -> Finding:
+def _is_equal(some: list[Record], others: list[Record]) -> bool:
+    """True if the rows are known and the same, one after the other."""
+    rows = [(a["row"], b["row"]) for a, b in zip(some, others, strict=False)]
+    return bool(rows) and all(a is not None and a == b for a, b in rows)
+
+
+def _finding(name: str, among: bool, again: bool, is_proved: bool) -> Finding:
     where = " and ".join(["in two workers"] * among + ["in two epochs"] * again)
-    is_own = name.startswith("dataset")
     held = name.replace("dataset", "get_worker_info().dataset", 1)
     change = (
         f"in worker_init_fn, make {held} anew from torch.initial_seed()"
-        if is_own
+        if name not in _SHARED
         else "leave seeding out of worker_init_fn and __getitem__; yoga.DataLoader seeds each row"
     )
     return Finding(
         "same-random-numbers",
-        f"rows drew from {name}, which stood at the same place {where}",
+        f"rows drew from {name}, which stood at the same place {where}"
+        + ("; the rows are equal, and differ from themselves if they are made again" if is_proved else ""),
         "Different rows are augmented alike"
         + (", and each epoch repeats the one before" if again else "")
         + ": there is less variety than there seems to be.",
         change,
-        "wrong",
+        "wrong" if is_proved else "maybe",
     )
 
 
-class _DrawnRows(Dataset[Record]):
-    """In place of a dataset: makes its rows, and gives what they did to the generators."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __len__(self) -> int:
-        return min(_ROWS, len(self.dataset))
-
-    def __getitem__(self, row: int) -> Record:
-        before = _states(self.dataset)
-        made(self.dataset, row)
-        after = _states(self.dataset)
-        return {**_record(row, before, after), "own": self._own(row, after)}
-
-    def _own(self, row: int, after: dict[str, str]) -> list[str]:
-        """The generators that a row seeds by itself: they stand as before, wherever they stood."""
-        with GeneratorsPutBack():
-            random.seed(row + 1)
-            np.random.seed(row + 1)
-            torch.manual_seed(row + 1)
-            moved = _states(self.dataset)
-            made(self.dataset, row)
-            again = _states(self.dataset)
-        return [name for name in _SHARED if again[name] == after[name] != moved[name]]
+def _alike(name: str) -> Finding:
+    return Finding(
+        "same-random-numbers",
+        f"two rows seeded {name} with the same number: it stood at the same place after each",
+        "Different rows are augmented alike, and so are all that draw from it later.",
+        "leave seeding out of __getitem__, or seed by the row and the epoch; yoga.DataLoader seeds each row",
+        "maybe",
+    )
 
 
-class _DrawnStream(IterableDataset[Record]):
-    """The same for a dataset without row numbers."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __iter__(self) -> Iterator[Record]:
-        before = _states(self.dataset)
-        rows = iter(self.dataset)
-        for number in range(_ROWS):
-            if next(rows, None) is None:
-                return
-            # Streams of two workers may be of the same rows; what they draw is not to be.
-            yield _record((_worker(), number), before, after := _states(self.dataset))
-            before = after
+def _seeded_alike(dataset: Any) -> list[str]:
+    """Shared generators that stand at the same place after two rows, wherever they stood before."""
+    after = []
+    with GeneratorsPutBack():
+        for number, row in enumerate(tested_rows(len(dataset))):
+            random.seed(number + 1)
+            np.random.seed(number + 1)
+            torch.manual_seed(number + 1)
+            made(dataset, row)
+            after.append(_states(None))
+    if len(after) < 2:
+        return []
+    return [name for name in _SHARED if after[0][name] == after[1][name]]
 
 
-def _record(row: object, before: dict[str, str], after: dict[str, str]) -> Record:
-    used = [name for name, state in after.items() if before.get(name) != state]
-    return {"worker": _worker(), "row": row, "before": before, "after": after, "used": used, "own": []}
+def rows_twice(found: dict[str, Any]) -> list[Finding]:
+    """A finding if two workers gave the same rows of a stream."""
+    if not found["stream"]:
+        return []
+    one, other = (_of(found["epochs"][0], worker) for worker in (0, 1))
+    count = min(len(one), len(other))
+    if count < _LEAST:
+        return []
+    one, other = one[:count], other[:count]
+    is_proved = _is_equal(one, other) and len({record["row"] for record in one}) > count / 2
+    columns = [path for path in one[0]["parts"] if _is_same_column(one, other, path)]
+    if not is_proved and not columns:
+        return []
+    what = "rows" if is_proved else f"values of {columns[0]}"
+    return [
+        Finding(
+            "rows-twice",
+            f"two workers gave the same {what}, for each of their first {count} rows",
+            "Each worker gives the whole stream: an epoch has all rows as often as there are workers.",
+            "in __iter__, take every n-th row: get_worker_info() has the worker's id and num_workers",
+            "wrong" if is_proved else "maybe",
+        )
+    ]
 
 
-def _worker() -> int:
-    info = get_worker_info()
-    return -1 if info is None else info.id
+def _is_same_column(one: list[Record], other: list[Record], path: str) -> bool:
+    """True if a column has the same values in both, none of them twice."""
+    pairs = [(a["parts"].get(path), b["parts"].get(path)) for a, b in zip(one, other, strict=True)]
+    return all(a is not None and a == b for a, b in pairs) and len(set(pairs)) == len(pairs)
 
 
-def _states(dataset: object) -> dict[str, str]:
-    """Where the generators that all code shares stand, and those that the dataset holds."""
+def foreign_rows(found: dict[str, Any], alone: list[str | None]) -> int:
+    """How many rows workers made that are not what they are if this process makes them, each time."""
+    if found["stream"] or not alone:
+        return 0
+    workers = {record["worker"] for record in found["epochs"][0]}
+    wrong = 0
+    for worker in workers:
+        mine = _of(found["epochs"][0], worker)
+        for number, expected in enumerate(alone):
+            some = mine[number * _TIMES : (number + 1) * _TIMES]
+            wrong += sum(expected is not None and one["row"] not in (None, expected) for one in some)
+    return wrong
+
+
+def _states(dataset: object) -> dict[str, str | None]:
+    """Where the generators that all code shares stand, and those that the dataset holds or names."""
+    legacy: Any = np.random.get_state()
     found: dict[str, object] = {
         "random": random.getstate(),
-        "numpy.random": np.random.get_state(),
+        "numpy.random": legacy,
         "torch": torch.get_rng_state(),
     }
-    for path, value, is_ours in walk(dataset):
+    for path, value, is_ours in walk(dataset, with_globals=True) if dataset is not None else ():
         if is_ours:
             continue
         if isinstance(value, np.random.Generator):
@@ -167,33 +249,4 @@ def _states(dataset: object) -> dict[str, str]:
             found[path] = value.getstate()
         elif isinstance(value, torch.Generator):
             found[path] = value.get_state()
-    return {name: _digest(state) for name, state in found.items()}
-
-
-def _digest(state: object) -> str:
-    digest = hashlib.blake2b(digest_size=8)
-
-    def add(part: object) -> None:
-        if isinstance(part, dict):
-            part = [*part.items()]
-        if isinstance(part, torch.Tensor):
-            part = part.numpy()
-        if isinstance(part, np.ndarray):
-            digest.update(part.tobytes())
-        elif isinstance(part, (list, tuple)) and len(part) < 16:
-            for one in part:
-                add(one)
-        else:
-            digest.update(repr(part).encode())
-
-    add(state)
-    return digest.hexdigest()
-
-
-def _itself(batch: Any) -> Any:
-    return batch
-
-
-def _only(batch: Any) -> Record:
-    found: Record = batch[0] if isinstance(batch, list) else batch
-    return found
+    return {name: digest(state) for name, state in found.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,12 +14,15 @@ from torch.utils.data import DistributedSampler, Subset
 from ...errors import StateError
 from ...loading.loader import DataLoader
 from ...order.proof import prove
+from .contents import digest
 from .diagnosis import Finding
+from .order import numbers
 from .patient import Patient
 from .walk import walk
 
-__all__ = ["RunningJob", "disagreeing", "dealt"]
+__all__ = ["RunningJob", "alike", "dealt", "disagreeing", "first_rows", "rank_rows"]
 
+_STREAMED, _NUMBERED, _LEAST = 16, 64, 4  # rows that are compared
 _COUNTS = ("num_replicas", "world_size", "num_shards", "num_ranks")
 _NUMBERS = ("rank", "shard_id", "shard_index", "index", "shard")
 
@@ -55,8 +59,56 @@ class RunningJob(NamedTuple):
         return RunningJob(max(1, _number("WORLD_SIZE", 1)), _number("RANK", 0), started=started)
 
 
-def dealt(patient: Patient, job: RunningJob) -> list[Finding]:
-    """Findings about the ranks that a loader's rows are dealt to, and the parts that its dataset has."""
+def first_rows(patient: Patient) -> list[Any]:
+    """The rows that a loader of torch's begins with on this rank: their numbers, or digests. In a trial."""
+    if patient.is_ours or patient.loader is None:
+        return []  # receipts say more
+    if not patient.is_iterable:
+        return list(islice(numbers(patient.loader), _NUMBERED))
+    return [digest(row) for row in islice(iter(patient.dataset), _STREAMED)]
+
+
+def alike(ranks: Sequence[Sequence[str]], averages: bool) -> list[Finding]:
+    """A finding if all ranks begin with the same rows.
+
+    Args:
+        ranks: the rows of each, as texts.
+        averages: True if gradients are averaged over the ranks, so that rows should differ.
+    """
+    first = ranks[0]
+    if len(first) < _LEAST or len(set(first)) <= len(first) / 2 or any(one != first for one in ranks):
+        return []
+    return [
+        Finding(
+            "not-sharded",
+            f"{len(ranks)} ranks begin with the same {len(first)} rows, one after the other"
+            + ("; their gradients are averaged" if averages else ""),
+            f"An epoch costs {len(ranks)} times as much, and gradients are averaged over copies.",
+            "sampler=DistributedSampler(dataset), or yoga.DataLoader; in __iter__, every n-th row",
+            "wrong" if averages else "maybe",  # ranks of tensor parallelism are to have the same rows
+        )
+    ]
+
+
+def rank_rows(patient: Patient) -> list[list[str | None]]:
+    """Digests of a stream's first rows for each of two ranks, if it asks for its rank. Call it in a trial."""
+    found = []
+    for rank in (0, 1):
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        if dist.is_available() and dist.is_initialized():
+            setattr(dist, "get_rank", lambda group=None, rank=rank: rank)  # noqa: B010
+        found.append([digest(row) for row in islice(iter(patient.dataset), _STREAMED)])
+    return found
+
+
+def dealt(patient: Patient, job: RunningJob, ranks: Sequence[Sequence[str | None]] = ()) -> list[Finding]:
+    """Findings about the ranks that a loader's rows are dealt to, and the parts that its dataset has.
+
+    Args:
+        patient: the loader.
+        job: the processes that train.
+        ranks: the first rows of a stream on two ranks, as `rank_rows` found them.
+    """
     if patient.loader is None:
         return []
     replicas, how = _replicas(patient, job)
@@ -68,16 +120,21 @@ def dealt(patient: Patient, job: RunningJob) -> list[Finding]:
                 f"{how} deals the rows to {replicas} ranks, but {part} already",
                 f"Each rank gets a {replicas}th of its part: most rows are never seen.",
                 "give the loader the whole dataset, or leave the sampler out",
-                "wrong",
+                "maybe",
             )
         ]
-    if job.world > 1 and replicas == 1 and part is None and not patient.is_iterable:
+    gives_all = not patient.is_iterable
+    if len(ranks) == 2 and len(ranks[0]) >= _LEAST and None not in ranks[0]:
+        gives_all = ranks[0] == ranks[1] and len(set(ranks[0])) > len(ranks[0]) / 2
+    if job.world > 1 and replicas == 1 and part is None and gives_all:
         known = "torch.distributed has" if job.is_known else "WORLD_SIZE says"
         change = (
             "call init_process_group before the first batch"
             if patient.is_ours and not job.is_known
             else "leave num_replicas= and rank= out, unless these processes are to get the same rows"
             if patient.is_ours
+            else "in __iter__, take every n-th row: torch.distributed.get_rank() and get_world_size()"
+            if patient.is_iterable
             else "sampler=DistributedSampler(dataset), or yoga.DataLoader, which deals by itself"
         )
         return [
@@ -87,8 +144,7 @@ def dealt(patient: Patient, job: RunningJob) -> list[Finding]:
                 f"All {job.world} train on the same rows: an epoch costs {job.world} times as much, and "
                 "gradients are averaged over copies.",
                 change,
-                # Ours finds the ranks by itself unless it was told them, as for tensor parallelism.
-                "note" if patient.is_ours and job.is_known else "wrong",
+                "maybe",  # ranks of tensor parallelism are to have the same rows
             )
         ]
     if replicas > max(job.world, job.started):
@@ -98,7 +154,7 @@ def dealt(patient: Patient, job: RunningJob) -> list[Finding]:
                 f"{how} deals the rows to {replicas} ranks, but there {_are(job.world)}",
                 "The rows of ranks that do not exist are never seen.",
                 f"num_replicas={job.world}",
-                "wrong",
+                "maybe",
             )
         ]
     return []

@@ -12,6 +12,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 from ...process.texts import bytes_text
 from .diagnosis import Finding
 from .leftovers import age_text
@@ -20,15 +25,17 @@ from .patient import Patient, made
 __all__ = [
     "first_batch",
     "first_row",
-    "nbytes_of",
+    "many_tensors",
     "orphaned",
     "orphans",
     "sent_batch",
+    "short_epochs",
     "small_shared_memory",
 ]
 
 _MOST_DEPTH = 8
 _HELD = 1  # batches that the training loop has, besides those under way
+_LEAST_START = 0.1  # seconds
 _OLD = 60.0  # seconds; a younger one may be about to be opened
 _KNOWN = re.compile(r"torch_(\d+)_\S+|(?:sem\.)?(?:psm_|mp-|loky-(\d+)-|pym-(\d+)-)\S+|sem\.mp-\S+|wnsm_\S+")
 _MOST_NAMED, _MOST = 5, 10_000
@@ -45,24 +52,59 @@ def first_row(patient: Patient) -> float:
 
 
 def first_batch(patient: Patient) -> dict[str, Any]:
-    """A batch made without workers: its rows, and the bytes of its tensors."""
+    """A batch made without workers: its rows, the bytes of its tensors, and whether one came."""
     size = patient.batch_size()
-    batch = next(iter(patient.like(0, batch_size=size)))
-    return {"rows": size, "bytes": nbytes_of(batch)}
+    is_theirs = patient.loader is not None and not patient.is_ours
+    loader = patient.again(0) if is_theirs else patient.like(0, batch_size=size)
+    batch = next(iter(loader), None)
+    return {"rows": size, "bytes": sum(sizes_of(batch)), "came": batch is not None}
 
 
-def sent_batch(patient: Patient, size: int | None) -> dict[str, Any]:
-    """A batch made by a worker: the bytes of its tensors that came through shared memory with a size."""
-    batch = next(iter(patient.like(1, batch_size=size)))
-    return {"bytes": nbytes_of(batch, shared=True)}
+def sent_batch(patient: Patient, size: int | None, seconds: float) -> dict[str, Any]:
+    """Facts about an epoch of the loader with its workers, of which no more is run than the seconds.
+
+    Returns:
+        "bytes" and "tensors" of a batch that came through shared memory with a size, the seconds until it
+        was there ("first"), and those of the epoch ("whole"; None if it did not end).
+    """
+    if patient.is_ours:
+        sizes = sizes_of(next(iter(patient.like(1, batch_size=size)), None), shared=True)
+        return {"bytes": sum(sizes), "tensors": len(sizes), "came": True, "first": 0.0, "whole": None}
+    found = _epoch(patient, seconds)
+    if is_short(found):  # once more: it may have been other work of the machine
+        found = min(found, _epoch(patient, seconds), key=lambda one: float(one["first"]))
+    return found
 
 
-def nbytes_of(batch: object, shared: bool = False, depth: int = 0) -> int:
-    """Bytes of the tensors in a batch, or of those in shared memory."""
+def _epoch(patient: Patient, seconds: float) -> dict[str, Any]:
+    began = time.perf_counter()
+    batches = iter(patient.again())
+    batch = next(batches, None)
+    first = time.perf_counter() - began
+    sizes, ended = sizes_of(batch, shared=True), batch is None
+    while not ended and time.perf_counter() - began < max(seconds, 2 * first):
+        ended = next(batches, None) is None
+    return {
+        "bytes": sum(sizes),
+        "tensors": len(sizes),
+        "came": batch is not None,
+        "first": first,
+        "whole": time.perf_counter() - began if ended else None,
+    }
+
+
+def is_short(sent: Mapping[str, Any], batch_seconds: float = 0.0) -> bool:
+    """True if workers took longer to start than the rest of the epoch took."""
+    start, whole = sent["first"] - batch_seconds, sent["whole"]
+    return whole is not None and start >= _LEAST_START and start > whole - start
+
+
+def sizes_of(batch: object, shared: bool = False, depth: int = 0) -> list[int]:
+    """Bytes of each tensor in a batch, or of those in shared memory."""
     if isinstance(batch, torch.Tensor):
         if batch.layout != torch.strided or (shared and not batch.untyped_storage().is_shared()):
-            return 0
-        return batch.untyped_storage().nbytes() if shared else batch.nbytes
+            return []
+        return [batch.untyped_storage().nbytes() if shared else batch.nbytes]
     parts: list[object] = []
     if isinstance(batch, Mapping):
         parts = [*batch.values()]
@@ -70,7 +112,44 @@ def nbytes_of(batch: object, shared: bool = False, depth: int = 0) -> int:
         parts = [*batch]
     elif hasattr(batch, "__dict__"):
         parts = [*vars(batch).values()]
-    return sum(nbytes_of(part, shared, depth + 1) for part in parts) if depth < _MOST_DEPTH else 0
+    if depth == _MOST_DEPTH:
+        return []
+    return [size for part in parts for size in sizes_of(part, shared, depth + 1)]
+
+
+def many_tensors(tensors: int, under_way: int) -> list[Finding]:
+    """A finding if the tensors of the batches under way take half of the files that may be open."""
+    if resource is None or torch.multiprocessing.get_sharing_strategy() != "file_descriptor":  # type: ignore[no-untyped-call]
+        return []
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if 2 * tensors * under_way <= limit:
+        return []
+    return [
+        Finding(
+            "many-files",
+            f"{under_way} batches under way of {tensors:,} tensors each; {limit:,} files may be open",
+            "Each tensor that a worker sends takes an open file. Once a few batches are kept, it ends with "
+            "`received 0 items of ancdata` or `Too many open files`.",
+            "a collate_fn that stacks or pads; or torch.multiprocessing.set_sharing_strategy('file_system')",
+            "maybe",
+        )
+    ]
+
+
+def short_epochs(sent: Mapping[str, Any], batch_seconds: float) -> list[Finding]:
+    """A finding if workers take longer to start than the epoch takes after that."""
+    if not is_short(sent, batch_seconds):
+        return []
+    start, whole = sent["first"] - batch_seconds, sent["whole"]
+    return [
+        Finding(
+            "short-epochs",
+            f"workers take {start:.2g} s to start, and an epoch {whole:.2g} s in all",
+            "They start anew for each epoch, which waits for them.",
+            "persistent_workers=True",
+            "slow",
+        )
+    ]
 
 
 def small_shared_memory(
@@ -106,7 +185,7 @@ def small_shared_memory(
             measured,
             "Workers send batches through it; where it is full, a worker dies with a bus error.",
             f"{change}, or docker run --shm-size={max(1, -(-2 * needed // 2**30))}g",
-            "wrong",
+            "maybe",
         )
     ], measured
 
@@ -168,7 +247,7 @@ def orphaned(segments: list[Any], folder: str = "/dev/shm") -> list[Finding]:
             f"up to {age_text(oldest)} old, that no process that can be seen has open",
             "Memory that a killed process has left is taken until it is deleted or the machine starts again.",
             f"rm {named}{more}",
-            "note",
+            "maybe",
         )
     ]
 

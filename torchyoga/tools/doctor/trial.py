@@ -9,22 +9,32 @@ elsewhere a fork is not safe, and nothing is tried that does not pickle.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import json
 import multiprocessing
 import os
+import re
 import signal
 import sys
+import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import IO, Any, NamedTuple
 
-__all__ = ["Step", "Trial", "tried"]
+from .walk import is_library_file
 
+__all__ = ["Hang", "Step", "Trial", "tried"]
+
+_END_TIMES = 20
 _END_SECONDS = 2.0  # for a child that was killed to be gone
 _MOST_TEXT = 300
+_LOOK_SECONDS, _IDLE = 0.5, 0.2  # for how long processes are looked at; CPU time that idle ones may take
+_FUTEX = {"x86_64": "202", "aarch64": "98"}  # the system call that waits for a lock
+_FRAME = re.compile(r'  File "(.+?)", line (\d+) in (\S+)')
 
 
 class Step(NamedTuple):
@@ -41,28 +51,54 @@ class Step(NamedTuple):
     seconds: float
 
 
+class Hang(NamedTuple):
+    """A step that took too long.
+
+    Attributes:
+        step: its name.
+        seconds: that it was given.
+        is_idle: True if its processes did nothing at its end.
+        is_locked: True if, besides, all threads of one of them waited for a lock.
+        where: the line of the user's code that one of them was at; "" if there is none.
+    """
+
+    step: str
+    seconds: float
+    is_idle: bool
+    is_locked: bool
+    where: str
+
+
 class Trial(NamedTuple):
     """The results of some steps.
 
     Attributes:
         found: by name of the step.
         errors: by name: what was raised.
-        hung: the step that took too long, and ended the trial, and the seconds it was given; or None.
+        hung: the step that took too long, and ended the trial; or None.
         left: names of steps that were not tried, or not ended.
     """
 
     found: dict[str, Any]
     errors: dict[str, str]
-    hung: tuple[str, float] | None
+    hung: Hang | None
     left: dict[str, str]
 
 
-def tried(steps: Sequence[Step], seconds: float) -> Trial:
-    """Does steps one after the other in a child process, for no more than some seconds."""
+def tried(steps: Sequence[Step], seconds: float, found: Mapping[str, Any] | None = None) -> Trial:
+    """Does steps one after the other in a child process, for no more than some seconds.
+
+    Args:
+        steps: what to do.
+        seconds: for all of them.
+        found: what steps before them have found.
+    """
     can_fork = sys.platform.startswith("linux")
     context = multiprocessing.get_context("fork" if can_fork else "spawn")
     ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_do, args=(theirs, list(steps), seconds), daemon=False)  # type: ignore[attr-defined]
+    stacks = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
+    arguments = (theirs, list(steps), dict(found or {}), stacks if can_fork else None)
+    child = context.Process(target=_do, args=arguments, daemon=False)  # type: ignore[attr-defined]
     trial = Trial({}, {}, None, {})
     try:
         with warnings.catch_warnings():
@@ -71,15 +107,20 @@ def tried(steps: Sequence[Step], seconds: float) -> Trial:
     except Exception as error:  # it does not pickle
         ours.close()
         theirs.close()
+        stacks.close()
         return trial._replace(
             left={step.name: f"no process could be started: {_said(error)}" for step in steps}
         )
     theirs.close()
     try:
-        return _heard(ours, steps, seconds, trial)
+        trial = _heard(ours, steps, seconds, trial)
+        if trial.hung is not None and can_fork and child.pid is not None:
+            trial = trial._replace(hung=_looked_at(trial.hung, child.pid, stacks))
+        return trial
     finally:
         _end(child)
         ours.close()
+        stacks.close()
 
 
 def _heard(pipe: Connection, steps: Sequence[Step], seconds: float, trial: Trial) -> Trial:
@@ -93,7 +134,7 @@ def _heard(pipe: Connection, steps: Sequence[Step], seconds: float, trial: Trial
         now = time.monotonic()
         if not pipe.poll(max(0.0, min(deadline, step_ends) - now)):
             if step_ends <= deadline and at:
-                trial = trial._replace(hung=(at, limits[at]))
+                trial = trial._replace(hung=Hang(at, limits[at], False, False, ""))
                 why = f"it took more than {limits[at]:.0f} s"
             else:
                 why = f"the {seconds:.0f} s were over"
@@ -114,15 +155,76 @@ def _heard(pipe: Connection, steps: Sequence[Step], seconds: float, trial: Trial
     return trial._replace(left=left | ({at: why} if at else dict.fromkeys(open_steps, why)))
 
 
-def _do(pipe: Connection, steps: list[Step], seconds: float) -> None:
+def _looked_at(hang: Hang, session: int, stacks: IO[bytes]) -> Hang:
+    """Whether the processes of a trial wait, and where."""
+    before = _busy(session)
+    time.sleep(_LOOK_SECONDS)
+    is_idle = _busy(session) - before <= _IDLE * _LOOK_SECONDS
+    is_locked = is_idle and any(map(_waits_for_locks, _of_session(session)))
+    for pid in _of_session(session):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGUSR2)
+            time.sleep(0.02)  # so that their stacks come one after the other
+    time.sleep(0.1)
+    stacks.seek(0)
+    return hang._replace(
+        is_idle=is_idle, is_locked=is_locked, where=_users_line(stacks.read().decode(errors="replace"))
+    )
+
+
+def _of_session(session: int) -> dict[int, list[str]]:
+    """The processes that a trial has started, and the fields of /proc/[pid]/stat behind their names."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session and fields[0] != "Z":
+                found[int(path.parent.name)] = fields
+    return found
+
+
+def _is_tracker(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
+def _busy(session: int) -> float:
+    """Seconds of CPU time that the processes of a trial have taken, and those that they waited for."""
+    ticks = sum(sum(map(int, fields[11:15])) for fields in _of_session(session).values())
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _waits_for_locks(pid: int) -> bool:
+    """True if each thread of a process waits for a lock, which no thread of its own can open."""
+    try:
+        calls = [path.read_text().split()[0] for path in Path(f"/proc/{pid}/task").glob("*/syscall")]
+    except OSError:
+        return False
+    return bool(calls) and all(call == _FUTEX.get(os.uname().machine) for call in calls)
+
+
+def _users_line(text: str) -> str:
+    """The innermost line of code of no package that a process was at, of those that a step had called."""
+    for stack in text.split("most recent call first"):
+        for file, line, function in _FRAME.findall(stack):
+            if file == __file__:  # what comes then called the doctor
+                break
+            if os.path.exists(file) and not is_library_file(file):
+                return f"{os.path.basename(file)}:{line}, {function}"
+    return ""
+
+
+def _do(pipe: Connection, steps: list[Step], found: dict[str, Any], stacks: IO[bytes] | None) -> None:
     if hasattr(os, "setsid"):
         os.setsid()  # so that its workers end with it
+    if stacks is not None:
+        faulthandler.register(signal.SIGUSR2, stacks, all_threads=True, chain=False)
     with open(os.devnull, "r+") as nowhere:
         for descriptor in (0, 1, 2):
             os.dup2(nowhere.fileno(), descriptor)
     warnings.simplefilter("ignore")
     _calm_threads()
-    found: dict[str, Any] = {}
     for step in steps:
         pipe.send_bytes(json.dumps(["begin", step.name, None]).encode())
         try:
@@ -152,10 +254,14 @@ def _said(error: BaseException) -> str:
 
 
 def _end(child: multiprocessing.process.BaseProcess) -> None:
-    if child.pid is not None and hasattr(os, "killpg"):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if os.getpgid(child.pid) == child.pid:
-                os.killpg(child.pid, signal.SIGKILL)
+    for _ in range(_END_TIMES if child.pid is not None else 0):  # it may just have started one more
+        # Python's tracker of semaphores and shared memory ends by itself, once it has deleted what they left.
+        others = [pid for pid in _of_session(child.pid or 0) if not _is_tracker(pid)]
+        for pid in others:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if not others:
+            break
     with contextlib.suppress(Exception):
         child.kill()
     child.join(_END_SECONDS)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import functools
+import logging
+import os
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import NamedTuple
 
-__all__ = ["HeldObject", "walk"]
+__all__ = ["HeldObject", "is_library_file", "is_of_library", "walk"]
 
 _MOST, _MOST_ITEMS, _DEEPEST = 20_000, 64, 12
 _SECONDS = 1.0
+_LIBRARIES = (os.path.dirname(os.__file__) + os.sep, str(Path(__file__).parents[2]) + os.sep)
 _LEAVES = (
     str,
     bytes,
@@ -26,6 +31,7 @@ _LEAVES = (
     type,
     ModuleType,
     BuiltinFunctionType,
+    logging.Filterer,  # loggers renew their locks after a fork
 )
 
 
@@ -43,8 +49,14 @@ class HeldObject(NamedTuple):
     is_ours: bool
 
 
-def walk(thing: object, name: str = "dataset") -> Iterator[HeldObject]:
-    """The object itself, and what its attributes, items and closures hold. Nothing of it is called."""
+def walk(thing: object, name: str = "dataset", with_globals: bool = False) -> Iterator[HeldObject]:
+    """The object itself, and what its attributes, items and closures hold. Nothing of it is called.
+
+    Args:
+        thing: the object.
+        name: what its path begins with.
+        with_globals: True for the globals of modules, too, that its methods and functions name.
+    """
     ends = time.monotonic() + _SECONDS
     waiting = deque([(HeldObject(name, thing, False), 0)])
     seen = {id(thing)}
@@ -58,7 +70,8 @@ def walk(thing: object, name: str = "dataset") -> Iterator[HeldObject]:
         is_ours = type(held.value).__module__.partition(".")[0] == "torchyoga" or (
             held.is_ours and isinstance(held.value, (list, tuple, dict, set, frozenset))
         )
-        for path, value in _parts(held):
+        parts = [*_parts(held), *(_globals(held.value) if with_globals else ())]
+        for path, value in parts:
             if not isinstance(value, _LEAVES) and id(value) not in seen:
                 seen.add(id(value))
                 waiting.append((HeldObject(path, value, is_ours), depth + 1))
@@ -113,3 +126,38 @@ def _attributes(path: str, value: object) -> Iterator[tuple[str, object]]:
                     yield f"{path}.{name}", descriptor.__get__(value, kind)
                 except AttributeError:  # it is not set
                     continue
+
+
+def is_of_library(kind: type) -> bool:
+    """True for a class of Python's own or of an installed package."""
+    root = kind.__module__.partition(".")[0]
+    if root in sys.stdlib_module_names and root != "__main__":
+        return True
+    return is_library_file(getattr(sys.modules.get(kind.__module__), "__file__", None) or "")
+
+
+def is_library_file(file: str) -> bool:
+    """True for a file of Python's own, of an installed package or of torchyoga."""
+    return any(part in file for part in ("site-packages", "dist-packages")) or file.startswith(_LIBRARIES)
+
+
+def _globals(value: object) -> Iterator[tuple[str, object]]:
+    """The globals that a function of the user's, or the methods of an object of the user's class, name."""
+    if isinstance(value, FunctionType):
+        functions = [value]
+    elif is_of_library(type(value)):
+        return
+    else:
+        kinds = [kind for kind in type(value).__mro__ if not is_of_library(kind)]
+        functions = [one for kind in kinds for one in vars(kind).values() if isinstance(one, FunctionType)]
+    for function in functions:
+        for name in dict.fromkeys(_names(function.__code__)):
+            if name in function.__globals__:
+                yield f"{function.__module__}.{name}", function.__globals__[name]
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)

@@ -2,14 +2,15 @@
 
 A watched program is changed as little as can be.
 The command sets a variable, and `import torchyoga` then loads this file; without it, nothing is done.
-Loaders of torchyoga's raise an audit event when an iteration begins. torch's say nothing: from Python 3.12 on
-`sys.monitoring` reports calls of their `__iter__`, which changes no class; before that, those are found that
-are still alive at the end. No function of torch's is replaced.
+Loaders of torchyoga's raise an audit event when an iteration begins. torch's say nothing, so the `__iter__`
+of their class is wrapped: it keeps the loader, also one that is local to a function, and calls the one that
+was there.
 """
 
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
 import json
 import multiprocessing
@@ -18,15 +19,42 @@ import sys
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from types import CodeType
+from types import FrameType
 from typing import Any
 
-__all__ = ["FOLDER", "SECONDS", "begin"]
+import torch
+from torch.utils.data import DataLoader as TorchLoader
 
-FOLDER, SECONDS = "TORCHYOGA_DOCTOR", "TORCHYOGA_DOCTOR_SECONDS"
+from ...loading.loader import DataLoader
+from .diagnosis import Diagnosis
+from .examination import examined
+from .patient import Patient
+from .program import FOLDER, SECONDS
+from .sharding import RunningJob, dealt, first_rows
+from .trial import Step, tried
+
+__all__ = ["begin"]
+
 _MOST_LOADERS = 4  # the last ones; each is kept until the end
 _DEFAULT_SECONDS = 30.0
-_TOOL = "torchyoga doctor"
+_FIRST_SECONDS = 5.0  # for the rows that a loader begins with
+_AVERAGING = {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"}
+
+
+class _Seen:
+    """A loader that was iterated.
+
+    Attributes:
+        loader: the loader.
+        names: of variables of the function that iterated it.
+        evaluates: True if each iteration began without gradients.
+        rows: the rows that it begins with on this rank, as texts; empty if there is one process only.
+        averages: True if a model whose gradients are averaged over ranks was there.
+    """
+
+    def __init__(self, loader: Any, names: list[str]) -> None:
+        self.loader, self.names, self.evaluates = loader, names, True
+        self.rows, self.averages = _first_rows(loader)
 
 
 class _Watch:
@@ -36,13 +64,18 @@ class _Watch:
         self._folder = Path(folder)
         self._seconds = seconds
         self._process = os.getpid()
-        self._loaders: list[Any] = []
+        self._seen: list[_Seen] = []
 
-    def see(self, loader: object) -> None:
-        """Keeps a loader that is being iterated."""
-        if os.getpid() != self._process or any(loader is one for one in self._loaders):
+    def see(self, loader: Any, frame: FrameType | None = None) -> None:
+        """Keeps a loader that is being iterated by the code of a frame."""
+        if os.getpid() != self._process or _is_inner(loader):
             return
-        self._loaders = [*self._loaders, loader][-_MOST_LOADERS:]
+        seen = next((one for one in self._seen if one.loader is loader), None)
+        if seen is None:
+            found = {} if frame is None else frame.f_locals
+            seen = _Seen(loader, [name for name, one in [*found.items()] if one is loader])
+            self._seen = [*self._seen, seen][-_MOST_LOADERS:]
+        seen.evaluates &= not torch.is_grad_enabled()
 
     def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Keeps the loader of an audit event."""
@@ -57,10 +90,12 @@ class _Watch:
         found: dict[str, Any] = {"process": self._process, "rank": rank, "loaders": 0, "receipts": []}
         try:
             _find_alive(self.see)
-            loaders = [one for one in self._loaders if not _is_inner(one)]
-            found["loaders"] = len(loaders)
+            found["loaders"] = len(self._seen)
+            loaders = [one.loader for one in self._seen]
             found["receipts"] = [_receipt(one) for one in loaders if hasattr(one, "receipt")]
-            found["diagnoses"] = _examined(loaders, self._seconds, rank)
+            found["rows"] = [[] if one.evaluates else one.rows for one in self._seen]
+            found["averages"] = any(one.averages for one in self._seen)
+            found["diagnoses"] = _examined(self._seen, self._seconds, rank)
         except KeyboardInterrupt:
             found["error"] = "it was interrupted while it was examined"
         except Exception as error:
@@ -80,50 +115,31 @@ def begin() -> None:
         seconds = float(os.environ.get(SECONDS, _DEFAULT_SECONDS))
     except ValueError:
         seconds = _DEFAULT_SECONDS
-    # First, so that the examination comes before torch and multiprocessing end their workers. It imports
-    # nothing then: classes that are made by `exec`, as named tuples are, let Python forget that the program
-    # was interrupted, and it would end with another exit code.
-    import torch.utils.data
-
-    from . import examination
-
-    assert examination
     watch = _Watch(folder, seconds)
     sys.addaudithook(watch.hear)
-    _monitor(torch.utils.data.DataLoader.__iter__.__code__, watch)
+    _wrap(watch)
+    # torch and multiprocessing are imported by now, and end their workers only after this.
     atexit.register(watch.report)
 
 
-def _monitor(code: CodeType, watch: _Watch) -> None:
-    """Sees calls of a function, where Python can say so."""
-    monitoring: Any = getattr(sys, "monitoring", None)
-    if monitoring is None:
-        return
-    free = next((tool for tool in range(6) if monitoring.get_tool(tool) is None), None)
-    if free is None:
-        return
-    event = monitoring.events.PY_START
+def _wrap(watch: _Watch) -> None:
+    """Sees each iteration of a loader of torch's."""
+    there = TorchLoader.__iter__
 
-    def called(found: CodeType, offset: int) -> None:
-        frame = sys._getframe(1)
-        if frame.f_code is code and "self" in frame.f_locals:
-            watch.see(frame.f_locals["self"])
+    @functools.wraps(there)
+    def iterated(self: Any) -> Any:
+        watch.see(self, sys._getframe(1))
+        return there(self)
 
-    monitoring.use_tool_id(free, _TOOL)
-    monitoring.register_callback(free, event, called)
-    monitoring.set_local_events(free, code, event)
+    TorchLoader.__iter__ = iterated  # type: ignore[method-assign]
 
 
 def _find_alive(see: Any) -> None:
-    """Loaders of torch's that are still there, on a Python that did not say when they were iterated."""
-    if hasattr(sys, "monitoring"):
-        return
-    import torch.utils.data
-
-    from ...loading.loader import DataLoader
-
+    """Loaders that are still there, of classes whose own `__iter__` takes the place of torch's."""
     for one in gc.get_objects():
-        if issubclass(type(one), torch.utils.data.DataLoader) and not isinstance(one, DataLoader):
+        kind = type(one)
+        is_theirs = issubclass(kind, TorchLoader) and not issubclass(kind, DataLoader)
+        if is_theirs and kind.__iter__ is not TorchLoader.__iter__:
             see(one)
 
 
@@ -139,17 +155,23 @@ def _receipt(loader: Any) -> object:
         return None
 
 
-def _examined(loaders: list[Any], seconds: float, rank: int) -> list[dict[str, object]]:
-    """The diagnoses; ranks after the first are only asked how their rows are dealt, as CPUs are shared."""
-    from .diagnosis import Diagnosis
-    from .examination import doctor
-    from .patient import Patient
-    from .sharding import RunningJob, dealt
+def _first_rows(loader: Any) -> tuple[list[str], bool]:
+    """The rows that a loader begins with on this rank, and whether ranks average their gradients."""
+    if RunningJob.now().world == 1:
+        return [], False
+    patient = Patient.of(loader)
+    trial = tried([Step("rows", lambda found: first_rows(patient), _FIRST_SECONDS)], _FIRST_SECONDS)
+    averages = any(type(one).__name__ in _AVERAGING for one in gc.get_objects())
+    return [str(one) for one in trial.found.get("rows", [])], averages
 
+
+def _examined(seen: list[_Seen], seconds: float, rank: int) -> list[dict[str, object]]:
+    """The diagnoses; ranks after the first are only asked how their rows are dealt, as CPUs are shared."""
+    patients = [Patient.of(one.loader, one.names, one.evaluates) for one in seen]
     if rank:
         job = RunningJob.now()
-        return [Diagnosis(dealt(Patient.of(one), job)).to_dict() for one in loaders]
-    return [doctor(one, seconds=seconds / len(loaders)).to_dict() for one in loaders]
+        return [Diagnosis(dealt(one, job)).to_dict() for one in patients]
+    return [examined(one, seconds=seconds / len(patients)).to_dict() for one in patients]
 
 
 def _rank() -> int:

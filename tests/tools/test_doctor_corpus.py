@@ -1,0 +1,137 @@
+"""Set-ups of tests/doctor_corpus: what is broken is named, and nothing healthy is called wrong."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchyoga.tools.doctor.examination import examined
+from torchyoga.tools.doctor.patient import Patient
+from torchyoga.tools.doctor.trial import Step, tried
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="trials are forked on Linux only"
+)
+CORPUS = Path(__file__).parents[1] / "doctor_corpus"
+SETUPS = sorted(CORPUS.glob("*/*.py"))
+LEAST = 36  # of 40 broken ones that are named
+SECONDS, PATIENCE = 12.0, 120.0
+OF_THE_MACHINE = {"orphaned-shm", "throttled", "network-disk"}  # that tests run on
+QUICK = [
+    "own_numpy_generator",
+    "stream_not_split",
+    "one_buffer_for_all_rows",
+    "lambda_spawned",
+    "part_dealt_again",
+    "advice_followed",
+    "pool_made_in_each_worker",
+    "shards_shuffled_alike",
+    "logger",
+    "sorted_and_shuffled",
+]
+Found = list[tuple[str, str, str]]  # names, severities and all that was said
+
+
+def head(path: Path) -> dict[str, list[str]]:
+    """What must and must not be said."""
+    lines = path.read_text().split('"""')[1].splitlines()
+    pairs = (line.partition(": ") for line in lines if line.startswith(("says:", "names:", "not:", "job:")))
+    return {key: value.split("; ") for key, _, value in pairs}
+
+
+def found_in(path: Path) -> Found:
+    """What the doctor says of a set-up, in a process of its own."""
+
+    def work(found: dict[str, Any]) -> Found:
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            sys.path.insert(0, str(path.parent))
+            os.environ |= {"WORLD_SIZE": head(path).get("job", ["1"])[0], "RANK": "0"}
+            module = importlib.import_module(path.stem)
+            names = [name for name, value in vars(module).items() if value is module.loader]
+            patient = Patient.of(module.loader, names)
+            diagnosis = examined(patient, seconds=SECONDS, with_rates=False)
+            return [
+                (one.name, one.severity, f"{one.measured}; {one.change}")
+                for one in diagnosis.findings
+                if one.name not in OF_THE_MACHINE
+            ]
+
+    trial = tried([Step("set-up", work, PATIENCE)], PATIENCE)
+    assert not trial.errors, (path.stem, trial.errors)
+    assert not trial.left, (path.stem, trial.left)
+    return [tuple(one) for one in trial.found["set-up"]]
+
+
+def examine(paths: Sequence[Path]) -> dict[str, Found]:
+    """What is said of each, by two processes that share them."""
+    lanes = [paths[::2], paths[1::2]]
+    context = multiprocessing.get_context("fork")
+    pipes = [context.Pipe(duplex=False) for _ in lanes]
+    processes = [
+        context.Process(target=lambda lane=lane, end=end: end.send({one.stem: found_in(one) for one in lane}))
+        for lane, (_, end) in zip(lanes, pipes, strict=True)
+    ]
+    for process, (_, end) in zip(processes, pipes, strict=True):
+        process.start()
+        end.close()
+    found: dict[str, Found] = {}
+    for process, (end, _) in zip(processes, pipes, strict=True):
+        found |= end.recv()
+        process.join()
+    return found
+
+
+def missed(path: Path, found: Found) -> list[str]:
+    """What should have been said and was not, or the reverse."""
+    asked, problems = head(path), []
+    for wanted in asked.get("says", []):
+        name, _, severity = wanted.partition(" ")
+        if not any(one[0] == name and severity in ("", one[1]) for one in found):
+            problems.append(f"did not say {wanted}")
+    said = " ".join(one[2] for one in found)
+    problems += [f"did not name {text}" for text in asked.get("names", []) if text not in said]
+    for name in asked.get("not", []):
+        if any(name == one[0] for one in found) or ("." in name and name in said):
+            problems.append(f"said {name}")
+    return problems
+
+
+def check(paths: Sequence[Path], least: int) -> None:
+    found = examine(paths)
+    problems = {path.stem: missed(path, found[path.stem]) for path in paths}
+    broken = [path for path in paths if path.parent.name == "broken"]
+    healthy = [path for path in paths if path.parent.name == "healthy"]
+    accused = {
+        path.stem: wrong
+        for path in healthy
+        if (wrong := [one for one in found[path.stem] if one[1] == "wrong"] or problems[path.stem])
+    }
+    assert accused == {}
+    named = [path.stem for path in broken if not problems[path.stem]]
+    assert len(named) >= least, {stem: some for stem, some in problems.items() if some}
+
+
+def test_the_corpus_is_forty_and_forty_and_half_of_the_broken_are_from_public_threads() -> None:
+    kinds = [path.parent.name for path in SETUPS]
+    assert (kinds.count("broken"), kinds.count("healthy")) == (40, 40)
+    assert sum("thread: " in path.read_text() for path in SETUPS) >= 20
+    assert all(head(path).get("says") for path in SETUPS if path.parent.name == "broken")
+    assert {path.stem for path in SETUPS} >= set(QUICK)
+
+
+def test_some_that_are_broken_are_named_and_some_that_are_healthy_are_not_accused() -> None:
+    check([path for path in SETUPS if path.stem in QUICK], least=5)
+
+
+@pytest.mark.rest
+def test_nearly_all_that_is_broken_is_named_and_nothing_healthy_is_called_wrong() -> None:
+    check(SETUPS, LEAST)

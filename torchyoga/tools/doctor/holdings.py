@@ -1,0 +1,110 @@
+"""What a dataset holds that costs memory or time in each worker: Python objects, compressed chunks."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from .diagnosis import Finding
+from .walk import walk
+
+__all__ = ["chunk_findings", "compressed_chunks", "copied_memory", "python_objects"]
+
+_MOST_FREE = 100_000  # objects that each worker may well have for itself
+_SAMPLE, _DEEPEST = 32, 3
+_CACHE = 2**20  # bytes of HDF5's cache of chunks, as it is if nobody says otherwise
+
+
+def python_objects(dataset: object) -> list[list[Any]]:
+    """[path, objects, bytes] of large containers of Python objects, as estimated from a sample of each."""
+    found: list[list[Any]] = []
+    for path, value, is_ours in walk(dataset, with_globals=True):
+        if is_ours or any(path.startswith((f"{outer}.", f"{outer}[")) for outer, *_ in found):
+            continue
+        if isinstance(value, (list, tuple, dict, set, frozenset)):
+            objects, nbytes = _weight(value)
+            if objects >= _MOST_FREE:
+                found.append([path, int(objects), int(nbytes)])
+    return found
+
+
+def _weight(value: object, depth: int = 0) -> tuple[float, float]:
+    """How many objects it is made of, and their bytes."""
+    own = float(sys.getsizeof(value))
+    if not isinstance(value, (list, tuple, dict, set, frozenset)) or not value or depth == _DEEPEST:
+        return 1.0, own
+    # Of a list, some from all over it.
+    step = max(1, len(value) // _SAMPLE) if isinstance(value, (list, tuple)) else 1
+    some = value[::step][:_SAMPLE] if isinstance(value, (list, tuple)) else _first(value)
+    weights = [_weight(one, depth + 1) for one in some]
+    scale = len(value) / max(1, len(some)) * (1 if not isinstance(value, dict) else 2)
+    return 1 + scale * sum(count for count, _ in weights), own + scale * sum(size for _, size in weights)
+
+
+def _first(value: Any) -> list[object]:
+    """Some keys and values of a dict, or elements of a set."""
+    pairs = value.items() if isinstance(value, dict) else ((one,) for one in value)
+    return [one for _, pair in zip(range(_SAMPLE), pairs, strict=False) for one in pair]
+
+
+def copied_memory(found: list[list[Any]], start_method: str, num_workers: int) -> list[Finding]:
+    """A finding if workers copy many objects as they touch them."""
+    if not found or not num_workers:
+        return []
+    path, objects, nbytes = max(found, key=lambda one: one[2])
+    how = (
+        "Each access counts a reference in the object itself, so a forked worker copies its page of memory"
+        if start_method == "fork"
+        else "Each worker gets a pickle of them all"
+    )
+    return [
+        Finding(
+            "copied-memory",
+            f"{path} holds about {objects:,} Python objects, {nbytes / 1e6:,.0f} MB; "
+            f"{num_workers} workers make it {num_workers * nbytes / 1e6:,.0f} MB more",
+            f"{how}: memory grows with the rows that were read.",
+            f"keep {path} as an array of NumPy, Arrow or bytes with offsets; or storage.submit it",
+            "maybe",
+        )
+    ]
+
+
+def compressed_chunks(dataset: object) -> list[list[Any]]:
+    """[path, rows, bytes of a chunk] of open HDF5 datasets that are compressed. Make a row before."""
+    h5py = sys.modules.get("h5py")
+    found: list[list[Any]] = []
+    if h5py is None:
+        return found
+    for path, value, is_ours in walk(dataset, with_globals=True):
+        if is_ours or not isinstance(value, (h5py.Group, h5py.Dataset)) or not value:
+            continue
+        inner: list[tuple[str, Any]] = [("", value)]
+        if isinstance(value, h5py.Group):
+            inner = [
+                (f"[{name!r}]", one) for _, (name, one) in zip(range(_SAMPLE), value.items(), strict=False)
+            ]
+        for name, one in inner:
+            if isinstance(one, h5py.Dataset) and one.chunks and one.compression and one.chunks[0] > 1:
+                nbytes = one.dtype.itemsize
+                for length in one.chunks:
+                    nbytes *= length
+                found.append([f"{path}{name}", min(one.chunks[0], len(one)), int(nbytes)])
+    return found
+
+
+def chunk_findings(found: list[list[Any]], in_order: bool) -> list[Finding]:
+    """A finding if a chunk is decoded for each of its rows."""
+    bad = [one for one in found if not in_order or one[2] > _CACHE]
+    if not bad:
+        return []
+    path, rows, nbytes = max(bad, key=lambda one: one[1])
+    return [
+        Finding(
+            "compressed-chunks",
+            f"{path} is compressed in chunks of {rows:,} rows, {nbytes / 1e6:.3g} MB, and rows are read "
+            + ("one by one" if in_order else "in a shuffled order"),
+            f"Each row decodes its whole chunk, {rows:,} times as much as it needs.",
+            "storage.submit(yoga.from_hdf5(...)), which keeps rows apart; or chunks of one row",
+            "maybe",
+        )
+    ]
