@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from time import process_time
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.buffers import placing
 from ..process.seeding import row_seeds, seeder, where
-from ..process.stages import Stage, Stopwatch, timed
+from ..process.stages import CPU, Stage, Stopwatch, timed
 from ..process.stops import listened, outlive
 from ..reading.dataref import DataRef
 from ..rows.collate import is_ours
@@ -68,7 +69,7 @@ class RowMaker:
     ) -> None:
         self.dataset = dataset
         self._watch, self._process = watch, os.getpid()
-        self._stage = Stage.GATHER if isinstance(dataset, DataRef) else Stage.TRANSFORM
+        self._stage = Stage.READ if isinstance(dataset, DataRef) else Stage.TRANSFORM
         self._seeding = seeding
         self._batches = Collating(collate)
         self._ring = ring
@@ -106,6 +107,7 @@ class RowMaker:
         worker = get_worker_info()
         if self._process != os.getpid():
             self._watch, self._process = Stopwatch(), os.getpid()
+        began = process_time()
         try:
             with self._watch.running(self._stage):
                 found = self._packed(job)
@@ -113,7 +115,10 @@ class RowMaker:
             if worker is None:
                 raise
             found = [_wrapped(worker.id)] * len(job.window.ends)
-        return found if worker is None else Made(job.step, job.slot, found, self._watch.sent())
+        if worker is None:
+            return found
+        self._watch.add(CPU, process_time() - began)
+        return Made(job.step, job.slot, found, self._watch.sent())
 
     def _packed(self, job: Job) -> Batch:
         if get_worker_info() is None:
@@ -124,7 +129,7 @@ class RowMaker:
         with placing(place) if ours and place is not None else contextlib.nullcontext():
             found = self._all(job)
         try:
-            with timed(Stage.HAND_OVER):
+            with timed(Stage.TRANSFER):
                 return sendable(packed(found, job.ring, job.slot, place), len(found))
         except Exception:
             if len(found) == 1:

@@ -11,17 +11,18 @@ import struct
 import threading
 from time import perf_counter
 
-__all__ = ["STAGES", "Stage", "Stopwatch", "is_timed", "shift", "timed"]
+__all__ = ["CPU", "STAGES", "Stage", "Stopwatch", "is_timed", "seconds_sent", "shift", "timed"]
 
 STAGES = (
-    "asked",  # which rows come next
+    "sampler",  # which rows come next
     "disk",  # pages of files that were not in memory
     "download",  # files of a store
-    "gather",  # rows out of memory
+    "read",  # rows out of memory
     "transform",  # the user's dataset and functions
     "decode",  # images, sound, compressed bytes
     "collate",  # rows into batches
-    "hand-over",  # from a worker process to this one
+    "start-up",  # worker processes begin and end; the loop waits meanwhile
+    "transfer",  # from a worker process to this one
     "pin",  # into pinned memory
     "copy",  # to the device
 )
@@ -30,10 +31,23 @@ STAGES = (
 class Stage:
     """The number of each stage in `STAGES`."""
 
-    ASKED, DISK, DOWNLOAD, GATHER, TRANSFORM, DECODE, COLLATE, HAND_OVER, PIN, COPY = range(len(STAGES))
+    (
+        SAMPLER,
+        DISK,
+        DOWNLOAD,
+        READ,
+        TRANSFORM,
+        DECODE,
+        COLLATE,
+        START_UP,
+        TRANSFER,
+        PIN,
+        COPY,
+    ) = range(len(STAGES))
 
 
-_FORMAT = f"<{len(STAGES)}d"
+CPU = len(STAGES)  # the place of the CPU seconds of worker processes, after the stages
+_FORMAT = f"<{CPU + 1}d"
 
 
 class _Clock:
@@ -67,7 +81,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._of_threads: dict[int, list[float]] = {}
-        self._sent = [0.0] * len(STAGES)
+        self._sent = [0.0] * (CPU + 1)
 
     def __reduce__(self) -> tuple[type[Stopwatch], tuple[()]]:
         return Stopwatch, ()  # another process measures its own work
@@ -75,14 +89,19 @@ class Stopwatch:
     @property
     def seconds(self) -> list[float]:
         """Of each stage, over all threads."""
-        found = list(self._of_threads.values())
-        return [sum(of_one) for of_one in zip(*found, strict=True)] if found else [0.0] * len(STAGES)
+        return self.totals[:CPU]
+
+    @property
+    def totals(self) -> list[float]:
+        """The seconds of each stage, and those of CPUs that worker processes have taken."""
+        of_threads = list(self._of_threads.values())
+        return [sum(of_one) for of_one in zip(*of_threads, strict=True)] if of_threads else [0.0] * (CPU + 1)
 
     def of_this_thread(self) -> list[float]:
         """Where this thread adds up its seconds."""
         found = self._of_threads.get(threading.get_ident())
         if found is None:
-            found = self._of_threads.setdefault(threading.get_ident(), [0.0] * len(STAGES))
+            found = self._of_threads.setdefault(threading.get_ident(), [0.0] * (CPU + 1))
         return found
 
     def add(self, stage: int, seconds: float) -> None:
@@ -97,12 +116,18 @@ class Stopwatch:
 
     def sent(self) -> bytes:
         """The seconds since this was last called, for another process."""
-        before, self._sent = self._sent, self.seconds
+        before, self._sent = self._sent, self.totals
         return struct.pack(_FORMAT, *(now - then for now, then in zip(self._sent, before, strict=True)))
 
     def running(self, stage: int) -> _Running:
         """A context manager: this thread works for this stopwatch, and begins in this stage."""
         return _Running(self, stage)
+
+
+def seconds_sent(sent: bytes) -> float:
+    """The seconds of all stages in what `Stopwatch.sent` gave."""
+    seconds: tuple[float, ...] = struct.unpack(_FORMAT, sent)
+    return sum(seconds[:CPU])
 
 
 class _Running:
