@@ -147,6 +147,10 @@ def _change(last: Numbers, setting: Setting, costs: Costs, wait: float, starts: 
     if last.stages["copy"] > 0.5 * sum(last.stages.values()):
         return _of_copies(setting)
     advice = costs.advice(now, setting.is_persistent or not setting.num_workers, last.epochs, wait)
+    starting = setting.num_workers and not setting.is_persistent and starts > 0.5 * wait
+    if starting and last.epochs <= 1:
+        fewer = "" if advice is None else f", else num_workers={advice.num_workers}"
+        return f"if there are more epochs, set persistent_workers=True, so that workers start once{fewer}"
     if advice is not None:
         lasts = advice.is_persistent and not (setting.is_persistent and setting.num_workers)
         if advice.num_workers == now:
@@ -159,11 +163,6 @@ def _change(last: Numbers, setting: Setting, costs: Costs, wait: float, starts: 
         if later is not None:
             workers = f"raise num_workers from 0 to {later.num_workers} and set persistent_workers=True"
             return f"if there are more epochs, {workers}"
-    if setting.num_workers and not setting.is_persistent and starts > 0.5 * wait:
-        return (
-            f"workers took {seconds_text(starts * costs.batches)} to start; if there are more epochs, set "
-            "persistent_workers=True, so that they start once"
-        )
     ahead = _ahead(last, setting, costs)
     if ahead:
         return ahead
