@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 __all__ = ["Advice", "Costs", "start_seconds"]
 
-_AS_GOOD = 1.05  # times the seconds of the best number of workers
+_AS_GOOD = 1 / 0.95  # times the seconds of the best number of workers
 _WORTH = 0.8  # of the wait: what is left of it, at most, where a change is worth it
 _HOP = 2e-4  # seconds in which a batch comes from a worker, however small it is
 _BYTES = 1e9  # a second, that cross to another process
