@@ -144,7 +144,7 @@ def test_a_slow_transform_is_found() -> None:
     )
     consumed(with_workers)
     assert "transform" in with_workers.meter.verdict()
-    assert with_workers.meter.verdict().endswith("or cache the rows, with storage.cacheable")
+    assert with_workers.meter.verdict().endswith("cache the rows, with storage.cacheable")
 
 
 def test_a_slow_copy_is_found() -> None:
@@ -244,7 +244,7 @@ def test_nothing_is_advised_that_is_so_already() -> None:
 
 
 def test_batches_that_take_long_now_and_then_are_made_further_ahead() -> None:
-    found = numbers(1.0, 5.0, transform=3.0)._replace(waits=Waits(0.0, 0.4, 0.5, 0, 40))
+    found = numbers(1.0, 5.0, transform=3.0)._replace(waits=Waits(0.0, 0.4, 0.5, 0, 40, 0.9, 0.5))
     said = verdict(found, Setting(2, 8, is_persistent=True))
     assert "raise prefetch_factor from 2 to 7" in said
     assert "prefetch_factor" not in verdict(found, Setting(2, 8, is_persistent=True, prefetch=32))

@@ -162,7 +162,7 @@ def test_advice_knows_of_threads() -> None:
     found = Numbers(100, 5.0, 0.5, 0.05, stages)
     assert "raise num_workers from 2 to " in verdict(found, Setting(0, 8, num_threads=2))
     assert verdict(found, Setting(0, 2, num_threads=1)).endswith(
-        "1 threads for 2 CPUs are enough; read fewer columns, or store smaller types (uint8, float16)"
+        "1 thread is enough for 2 CPUs; read fewer columns, or store smaller types (uint8, float16)"
     )
     # One thread reads ahead already, and more than one would take the loop's own processor.
     ahead = verdict(found, Setting(0, 2, is_ahead=True, are_threads=True))

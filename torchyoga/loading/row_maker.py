@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from time import process_time
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.buffers import placing
 from ..process.seeding import row_seeds, seeder, where
-from ..process.stages import CPU, Stage, Stopwatch, timed
+from ..process.stages import Stage, Stopwatch, WorkerClock, timed
 from ..process.stops import listened, outlive
 from ..reading.dataref import DataRef
 from ..rows.collate import is_ours
@@ -68,7 +67,7 @@ class RowMaker:
         self, dataset: MapStyle, seeding: Seeding, collate: Collate, ring: Ring | None, watch: Stopwatch
     ) -> None:
         self.dataset = dataset
-        self._watch, self._process = watch, os.getpid()
+        self._watch, self._clock, self._process = watch, WorkerClock(), os.getpid()
         self._stage = Stage.READ if isinstance(dataset, DataRef) else Stage.TRANSFORM
         self._seeding = seeding
         self._batches = Collating(collate)
@@ -106,8 +105,7 @@ class RowMaker:
         """The batches of a job: a list, or a parcel of one."""
         worker = get_worker_info()
         if self._process != os.getpid():
-            self._watch, self._process = Stopwatch(), os.getpid()
-        began = process_time()
+            self._watch, self._clock, self._process = Stopwatch(), WorkerClock(), os.getpid()
         try:
             with self._watch.running(self._stage):
                 found = self._packed(job)
@@ -117,8 +115,7 @@ class RowMaker:
             found = [_wrapped(worker.id)] * len(job.window.ends)
         if worker is None:
             return found
-        self._watch.add(CPU, process_time() - began)
-        return Made(job.step, job.slot, found, self._watch.sent())
+        return Made(job.step, job.slot, found, self._clock.sent(self._watch))
 
     def _packed(self, job: Job) -> Batch:
         if get_worker_info() is None:

@@ -9,9 +9,22 @@ from __future__ import annotations
 
 import struct
 import threading
-from time import perf_counter
+from time import perf_counter, process_time
 
-__all__ = ["CPU", "STAGES", "Stage", "Stopwatch", "is_timed", "seconds_sent", "shift", "timed"]
+from .control_group import scheduled
+
+__all__ = [
+    "CPU",
+    "DELAY",
+    "STAGES",
+    "Stage",
+    "Stopwatch",
+    "WorkerClock",
+    "is_timed",
+    "seconds_sent",
+    "shift",
+    "timed",
+]
 
 STAGES = (
     "sampler",  # which rows come next
@@ -46,8 +59,11 @@ class Stage:
     ) = range(len(STAGES))
 
 
-CPU = len(STAGES)  # the place of the CPU seconds of worker processes, after the stages
-_FORMAT = f"<{CPU + 1}d"
+# After the stages: CPU seconds of worker processes, and those in which they wanted a CPU and had none.
+CPU, DELAY = len(STAGES), len(STAGES) + 1
+_NUM = len(STAGES) + 2
+_FORMAT = f"<{_NUM}d"
+_DELAYS = 0.05  # seconds between two looks at those
 
 
 class _Clock:
@@ -81,7 +97,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._of_threads: dict[int, list[float]] = {}
-        self._sent = [0.0] * (CPU + 1)
+        self._sent = [0.0] * _NUM
 
     def __reduce__(self) -> tuple[type[Stopwatch], tuple[()]]:
         return Stopwatch, ()  # another process measures its own work
@@ -93,15 +109,15 @@ class Stopwatch:
 
     @property
     def totals(self) -> list[float]:
-        """The seconds of each stage, and those of CPUs that worker processes have taken."""
+        """The seconds of each stage, and those of CPUs that workers have taken, and waited for."""
         of_threads = list(self._of_threads.values())
-        return [sum(of_one) for of_one in zip(*of_threads, strict=True)] if of_threads else [0.0] * (CPU + 1)
+        return [sum(of_one) for of_one in zip(*of_threads, strict=True)] if of_threads else [0.0] * _NUM
 
     def of_this_thread(self) -> list[float]:
         """Where this thread adds up its seconds."""
         found = self._of_threads.get(threading.get_ident())
         if found is None:
-            found = self._of_threads.setdefault(threading.get_ident(), [0.0] * (CPU + 1))
+            found = self._of_threads.setdefault(threading.get_ident(), [0.0] * _NUM)
         return found
 
     def add(self, stage: int, seconds: float) -> None:
@@ -128,6 +144,25 @@ def seconds_sent(sent: bytes) -> float:
     """The seconds of all stages in what `Stopwatch.sent` gave."""
     seconds: tuple[float, ...] = struct.unpack(_FORMAT, sent)
     return sum(seconds[:CPU])
+
+
+class WorkerClock:
+    """The CPU seconds of a worker process, and those in which it wanted a CPU."""
+
+    def __init__(self) -> None:
+        self._cpu, self._delay = process_time(), scheduled()[1]
+        self._looked = perf_counter()
+
+    def sent(self, watch: Stopwatch) -> bytes:
+        """All seconds since this was last called, with those of the stopwatch, for the training process."""
+        cpu, now = process_time(), perf_counter()
+        watch.add(CPU, cpu - self._cpu)
+        self._cpu = cpu
+        if now - self._looked > _DELAYS:
+            delay = scheduled()[1]
+            watch.add(DELAY, delay - self._delay)
+            self._delay, self._looked = delay, now
+        return watch.sent()
 
 
 class _Running:

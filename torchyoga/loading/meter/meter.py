@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch.distributed import ProcessGroup
 
-from ...process.stages import CPU, STAGES, Stopwatch
+from ...process.control_group import scheduled
+from ...process.stages import CPU, DELAY, STAGES, Stopwatch
 from ...rows.tree import mapped
 from ...rows.types import Batch, Row
 from .numbers import Histogram, Numbers, Ranks, Waits, of_ranks, waits_of
@@ -65,7 +66,8 @@ class _Counts(NamedTuple):
     cpu_batches: int
     cpu_waited: float
     cpu_away: float
-    stages: list[float]  # and the CPU seconds of workers
+    delayed: float
+    stages: list[float]  # and the CPU seconds of workers, and their delays
 
 
 class Meter:
@@ -97,6 +99,7 @@ class Meter:
         self._total = self._epochs = 0  # since it was made
         self._waited = self._away = self._first = 0.0
         self._cpu_batches, self._cpu_waited, self._cpu_away = 0, 0.0, 0.0
+        self._delayed = scheduled()[1]
         self._waits = [0.0] * _RING
         self._places = [(0, 0)] * _RING
         self._looks: deque[_Counts] = deque([self._counts()], _LAST // _STEP + 1)
@@ -114,7 +117,7 @@ class Meter:
 
     def begun(self, setting: Setting, epoch: int = 0, step: int = 0) -> None:
         """An epoch begins at this step, in which the loader is set to this."""
-        self._setting = setting
+        self._setting, self._delayed = setting, scheduled()[1]
         self._begin_epoch(epoch, step)
         self._epochs += 1
 
@@ -147,6 +150,7 @@ class Meter:
         self._counts_cpu = waited + away > _WORTH_CPU
         self._left = now
         if not total % _STEP:
+            self._delayed = scheduled()[1]
             self._looks.append(self._counts())
         if now > self._lock_watch.due:
             self._lock_watch.look(now)
@@ -174,6 +178,7 @@ class Meter:
         now = perf_counter()
         self._waited += now - asked
         self._away += asked - self._left if self._left else 0.0
+        self._delayed = scheduled()[1]
         self._call(is_end=True)
         self._left = 0.0
 
@@ -197,8 +202,10 @@ class Meter:
     @property
     def epoch(self) -> Numbers:
         """This epoch so far."""
-        longest = Waits(self._histogram.quantile(0.5), self._histogram.quantile(0.99), *self._longest)
-        return self._numbers(self._before, longest if self._total > self._before.batches else Waits())
+        longest = self._longest[0]
+        p50, p99 = (min(longest, self._histogram.quantile(share)) for share in (0.5, 0.99))
+        is_empty = self._total == self._before.batches
+        return self._numbers(self._before, Waits() if is_empty else Waits(p50, p99, *self._longest))
 
     @property
     def last(self) -> Numbers:
@@ -218,6 +225,7 @@ class Meter:
             self._cpu_batches,
             self._cpu_waited,
             self._cpu_away,
+            self._delayed,
             self._watch.totals,
         )
 
@@ -229,8 +237,9 @@ class Meter:
         waited = now.waited - before.waited
         share = batches / max(1, now.cpu_batches - before.cpu_batches)
         cpu, loop_cpu = share * (now.cpu_waited - before.cpu_waited), share * (now.cpu_away - before.cpu_away)
+        delayed = max(0.0, now.delayed - before.delayed) * cpu / ((cpu + loop_cpu) or 1.0)
         if self._setting.num_workers:
-            cpu, loop_cpu = work[CPU], cpu + loop_cpu
+            cpu, loop_cpu, delayed = work[CPU], cpu + loop_cpu, work[DELAY]
         elif self._setting.num_threads or self._setting.is_ahead:
             of_threads = sum(stages[name] for name in ("read", "transform", "decode", "collate"))
             cpu, loop_cpu = of_threads, max(0.0, cpu + loop_cpu - of_threads)
@@ -244,6 +253,7 @@ class Meter:
             now.epochs - before.epochs,
             cpu,
             loop_cpu,
+            delayed,
             self._batch_bytes,
         )
 
@@ -253,7 +263,8 @@ class Meter:
         `batches`, `waited` and `away` in seconds, `share` of the time that the loop waited in 0..1, `first`
         in seconds for the first batch, `p50`, `p99` and `longest` wait in seconds, `longest_epoch` and
         `longest_step` at which that came, CPU seconds of making batches (`cpu`) and of the loop (`loop_cpu`),
-        and the seconds of each stage; those of the last 100 batches begin with `last/`.
+        seconds in which makers wanted a CPU and there was none (`delayed`), and the seconds of each stage;
+        those of the last 100 batches begin with `last/`.
         """
         epoch, last = self.epoch.flat(), self.last.flat()
         return {**epoch, **{f"last/{name}": value for name, value in last.items()}}

@@ -15,6 +15,7 @@ __all__ = ["Histogram", "Numbers", "Ranks", "Waits", "of_ranks", "seconds_text",
 
 _MUCH = 0.05  # of all work: what is less is not named
 _BINS = 16  # between a power of two and the next: 4 % apart
+_BURST, _BURSTS = 2e-3, 4.0  # seconds, and times the median
 _LEAST, _MOST = -24, 24  # powers of two, in seconds: from 60 ns to half a year
 
 
@@ -25,6 +26,9 @@ class Waits(NamedTuple):
         p50, p99: half of the batches, and 99 of 100, came within this.
         longest: the longest wait.
         epoch, step: the batch that it was for, counted from 0 as `enumerate` does.
+        bursts: seconds waited for the few batches, none of them the first of an epoch, that took much longer
+            than most; 0 if it was only one.
+        burst: the longest of these waits.
     """
 
     p50: float = 0.0
@@ -32,6 +36,8 @@ class Waits(NamedTuple):
     longest: float = 0.0
     epoch: int = 0
     step: int = 0
+    bursts: float = 0.0
+    burst: float = 0.0
 
     def __str__(self) -> str:
         return (
@@ -73,7 +79,11 @@ def waits_of(waits: Sequence[float], places: Sequence[tuple[int, int]]) -> Waits
     def within(share: float) -> float:
         return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
-    return Waits(within(0.5), within(0.99), ordered[-1], *places[longest])
+    later = [wait for wait, (_, step) in zip(waits, places, strict=True) if step]
+    much = max(_BURST, _BURSTS * median(later)) if later else 0.0
+    bursts = [wait for wait in later if wait > much]
+    of_bursts = (sum(bursts), max(bursts)) if len(bursts) > 1 else (0.0, 0.0)
+    return Waits(within(0.5), within(0.99), ordered[-1], *places[longest], *of_bursts)
 
 
 class Numbers(NamedTuple):
@@ -89,6 +99,7 @@ class Numbers(NamedTuple):
         epochs: how many began.
         cpu: seconds of CPUs that making the batches took.
         loop_cpu: seconds of CPUs that this process took besides.
+        delayed: seconds in which makers of batches wanted a CPU and had none.
         batch_bytes: of a batch.
     """
 
@@ -101,6 +112,7 @@ class Numbers(NamedTuple):
     epochs: int = 1
     cpu: float = 0.0
     loop_cpu: float = 0.0
+    delayed: float = 0.0
     batch_bytes: int = 0
 
     @property
@@ -130,6 +142,7 @@ class Numbers(NamedTuple):
             "longest_step": float(waits.step),
             "cpu": self.cpu,
             "loop_cpu": self.loop_cpu,
+            "delayed": self.delayed,
             **self.stages,
         }
 

@@ -13,14 +13,15 @@ import sys
 import threading
 import time
 from collections import deque
-from contextlib import suppress
 from statistics import median
 from typing import NamedTuple
+
+from ...process.control_group import scheduled
 
 __all__ = ["Holder", "LockWatch"]
 
 _SOON, _LATER = 0.25, 1.0  # seconds between two looks: a few soon, the others later
-_BUSY, _PART = 0.2, 0.05  # of a CPU: all threads together, and each that is named
+_BUSY, _PART = 0.05, 0.02  # of a CPU, which others may want, too: all threads together, and each
 _NAP = 2e-4  # seconds
 _LATE = 0.3  # of the switch interval
 _FEW = 3  # looks that prove nothing yet
@@ -65,7 +66,7 @@ class LockWatch:
             self._late.append((0.0, []))
             return
         others = {one.native_id or 0: one for one in threading.enumerate() if _is_another(one)}
-        taken = {number: cpu for number in others if (cpu := _cpu(number)) is not None}
+        taken = {number: scheduled(number)[0] for number in others}
         before, self._before = self._before, taken
         shares = {number: (taken[number] - before[number]) / passed for number in taken if number in before}
         busy = sorted((number for number in shares if shares[number] > _PART), key=lambda one: -shares[one])
@@ -93,28 +94,12 @@ def _is_another(one: threading.Thread) -> bool:
     return one.native_id != threading.get_native_id() and not one.name.startswith(_OURS)
 
 
-def _cpu(number: int) -> float | None:
-    """Seconds of CPU that a thread of this process has taken; None if they are not known."""
-    numbers = _scheduled(number)
-    return numbers[0] / 1e9 if numbers else None
-
-
-def _scheduled(number: int) -> list[int]:
-    """What the kernel says of a thread: nanoseconds on a CPU, then those in which it wanted one."""
-    with suppress(OSError, ValueError), open(f"/proc/self/task/{number}/schedstat") as file:
-        return [int(part) for part in file.read().split()]
-    return []
-
-
 def _lateness() -> float:
     """Seconds that this thread waits for the interpreter's lock after a nap."""
-    own = threading.get_native_id()
-    before, began = _scheduled(own), time.perf_counter()
+    before, began = scheduled()[1], time.perf_counter()
     time.sleep(_NAP)
     passed = time.perf_counter() - began
-    after = _scheduled(own)
-    delayed = (after[1] - before[1]) / 1e9 if len(before) > 1 and len(after) > 1 else 0.0
-    return max(0.0, passed - _NAP - delayed)
+    return max(0.0, passed - _NAP - (scheduled()[1] - before))
 
 
 def _where(frame: object) -> str:

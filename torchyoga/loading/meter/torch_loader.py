@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from copy import copy
-from time import perf_counter, process_time
+from time import perf_counter
 from typing import Any, Generic, cast
 
 import torch.utils.data
@@ -19,7 +19,7 @@ from torch.utils.data import IterableDataset, SequentialSampler, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ...process.control_group import num_cpus
-from ...process.stages import CPU, Stage, Stopwatch, seconds_sent
+from ...process.stages import Stage, Stopwatch, WorkerClock, seconds_sent
 from ...rows.collate import is_ours
 from ...rows.types import Batch, BatchT, Collate, Row
 from ..in_process import can_pin
@@ -150,7 +150,7 @@ class _WatchOfProcess:
     """The stopwatch of whatever process asks: a worker counts for itself."""
 
     def __init__(self, watch: Stopwatch) -> None:
-        self._watch, self._process, self._cpu = watch, os.getpid(), 0.0
+        self._watch, self._clock, self._process = watch, WorkerClock(), os.getpid()
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_process": 0}
@@ -158,15 +158,12 @@ class _WatchOfProcess:
     def mine(self) -> Stopwatch:
         """This process's."""
         if self._process != os.getpid():
-            self._watch, self._process, self._cpu = Stopwatch(), os.getpid(), process_time()
+            self._watch, self._clock, self._process = Stopwatch(), WorkerClock(), os.getpid()
         return self._watch
 
     def sent(self) -> bytes:
         """What this worker has taken since it last sent a batch."""
-        watch, before = self.mine(), self._cpu
-        self._cpu = process_time()
-        watch.add(CPU, self._cpu - before)
-        return watch.sent()
+        return self._clock.sent(self.mine())
 
 
 class _Rows:

@@ -167,7 +167,9 @@ def _change(last: Numbers, setting: Setting, costs: Costs, wait: float, starts: 
     if ahead:
         return ahead
     stage = last.most
-    return f"{_enough(setting, costs)}{_cheaper(stage, setting, costs)}"
+    idle = costs.make - costs.cpu - last.delayed / max(1, last.batches)
+    is_idle = costs.make > 0 and idle > 0.5 * costs.make
+    return f"{_enough(last, setting, costs)}{_cheaper(stage, setting, is_idle)}"
 
 
 def _ahead(last: Numbers, setting: Setting, costs: Costs) -> str:
@@ -175,10 +177,9 @@ def _ahead(last: Numbers, setting: Setting, costs: Costs) -> str:
     makers = setting.number or int(setting.is_ahead)
     if not makers or costs.make / makers > 0.8 * costs.loop:
         return ""
-    if last.waits.longest < 4 * max(last.waits.p50, costs.make / makers):
+    if last.waits.bursts < 0.5 * last.waited:
         return ""
-    wanted = setting.prefetch + math.ceil(last.waits.longest / (makers * costs.loop))
-    wanted = min(_MOST_AHEAD, wanted)
+    wanted = min(_MOST_AHEAD, setting.prefetch + math.ceil(last.waits.burst / (makers * costs.loop)))
     if wanted <= setting.prefetch:
         return ""
     return (
@@ -187,12 +188,15 @@ def _ahead(last: Numbers, setting: Setting, costs: Costs) -> str:
     )
 
 
-def _enough(setting: Setting, costs: Costs) -> str:
+def _enough(last: Numbers, setting: Setting, costs: Costs) -> str:
     """Why more workers are not advised."""
     number, cpus = setting.number, setting.num_cpus
-    kind = "threads" if setting.num_threads or setting.are_threads else "workers"
-    if number >= cpus - (kind == "threads") and number:
-        return f"{number} {kind} for {cpus} CPUs are enough; "
+    made = costs.make * max(1, last.batches)
+    if last.delayed > 0.3 * made:
+        return f"{last.delayed / made:.0%} of that they waited for a CPU, of which there are {cpus}; "
+    kind = "thread" if setting.num_threads or setting.are_threads else "worker"
+    if number and number >= cpus - (kind == "thread"):
+        return f"{number} {kind}{'s are' if number > 1 else ' is'} enough for {cpus} CPUs; "
     if costs.cpu + costs.loop_cpu > 0.8 * cpus * costs.step(number):
         return f"all {cpus} CPUs are busy; "
     return ""
@@ -203,8 +207,8 @@ def _of_copies(setting: Setting) -> str:
     return f"set pin_memory=True, or {smaller}" if setting.can_pin and not setting.pins else smaller
 
 
-def _cheaper(stage: str, setting: Setting, costs: Costs) -> str:
-    """How the work of a stage becomes less."""
+def _cheaper(stage: str, setting: Setting, is_idle: bool) -> str:
+    """How the work of a stage becomes less; `is_idle` if it waits more than it computes."""
     fewer = [] if setting.num_columns == 1 else ["read fewer columns"]
     block = [] if setting.is_block else ["use shuffle='block', which reads file by file"]
     ways = {
@@ -212,7 +216,7 @@ def _cheaper(stage: str, setting: Setting, costs: Costs) -> str:
         "disk": [*block, *fewer, "keep the data on a faster disk"],
         "download": ["raise cache_bytes so that files stay", *block, "fetch(download=True) before the loop"],
         "read": [*fewer, "store smaller types (uint8, float16)"],
-        "transform": _of_code(setting, costs),
+        "transform": _of_code(setting, is_idle),
         "decode": ["decode to smaller images (size=)", "store them decoded"],
         "collate": _of_collating(setting),
         "start-up": ["start fewer workers"],
@@ -222,9 +226,9 @@ def _cheaper(stage: str, setting: Setting, costs: Costs) -> str:
     return ", or ".join(ways[stage])
 
 
-def _of_code(setting: Setting, costs: Costs) -> list[str]:
+def _of_code(setting: Setting, is_idle: bool) -> list[str]:
     ways = []
-    if costs.cpu < 0.3 * costs.make and not setting.is_batched:
+    if is_idle and not setting.is_batched:
         ways.append(
             "fetch the rows of a batch at once, in the dataset's __getitems__, as they wait for something"
         )
