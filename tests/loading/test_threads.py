@@ -16,7 +16,8 @@ import torch
 import torchyoga as yoga
 from torchyoga.errors import CorruptError
 from torchyoga.loading import loader as loader_module
-from torchyoga.loading.meter.meter import Numbers, Setting, verdict
+from torchyoga.loading.meter.numbers import Numbers
+from torchyoga.loading.meter.verdict import Setting, verdict
 from torchyoga.process.stages import STAGES
 
 ROWS = 300
@@ -157,7 +158,12 @@ def test_which_data_is_only_copied(ref: yoga.DataRef, tmp_path: Path) -> None:
 
 
 def test_advice_knows_of_threads() -> None:
-    stages = dict.fromkeys(STAGES, 0.1) | {"gather": 5.0}
+    stages = dict.fromkeys(STAGES, 0.1) | {"read": 5.0}
     found = Numbers(100, 5.0, 0.5, 0.05, stages)
-    assert "raise num_workers from 2" in verdict(found, found, Setting(0, 8, False, False, 2))
-    assert verdict(found, found, Setting(0, 2, False, False, 1)).endswith("read fewer columns")
+    assert "raise num_workers from 2 to " in verdict(found, Setting(0, 8, num_threads=2))
+    assert verdict(found, Setting(0, 2, num_threads=1)).endswith(
+        "1 thread is enough for 2 CPUs; read fewer columns, or store smaller types (uint8, float16)"
+    )
+    # One thread reads ahead already, and more than one would take the loop's own processor.
+    ahead = verdict(found, Setting(0, 2, is_ahead=True, are_threads=True))
+    assert "num_workers" not in ahead

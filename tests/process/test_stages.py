@@ -14,16 +14,16 @@ from torchyoga.process.stages import STAGES, Stage, Stopwatch, is_timed, shift, 
 def test_the_innermost_stage_is_charged_and_all_add_up() -> None:
     watch = Stopwatch()
     began = time.perf_counter()
-    with watch.running(Stage.GATHER):
+    with watch.running(Stage.READ):
         time.sleep(0.02)
         with timed(Stage.TRANSFORM):
             time.sleep(0.04)
-            with timed(Stage.GATHER):
+            with timed(Stage.READ):
                 time.sleep(0.02)
             time.sleep(0.01)
     passed = time.perf_counter() - began
     assert sum(watch.seconds) == pytest.approx(passed, abs=0.002)
-    assert watch.seconds[Stage.GATHER] >= 0.04
+    assert watch.seconds[Stage.READ] >= 0.04
     assert watch.seconds[Stage.TRANSFORM] >= 0.05
     assert not is_timed()
 
@@ -36,11 +36,11 @@ def test_nobody_measures_by_default() -> None:
 
 def test_errors_leave_stages_as_they_were() -> None:
     watch = Stopwatch()
-    with watch.running(Stage.GATHER):
+    with watch.running(Stage.READ):
         with pytest.raises(ValueError, match="no"), timed(Stage.DECODE), timed(Stage.COLLATE):
             raise ValueError("no")
         time.sleep(0.02)
-    assert watch.seconds[Stage.GATHER] >= 0.02
+    assert watch.seconds[Stage.READ] >= 0.02
     with pytest.raises(KeyboardInterrupt), watch.running(Stage.PIN):
         raise KeyboardInterrupt
     assert not is_timed()
@@ -48,7 +48,7 @@ def test_errors_leave_stages_as_they_were() -> None:
 
 def test_watches_nest() -> None:
     outer, inner = Stopwatch(), Stopwatch()
-    with outer.running(Stage.GATHER):
+    with outer.running(Stage.READ):
         with inner.running(Stage.DECODE):
             time.sleep(0.02)
         with timed(Stage.COLLATE):
@@ -76,11 +76,11 @@ def test_threads_add_up() -> None:
 
 def test_what_is_shifted_is_another_stages() -> None:
     watch = Stopwatch()
-    with watch.running(Stage.GATHER):
+    with watch.running(Stage.READ):
         time.sleep(0.02)
-        shift(0.015, Stage.GATHER, Stage.DISK)
+        shift(0.015, Stage.READ, Stage.DISK)
     assert watch.seconds[Stage.DISK] == 0.015
-    assert watch.seconds[Stage.GATHER] >= 0.005
+    assert watch.seconds[Stage.READ] >= 0.005
 
 
 def test_what_is_sent_is_added_once() -> None:

@@ -30,7 +30,7 @@ def test_all_settings_are_measured(url: str) -> None:
         assert [epoch["rows"] for epoch in one["epochs"]] == [1000, 1000]
         assert all(0 < epoch["first"] <= epoch["seconds"] for epoch in one["epochs"])
         assert one["rows_per_second"] > 0
-        assert one["stages"]["gather"] > 0
+        assert one["stages"]["read"] > 0
     assert found["rows"] == 1000
     assert found["row_bytes"] >= 408
 

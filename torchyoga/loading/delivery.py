@@ -6,7 +6,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from time import perf_counter
 
 import torch
 
@@ -14,14 +13,18 @@ from ..errors import StateError
 from ..order.iteration import Iteration
 from ..order.saved import Saved
 from ..process.control_group import num_cpus
+from ..reading.dataref import DataRef
+from ..rows.collate import is_ours
 from ..rows.types import Batch
 from ..sampling.foreign import SamplerError
 from ..sampling.indices import are_skipped
 from .accelerate import Accelerated
 from .device_copy import Moving
 from .failures import BatchError, is_late
-from .meter.meter import Meter, Setting
-from .pipeline import Arriving, Pipeline, TorchLoader
+from .in_process import can_pin
+from .meter.meter import Meter
+from .meter.verdict import Setting
+from .pipeline import Arriving, Pipeline, TorchLoader, start_method
 
 __all__ = ["Delivery"]
 
@@ -52,7 +55,7 @@ class Delivery(Iterator[Batch]):
         return len(self._loader)
 
     def __next__(self) -> Batch:
-        asked = perf_counter()
+        asked = self._meter.asked()
         iteration, batches = self._iteration, self._batches
         if iteration is None or batches is None or self._process != os.getpid():
             iteration, batches = self._begin()
@@ -63,7 +66,7 @@ class Delivery(Iterator[Batch]):
         try:
             batch = next(batches)
         except StopIteration:
-            self._end(iteration)
+            self._end(iteration, asked)
             raise
         except SamplerError as failed:
             self._batches = None
@@ -78,13 +81,13 @@ class Delivery(Iterator[Batch]):
         except BaseException as interrupt:
             # An interrupt anywhere within, or a worker that was killed: asked again, this begins anew with
             # the batch that would have come. A batch that is merely late will come.
-            self._meter.missed(asked, perf_counter())
+            self._meter.missed(asked)
             if not is_late(interrupt):
                 self._batches = None
                 self._pipeline.give_up_workers()
             raise
         if error is not None:
-            self._meter.missed(asked, perf_counter())
+            self._meter.missed(asked)
             # Out here, and forgotten: an error whose frames or context refer to it would keep the workers
             # until the garbage collector comes, which torch's queues do not survive.
             try:
@@ -102,7 +105,7 @@ class Delivery(Iterator[Batch]):
             cursor.moved(iteration)
         if iteration.taken == self._steps:
             self._accelerated.is_at_end = True
-        self._meter.delivered(asked, perf_counter())
+        self._meter.delivered(asked, batch)
         return batch
 
     def skip(self, steps: int) -> None:
@@ -116,10 +119,10 @@ class Delivery(Iterator[Batch]):
         if iteration is None:
             in_order = not pipeline.plan.is_unordered
             self._accelerated.prepare(self._indices, loader.batch_size or 1, in_order)
+            size = loader.batch_size or 1
+            before = self._indices.steps_before(size, loader.drop_last)
             self._iteration = iteration = pipeline.begin(loader, self._made)
-            threads = pipeline.num_threads
-            workers = 0 if threads else loader.num_workers, num_cpus(), loader.persistent_workers
-            self._meter.begun(Setting(*workers, loader.pin_memory, threads))
+            self._meter.begun(_setting(loader, pipeline), iteration.start.epoch, before)
             iteration.hold(self)
             pipeline.latest = iteration
             if skipped and not are_skipped(iteration, skipped):
@@ -158,7 +161,7 @@ class Delivery(Iterator[Batch]):
                 iteration.lose(step)
         self._failed.clear()
 
-    def _end(self, iteration: Iteration) -> None:
+    def _end(self, iteration: Iteration, asked: float) -> None:
         self._over = True
         self._batches = None  # ends the workers, if they are not persistent
         if self._failed:
@@ -167,4 +170,29 @@ class Delivery(Iterator[Batch]):
         self._indices.finished(iteration)
         self._pipeline.redrawn.ended(self._loader.dataset)
         self._accelerated.ended(self._loader)
-        self._meter.ended()
+        self._meter.ended(asked)
+
+
+def _setting(loader: TorchLoader, pipeline: Pipeline) -> Setting:
+    """What the loader is set to, for the meter."""
+    threads, dataset = pipeline.num_threads, loader.dataset
+    stored = dataset if isinstance(dataset, DataRef) else None
+    schema = None if stored is None else stored.schema
+    return Setting(
+        num_workers=0 if threads else loader.num_workers,
+        num_cpus=num_cpus(),
+        is_persistent=loader.persistent_workers,
+        pins=loader.pin_memory,
+        num_threads=threads,
+        are_threads=pipeline.may_be_threads,
+        is_ahead=pipeline.is_ahead,
+        can_pin=can_pin(),
+        prefetch=(pipeline.num_ahead if pipeline.is_ahead else loader.prefetch_factor) or 2,
+        num_batches=len(pipeline.plan),
+        start_method=start_method(loader),
+        is_block=getattr(loader.sampler, "shuffle", None) in (False, "block"),
+        is_stored=stored is not None,
+        is_batched=hasattr(dataset, "__getitems__"),
+        num_columns=0 if schema is None else len(schema.columns),
+        collates=not is_ours(loader.collate_fn),
+    )

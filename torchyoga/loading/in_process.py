@@ -22,7 +22,7 @@ from ..sampling.seeding import Seeding
 from .failures import BatchError, Failure
 from .plan import EpochIndices
 
-__all__ = ["Collating", "InProcess", "has_accelerator", "rows_of"]
+__all__ = ["Collating", "InProcess", "can_pin", "has_accelerator", "rows_of"]
 
 
 class _Reading:
@@ -38,7 +38,7 @@ class _Reading:
     def window(self, window: Window) -> list[Batch]:
         """The batches of a window, or what became of them."""
         try:
-            with self.watch.running(Stage.GATHER):
+            with self.watch.running(Stage.READ):
                 rows = rows_of(self.source, window.numbers)
                 if not self.is_plain:
                     return self.batches.parts(rows, window)
@@ -107,10 +107,15 @@ class InProcess(Iterator[Batch]):
             raise BatchError(error) from error
 
 
+def can_pin() -> bool:
+    """True if there is an accelerator, for which memory can be pinned."""
+    accelerator = getattr(torch, "accelerator", None)  # since torch 2.6
+    return torch.cuda.is_available() or bool(accelerator is not None and accelerator.is_available())
+
+
 def has_accelerator() -> bool:
     """True if memory can be pinned; warns if it cannot."""
-    accelerator = getattr(torch, "accelerator", None)  # since torch 2.6
-    if torch.cuda.is_available() or (accelerator is not None and accelerator.is_available()):
+    if can_pin():
         return True
     warn_user("pin_memory=True, but there is no accelerator: memory is not pinned")
     return False

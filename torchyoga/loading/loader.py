@@ -180,8 +180,9 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         may_be_threads = is_plain and indices.is_known_ahead and not (is_for_processes or plan.is_unordered)
         is_read = read is not None and not num_workers
         reads_here = read is not None and not choice.is_single and not self._seeds_rows
+        may_be_threads = may_be_threads and reads_here and read is not None and read.only_copies
         num_threads = 0
-        if num_workers and reads_here and may_be_threads and read is not None and read.only_copies:
+        if num_workers and may_be_threads:
             num_threads = max(1, min(num_workers, num_cpus() - 1))  # the training loop needs one, too
         reads_here = reads_here and (num_threads > 0 or not num_workers)
         # Accepted for every DataRef, also one that is not read ahead: a view must not make a loader fail.
@@ -196,6 +197,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         self._pipeline = Pipeline(
             plan, reads_here, num_ahead, self._seeds_rows, quiet, seeds_collation, watch, num_threads
         )
+        self._pipeline.may_be_threads = may_be_threads
         self._accelerated = Accelerated()
         self._taken_from_lightning: Sequence[Saved] | None = None  # states that are not to be taken again
         self._has_warned = False  # that random numbers differ from a state's

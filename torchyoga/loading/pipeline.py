@@ -18,6 +18,7 @@ read, or keeps it: rows are drawn between epochs.
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import zlib
 from collections import deque
@@ -36,7 +37,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from ..order.iteration import Iteration, IterationOptions
 from ..order.saved import Saved
 from ..process.seeding import GeneratorsPutBack, generators, worker_seed
-from ..process.stages import Stage, Stopwatch
+from ..process.stages import Stage, Stopwatch, seconds_sent
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..rows.types import Batch, MapStyle
@@ -50,7 +51,7 @@ from .plan import EpochIndices, SingleRow
 from .row_maker import Made, RowMaker, WorkerInit
 from .shared_memory import Ring
 
-__all__ = ["Arriving", "Pipeline", "TorchLoader"]
+__all__ = ["Arriving", "Pipeline", "TorchLoader", "start_method"]
 
 TorchLoader: TypeAlias = torch.utils.data.DataLoader[Batch]
 _SPARE_SLOTS = 4  # for batches that the training loop still holds when the next one is under way
@@ -79,7 +80,8 @@ class Pipeline:
         num_threads: that read ahead in place of worker processes; 0 if there are to be none.
 
     Attributes:
-        num_threads: as passed.
+        num_threads, num_ahead: as passed.
+        may_be_threads: with more `num_workers` there would be threads.
         latest: the iteration that has begun last.
         redrawn: says if the dataset's rows were drawn anew.
         turn: whose turn it is to use persistent workers, one after the other.
@@ -97,14 +99,21 @@ class Pipeline:
         num_threads: int,
     ) -> None:
         self.plan, self.num_threads = plan, num_threads
+        self.may_be_threads = num_threads > 0
         self.watch = plan.watch = watch
         self.latest: Iteration | None = None
         self.redrawn = _Redrawn()
         self.turn = 0
-        self._reads_here, self._num_ahead = reads_here, num_ahead
+        self.num_ahead = num_ahead
+        self._reads_here = reads_here
         self._seeds, self._quiet = (seeds_rows, seeds_collation), quiet
         self._idle_ring: Ring | None = None
         self._inner: TorchLoader | None = None  # whose workers are persistent
+
+    @property
+    def is_ahead(self) -> bool:
+        """True if a thread makes batches ahead, wherever the training loop takes its time."""
+        return self._reads_here and self.num_ahead > 0 and self.plan.indices.is_known_ahead
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "latest": None, "_idle_ring": None, "_inner": None}
@@ -142,17 +151,18 @@ class Pipeline:
                 seeding,
                 loader.collate_fn,
                 loader.pin_memory,
-                self._num_ahead,
+                self.num_ahead,
                 max(1, self.num_threads),
                 self.watch,
             )
+        began = perf_counter() if loader.num_workers and self._inner is None else None
         try:
             fetched = iter(self._inner_loader(loader, seeding, dataset))
         except BaseException:
             self.give_up_workers()
             raise
         self.turn += 1
-        return Arriving(fetched, plan, self, is_shared=loader.persistent_workers)
+        return Arriving(fetched, plan, self, loader.persistent_workers, began)
 
     def peek(self, loader: TorchLoader) -> Batch:
         """The batch that an iteration which begins now would give first, made here."""
@@ -254,13 +264,19 @@ class Arriving(Iterator[Batch]):
     """The batches that torch's iterators fetch, one by one; out of the slots of a ring, if there is one."""
 
     def __init__(
-        self, fetched: Iterator[Batch], plan: EpochIndices, pipeline: Pipeline, is_shared: bool
+        self,
+        fetched: Iterator[Batch],
+        plan: EpochIndices,
+        pipeline: Pipeline,
+        is_shared: bool,
+        began: float | None,
     ) -> None:
         self._fetched = fetched
         self._ring = plan.ring
         self._is_single = plan.is_single
         self._pipeline = pipeline
         self._is_shared = is_shared  # with other iterators: the workers
+        self._began = began  # when workers began to start; None once they have
         self._turn = pipeline.turn
         self._batches: list[Batch] = []  # those that have arrived, last first
         self.numbers: deque[int] = deque()  # of all that came, if they come in any order
@@ -283,9 +299,12 @@ class Arriving(Iterator[Batch]):
     def _next(self) -> list[Batch]:
         ring = self._ring
         before: int | None = getattr(self._fetched, "_rcvd_idx", None)
+        asked = perf_counter()
         try:
             found = next(self._fetched)
         except StopIteration:
+            if before is not None and not self._is_shared:
+                self._pipeline.watch.add(Stage.START_UP, perf_counter() - asked)
             if ring is not None and ring.is_idle:
                 self._pipeline.done_with(ring)
             raise
@@ -297,9 +316,13 @@ class Arriving(Iterator[Batch]):
             if before is not None and not is_of_row:
                 raise
             raise BatchError(error) from error
+        made = found if type(found) is Made else None
+        if self._began is not None:
+            making = 0.0 if made is None else seconds_sent(made.seconds)
+            self._pipeline.watch.add(Stage.START_UP, max(0.0, perf_counter() - self._began - making))
+            self._began = None
         if self._is_single:
             return [found]
-        made = found if type(found) is Made else None
         step = None if made is None else made.step
         if ring is not None:
             ring.arrived(None if made is None or step is None else made.slot)
@@ -309,7 +332,7 @@ class Arriving(Iterator[Batch]):
         watch.add_sent(made.seconds)
         began = perf_counter()
         batches: list[Batch] = found.unpacked() if type(found) is Parcel else found
-        watch.add(Stage.HAND_OVER, perf_counter() - began)
+        watch.add(Stage.TRANSFER, perf_counter() - began)
         if step is not None:
             self.numbers.extend(range(step, step + len(batches)))
         return batches
@@ -327,6 +350,13 @@ def _error_of(failure: ExceptionWrapper) -> Exception:
 
 def _dataset_of(loader: TorchLoader) -> MapStyle:
     return cast("MapStyle", loader.dataset)  # a torchyoga.DataLoader takes no other
+
+
+def start_method(loader: TorchLoader) -> str:
+    """How workers start: fork, forkserver or spawn."""
+    context = loader.multiprocessing_context
+    chosen = getattr(context, "_name", None) or multiprocessing.get_start_method(allow_none=True)
+    return chosen or multiprocessing.get_all_start_methods()[0]
 
 
 def _itself(batch: Batch) -> Batch:

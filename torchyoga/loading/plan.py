@@ -114,7 +114,7 @@ class EpochIndices:
     def _asked(self, windows: Iterator[Window]) -> Iterator[Window]:
         """The windows; how long they are thought about is measured."""
         while True:
-            with self.watch.running(Stage.ASKED):
+            with self.watch.running(Stage.SAMPLER):
                 window = next(windows, None)
             if window is None:
                 return

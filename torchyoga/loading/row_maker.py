@@ -15,7 +15,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.buffers import placing
 from ..process.seeding import row_seeds, seeder, where
-from ..process.stages import Stage, Stopwatch, timed
+from ..process.stages import Stage, Stopwatch, WorkerClock, timed
 from ..process.stops import listened, outlive
 from ..reading.dataref import DataRef
 from ..rows.collate import is_ours
@@ -67,8 +67,8 @@ class RowMaker:
         self, dataset: MapStyle, seeding: Seeding, collate: Collate, ring: Ring | None, watch: Stopwatch
     ) -> None:
         self.dataset = dataset
-        self._watch, self._process = watch, os.getpid()
-        self._stage = Stage.GATHER if isinstance(dataset, DataRef) else Stage.TRANSFORM
+        self._watch, self._clock, self._process = watch, WorkerClock(), os.getpid()
+        self._stage = Stage.READ if isinstance(dataset, DataRef) else Stage.TRANSFORM
         self._seeding = seeding
         self._batches = Collating(collate)
         self._ring = ring
@@ -105,7 +105,7 @@ class RowMaker:
         """The batches of a job: a list, or a parcel of one."""
         worker = get_worker_info()
         if self._process != os.getpid():
-            self._watch, self._process = Stopwatch(), os.getpid()
+            self._watch, self._clock, self._process = Stopwatch(), WorkerClock(), os.getpid()
         try:
             with self._watch.running(self._stage):
                 found = self._packed(job)
@@ -113,7 +113,9 @@ class RowMaker:
             if worker is None:
                 raise
             found = [_wrapped(worker.id)] * len(job.window.ends)
-        return found if worker is None else Made(job.step, job.slot, found, self._watch.sent())
+        if worker is None:
+            return found
+        return Made(job.step, job.slot, found, self._clock.sent(self._watch))
 
     def _packed(self, job: Job) -> Batch:
         if get_worker_info() is None:
@@ -124,7 +126,7 @@ class RowMaker:
         with placing(place) if ours and place is not None else contextlib.nullcontext():
             found = self._all(job)
         try:
-            with timed(Stage.HAND_OVER):
+            with timed(Stage.TRANSFER):
                 return sendable(packed(found, job.ring, job.slot, place), len(found))
         except Exception:
             if len(found) == 1:

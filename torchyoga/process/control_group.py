@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["folders", "free_memory", "num_cpus"]
+__all__ = ["folders", "free_memory", "num_cpus", "scheduled"]
 
 
 def num_cpus() -> int:
     """The processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def scheduled(thread: int | None = None) -> tuple[float, float]:
+    """Seconds that a thread of this process was on a CPU, and that it wanted one and had none; 0 if unknown.
+
+    Args:
+        thread: its native number; by default the one that asks.
+    """
+    number = threading.get_native_id() if thread is None else thread
+    with suppress(OSError, ValueError, IndexError), open(f"/proc/self/task/{number}/schedstat") as file:
+        parts = file.read().split()
+        return int(parts[0]) / 1e9, int(parts[1]) / 1e9
+    return 0.0, 0.0
 
 
 def folders(controller: str, root: Path = Path("/")) -> Iterator[tuple[Path, bool]]:

@@ -9,19 +9,33 @@ from __future__ import annotations
 
 import struct
 import threading
-from time import perf_counter
+from time import perf_counter, process_time
 
-__all__ = ["STAGES", "Stage", "Stopwatch", "is_timed", "shift", "timed"]
+from .control_group import scheduled
+
+__all__ = [
+    "CPU",
+    "DELAY",
+    "STAGES",
+    "Stage",
+    "Stopwatch",
+    "WorkerClock",
+    "is_timed",
+    "seconds_sent",
+    "shift",
+    "timed",
+]
 
 STAGES = (
-    "asked",  # which rows come next
+    "sampler",  # which rows come next
     "disk",  # pages of files that were not in memory
     "download",  # files of a store
-    "gather",  # rows out of memory
+    "read",  # rows out of memory
     "transform",  # the user's dataset and functions
     "decode",  # images, sound, compressed bytes
     "collate",  # rows into batches
-    "hand-over",  # from a worker process to this one
+    "start-up",  # worker processes begin and end; the loop waits meanwhile
+    "transfer",  # from a worker process to this one
     "pin",  # into pinned memory
     "copy",  # to the device
 )
@@ -30,10 +44,26 @@ STAGES = (
 class Stage:
     """The number of each stage in `STAGES`."""
 
-    ASKED, DISK, DOWNLOAD, GATHER, TRANSFORM, DECODE, COLLATE, HAND_OVER, PIN, COPY = range(len(STAGES))
+    (
+        SAMPLER,
+        DISK,
+        DOWNLOAD,
+        READ,
+        TRANSFORM,
+        DECODE,
+        COLLATE,
+        START_UP,
+        TRANSFER,
+        PIN,
+        COPY,
+    ) = range(len(STAGES))
 
 
-_FORMAT = f"<{len(STAGES)}d"
+# After the stages: CPU seconds of worker processes, and those in which they wanted a CPU and had none.
+CPU, DELAY = len(STAGES), len(STAGES) + 1
+_NUM = len(STAGES) + 2
+_FORMAT = f"<{_NUM}d"
+_DELAYS = 0.05  # seconds between two looks at those
 
 
 class _Clock:
@@ -67,7 +97,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._of_threads: dict[int, list[float]] = {}
-        self._sent = [0.0] * len(STAGES)
+        self._sent = [0.0] * _NUM
 
     def __reduce__(self) -> tuple[type[Stopwatch], tuple[()]]:
         return Stopwatch, ()  # another process measures its own work
@@ -75,14 +105,19 @@ class Stopwatch:
     @property
     def seconds(self) -> list[float]:
         """Of each stage, over all threads."""
-        found = list(self._of_threads.values())
-        return [sum(of_one) for of_one in zip(*found, strict=True)] if found else [0.0] * len(STAGES)
+        return self.totals[:CPU]
+
+    @property
+    def totals(self) -> list[float]:
+        """The seconds of each stage, and those of CPUs that workers have taken, and waited for."""
+        of_threads = list(self._of_threads.values())
+        return [sum(of_one) for of_one in zip(*of_threads, strict=True)] if of_threads else [0.0] * _NUM
 
     def of_this_thread(self) -> list[float]:
         """Where this thread adds up its seconds."""
         found = self._of_threads.get(threading.get_ident())
         if found is None:
-            found = self._of_threads.setdefault(threading.get_ident(), [0.0] * len(STAGES))
+            found = self._of_threads.setdefault(threading.get_ident(), [0.0] * _NUM)
         return found
 
     def add(self, stage: int, seconds: float) -> None:
@@ -97,12 +132,37 @@ class Stopwatch:
 
     def sent(self) -> bytes:
         """The seconds since this was last called, for another process."""
-        before, self._sent = self._sent, self.seconds
+        before, self._sent = self._sent, self.totals
         return struct.pack(_FORMAT, *(now - then for now, then in zip(self._sent, before, strict=True)))
 
     def running(self, stage: int) -> _Running:
         """A context manager: this thread works for this stopwatch, and begins in this stage."""
         return _Running(self, stage)
+
+
+def seconds_sent(sent: bytes) -> float:
+    """The seconds of all stages in what `Stopwatch.sent` gave."""
+    seconds: tuple[float, ...] = struct.unpack(_FORMAT, sent)
+    return sum(seconds[:CPU])
+
+
+class WorkerClock:
+    """The CPU seconds of a worker process, and those in which it wanted a CPU."""
+
+    def __init__(self) -> None:
+        self._cpu, self._delay = process_time(), scheduled()[1]
+        self._looked = perf_counter()
+
+    def sent(self, watch: Stopwatch) -> bytes:
+        """All seconds since this was last called, with those of the stopwatch, for the training process."""
+        cpu, now = process_time(), perf_counter()
+        watch.add(CPU, cpu - self._cpu)
+        self._cpu = cpu
+        if now - self._looked > _DELAYS:
+            delay = scheduled()[1]
+            watch.add(DELAY, delay - self._delay)
+            self._delay, self._looked = delay, now
+        return watch.sent()
 
 
 class _Running:

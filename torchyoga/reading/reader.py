@@ -176,7 +176,7 @@ class Reader:
             return Block(of.schema, 0, tuple(_nothing(column) for column in of.schema.columns))
         try:
             name = _name(rows), of.columns
-            with timed(Stage.GATHER):
+            with timed(Stage.READ):
                 if self.is_cold(of) and self._announced.pop(name, _UNKNOWN) is _UNKNOWN:
                     for values in (False, True):  # so that they are all read at once
                         self.announce(rows, values, of)
@@ -295,7 +295,7 @@ class Reader:
         found = self._block(*self._ready(rows), of)
         if began is not None:  # while it did not compute, it waited for the disk
             passed, computed = _clocks()
-            shift(max(0.0, passed - began[0] - (computed - began[1])), Stage.GATHER, Stage.DISK)
+            shift(max(0.0, passed - began[0] - (computed - began[1])), Stage.READ, Stage.DISK)
         if usage().faults > before.faults:
             self._after_fault(of)
         return found

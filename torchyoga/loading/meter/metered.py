@@ -5,33 +5,50 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Protocol, TextIO, TypeVar
+from typing import Any, Protocol, TextIO, TypeVar, overload
+
+import torch.utils.data
 
 from ...order.full import as_int
 from ...process.bar import TqdmBar
-from ...rows.types import Batch
+from ...rows.types import Batch, BatchT
 from ..device import DeviceLoader
 from ..loader import DataLoader
-from .meter import Meter, Target, Told
+from .meter import Meter, Subscription, Target
+from .torch_loader import MeteredLoader
 
 __all__ = ["Log", "metered", "OpenTelemetry", "ProgressBar", "Tensorboard"]
 
 LoaderT = TypeVar("LoaderT", DataLoader[Batch], DeviceLoader)
 
 
-@contextmanager
-def metered(loader: LoaderT, every: int = 100, to: Sequence[Target] = ()) -> Iterator[LoaderT]:
+@overload
+def metered(  # type: ignore[overload-overlap]  # ours is a loader of torch's, too
+    loader: LoaderT, every: int = 100, to: Sequence[Target] = ()
+) -> AbstractContextManager[LoaderT]: ...
+
+
+@overload
+def metered(
+    loader: torch.utils.data.DataLoader[BatchT], every: int = 100, to: Sequence[Target] = ()
+) -> MeteredLoader[BatchT]: ...
+
+
+def metered(loader: Any, every: int = 100, to: Sequence[Target] = ()) -> Any:
     """Within the `with` statement the loader's meter is shown every so many batches, and as an epoch ends.
 
+    Torch's own loaders get a meter by this: iterate what comes back, or the `with` statement gives, in place
+    of the loader, and ask its `meter`. The batches, their order and the random numbers are the loader's.
+
     Args:
-        loader: a `torchyoga.DataLoader`, or what `to_device` makes of it.
+        loader: a `torchyoga.DataLoader`, or what `to_device` makes of it; or a `torch.utils.data.DataLoader`.
         every: batches between two, counted from one epoch into the next.
         to: what shows it: `yoga.Log()`, `yoga.ProgressBar()`, `yoga.Tensorboard(writer)`,
             `yoga.OpenTelemetry()`, or any function that takes the meter. One that raises is logged once;
             training goes on.
 
     Raises:
-        TypeError: it is another loader.
+        TypeError: it is no such loader.
         ValueError: `every` is less than 1.
 
     Example:
@@ -40,24 +57,36 @@ def metered(loader: LoaderT, every: int = 100, to: Sequence[Target] = ()) -> Ite
         ...     count = sum(1 for batch in loader)
         >>> count, len(shown)
         (20, 2)
+        >>> batches = metered(torch.utils.data.DataLoader(range(40), batch_size=2))
+        >>> count = sum(1 for batch in batches)
+        >>> count, batches.meter.epoch.batches
+        (20, 20)
     """
-    meter = getattr(loader, "meter", None)
-    if not isinstance(meter, Meter):
-        raise TypeError(
-            f"metered takes a torchyoga.DataLoader, found {type(loader).__name__}, which has no meter; "
-            "make a torchyoga.DataLoader, it takes the same arguments"
-        )
     step = as_int("every", every, low=1)
+    meter = getattr(loader, "meter", None)
+    if isinstance(meter, Meter):
+        return _shown(loader, meter, Subscription(list(to), step), to)
+    if isinstance(loader, torch.utils.data.DataLoader):
+        return MeteredLoader(loader, step, list(to))
+    raise TypeError(
+        f"metered takes a DataLoader of torchyoga's or of torch's, found {type(loader).__name__}; pass the "
+        "loader that the batches come from"
+    )
+
+
+@contextmanager
+def _shown(
+    loader: LoaderT, meter: Meter, subscription: Subscription, to: Sequence[Target]
+) -> Iterator[LoaderT]:
     with ExitStack() as stack:
         for target in to:
             if isinstance(target, AbstractContextManager):
                 stack.enter_context(target)
-        told = Told(list(to), step)
-        meter.tell(told)
+        meter.subscribe(subscription)
         try:
             yield loader
         finally:
-            meter.stop_telling(told)
+            meter.unsubscribe(subscription)
 
 
 class Log:
@@ -117,8 +146,7 @@ class ProgressBar:
         if count < bar.n:  # the next epoch
             bar.reset(self._total)
         last = meter.last
-        stage = max(last.stages, key=lambda name: last.stages[name])
-        bar.set_postfix_str(f"waited {last.share:.0%}, {stage}", refresh=False)
+        bar.set_postfix_str(f"waited {last.share:.0%}, {last.most}", refresh=False)
         bar.update(count - bar.n)
 
 

@@ -239,7 +239,7 @@ def _diagnosis(
             measured["workers"] = (
                 f"rows/s: {rates_text(rates)}; {recommended(rates)} are enough for within 5 % of the best"
             )
-            findings += few_workers(rates, workers)
+            findings += few_workers(rates, workers, patient)
     _of_disk(found, findings, measured, left_out, None if patient is None else _wanted(patient, rates))
     for name, error in trial.errors.items():
         left_out.setdefault(name, error)

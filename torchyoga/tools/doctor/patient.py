@@ -14,6 +14,11 @@ from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from ...loading.loader import DataLoader
+<<<<<<< HEAD
+=======
+from ...loading.pipeline import start_method
+from ...rows.types import Collate
+>>>>>>> meter
 
 __all__ = ["Endless", "Patient", "made"]
 
@@ -98,9 +103,9 @@ class Patient:
     @property
     def start_method(self) -> str:
         """How its workers start: fork, forkserver or spawn."""
-        context = None if self.loader is None else self.loader.multiprocessing_context
-        found = getattr(context, "_name", None) or multiprocessing.get_start_method(allow_none=True)
-        return found or multiprocessing.get_all_start_methods()[0]
+        if self.loader is not None:
+            return start_method(self.loader)
+        return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
 
     def batch_size(self) -> int | None:
         """Rows of a batch, as a sampler of batches gives them if need be; None for single rows.

@@ -8,13 +8,16 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
+from ...loading.loader import DataLoader
+from ...loading.meter.numbers import seconds_text
+from ...loading.meter.pace import Costs
+from ...reading.dataref import DataRef
 from .diagnosis import Finding
 from .patient import Patient
 
 __all__ = ["counts", "few_workers", "measured_rate", "recommended", "rates_text"]
 
 _AS_GOOD = 0.95  # of the best rate
-_WORTH = 1.2  # a change that gains less may be chance
 
 
 def counts(usable: int, current: int | None) -> list[int]:
@@ -52,22 +55,57 @@ def rates_text(rates: Mapping[int, float]) -> str:
     return ", ".join(f"{rate:,.0f} with {count}" for count, rate in sorted(rates.items())) + " workers"
 
 
-def few_workers(rates: Mapping[int, float], current: int | None) -> list[Finding]:
-    """A finding if another number of workers than the loader's gains a fifth or more."""
-    if current is None or current not in rates or len(rates) < 2:
+def few_workers(
+    rates: Mapping[int, float], current: int | None, patient: Patient | None = None
+) -> list[Finding]:
+    """A finding if the loop would wait a fifth less with another number of workers than the loader's.
+
+    It is the meter's arithmetic: what the meter of the loader has seen of the loop counts here, too.
+    """
+    if current is None or current not in rates or len(rates) < 2 or min(rates.values()) <= 0:
         return []
-    best = recommended(rates)
-    if rates[best] < _WORTH * rates[current]:
+    costs = _costs(rates, patient)
+    # Workers that live from epoch to epoch: those that do not are another finding.
+    advice = costs.advice(current, is_persistent=True)
+    if advice is None:
         return []
+    best = advice.num_workers
+    loop = (
+        f"the loop computes {seconds_text(costs.loop)} with each"
+        if costs.loop
+        else f"it matters where the loop computes less than {seconds_text(costs.measured[current])} with each"
+    )
     return [
         Finding(
             "num-workers",
             f"rows/s: {rates_text(rates)}; the loader has {current}",
-            f"With {best} it makes rows {rates[best] / max(rates[current], 1e-9):.1f} times as fast.",
+            f"With {best} a batch comes every {seconds_text(costs.measured[best])}, now every "
+            f"{seconds_text(costs.measured[current])}; {loop}.",
             f"num_workers={best}",
             "slow",
         )
     ]
+
+
+def _costs(rates: Mapping[int, float], patient: Patient | None) -> Costs:
+    """The seconds of a batch, from the rates, and what the loader's meter says of the loop."""
+    loader = None if patient is None else patient.loader
+    size, loop = (None if loader is None else loader.batch_size) or 1, 0.0
+    measured = {count: size / rate for count, rate in rates.items()}
+    if isinstance(loader, DataLoader) and loader.meter.last.batches:
+        loop = loader.meter.last.away / loader.meter.last.batches
+    fewest = min(measured)
+    dataset = None if patient is None else patient.dataset
+    copies = isinstance(dataset, DataRef) and dataset.only_copies and isinstance(loader, DataLoader)
+    return Costs(
+        make=measured[fewest] * max(1, fewest),
+        cpu=0.0,  # what was measured knows of the CPUs
+        loop=loop,
+        cpus=max(rates),
+        is_ahead=copies,
+        are_threads=copies,
+        measured=measured,
+    )
 
 
 def _without_end(loader: Any) -> Iterator[object]:

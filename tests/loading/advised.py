@@ -1,0 +1,166 @@
+"""Programs that wait for data, and what becomes of them when the meter's advice is followed to the letter."""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+import torchyoga as yoga
+
+
+def burn(seconds: float) -> None:
+    """Takes a CPU for so long, however busy the machine is."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def spin() -> None:
+    """Never ends."""
+    count = 0
+    while True:
+        count += 1
+
+
+class Sleeping(Dataset[torch.Tensor]):
+    """Rows that wait for something."""
+
+    def __init__(self, rows: int, seconds: float) -> None:
+        self.rows, self.seconds = rows, seconds
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        time.sleep(self.seconds)
+        return torch.full((4,), row)
+
+
+class Burning(Sleeping):
+    """Rows that are computed."""
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        burn(self.seconds)
+        return torch.full((4,), row)
+
+
+class Uneven(Sleeping):
+    """Rows of which some take long."""
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        time.sleep(0.3 if row % 44 == 20 else 0.0)
+        return torch.full((4,), row)
+
+
+class Copied(Sleeping):
+    """Rows that are copied out of memory, many times more than a cache holds."""
+
+    memory = np.ones(2**23, np.float32)
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        return torch.from_numpy((self.memory + row).reshape(2**10, -1).sum(0))
+
+
+class Large(Sleeping):
+    """Rows of 2 MB."""
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        time.sleep(self.seconds)
+        return torch.full((2**19,), float(row))
+
+
+def slowly(rows: list[torch.Tensor]) -> torch.Tensor:
+    """A collate function that takes longer than the rows."""
+    burn(0.015)
+    return torch.stack(rows)
+
+
+@dataclass
+class Program:
+    """A training script.
+
+    Attributes:
+        dataset: its rows.
+        epochs: that it runs.
+        loop: seconds that it computes with a batch.
+        settings: of its loader.
+        publishes: a Python thread of its own computes beside it; or a process does.
+        by_torch: torch's loader, under `yoga.metered`.
+    """
+
+    dataset: Dataset[Any]
+    epochs: int
+    loop: float
+    settings: dict[str, Any] = field(default_factory=dict)
+    publishes: str = ""
+    by_torch: bool = False
+
+    def run(self) -> tuple[float, str]:
+        """Seconds that it waited for a batch, on average over all epochs, and what the meter advises."""
+        if self.by_torch:
+            loader: Any = yoga.metered(torch.utils.data.DataLoader(self.dataset, **self.settings))
+        else:
+            loader = yoga.DataLoader(self.dataset, **self.settings)
+        waited = batches = 0.0
+        for _ in range(self.epochs):
+            for _ in loader:
+                time.sleep(self.loop)
+            waited += loader.meter.epoch.waited
+            batches += loader.meter.epoch.batches
+        return waited / batches, loader.meter.verdict()
+
+    def run_beside(self) -> tuple[float, str]:
+        """`run`, in a process of its own, beside what it publishes."""
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe(duplex=False)
+        child = context.Process(target=self._run_to, args=(theirs,))
+        child.start()
+        theirs.close()
+        try:
+            waited, said = ours.recv()
+        finally:
+            child.join()
+        return float(waited), str(said)
+
+    def _run_to(self, pipe: Any) -> None:
+        beside: Any = None
+        if self.publishes == "thread":
+            beside = threading.Thread(target=spin, name="publisher", daemon=True)
+        elif self.publishes == "process":
+            beside = multiprocessing.get_context("fork").Process(target=spin, daemon=True)
+        if beside is not None:
+            beside.start()
+        pipe.send(self.run())
+        if self.publishes == "process":
+            beside.kill()
+
+    def followed(self, said: str) -> Program:
+        """The same program with the advice followed, word by word."""
+        settings, publishes = dict(self.settings), self.publishes
+        if match := re.search(r"(raise|lower) num_workers from (\d+) to (\d+)", said):
+            assert int(match[2]) == settings.get("num_workers", 0), said
+            settings["num_workers"] = int(match[3])
+            if not settings["num_workers"]:
+                for name in ("persistent_workers", "prefetch_factor", "multiprocessing_context"):
+                    settings.pop(name, None)
+        if "set persistent_workers=True" in said:
+            assert not settings.get("persistent_workers"), said
+            settings["persistent_workers"] = True
+        if match := re.search(r"raise prefetch_factor from (\d+) to (\d+)", said):
+            assert int(match[1]) == settings.get("prefetch_factor", 2), said
+            settings["prefetch_factor"] = int(match[2])
+        if "move its work to a process" in said:
+            assert "'publisher' (in spin, advised.py:" in said
+            publishes = "process"
+        else:
+            assert publishes != "thread", said
+        assert (settings, publishes) != (self.settings, self.publishes), said
+        return Program(self.dataset, self.epochs, self.loop, settings, publishes, self.by_torch)

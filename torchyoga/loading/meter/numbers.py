@@ -1,0 +1,211 @@
+"""Seconds of some batches, as a meter counted them, and the shares of several ranks."""
+
+from __future__ import annotations
+
+import math
+import socket
+from collections.abc import Sequence
+from statistics import median
+from typing import NamedTuple
+
+import torch.distributed
+from torch.distributed import ProcessGroup
+
+__all__ = ["Histogram", "Numbers", "Ranks", "Waits", "of_ranks", "seconds_text", "waits_of"]
+
+_MUCH = 0.05  # of all work: what is less is not named
+_BINS = 16  # between a power of two and the next: 4 % apart
+_BURST, _BURSTS = 2e-3, 4.0  # seconds, and times the median
+_LEAST, _MOST = -24, 24  # powers of two, in seconds: from 60 ns to half a year
+
+
+class Waits(NamedTuple):
+    """How long single batches were waited for, in seconds.
+
+    Attributes:
+        p50, p99: half of the batches, and 99 of 100, came within this.
+        longest: the longest wait.
+        epoch, step: the batch that it was for, counted from 0 as `enumerate` does.
+        bursts: seconds waited for the few batches, none of them the first of an epoch, that took much longer
+            than most; 0 if it was only one.
+        burst: the longest of these waits.
+    """
+
+    p50: float = 0.0
+    p99: float = 0.0
+    longest: float = 0.0
+    epoch: int = 0
+    step: int = 0
+    bursts: float = 0.0
+    burst: float = 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"p50 {seconds_text(self.p50)}, p99 {seconds_text(self.p99)}, longest "
+            f"{seconds_text(self.longest)} at step {self.step} of epoch {self.epoch}"
+        )
+
+
+class Histogram:
+    """Counts of waits, each within 4 % of its length, so that an epoch of any length takes 6 KiB."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * ((_MOST - _LEAST) * _BINS)
+
+    def add(self, seconds: float) -> None:
+        """Counts a wait."""
+        share, power = math.frexp(seconds)
+        place = (power - _LEAST) * _BINS + int((2 * share - 1) * _BINS)
+        self._counts[min(max(place, 0), len(self._counts) - 1)] += 1
+
+    def quantile(self, share: float) -> float:
+        """The wait that this share of all came within."""
+        wanted = share * sum(self._counts)
+        for place, count in enumerate(self._counts):
+            wanted -= count
+            if count and wanted <= 0:
+                power, part = divmod(place, _BINS)
+                return math.ldexp(0.5 + (part + 0.5) / (2 * _BINS), power + _LEAST)
+        return 0.0
+
+
+def waits_of(waits: Sequence[float], places: Sequence[tuple[int, int]]) -> Waits:
+    """Of some waits, each for the batch (epoch, step)."""
+    if not waits:
+        return Waits()
+    ordered = sorted(waits)
+    longest = max(range(len(waits)), key=waits.__getitem__)
+
+    def within(share: float) -> float:
+        return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+    later = [wait for wait, (_, step) in zip(waits, places, strict=True) if step]
+    much = max(_BURST, _BURSTS * median(later)) if later else 0.0
+    bursts = [wait for wait in later if wait > much]
+    of_bursts = (sum(bursts), max(bursts)) if len(bursts) > 1 else (0.0, 0.0)
+    return Waits(within(0.5), within(0.99), ordered[-1], *places[longest], *of_bursts)
+
+
+class Numbers(NamedTuple):
+    """Seconds that a loop waited and was away, and that each stage of the loader took.
+
+    Attributes:
+        batches: how many were delivered.
+        waited: seconds in which the loop stood in `next`.
+        away: seconds between two calls of `next`.
+        first: seconds that the first batches of epochs were waited for; workers are started meanwhile.
+        stages: seconds of work by stage, over all threads and worker processes.
+        waits: of single batches.
+        epochs: how many began.
+        cpu: seconds of CPUs that making the batches took.
+        loop_cpu: seconds of CPUs that this process took besides.
+        delayed: seconds in which makers of batches wanted a CPU and had none.
+        batch_bytes: of a batch.
+    """
+
+    batches: int
+    waited: float
+    away: float
+    first: float
+    stages: dict[str, float]
+    waits: Waits = Waits()
+    epochs: int = 1
+    cpu: float = 0.0
+    loop_cpu: float = 0.0
+    delayed: float = 0.0
+    batch_bytes: int = 0
+
+    @property
+    def share(self) -> float:
+        """The share of its time that the loop waited, in 0..1."""
+        total = self.waited + self.away
+        return self.waited / total if total else 0.0
+
+    @property
+    def most(self) -> str:
+        """The stage that took most of the work."""
+        return max(self.stages, key=lambda name: self.stages[name])
+
+    def flat(self) -> dict[str, float]:
+        """All of it by name."""
+        waits = self.waits
+        return {
+            "batches": float(self.batches),
+            "waited": self.waited,
+            "away": self.away,
+            "share": self.share,
+            "first": self.first,
+            "p50": waits.p50,
+            "p99": waits.p99,
+            "longest": waits.longest,
+            "longest_epoch": float(waits.epoch),
+            "longest_step": float(waits.step),
+            "cpu": self.cpu,
+            "loop_cpu": self.loop_cpu,
+            "delayed": self.delayed,
+            **self.stages,
+        }
+
+    def __str__(self) -> str:
+        total = sum(self.stages.values()) or 1.0
+        shares = [(seconds / total, name) for name, seconds in self.stages.items()]
+        most = sorted((one for one in shares if one[0] >= _MUCH), reverse=True)
+        shown = ", ".join(f"{name} {share:.0%}" for share, name in most[:3])
+        did = f", worked on {shown}" if shown else ""
+        each = f" ({self.waits})" if self.waits.longest else ""
+        return f"{self.batches} batches, waited {self.waited:.2f} s, {self.share:.1%} of the time{each}{did}"
+
+
+def seconds_text(seconds: float) -> str:
+    """Such as 1.2 s, 35 ms or 80 us."""
+    for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return "0 us"
+
+
+class Ranks(NamedTuple):
+    """The share of its time that each rank waited.
+
+    Attributes:
+        shares: (ranks,) in 0..1.
+        hosts: (ranks,) the name of each rank's machine.
+        stages: (ranks,) the stage that each rank worked on most.
+    """
+
+    shares: tuple[float, ...]
+    hosts: tuple[str, ...]
+    stages: tuple[str, ...]
+
+    @property
+    def most(self) -> float:
+        """The share of the rank that waited most."""
+        return max(self.shares)
+
+    @property
+    def median(self) -> float:
+        """The median of the shares."""
+        return median(self.shares)
+
+    @property
+    def slowest(self) -> int:
+        """The rank that waited most: the others wait for it when gradients are added."""
+        return self.shares.index(self.most)
+
+    def __str__(self) -> str:
+        rank = self.slowest
+        return (
+            f"waited {self.median:.1%} of the time (median of {len(self.shares)} ranks); rank {rank} on "
+            f"{self.hosts[rank]} waited most, {self.most:.1%}, and worked most on {self.stages[rank]}"
+        )
+
+
+def of_ranks(numbers: Numbers, group: ProcessGroup | None) -> Ranks:
+    """One gathering of a few numbers; alone, this process is all there is."""
+    own = numbers.share, socket.gethostname(), numbers.most
+    every = [own]
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        every = [own] * torch.distributed.get_world_size(group)
+        torch.distributed.all_gather_object(every, own, group)
+    shares, hosts, stages = zip(*every, strict=True)
+    return Ranks(shares, hosts, stages)
