@@ -14,11 +14,8 @@ from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from ...loading.loader import DataLoader
-<<<<<<< HEAD
-=======
 from ...loading.pipeline import start_method
 from ...rows.types import Collate
->>>>>>> meter
 
 __all__ = ["Endless", "Patient", "made"]
 
