@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...rows.column import Column
+import numpy as np
 
-__all__ = ["class_names", "is_label"]
+from ...rows.column import Column
+from .text import shown
+
+__all__ = ["class_names", "is_label", "named_class"]
 
 _LABELS = frozenset({"label", "labels", "target", "targets", "class", "y", "fine_label", "coarse_label"})
 
@@ -35,3 +38,17 @@ def class_names(column: Column, info: Mapping[str, object]) -> Sequence[str]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         return ()
     return names
+
+
+def named_class(names: Sequence[str], value: object) -> str:
+    """The name of the class that a code stands for, in short; "" if there is none.
+
+    Example:
+        >>> from torchyoga.tools.cells.classes import named_class
+        >>> named_class(["cat", "dog"], np.int64(1)), named_class(["cat", "dog"], 2), named_class([], 0)
+        ('dog', '', '')
+    """
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    is_code = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return shown(names[int(value)], 40) if is_code and 0 <= int(value) < len(names) else ""  # type: ignore[call-overload]

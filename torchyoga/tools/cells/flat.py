@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["bytes_of", "flat"]
+from ...rows.node import Node, Path, path_name
+
+__all__ = ["bytes_of", "flat", "flat_names"]
 
 _MOST_DEPTH, _MOST_CELLS = 4, 16_384
 _MOST_ITEMS = 1000  # of a list, that are counted
@@ -35,6 +37,23 @@ def _add(value: object, path: str, depth: int, found: list[tuple[str, object]]) 
         return
     for name, item in items:
         _add(item, f"{path}/{name}" if path else str(name), depth + 1, found)
+
+
+def flat_names(node: Node, path: Path = ()) -> Iterator[str]:
+    """The names of the values that `flat` finds in rows of a schema's tree, as the schema writes them.
+
+    A dict that may be None is one of them here; in rows that have it, each of its values is.
+
+    Example:
+        >>> from torchyoga.tools.cells.flat import flat_names
+        >>> list(flat_names(yoga.Schema.of({"label": 3, "box": (0, 9)}).tree))
+        ['label', 'box/0', 'box/1']
+    """
+    if node.kind not in ("dict", "tuple", "namedtuple") or len(path) >= _MOST_DEPTH:
+        yield path_name(path)
+        return
+    for step, child in zip(node.steps, node.children, strict=True):
+        yield from flat_names(child, (*path, *step))
 
 
 def bytes_of(value: object) -> int:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping
+from datetime import date, timedelta
+from datetime import time as clock
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,7 +51,7 @@ def shown(value: object, most: int = MOST_CHARACTERS) -> str:
 
     Args:
         value: anything; of arrays and tensors it is dtype, shape and the first values, of bytes their number
-            and the first ones.
+            and the first ones. Dates and times are ISO 8601.
         most: characters, at most, but for the mark of what was cut.
 
     Example:
@@ -91,8 +94,10 @@ def _shown(value: Any, most: int, depth: int) -> str:
             return _of_array(value, most, depth)
         if torch is not None and isinstance(value, torch.Tensor):
             return _of_tensor(value)
-        if isinstance(value, np.generic):
+        if isinstance(value, (np.generic, Decimal, timedelta)):
             return str(value)
+        if isinstance(value, (date, clock)):
+            return value.isoformat()
         if depth == _MOST_DEPTH and isinstance(value, (Mapping, list, tuple)):
             return f"{type(value).__name__} of {len(value):,}"
         if isinstance(value, Mapping):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import webbrowser
+from contextlib import nullcontext
 
 import click
 
@@ -21,7 +21,7 @@ __all__ = ["command"]
 def command(
     place: str | None, id: str | None, version: str | None, port: int, is_opened: bool, asked: Asked
 ) -> None:
-    """Page through rows in a browser: filter them by a column, open images, sound and texts.
+    """Page through rows in a browser: filter, sort and download them, open images, sound and texts.
 
     PLACE is a directory or URL; by default that of --storage. Prints an address, which only works on this
     machine and holds a token; Ctrl-C ends it, with exit code 130.
@@ -33,7 +33,7 @@ def command(
       yoga view storage images@prod --json
       yoga view storage images 1.1 --port 8000
     """
-    from ..view.view import view
+    from ..view.view import opened_in_browser, view
 
     found = opened(place or asked.storage)
     if id is not None and (version is not None or "@" in id):
@@ -41,6 +41,5 @@ def command(
     with view(found, id, version, port=port) as shown:
         text = f"{shown.url}\nCtrl-C ends it"
         asked.write({"url": shown.url}, text)
-        if is_opened:
-            webbrowser.open(shown.url)
-        shown.wait()
+        with opened_in_browser(shown.url) if is_opened else nullcontext():
+            shown.wait()

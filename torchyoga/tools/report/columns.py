@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -12,7 +12,7 @@ from ...reading.dataref import DataRef
 from ...reading.version_ref import VersionColumns, VersionRef
 from ...rows.schema import Schema
 from ...rows.stats.column_stats import Bars, ColumnStats, TableStats
-from ...rows.types import Json
+from ..cells.classes import class_names, is_label, named_class
 from ..cells.text import shown, visible
 from .charts import bars
 from .sample import is_remote
@@ -22,7 +22,6 @@ __all__ = ["Balance", "ColumnCard", "Columns", "Sketch", "Portion", "columns_of"
 _MOST_ROWS, _MOST_BYTES = 10_000, 2**28  # read for statistics that no version keeps
 _UNKNOWN_ROWS = 1_000  # of a size that is not known
 _MOST_CLASSES, _MOST_SHOWN = 100, 20
-_LABELS = frozenset({"label", "labels", "target", "targets", "class", "y", "fine_label", "coarse_label"})
 _MOST_FOUND = 12  # of what stands out
 _IMBALANCE = 10
 
@@ -116,20 +115,21 @@ def first_columns(ref: DataRef, most: int) -> tuple[DataRef, int]:
     return (ref if len(names) <= most else ref.columns(names[:most])), len(names)
 
 
-def columns_of(ref: DataRef, total: int, seed: int) -> Columns:
+def columns_of(ref: DataRef, total: int, seed: int, most_rows: int = _MOST_ROWS) -> Columns:
     """The facts about the columns of a dataset.
 
     Args:
         ref: the dataset; statistics that a version keeps are taken, those of others counted, of some rows.
         total: how many columns it has, if `ref` has some of them only.
         seed: of the rows that are read.
+        most_rows: that are read, where no statistics are kept.
     """
     schema = ref.schema
     if not len(ref):
         cards = [] if schema is None else [_bare(column.name, schema) for column in schema.columns]
         return Columns(tuple(cards), total or len(cards), (), (), "there are no rows")
     is_kept = isinstance(ref, (VersionRef, VersionColumns)) and bool(ref.manifest.stats)
-    most = max(1, min(_MOST_ROWS, _MOST_BYTES // ref.row_bytes)) if ref.row_bytes else _UNKNOWN_ROWS
+    most = max(1, min(most_rows, _MOST_BYTES // ref.row_bytes)) if ref.row_bytes else _UNKNOWN_ROWS
     is_far = is_remote(ref) and not is_kept
     try:
         if is_far:  # rows side by side, which lie in few files
@@ -138,12 +138,16 @@ def columns_of(ref: DataRef, total: int, seed: int) -> Columns:
             stats = ref.stats(None if is_kept else most, seed, progress=False)
     except SchemaError as error:
         return Columns((), total, (), (), f"statistics cannot be made: {visible(str(error))[:400]}")
-    cards = [_card(one, schema) for one in stats.values()]
-    balances = [found for one in stats.values() if (found := _balance(one, ref.info)) is not None]
+    info = ref.info
+    known = {} if schema is None else {column.name: class_names(column, info) for column in schema.columns}
+    classes = {name: known.get(name, ()) for name in stats}
+    cards = [_card(one, schema, classes[one.name]) for one in stats.values()]
+    balances = [_balance(one, classes[one.name]) for one in stats.values()]
     source = _source(stats, is_kept)
     if is_far and stats.rows < len(ref):
         source = f"Statistics of the first {stats.rows:,} rows, so that little is downloaded."
-    return Columns(tuple(cards), max(total, len(cards)), tuple(balances), _standing_out(stats), source)
+    even = tuple(one for one in balances if one is not None)
+    return Columns(tuple(cards), max(total, len(cards)), even, _standing_out(stats, classes), source)
 
 
 def _source(stats: TableStats, is_kept: bool) -> str:
@@ -178,15 +182,15 @@ def _bare(name: str, schema: Schema) -> ColumnCard:
     return ColumnCard(_name(name), _kind(name, schema), None, None, {}, {}, "")
 
 
-def _card(stats: ColumnStats, schema: Schema | None) -> ColumnCard:
+def _card(stats: ColumnStats, schema: Schema | None, classes: Sequence[str]) -> ColumnCard:
     is_number = stats.mean is not None
     numbers = {
         "nulls": number(stats.nulls),
         "NaN": number(stats.nan) if is_number or stats.nan else "",
         "inf": number(stats.inf) if is_number or stats.inf else "",
-        "min": shown(stats.min, 26) if isinstance(stats.min, str) else number(stats.min),
+        "min": _bound(stats.min),
         "mean": number(stats.mean),
-        "max": shown(stats.max, 26) if isinstance(stats.max, str) else number(stats.max),
+        "max": _bound(stats.max),
         "std": number(stats.std),
         "distinct": number(stats.distinct),
     }
@@ -203,7 +207,7 @@ def _card(stats: ColumnStats, schema: Schema | None) -> ColumnCard:
     often = ""
     if stats.top:
         value, count = stats.top[0]
-        often = f"{_value(value)} ({share(count, stats.count)})"
+        often = f"{_class_name(value, classes)} ({share(count, stats.count)})"
     return ColumnCard(
         _name(stats.name),
         _kind(stats.name, schema),
@@ -233,39 +237,42 @@ def _value(value: object) -> str:
     return number(value)
 
 
+def _bound(value: object) -> str:
+    """The smallest or largest value of a column; times without a fraction that is 0."""
+    return shown(value.removesuffix(".000000"), 26) if isinstance(value, str) else number(value)
+
+
 def _histogram(found: Bars | None, of_what: str, low: object, high: object) -> Sketch | None:
     if found is None or not any(found.counts):
         return None
     place = max(range(len(found.counts)), key=found.counts.__getitem__)
     begin, end = found.edges[place], found.edges[place + 1]
     said = (
-        f"Histogram of {of_what}, from {number(low)} to {number(high)}; most, {found.counts[place]:,}, lie "
+        f"Histogram of {of_what}, from {_bound(low)} to {_bound(high)}; most, {found.counts[place]:,}, lie "
         f"between {number(float(begin))} and {number(float(end))}."
     )
-    return Sketch(bars(found.counts, 160, 36), number(low), number(high), said)
+    return Sketch(bars(found.counts, 160, 36), _bound(low), _bound(high), said)
 
 
-def _balance(stats: ColumnStats, info: Json) -> Balance | None:
+def _balance(stats: ColumnStats, classes: Sequence[str]) -> Balance | None:
     """Of a column that may be a class: few values, each of which comes more than once."""
     top = stats.top
     if not top or stats.distinct is None or not 2 <= stats.distinct <= _MOST_CLASSES:
         return None
-    is_named = stats.name.rpartition("/")[2].lower() in _LABELS
+    is_named = is_label(stats.name)
     if stats.count < 2 * stats.distinct or (isinstance(top[0][0], float) and not is_named):
         return None
-    names = info.get("classes") if is_named else None
     shares = tuple(
-        Portion(_class_name(value, names), f"{count:,}", share(count, stats.count), 100 * count / top[0][1])
+        Portion(_class_name(value, classes), f"{count:,}", share(count, stats.count), 100 * count / top[0][1])
         for value, count in top[:_MOST_SHOWN]
     )
     said = f"{stats.distinct} values; the most frequent comes {_times(top)} as often as the rarest."
     return Balance(_name(stats.name), shares, stats.distinct - len(shares), said)
 
 
-def _class_name(value: object, names: object) -> str:
-    if isinstance(names, list) and type(value) is int and 0 <= value < len(names):
-        return f"{value} {shown(names[value], 40)}"
-    return _value(value)
+def _class_name(value: object, classes: Sequence[str]) -> str:
+    name = named_class(classes, value)
+    return f"{value} {name}" if name else _value(value)
 
 
 def _times(top: Sequence[tuple[object, int]]) -> str:
@@ -273,7 +280,7 @@ def _times(top: Sequence[tuple[object, int]]) -> str:
     return "just" if times == 1 else f"{times:,.2g} times" if times < 10 else f"{times:,.0f} times"
 
 
-def _standing_out(stats: TableStats) -> tuple[str, ...]:
+def _standing_out(stats: TableStats, classes: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     found = []
     for one in stats.values():
         name = _name(one.name)
@@ -290,14 +297,14 @@ def _standing_out(stats: TableStats) -> tuple[str, ...]:
             found.append(f"{name}: all values are the same, {_value(one.top[0][0] if one.top else one.min)}.")
         if one.lengths is not None and one.lengths.empty:
             found.append(f"{name}: {one.lengths.empty:,} rows are empty.")
-        is_class = one.name.rpartition("/")[2].lower() in _LABELS and one.top and one.distinct
+        is_class = is_label(one.name) and one.top and one.distinct
         if (
             is_class
             and one.top
             and len(one.top) == one.distinct
             and one.top[0][1] > _IMBALANCE * one.top[-1][1]
         ):
-            first, last = _value(one.top[0][0]), _value(one.top[-1][0])
+            first, last = (_class_name(one.top[place][0], classes[one.name]) for place in (0, -1))
             found.append(f"{name}: {first} comes {_times(one.top)} as often as {last}.")
     if len(found) > _MOST_FOUND:
         return (*found[:_MOST_FOUND], f"And {len(found) - _MOST_FOUND:,} more such findings.")

@@ -144,7 +144,8 @@ def _number(column: Column, literal: Literal, classes: Sequence[str]) -> Fractio
     if text.lower() in _SPECIAL:
         return _SPECIAL[text.lower()]
     if classes:
-        near = difflib.get_close_matches(text, classes[:_MOST_ITEMS], 3, 0.5) or classes[:10]
+        near = difflib.get_close_matches(text, classes[:_MOST_ITEMS], 3, 0.5)
+        near += [name for name in classes[:10] if name not in near]
         raise _unlike(column, literal, f"a number or a class, such as {', '.join(map(visible, near)):.300}")
     raise _unlike(column, literal, "a number")
 

@@ -24,7 +24,7 @@ from ...rows.column import Column
 from ...rows.data import Data
 from ...rows.node import Node, outermost, path_name
 from ...rows.projection import Projection
-from ...rows.schema import Schema
+from ...rows.schema import PACK_LENGTHS, Schema
 from ...rows.types import Ints, Json
 from ...rows.values import leaf_values, node_values
 from ...views.ragged import RaggedColumn
@@ -33,7 +33,7 @@ from ..cells.flat import flat
 from ..cells.text import visible
 from .comparison import Literal, Mask, Test, compared, is_single, meets, of_arrays, refuse_order
 
-__all__ = ["Filter", "value_names"]
+__all__ = ["Filter", "plain_name"]
 
 _LONGEST = 1000
 _DEEPEST = 50  # parentheses
@@ -100,6 +100,8 @@ class Filter:
             text, list(map(_ColumnTests, names)) if schema is None else _fields(schema, info or {})
         )
         holds = reader.whole()
+        if schema is not None and schema.packed:  # which any projection has
+            reader.named[PACK_LENGTHS] = None
         return Filter(
             tuple(field.name for field in reader.fields if field.name in reader.named), schema, holds
         )
@@ -146,12 +148,8 @@ class Filter:
         return ref.projected(Projection.of(self._schema, list(self.columns)))
 
 
-def value_names(schema: Schema) -> list[str]:
-    """The names of the values of a row, as rows have them; in a schema all but ASCII is quoted."""
-    return [_plain(path_name(path)) for path, _ in outermost(schema.tree)]
-
-
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """The name of a column as rows have it; in a schema all but ASCII is quoted."""
     return unquote(name, errors="surrogateescape")
 
 
@@ -261,8 +259,8 @@ class _Parser:
 
     def __init__(self, text: str, fields: Sequence[_ColumnTests]) -> None:
         self._text, self._at, self.fields = text.strip(), 0, fields
-        self._shown = {visible(_plain(field.name)): field for field in fields}
-        plain = {_plain(field.name): field for field in fields}
+        self._shown = {visible(plain_name(field.name)): field for field in fields}
+        plain = {plain_name(field.name): field for field in fields}
         names = self._shown | plain | {field.name: field for field in fields}
         self._spellings = {f'"{name}"': field for name, field in names.items()} | names
         self._lengths = sorted({len(name) for name in self._spellings}, reverse=True)

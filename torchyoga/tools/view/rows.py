@@ -15,10 +15,10 @@ from ...reading.dataref import DataRef
 from ...reading.in_epoch import in_epoch
 from ...rows.image_formats import format_of
 from ..cells.flat import bytes_of, flat
-from ..cells.picture import thumbnail
+from ..cells.picture import media_type, thumbnail
 from ..cells.text import shown, visible
 from ..report.sample import is_remote
-from .filter import Filter, value_names
+from .filter import Filter
 
 __all__ = [
     "Hits",
@@ -26,10 +26,12 @@ __all__ = [
     "Media",
     "media_of",
     "MOST_LOOKED",
-    "names_of",
+    "drawn_rows",
     "Excerpt",
     "part_of",
+    "sound_type",
     "row_of",
+    "rows_of",
 ]
 
 MOST_LOOKED = 20_000  # rows, for one page, of those that are read one by one or downloaded
@@ -62,15 +64,38 @@ class Hits:
 
 def row_of(ref: DataRef, number: int, held: AbstractContextManager[object] | None = None) -> Values:
     """The values of one row by name."""
-    (row,) = _taken(ref, [number], held)
+    (row,) = rows_of(ref, [number], held)
     return row
 
 
-def names_of(ref: DataRef, held: AbstractContextManager[object] | None = None) -> list[str]:
-    """The names of the values of rows, by the schema; else those of the first one."""
-    if ref.schema is not None:
-        return value_names(ref.schema)
-    return [name for name, _ in row_of(ref, 0, held)] if len(ref) else []
+def rows_of(
+    ref: DataRef, numbers: Sequence[int], held: AbstractContextManager[object] | None = None
+) -> list[Values]:
+    """The values of some rows by name."""
+    if not len(numbers):
+        return []
+    with held or nullcontext():
+        return [flat(row) for row in in_epoch(ref, 0, 0).take(np.array(numbers, np.int64))]
+
+
+def drawn_rows(
+    ref: DataRef, seed: int, most: int, held: AbstractContextManager[object] | None = None
+) -> Hits:
+    """Some rows, drawn at random, in ascending order; rows side by side if files have to be downloaded.
+
+    Args:
+        ref: the dataset, which has rows.
+        seed: of the draw; the same one draws the same rows.
+        most: rows; fewer if they are large.
+        held: held while rows are taken.
+    """
+    random, count = np.random.default_rng(seed), min(most, len(ref))
+    if is_remote(ref):
+        start = int(random.integers(len(ref) - count + 1))
+        numbers: Sequence[int] = range(start, start + count)
+    else:
+        numbers = np.sort(random.choice(len(ref), count, replace=False, shuffle=False)).tolist()
+    return _read(ref, numbers, numbers[0], numbers[-1] + 1, held)
 
 
 def found_from(
@@ -90,6 +115,9 @@ def found_from(
         condition: on columns; only those are read to find the rows.
         shown: the same rows with the columns that are shown.
         held: held while rows are taken.
+
+    Raises:
+        ValueError: a row holds what cannot be compared as the condition says.
     """
     shown = ref if shown is None else shown
     if condition is None:
@@ -118,18 +146,12 @@ def _read(
         part = numbers[begin : begin + step]
         if read > _MOST_BYTES:
             return Hits(tuple(rows), start, part[0])
-        for number, row in zip(part, _taken(ref, part, held), strict=True):
+        for number, row in zip(part, rows_of(ref, part, held), strict=True):
             rows.append((number, row))
             read += sum(bytes_of(value) for _, value in row)
     if isinstance(numbers, range):  # all of them, and no more
         stop = numbers.stop
     return Hits(tuple(rows), start, max(start, stop))
-
-
-def _taken(ref: DataRef, numbers: Sequence[int], held: AbstractContextManager[object] | None) -> list[Values]:
-    with held or nullcontext():
-        rows = in_epoch(ref, 0, 0).take(np.array(numbers, np.int64))
-        return [flat(row) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -158,8 +180,13 @@ class Media:
         return self.width * times, self.height * times
 
 
-def media_of(value: object, column_name: str = "") -> Media | None:
+def media_of(value: object, column_name: str = "", side: int | None = None) -> Media | None:
     """The file of a value: of what is a file already, that file.
+
+    Args:
+        value: anything.
+        column_name: where it is from; see `thumbnail`.
+        side: pixels of the longer side of an image, at most; None for the image as it is.
 
     Returns:
         None if it is neither image nor sound, or damaged, or too large.
@@ -173,10 +200,13 @@ def media_of(value: object, column_name: str = "") -> Media | None:
         data = bytes(value) if len(value) <= _MOST_MEDIA_BYTES else b""
     else:
         data = b""
-    sound = _type_of_sound(data[:16])
+    sound = sound_type(data)
     if sound is not None:
         return Media(sound, data)
     format = format_of(data)
+    if side is not None:
+        small = thumbnail(value, column_name, side)
+        return None if small is None else Media(media_type(small), small)
     if format in _OF_BROWSERS:
         size = _size_of(data)
         return None if size is None else Media(f"image/{format}", data, *size)
@@ -202,14 +232,30 @@ def _size_of(data: bytes) -> tuple[int, int] | None:
     return width, height
 
 
-def _type_of_sound(begin: bytes) -> str | None:
-    if begin.startswith(b"fLaC"):
-        return "audio/flac"
-    if begin.startswith(b"OggS"):
-        return "audio/ogg"
+def sound_type(value: object) -> str | None:
+    """The media type of a value that is a file of sound, by its first bytes; None if it is not one.
+
+    Example:
+        >>> sound_type(b"fLaC..."), sound_type(b"none")
+        ('audio/flac', None)
+    """
+    if isinstance(value, np.ndarray):
+        if value.ndim != 1 or value.dtype != np.uint8:
+            return None
+        begin = value[:16].tobytes()
+    elif isinstance(value, (bytes, bytearray, memoryview)):
+        begin = bytes(value[:16])
+    else:
+        return None
     if begin.startswith(b"RIFF") and begin[8:12] == b"WAVE":
         return "audio/wav"
-    return "audio/mpeg" if begin.startswith(b"ID3") else None
+    if begin[4:11] in (b"ftypM4A", b"ftypM4B"):
+        return "audio/mp4"
+    # A frame of MPEG begins with eleven bits; then come its version and layer 3.
+    if len(begin) > 4 and begin[0] == 0xFF and begin[1] in (0xFA, 0xFB, 0xF2, 0xF3, 0xE2, 0xE3):
+        return "audio/mpeg"
+    starts = {b"fLaC": "audio/flac", b"OggS": "audio/ogg", b"ID3": "audio/mpeg"}
+    return next((type for start, type in starts.items() if begin.startswith(start)), None)
 
 
 @dataclass(frozen=True)

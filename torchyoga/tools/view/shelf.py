@@ -3,25 +3,48 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from ...coding.decoders import decoder_of
 from ...errors import YogaError
-from ...reading.dataref import DataRef
-from ...reading.version_ref import VersionRef
-from ...storage import Storage
+from ...process.digests import hexdigest
+from ...process.lazy import cached_property
+from ...reading.dataref import DataRef, RowView
+from ...reading.in_epoch import in_epoch
+from ...reading.version_ref import VersionColumns, VersionRef
+from ...rows.column import Column
+from ...rows.projection import Projection
+from ...storage import Storage, store_of
 from ...stores.history.log import LogEntry
-from ..report.columns import first_columns
+from ...stores.refs import fetched
+from ..cells.classes import class_names, named_class
+from ..cells.flat import flat, flat_names
+from ..cells.picture import thumbnail
+from ..cells.text import visible
+from ..report.columns import ColumnCard, columns_of
 from ..report.sample import is_remote
+from .answer import Refused
+from .filter import Filter, plain_name
+from .rows import Values, row_of
 
 __all__ = ["Dataset", "OpenRef", "Shelf"]
 
+T = TypeVar("T")
 _MOST_OPEN = 8  # versions, whose files stay mapped
 _READERS = 8  # of tags
+_FRESH_SECONDS = 2.0  # for which a manifest of a store is not read again
+_MOST_MADE = 16  # sorted orders and statistics that are kept of a version
+_MOST_SORTED, _MOST_DOWNLOADED = 50_000_000, 2**30  # rows, and bytes of a version in a store
+_LOOKED_FOR_IMAGES, _TINY = 2, 8  # rows, and pixels
+_COUNTED, _COUNTED_SLOWLY, _COUNTED_BYTES = 10_000, 256, 2**25  # rows read for statistics, and their bytes
 
 
 class Dataset(NamedTuple):
@@ -33,23 +56,190 @@ class Dataset(NamedTuple):
     problem: str = ""
 
 
-class OpenRef(NamedTuple):
-    """A dataset that is open.
+@dataclass(frozen=True, eq=False)
+class OpenRef:
+    """A dataset that is open, and what was made of it for pages.
 
     Attributes:
-        ref: its rows; `first`: the same with the first columns only; `total`: how many columns there are,
-            0 if only the rows say so.
+        ref: its rows, to be shown; `whole`: as they are kept.
         held: held while rows are taken, if only one thread may at once.
         is_remote: files may have to be downloaded.
         build: of its files.
     """
 
     ref: DataRef
-    first: DataRef
-    total: int
+    whole: DataRef
     held: AbstractContextManager[object]
     is_remote: bool
     build: str = ""
+    _made: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of the values of a row: as its schema has them, else as the first row does."""
+        schema = self.ref.schema
+        if schema is not None:
+            return list(flat_names(schema.tree))
+        if not len(self.ref):
+            return []
+        with self.held:
+            return [name for name, _ in flat(self.ref[0])]
+
+    @cached_property
+    def shown_names(self) -> list[str]:
+        """The same, as rows have them."""
+        return self.names if self.ref.schema is None else list(map(plain_name, self.names))
+
+    @cached_property
+    def columns(self) -> Mapping[str, Column]:
+        """The columns of single values and arrays, by the name in rows."""
+        schema = self.ref.schema
+        return {} if schema is None else {plain_name(column.name): column for column in schema.columns}
+
+    @cached_property
+    def classes(self) -> Mapping[str, Sequence[str]]:
+        """The names of classes, by the name of their column in rows."""
+        info = self.ref.info
+        found = {name: class_names(column, info) for name, column in self.columns.items()}
+        return {name: names for name, names in found.items() if names}
+
+    def named(self, values: Values, first: int, most: int) -> Values:
+        """The values of a row that `window` has cut down, by their names in whole rows."""
+        if self.ref.schema is None:
+            return values[first : first + most]
+        names = self.shown_names[first : first + most]
+        if len(values) != len(names):  # what may be None, and is not, has several
+            return values
+        return [(name, value) for name, (_, value) in zip(names, values, strict=True)]
+
+    def class_of(self, name: str, value: object) -> str:
+        """The name of the class that a value stands for; "" if it is not known."""
+        return named_class(self.classes.get(name, ()), value)
+
+    def window(self, first: int, most: int) -> Callable[[DataRef], DataRef]:
+        """A function that cuts rows down to some of their values, numbered as in `names`; see `named`."""
+        schema = self.ref.schema
+        if schema is None or len(self.names) <= most:
+            return lambda ref: ref
+        wanted = self.names[first : first + most]
+        return lambda ref: ref.projected(
+            self._kept(("window", first, most), lambda: Projection.of(schema, wanted))
+        )
+
+    def value(self, row: int, name: str) -> object:
+        """A value of a row; KeyError if it has none of this name.
+
+        Args:
+            row: its number.
+            name: as rows have it; only what it is of is read.
+        """
+        schema = self.ref.schema
+        if schema is not None and name in self.shown_names:
+            place = self.shown_names.index(name)
+            values = row_of(self.window(place, 1)(self.ref), row, self.held)
+            if len(values) == 1:  # of a tuple that was cut down to it, it is the first
+                return values[0][1]
+        return dict(reversed(row_of(self.ref, row, self.held)))[name]
+
+    def filter(self, text: str) -> Filter:
+        """A condition on its rows; ValueError if the text is none."""
+        names = self.names if self.ref.schema is None else ()
+        return Filter.of(text, self.ref.schema, self.ref.info, names)
+
+    def sorted(self, name: str, is_descending: bool) -> RowView[Any]:
+        """All rows in the order of a column.
+
+        Raises:
+            Refused: it cannot be sorted, or only by reading more than a page is worth.
+        """
+        if name not in self.sortable:
+            raise Refused(
+                400, f"{visible(name)!r:.200} is not a column of numbers, texts or times to sort by"
+            )
+        if len(self.ref) > _MOST_SORTED:
+            raise Refused(400, f"{len(self.ref):,} rows are too many to sort; the most are {_MOST_SORTED:,}")
+        if self.is_remote and len(self.ref) * self.ref.row_bytes > _MOST_DOWNLOADED:
+            raise Refused(
+                400,
+                "to sort these rows, all files of the version would be downloaded; `yoga copy` it to this "
+                "machine, and view it there",
+            )
+        return self._kept(("sorted", name, is_descending), lambda: self._sorted(name, is_descending))
+
+    def _sorted(self, name: str, is_descending: bool) -> Any:
+        with self.held:
+            return self.ref.order_by(self.columns[name].name, is_descending)
+
+    @cached_property
+    def sortable(self) -> frozenset[str]:
+        """The names of the columns by which rows can be sorted."""
+        single = {
+            name
+            for name, column in self.columns.items()
+            if "{" not in column.name
+            and column.storage.kind != "c"
+            and column.kind != "none"
+            and (column.shape == () or column.kind in ("str", "numpy.str"))
+        }
+        return frozenset(single & set(self.shown_names))
+
+    @cached_property
+    def images(self) -> Sequence[str]:
+        """The names of the values that are images, as the first rows have them; none without Pillow."""
+        if not len(self.ref):
+            return ()
+        with self.held:
+            rows = in_epoch(self.ref, 0, 0).take(np.arange(min(_LOOKED_FOR_IMAGES, len(self.ref))))
+            values = [pair for row in rows for pair in flat(row)]
+        try:
+            found = [name for name, value in values if thumbnail(value, name, _TINY) is not None]
+        except ImportError:
+            return ()
+        return list(dict.fromkeys(found))
+
+    def cards(self, first: int, most: int) -> tuple[Mapping[str, ColumnCard], str]:
+        """What is known of some columns, by the name that pages show, and of which rows that is."""
+        return self._kept(("cards", first, most), lambda: self._cards(first, most))
+
+    def _cards(self, first: int, most: int) -> tuple[Mapping[str, ColumnCard], str]:
+        ref, schema = self.ref, self.ref.schema
+        if not len(ref) or schema is None:
+            return {}, ""
+        is_kept = isinstance(ref, (VersionRef, VersionColumns)) and bool(ref.manifest.stats)
+        if self.is_remote and not is_kept:
+            return {}, "This version keeps no statistics, and its rows are in a store."
+        rows = min(
+            _COUNTED if ref.only_copies or is_kept else _COUNTED_SLOWLY,
+            _COUNTED_BYTES // max(1, ref.row_bytes),
+        )
+        try:
+            with nullcontext() if is_kept else self.held:
+                columns = columns_of(self.window(first, most)(ref), len(self.names), 0, max(1, rows))
+        except Exception as error:  # of any kind: a dataset may be a user's own, and its rows are still shown
+            return {}, f"Statistics cannot be made: {visible(f'{type(error).__name__}: {error}')[:300]}"
+        return {card.name: card for card in columns.cards}, columns.source
+
+    def _kept(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What was made before, or is made now; the oldest gives way."""
+        with self._lock:
+            if key in self._made:
+                self._made.move_to_end(key)
+                return self._made[key]  # type: ignore[no-any-return]
+        made = make()
+        with self._lock:
+            self._made[key] = made
+            while len(self._made) > _MOST_MADE:
+                self._made.popitem(last=False)
+        return made
+
+
+class _Read(NamedTuple):
+    """A version as its manifest said: a digest of the text, and when that was read."""
+
+    opened: OpenRef
+    digest: str
+    at: float
 
 
 class Shelf:
@@ -57,15 +247,13 @@ class Shelf:
 
     Args:
         shown: a storage, or a DataRef.
-        most_columns: of `Kept.first`.
     """
 
-    def __init__(self, shown: Storage | DataRef, most_columns: int) -> None:
+    def __init__(self, shown: Storage | DataRef) -> None:
         self.storage = shown if isinstance(shown, Storage) else None
-        self._most_columns = most_columns
         self._lock = threading.Lock()
-        self._open: OrderedDict[tuple[str, str], OpenRef] = OrderedDict()
-        self._own = None if isinstance(shown, Storage) else self._kept(shown)
+        self._open: OrderedDict[tuple[str, str], _Read] = OrderedDict()
+        self._own = None if isinstance(shown, Storage) else _opened(shown)
 
     @property
     def name(self) -> str:
@@ -111,7 +299,8 @@ class Shelf:
     def opened(self, id: str | None, version: str | None) -> OpenRef:
         """A version; without names the dataset that is shown.
 
-        Its manifest is read each time, so that what was removed or overwritten meanwhile is noticed.
+        The bytes of its manifest are read each time, so that what was removed or overwritten meanwhile is
+        noticed; they are parsed if they are new.
 
         Raises:
             NotFoundError: there is no such version.
@@ -120,25 +309,28 @@ class Shelf:
         if self._own is not None:
             return self._own
         assert self.storage is not None, "there is a storage or a dataset"
-        ref = self.storage.fetch(str(id), str(version))
-        assert isinstance(ref, VersionRef), "a storage gives its versions"
-        place = (str(id), str(version))
+        id, version = str(id), str(version)
+        store = store_of(self.storage)
         with self._lock:
-            found = self._open.get(place)
-            if found is None or found.build != ref.manifest.build:
-                found = self._open[place] = self._kept(ref)
-            self._open.move_to_end(place)
+            known = self._open.get((id, version))
+        if known is not None and known.opened.is_remote and time.monotonic() - known.at < _FRESH_SECONDS:
+            return known.opened
+        digest = hexdigest(store.read_manifest(id, version) or b"")
+        if known is None or known.digest != digest:
+            known = _Read(_opened(fetched(store, id, version)), digest, 0.0)
+        with self._lock:
+            self._open[id, version] = known._replace(at=time.monotonic())
+            self._open.move_to_end((id, version))
             while len(self._open) > _MOST_OPEN:
                 self._open.popitem(last=False)
-        return found
+        return known.opened
 
-    def _kept(self, ref: DataRef) -> OpenRef:
-        build = ref.manifest.build if isinstance(ref, VersionRef) else ""
-        remote = is_remote(ref)
-        whole = _readable(ref)
-        first, total = first_columns(whole, self._most_columns)
-        held = nullcontext() if whole.is_thread_safe else threading.Lock()
-        return OpenRef(whole, first, total, held, remote, build)
+
+def _opened(ref: DataRef) -> OpenRef:
+    build = ref.manifest.build if isinstance(ref, VersionRef) else ""
+    readable = _readable(ref)
+    held = nullcontext() if readable.is_thread_safe else threading.Lock()
+    return OpenRef(readable, ref, held, is_remote(ref), build)
 
 
 def _readable(ref: DataRef) -> DataRef:

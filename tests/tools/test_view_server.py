@@ -1,0 +1,188 @@
+"""The server of the live view among slow, silent and hostile clients. Real connections on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from commanding import ENVIRONMENT, hears_ctrl_c
+from viewing import ask
+
+import torchyoga as yoga
+
+WAV = b"RIFF\x24\x00\x00\x00WAVEfmt " + bytes(2000)
+
+
+class Ready(yoga.DataRef[Any]):
+    """Rows whose text is long, so that a page of them is more than sockets hold."""
+
+    schema = None
+    row_bytes = 8
+
+    def __len__(self) -> int:
+        return 40
+
+    def take(self, rows: npt.NDArray[np.int64]) -> list[Any]:
+        return [{"n": int(row), "text": "x" * 300_000, "sound": WAV} for row in rows]
+
+
+@pytest.fixture(scope="module")
+def shown() -> Iterator[str]:
+    with yoga.view(Ready()) as found:
+        yield found.url
+
+
+@contextlib.contextmanager
+def clients(url: str, count: int, sent: bytes = b"") -> Iterator[list[socket.socket]]:
+    """Clients that have connected and sent something, and say no more."""
+    port = urlsplit(url).port or 0
+    found: list[socket.socket] = []
+    try:
+        for _ in range(count):
+            found.append(socket.create_connection(("127.0.0.1", port), timeout=20))
+            with contextlib.suppress(ConnectionError):  # it is one too many
+                found[-1].sendall(sent)
+        yield found
+    finally:
+        for one in found:
+            one.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost:", b"\x00"])
+def test_silent_clients_keep_no_page_from_loading(shown: str, sent: bytes) -> None:
+    with clients(shown, 400, sent):
+        for _ in range(3):
+            assert ask(shown).status == 200
+    assert ask(shown).status == 200
+
+
+def test_the_silent_are_disconnected_the_oldest_first(shown: str) -> None:
+    with clients(shown, 300) as silent:
+        assert ask(shown).status == 200
+        assert silent[0].recv(1) == b""
+        silent[-1].settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            silent[-1].recv(1)
+
+
+def test_clients_that_take_nothing_give_way(shown: str) -> None:
+    """As many as there are threads have asked for much, and read none of it."""
+    parts = urlsplit(shown)
+    sent = f"GET {parts.path}value?row=0&name=text HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode()
+    down = f"GET {parts.path}download?format=json HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode()
+    with clients(shown, 70, sent), clients(shown, 10, down):
+        assert ask(shown).status == 200
+
+
+def test_only_some_downloads_run_at_once(shown: str) -> None:
+    parts = urlsplit(shown)
+    sent = f"GET {parts.path}download?format=json HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode()
+    with clients(shown, 4, sent) as slow:
+        for one in slow:
+            assert one.recv(12) == b"HTTP/1.1 200"
+        found = ask(f"{shown}download?format=csv")
+        assert (found.status, "several downloads are running" in found.text) == (503, True)
+        assert ask(shown).status == 200
+    until = time.monotonic() + 30
+    while ask(f"{shown}download?format=csv").status == 503 and time.monotonic() < until:
+        time.sleep(0.05)  # until it has noticed that they have gone
+    assert ask(f"{shown}download?format=csv").status == 200
+
+
+def test_more_clients_than_files_may_be_open(tmp_path: Path) -> None:
+    """The loop that accepts them goes on when there is no room for one more."""
+    program = (
+        "import resource, sys, numpy as np, torchyoga as yoga\n"
+        "shown = yoga.view(yoga.from_arrays({'x': np.arange(9)}))\n"
+        "print(shown.url, flush=True)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (80, 80))\n"
+        "sys.stdin.read()\n"
+    )
+    run: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], env={**os.environ, **ENVIRONMENT}, **run
+    ) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        with clients(url, 200):
+            assert ask(url).status == 200
+        assert ask(url).status == 200
+        process.communicate("")
+    assert process.returncode == 0
+
+
+def test_parts_of_sound_are_sent_as_players_ask(shown: str) -> None:
+    whole = ask(f"{shown}file?row=0&name=sound")
+    assert (whole.status, whole.body, whole.headers["accept-ranges"]) == (200, WAV, "bytes")
+    # The browser's own player is a page that loads its file, and has a style.
+    assert whole.headers["content-security-policy"].startswith("default-src 'none'; media-src 'self'")
+    for asked, first, stop in (
+        ("bytes=5-9", 5, 10),
+        ("bytes=2000-", 2000, len(WAV)),
+        ("bytes=-7", len(WAV) - 7, len(WAV)),
+    ):
+        found = ask(f"{shown}file?row=0&name=sound", Range=asked)
+        assert (found.status, found.body) == (206, WAV[first:stop])
+        assert found.headers["content-range"] == f"bytes {first}-{stop - 1}/{len(WAV)}"
+    for asked in ("bytes=9-5", "bytes=-", "bytes=99999-", "rows=1-2", "bytes=1-2,4-5", "bytes=-0"):
+        assert ask(f"{shown}file?row=0&name=sound", Range=asked).status == 200
+
+
+def test_new_addresses_answer_nobody_else(shown: str) -> None:
+    parts = urlsplit(shown)
+    there = f"{parts.scheme}://{parts.netloc}"
+    for page in ("download?format=csv", "diff?id=a&old=1&new=2", "rows?sort=n", "file?row=0&name=sound"):
+        assert ask(f"{there}/{page}").status == 403
+        assert ask(f"{there}/wrong/{page}").status == 403
+        assert ask(f"{shown}{page}", Host="evil.example").status == 421
+        assert ask(f"{shown}{page}", Origin="http://evil.example").status == 403
+        assert ask(f"{shown}{page}", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors").status == 403
+        assert ask(f"{shown}{page}", "POST").status == 405
+
+
+def test_the_token_is_on_no_command_line(tmp_path: Path) -> None:
+    """A browser that notes its arguments, and what is in the file that it is given."""
+    noted, browser = tmp_path / "noted", tmp_path / "browser"
+    browser.write_text(
+        f"#!{sys.executable}\n"
+        "import os, stat, sys, pathlib, urllib.request\n"
+        "path = urllib.request.url2pathname(sys.argv[1].removeprefix('file://'))\n"
+        "mode = stat.S_IMODE(os.stat(path).st_mode)\n"
+        f"part = pathlib.Path({str(noted)!r} + '.part')\n"
+        "part.write_text(f'{sys.argv[1:]}\\n{mode:o}\\n{path}\\n' + pathlib.Path(path).read_text())\n"
+        f"part.rename({str(noted)!r})\n"
+    )
+    browser.chmod(browser.stat().st_mode | stat.S_IXUSR)
+    storage = yoga.Storage(tmp_path / "storage")
+    storage.submit([{"x": 1}], "a", "1", progress=False)
+    command = [sys.executable, "-m", "torchyoga", "view", storage.url, "--open"]
+    run: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "preexec_fn": hears_ctrl_c}
+    environment = {**os.environ, **ENVIRONMENT, "BROWSER": f"{browser} %s"}
+    with subprocess.Popen(command, text=True, env=environment, **run) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        until = time.monotonic() + 60
+        while not noted.exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        arguments, mode, path, *page = noted.read_text().splitlines()
+        assert ask(url).status == 200
+        process.send_signal(2)
+        process.communicate()
+    token = urlsplit(url).path.strip("/")
+    assert len(token) > 20
+    assert token not in arguments
+    assert mode == "600"
+    assert f'content="0; url={url}"' in "\n".join(page)
+    assert not os.path.exists(path)

@@ -1,0 +1,431 @@
+"""What is asked of a dataset's rows -> a page of them, as a table or as a grid of images."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...reading.dataref import DataRef
+from ...rows.types import Ints
+from ..cells.picture import thumbnail, url_of
+from ..cells.text import shown, visible
+from ..report.columns import ColumnCard
+from .answer import Refused, link, number_in
+from .filter import Filter
+from .rows import MOST_LOOKED, Hits, Values, drawn_rows, found_from, sound_type
+from .shelf import OpenRef
+
+__all__ = ["CELL", "Cell", "MOST_COLUMNS", "SIDES", "Wanted", "cells_of", "rows_page"]
+
+MOST_COLUMNS = 200  # in the table of rows
+CELL = 120  # characters
+SIDES = {"small": 96, "medium": 192, "large": 384}  # pixels of images in a grid
+_IN_GRID = {"small": 120, "medium": 60, "large": 24}  # images
+_MOST_ROWS, _MOST_CELLS = 50, 2000
+_SECONDS_OF_PICTURES = 4.0
+_MOST_NAMED = 200
+_MOST_UNDER_IMAGES = 2  # values
+_FORMATS = ("csv", "json", "parquet")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value in the table of rows.
+
+    Attributes:
+        column: its name; `text`: what it is; `picture`: the URL of a thumbnail.
+        is_number: texts of numbers stand at the right.
+        link: where it is shown in full; `sound`: its file, if a browser plays it.
+    """
+
+    column: str
+    text: str
+    picture: str | None
+    is_number: bool
+    link: str
+    sound: str | None = None
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The head of a column: its name, what is known of it, and where it is sorted by.
+
+    Attributes:
+        order: "ascending" or "descending", if rows are sorted by it; `link`: to the next order.
+    """
+
+    name: str
+    card: ColumnCard | None
+    order: str
+    link: str | None
+    is_number: bool
+
+    @property
+    def facts(self) -> str:
+        """What stands under the histogram."""
+        if self.card is None:
+            return ""
+        numbers = self.card.numbers
+        found = [
+            f"{numbers[title]} {title}"
+            for title in ("nulls", "NaN", "inf")
+            if numbers.get(title, "0") not in ("0", "")
+        ]
+        if self.card.often and (self.card.histogram is None or not self.is_number):
+            found.insert(
+                0,
+                f"{numbers['distinct']} distinct, most {self.card.often}"
+                if numbers["distinct"]
+                else self.card.often,
+            )
+        return " · ".join(found)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The rows that an address asks for.
+
+    Attributes:
+        where: a filter; `sort`: the name of a column, or "".
+        is_descending: the largest value first.
+    """
+
+    where: str
+    sort: str
+    is_descending: bool
+
+    @staticmethod
+    def of(values: Mapping[str, str]) -> Wanted:
+        """What the parameters of an address say."""
+        return Wanted(
+            values.get("where", "").strip(), values.get("sort", ""), values.get("order") == "descending"
+        )
+
+    @property
+    def parameters(self) -> dict[str, str | None]:
+        """Those of an address."""
+        order = "descending" if self.sort and self.is_descending else None
+        return {"where": self.where or None, "sort": self.sort or None, "order": order}
+
+    def ref(self, opened: OpenRef) -> DataRef:
+        """All rows, in the order that is asked for."""
+        return opened.sorted(self.sort, self.is_descending) if self.sort else opened.ref
+
+    def filter(self, opened: OpenRef) -> Filter | None:
+        """The condition; ValueError if it is none."""
+        return opened.filter(self.where) if self.where and len(opened.ref) else None
+
+    def numbers(self, opened: OpenRef, places: Sequence[int]) -> Ints:
+        """The numbers of rows that stand at places of this order."""
+        rows = np.asarray(places, np.int64)
+        return opened.sorted(self.sort, self.is_descending).rows_at(rows) if self.sort else rows
+
+
+def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> dict[str, Any]:
+    """What the template of the page of rows shows.
+
+    Args:
+        opened: the dataset; `place`: its parameters in addresses.
+        place: see `opened`.
+        values: the parameters of the address.
+
+    Raises:
+        Refused: there is no such row or column, or rows cannot be sorted so.
+    """
+    wanted, total, names = Wanted.of(values), len(opened.ref), opened.shown_names
+    start = number_in(values, "start", 0)
+    if start and start >= total:
+        raise Refused(404, f"there is no row {start:,}: there are {total:,}")
+    grid = _grid(opened, values)
+    first = _first_column(names, values)
+    most = (
+        _IN_GRID[grid["size"]]
+        if grid
+        else max(1, min(_MOST_ROWS, _MOST_CELLS // max(1, min(len(names), MOST_COLUMNS))))
+    )
+    cut = grid["cut"] if grid else opened.window(first, MOST_COLUMNS)
+    seed = number_in(values, "draw", 0) if "draw" in values else None
+    hits, problem, condition = Hits((), start, start), "", None
+    try:
+        condition = wanted.filter(opened)
+        hits = _hits(opened, wanted, condition, start, most, cut, seed)
+    except ValueError as error:
+        problem = str(error)
+    numbers = wanted.numbers(opened, [at for at, _ in hits.rows])
+    numbered = [(number, row) for number, (_, row) in zip(numbers.tolist(), hits.rows, strict=True)]
+    here = {**place, **wanted.parameters, **(grid["parameters"] if grid else {}), "first": first or None}
+    notes: list[str] = []
+    if condition is not None and opened.is_remote:
+        notes.append("Files are downloaded as their rows are looked at.")
+    found: dict[str, Any] = {"heads": [], "rows": [], "columns": []}
+    if grid:
+        found["rows"] = [_figure(opened, grid, place, number, row) for number, row in numbered]
+    else:
+        found = _table(opened, wanted, numbered, place, here, first, notes)
+    is_drawn = seed is not None and condition is None
+    is_numbered = condition is None and not is_drawn and not problem
+    going_on = not problem and not is_drawn and hits.stop < total
+    last = (total - 1) // most * most if total else 0
+    return {
+        **found,
+        "grid": grid,
+        "names": [visible(name) for name in names[:_MOST_NAMED]],
+        "where": visible(wanted.where),
+        "sort": visible(wanted.sort),
+        "is_descending": wanted.is_descending,
+        "problem": problem,
+        "notes": notes,
+        "looked": hits.stop - hits.start if condition is not None else None,
+        "most_looked": MOST_LOOKED,
+        "hits": hits,
+        "total": total,
+        "is_drawn": is_drawn,
+        "before": link("rows", **{**here, "start": max(0, start - most)}) if is_numbered and start else None,
+        "begin": link("rows", **here) if start else None,
+        "after": link("rows", **here, start=hits.stop) if going_on else None,
+        "last": link("rows", **here, start=last) if is_numbered and going_on else None,
+        "random": link("rows", **here, draw=secrets.randbelow(10**9)) if total > most else None,
+        "everything": link("rows", **{**here, "where": None}) if wanted.where else None,
+        "unsorted": link("rows", **{**here, "sort": None, "order": None}) if wanted.sort else None,
+        "downloads": [
+            (kind, link("download", **place, **wanted.parameters, format=kind)) for kind in _FORMATS
+        ]
+        if not problem and total
+        else [],
+        "layouts": _layouts(opened, grid, {**here, "start": start or None}),
+        "hidden": {name: value for name, value in here.items() if value is not None and name != "where"},
+        "hidden_place": {
+            name: value for name, value in here.items() if value is not None and name != "first"
+        },
+        "column_pages": _column_pages(names, first, here) if not grid and len(names) > MOST_COLUMNS else None,
+    }
+
+
+def _hits(
+    opened: OpenRef,
+    wanted: Wanted,
+    condition: Filter | None,
+    start: int,
+    most: int,
+    cut: Callable[[DataRef], DataRef],
+    seed: int | None,
+) -> Hits:
+    """The rows of the page, numbered by their places in the order that is asked for."""
+    ref = wanted.ref(opened)
+    if not len(ref):
+        return Hits((), 0, 0)
+    if seed is not None and condition is None:
+        return drawn_rows(cut(ref), seed, most, opened.held)
+    if seed is not None:
+        start = int(np.random.default_rng(seed).integers(len(ref)))
+    return found_from(ref, start, most, condition, cut(ref), opened.held)
+
+
+# -- the table
+
+
+def _table(
+    opened: OpenRef,
+    wanted: Wanted,
+    rows: Sequence[tuple[int, Values]],
+    place: Mapping[str, str],
+    here: Mapping[str, object],
+    first: int,
+    notes: list[str],
+) -> dict[str, Any]:
+    names = opened.shown_names[first : first + MOST_COLUMNS]
+    until, missing, is_late = time.monotonic() + _SECONDS_OF_PICTURES, "", False
+    shown_rows: list[dict[str, Any]] = []
+    columns: dict[str, str] = {} if rows else {visible(name): name for name in names}
+    for number, values in rows:
+        values = opened.named(values, first, MOST_COLUMNS)
+        made, late, without = cells_of(opened, number, values[:MOST_COLUMNS], place, until)
+        missing, is_late = missing or without, is_late or late
+        columns |= {visible(name): name for name, _ in values[:MOST_COLUMNS]}
+        by_name = {cell.column: cell for cell in made}
+        shown_rows.append({"number": number, "link": link("row", **place, row=number), "by_name": by_name})
+    if missing:
+        notes.append(f"Images are not shown: {missing}.")
+    if is_late:
+        notes.append("Some images have no thumbnail, as they take long; open their row.")
+    cards, source = opened.cards(first, MOST_COLUMNS)
+    if source:
+        notes.append(source)
+    right = {cell.column for row in shown_rows[:1] for cell in row["by_name"].values() if cell.is_number}
+    heads = [
+        _head(opened, wanted, name, cards.get(shown_name), here, shown_name in right)
+        for shown_name, name in list(columns.items())[:MOST_COLUMNS]
+    ]
+    return {"heads": heads, "rows": shown_rows, "columns": [head.name for head in heads]}
+
+
+def cells_of(
+    opened: OpenRef, number: int, values: Sequence[tuple[str, object]], place: Mapping[str, str], until: float
+) -> tuple[list[Cell], bool, str]:
+    """The cells of a row; whether thumbnails are missing since the time is up, and what they need."""
+    found, is_late, missing = [], False, ""
+    for name, value in values:
+        picture = None
+        if time.monotonic() < until:
+            try:
+                picture = url_of(thumbnail(value, name))
+            except ImportError as error:
+                missing = str(error)
+        else:
+            is_late = True
+        is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+        names = {**place, "row": number, "name": name}
+        kind = sound_type(value)
+        named = opened.class_of(name, value)
+        text = f"{shown(value, CELL)} {named}" if named else f"play {kind}" if kind else shown(value, CELL)
+        sound = link("file", **names) if kind else None
+        found.append(
+            Cell(visible(name), text, picture, is_number and not named, link("value", **names), sound)
+        )
+    return found, is_late, missing
+
+
+def _head(
+    opened: OpenRef,
+    wanted: Wanted,
+    name: str,
+    card: ColumnCard | None,
+    here: Mapping[str, object],
+    is_number: bool,
+) -> _Head:
+    order = ("descending" if wanted.is_descending else "ascending") if name == wanted.sort else ""
+    after: dict[str, str | None] = {"sort": name, "order": None}  # of another column, or of none
+    if order == "ascending":
+        after = {"sort": name, "order": "descending"}
+    elif order == "descending":
+        after = {"sort": None, "order": None}
+    where = link("rows", **{**here, **after}) if name in opened.sortable else None
+    return _Head(visible(name), card, order, where, is_number)
+
+
+def _first_column(names: Sequence[str], values: Mapping[str, str]) -> int:
+    """The first column of the table: as the address says, or where the one that is sought stands.
+
+    Raises:
+        Refused: there is no such column.
+    """
+    sought = values.get("find", "").strip()
+    if not sought:
+        first = number_in(values, "first", 0)
+        if first and first >= len(names):
+            raise Refused(404, f"there is no column {first:,}: there are {len(names):,}")
+        return first
+    alike = sought.casefold()
+    for is_it in (
+        lambda name: sought in (name, visible(name)),
+        lambda name: name.casefold().startswith(alike),
+        lambda name: alike in name.casefold(),
+    ):
+        for place, name in enumerate(names):
+            if is_it(name):
+                return place
+    raise Refused(404, f"there is no column {sought[:80]!r}; go back, and look for a part of its name")
+
+
+def _column_pages(names: Sequence[str], first: int, here: Mapping[str, object]) -> dict[str, Any]:
+    """What leads to the columns before and after those shown."""
+    stop = min(len(names), first + MOST_COLUMNS)
+    before, last = max(0, first - MOST_COLUMNS), (len(names) - 1) // MOST_COLUMNS * MOST_COLUMNS
+    return {
+        "first": first,
+        "stop": stop,
+        "total": len(names),
+        "before": link("rows", **{**here, "first": before or None}) if first else None,
+        "after": link("rows", **{**here, "first": stop}) if stop < len(names) else None,
+        "last": link("rows", **{**here, "first": last}) if stop < len(names) else None,
+    }
+
+
+# -- the grid
+
+
+def _grid(opened: OpenRef, values: Mapping[str, str]) -> dict[str, Any] | None:
+    """How images are laid out; None for a table.
+
+    Raises:
+        Refused: there is no such size, or no such image.
+    """
+    size = values.get("size", "")
+    if not size:
+        return None
+    if size not in SIDES:
+        raise Refused(400, f"images are shown in the sizes {', '.join(SIDES)}; found {size[:40]!r}")
+    if not opened.images:
+        raise Refused(404, "no column holds images that can be shown")
+    image = values.get("image") or opened.images[0]
+    if image not in opened.images:
+        raise Refused(
+            404, f"{visible(image)!r:.200} holds no images; {', '.join(map(visible, opened.images))[:400]} do"
+        )
+    under = [name for name in opened.classes if name in opened.shown_names]
+    under += [name for name in opened.shown_names if name in opened.sortable and name not in under]
+    under = under[:_MOST_UNDER_IMAGES]
+    return {
+        "size": size,
+        "side": SIDES[size],
+        "image": image,
+        "title": visible(image),
+        "under": under,
+        "cut": _cut(opened, [image, *under]),
+        "parameters": {"size": size, "image": None if image == opened.images[0] else image},
+    }
+
+
+def _cut(opened: OpenRef, names: Sequence[str]) -> Callable[[DataRef], DataRef]:
+    """A function that cuts rows down to these values, where a schema has them as columns of a dict."""
+    schema = opened.ref.schema
+    if schema is None or schema.tree.kind != "dict":
+        return lambda ref: ref
+    by_name = dict(zip(opened.shown_names, opened.names, strict=True))
+    wanted = [by_name[name] for name in names if name in by_name]
+    return lambda ref: ref.columns(wanted) if len(wanted) == len(names) else ref
+
+
+def _figure(
+    opened: OpenRef,
+    grid: Mapping[str, Any],
+    place: Mapping[str, str],
+    number: int,
+    row: Sequence[tuple[str, object]],
+) -> dict[str, Any]:
+    held = dict(row)
+    texts = []
+    for name in grid["under"]:
+        if name in held:
+            text = opened.class_of(name, held[name]) or shown(held[name], 40)
+            texts.append((visible(name), text))
+    named = {**place, "row": number, "name": grid["image"]}
+    return {
+        "number": number,
+        "link": link("row", **place, row=number),
+        "image": link("file", **named, size=grid["size"]) if grid["image"] in held else None,
+        "texts": texts,
+    }
+
+
+def _layouts(
+    opened: OpenRef, grid: Mapping[str, Any] | None, here: Mapping[str, object]
+) -> list[tuple[str, str | None]]:
+    """The ways to look at these rows: a link to each but the present one."""
+    if not opened.images:
+        return []
+    found: list[tuple[str, str | None]] = [
+        ("table", link("rows", **{**here, "size": None, "image": None}) if grid else None)
+    ]
+    for size in SIDES:
+        is_here = grid is not None and grid["size"] == size
+        found.append((f"{size} images", None if is_here else link("rows", **{**here, "size": size})))
+    if grid:
+        others = [name for name in opened.images if name != grid["image"]][:8]
+        found += [(f"images of {visible(name)}", link("rows", **{**here, "image": name})) for name in others]
+    return found
