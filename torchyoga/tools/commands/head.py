@@ -72,14 +72,16 @@ def command(
     }
     of = f"{manifest.id} {manifest.version} has {count_of(total, 'row')}"
     if looked is not None:
-        what = f"{count_of(len(rows), 'row')} of {looked - min(start, looked):,} that were looked at; {of}"
+        until = f" before row {looked:,}" if looked < total else ""
+        what = f"{count_of(len(rows), 'row')} found{until} of {total:,}" + (
+            f", from row {start:,} on" if start else ""
+        )
     elif rows:
         first, last = f"{start:,}", f"{numbers[-1]:,}"
         what = (f"row {first}" if len(rows) == 1 else f"rows {first} to {last}") + f" of {total:,}"
     else:
         what = of
-    more = [f"and {count_of(left_out, 'more column')}; name them with --columns"] if left_out > 0 else []
-    asked.write(plain, [*([_table(rows)] if rows else []), what, *more])
+    asked.write(plain, [*([_table(rows, left_out)] if rows else []), what])
 
 
 def _meeting(ref: DataRef, text: str, start: int, count: int) -> tuple[list[int], int]:
@@ -97,13 +99,14 @@ def _meeting(ref: DataRef, text: str, start: int, count: int) -> tuple[list[int]
     return numbers, at
 
 
-def _table(rows: Sequence[tuple[int, Mapping[str, object]]]) -> Table:
+def _table(rows: Sequence[tuple[int, Mapping[str, object]]], left_out: int) -> Table:
     names = list(dict.fromkeys(name for _, row in rows for name in row))
     lines = [
         (f"{number:,}", *(value_text(row[name]) if name in row else "" for name in names))
         for number, row in rows
     ]
-    return Table(("row", *map(cell, names)), lines, right=("row",))
+    advice = "--columns names some"
+    return Table(("row", *map(cell, names)), lines, right=("row",), left_out=left_out, advice=advice)
 
 
 def _flat(row: object, name: str = "") -> Iterator[tuple[str, object]]:

@@ -57,6 +57,8 @@ class Table(NamedTuple):
         right: titles of right-aligned columns, such as numbers.
         whole: titles of other columns that are shown whole or not at all, as those of numbers are.
         last: titles of columns that are left out first where a terminal is too narrow; then those at the end.
+        left_out: how many columns are not in it, and are named as left out, too.
+        advice: how to see those.
     """
 
     columns: Sequence[str]
@@ -64,6 +66,8 @@ class Table(NamedTuple):
     right: Collection[str] = ()
     whole: Collection[str] = ()
     last: Sequence[str] = ()
+    left_out: int = 0
+    advice: str = "a wider terminal or --json shows them"
 
 
 def cell(value: object, most: int = MOST_SHOWN) -> str:
@@ -197,6 +201,7 @@ class Asked(NamedTuple):
                 _draw(one)
             else:
                 _print(_plain(one))
+                _print_left_out(one, ())
 
     def write_published(self, storage: Storage, ref: DataRef) -> None:
         """Prints id, version, rows and bytes of a version of a storage."""
@@ -244,11 +249,16 @@ def _draw(table: Table) -> None:
             if is_right or place < len(kept) - 1:
                 cut.align("right" if is_right else "left", size)
         console.print(Text(" " * _GAP).join(cells), no_wrap=True, overflow="ignore", crop=False)
-    if left_out:
-        titles = f" ({', '.join(map(cell, left_out))})" if len(left_out) <= _MOST_LEFT_OUT else ""
-        what = count_of(len(left_out), "more column")
-        _print(f"and {what}{titles}, for which the terminal is too narrow; --json prints all")
+    _print_left_out(table, left_out)
     sys.stdout.flush()
+
+
+def _print_left_out(table: Table, titles: Sequence[str]) -> None:
+    """Prints how many columns are not shown, and the titles of a few."""
+    count = len(titles) + table.left_out
+    if count:
+        named = f" ({', '.join(map(cell, titles))})" if count == len(titles) <= _MOST_LEFT_OUT else ""
+        _print(f"and {count_of(count, 'more column')}{named}; {table.advice}")
 
 
 def _is_whole(table: Table, number: int) -> bool:
