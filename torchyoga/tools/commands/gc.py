@@ -56,9 +56,8 @@ def command(id: str | None, keep: int | None, untagged: bool, grace: float, yes:
         ("name", "bytes"), [(cell(n, 120), bytes_text(b)) for n, b in found.items()], right=("bytes",)
     )
     done = "deleted" if yes else "could be deleted"
-    what = f"{count_of(len(found), 'thing')}, {bytes_text(total)}, {done}" + (
-        "" if yes else "; --yes deletes them"
-    )
+    what = f"{count_of(len(found), 'thing')}, {bytes_text(total)}, {done}"
+    what += "" if yes else f"; --yes deletes {'it' if len(found) == 1 else 'them'}"
     shown: list[str | Table] = [table, what]
     found_json = {"storage": store.name, "deleted": yes, "bytes": total, "things": plain}
     asked.write(found_json, shown if found else "there is nothing to delete")

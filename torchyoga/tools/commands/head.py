@@ -72,10 +72,8 @@ def command(
     }
     of = f"{manifest.id} {manifest.version} has {count_of(total, 'row')}"
     if looked is not None:
-        until = f" before row {looked:,}" if looked < total else ""
-        what = f"{count_of(len(rows), 'row')} found{until} of {total:,}" + (
-            f", from row {start:,} on" if start else ""
-        )
+        part = "" if not start and looked == total else f" in rows {start:,} to {max(start, looked - 1):,}"
+        what = f"{count_of(len(rows), 'row')} found{part} of {total:,}"
     elif rows:
         first, last = f"{start:,}", f"{numbers[-1]:,}"
         what = (f"row {first}" if len(rows) == 1 else f"rows {first} to {last}") + f" of {total:,}"

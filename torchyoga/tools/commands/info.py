@@ -56,7 +56,7 @@ def command(id: str, version: str | None, asked: Asked) -> None:
         "info": manifest.info,
     }
     lines = [f"{title:9}{cell(text, 160)}" for title, text in _facts(manifest, lineage, tags) if text]
-    some, more = first(columns, "columns")
+    some, more = first(columns, "column")
     rows = [(cell(column.name), column.type, column.shape) for column in some]
     table = Table(("column", "type", "shape"), rows)
     shown: list[str | Table] = ["\n".join(lines)]

@@ -20,7 +20,7 @@ _ALIAS = "t"  # of a version that is named beside the query
 @id_argument(required=False)
 @version_argument()
 @click.option(
-    "--limit", default=1000, show_default=True, type=click.IntRange(1, 10**6), help="Rows to print."
+    "--limit", default=1000, show_default=True, type=click.IntRange(1, 10**6), help="Most rows to print."
 )
 def command(sql: str, id: str | None, version: str | None, limit: int, asked: Asked) -> None:
     """Answer a question in SQL about rows, by DuckDB.

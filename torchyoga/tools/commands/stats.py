@@ -57,7 +57,7 @@ def command(id: str, version: str | None, columns: tuple[str, ...], rows: int | 
     else:
         ref = fetched(opened(asked.storage), manifest.id, manifest.version)
         stats = (ref if names is None else ref.columns(names)).stats(rows)
-    some, more = first(list(stats.values()), "columns")
+    some, more = first(list(stats.values()), "column")
     table = Table(_TITLES, [_cells(one) for one in some], _TITLES[1:-1], last=_LAST)
     read = count_of(stats.rows, "row")
     if stats.rows_read < stats.rows:
