@@ -1011,11 +1011,11 @@ class Storage:
         return _log.log_of(self._store, id, limit)
 
     def list(self) -> list[tuple[str, str]]:
-        """All published (id, version), sorted."""
+        """All published (id, version), sorted, 1.9 before 1.10."""
         return self._store.published()
 
     def versions(self, id: str) -> builtins.list[str]:
-        """The published versions of an id, sorted; empty if there are none."""
+        """The published versions of an id, sorted, 1.9 before 1.10; empty if there are none."""
         return self._store.versions(id)
 
     def remove(self, id: str, version: str, *, force: bool = False) -> None:

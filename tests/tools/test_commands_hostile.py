@@ -125,7 +125,7 @@ def test_a_dataset_of_a_thousand_columns(tmp_path: Path, monkeypatch: pytest.Mon
     assert said("stats", "wide").endswith("and 800 more columns; --json prints all\n")
     text = said("head", "wide")
     assert text.startswith("row  c00000  c00001")
-    assert text.endswith("rows 0 to 0 of 1\nand 988 more columns; name them with --columns\n")
+    assert text.endswith("and 988 more columns; --columns names some\nrow 0 of 1\n")
     assert len(parsed("info", "wide")["columns"]) == 1000
     assert said("head", "wide", "-c", "c00999").startswith("row  c00999\n  0  999\n")
 
@@ -204,7 +204,13 @@ def test_values_in_json_and_in_cells() -> None:
     assert value_text(torch.zeros(3, 3, dtype=torch.bool)) == "bool 3x3"
     assert value_text(np.array(["a", "b"] * 9)) == "<U1 18"
     assert value_text(list(range(9))) == "[0, 1, 2, 3, 4, 5, 6, 7] of 9"
-    assert value_text(None) == ""
+    assert [value_text(one) for one in (None, "None", "", " x", "x")] == ["None", '"None"', '""', '" x"', "x"]
+    assert [value_text(one) for one in (1 / 3, 0.5, np.float64(2 / 3), 1e300)] == [
+        "0.333333",
+        "0.5",
+        "0.666667",
+        "1e+300",
+    ]
 
 
 def test_a_store_of_other_files_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

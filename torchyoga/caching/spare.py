@@ -11,7 +11,7 @@ from ..stores.contract import Versions
 from ..stores.history.keep import Keep, removed_versions, spare_versions
 from ..stores.history.tags import refuse_tagged
 from ..stores.sharing import Sharing
-from ..versions.names import folder_of, kept_id
+from ..versions.names import folder_of, kept_id, natural
 from ..versions.outline import DataFile
 
 __all__ = ["cleanable", "cleaned", "freed", "removed"]
@@ -27,7 +27,7 @@ def cleaned(store: Versions, grace: float, keep: Keep | None, id: str | None) ->
             # One that is there was built again meanwhile.
             _remove_kept(store, one, {*gone}.difference(store.versions(one)), 0)
         names += [folder_of(one, version) for version in gone]
-    return sorted(names + store.clean(grace, id, sweep=lambda one: sharing(one).clean))
+    return sorted(names + store.clean(grace, id, sweep=lambda one: sharing(one).clean), key=natural)
 
 
 def cleanable(store: Versions, grace: float, keep: Keep | None, id: str | None) -> dict[str, int]:
@@ -41,7 +41,7 @@ def cleanable(store: Versions, grace: float, keep: Keep | None, id: str | None) 
             folder_of(one, version): nbytes for version, nbytes in _freed(sharing(one), [*spare]).items()
         }
     store.clean(grace, id, found, lambda one: sharing(one).clean)
-    return dict(sorted(found.items()))
+    return {name: found[name] for name in sorted(found, key=natural)}
 
 
 def freed(store: Versions, id: str, version: str) -> int:
@@ -59,7 +59,7 @@ def _freed(sharing: Sharing, spare: Collection[str]) -> dict[str, int]:
     for version in versions.keys() - {*spare}:
         named |= sharing.files_of(versions[version], seen)
     nbytes = {}
-    for version in sorted(spare):
+    for version in sorted(spare, key=natural):
         files = sharing.files_of(versions[version], seen) - named if version in versions else set()
         nbytes[version] = sum(file.nbytes for file in files)
         named |= files

@@ -43,9 +43,9 @@ def outline(tree: Node, columns: Sequence[Column]) -> list[ShownColumn]:
     """The columns of rows that nest like this, in order.
 
     Example:
-        >>> schema = yoga.Schema.of({"ids": [1, 2], "größe": {"x": 2.5}}, ragged=["ids"], nullable=["größe"])
+        >>> schema = yoga.Schema.of({"ids": [1, 2], "box": {"größe": 2}}, ragged=["ids"], nullable=["box"])
         >>> [str(one) for one in outline(schema.tree, schema.columns)]
-        ['ids: list of int', 'größe: dict or None', 'größe/x: float']
+        ['ids: list of int', 'box: dict or None', 'box/größe: int']
     """
     left = iter(columns)
     found = list(_shown(tree, (), left))

@@ -15,7 +15,7 @@ from ..versions.file_entry import FileEntry, is_data_file
 from ..versions.listed import pieces_of
 from ..versions.location import MANIFEST, Files, is_foreign, list_bytes
 from ..versions.manifest import Manifest, is_like_manifest
-from ..versions.names import KEPT
+from ..versions.names import KEPT, natural
 from ..versions.outline import Outline
 from ..versions.staging import Staging
 from .notes import Notes
@@ -131,11 +131,11 @@ class Versions(ABC):
 
     @abstractmethod
     def published(self) -> list[tuple[str, str]]:
-        """All published (id, version), sorted."""
+        """All published (id, version), sorted, 1.9 before 1.10."""
 
     @abstractmethod
     def versions(self, id: str) -> list[str]:
-        """The published versions of an id, sorted."""
+        """The published versions of an id, sorted, 1.9 before 1.10."""
 
     @abstractmethod
     def lock(self, id: str, version: str, timeout: float = -1) -> AbstractContextManager[None]:
@@ -461,7 +461,7 @@ class Versions(ABC):
 
 def nearest(name: str, names: Iterable[str]) -> list[str]:
     """A few names, sorted; if there are many, twice as many as a message holds, the most similar first."""
-    found = sorted(names)
+    found = sorted(names, key=natural)
     if len(found) <= MOST_NAMED:
         return found
     close = difflib.get_close_matches(name, found, MOST_NAMED)

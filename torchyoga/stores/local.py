@@ -40,7 +40,7 @@ from ..process.progress import Bar, progress_bar
 from ..versions.file_entry import FileEntry, is_data_file, is_token
 from ..versions.location import MANIFEST, Folder, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest, is_like_manifest
-from ..versions.names import KEPT, decoded, encoded, folder_of
+from ..versions.names import KEPT, decoded, encoded, folder_of, natural
 from ..versions.outline import Outline
 from ..versions.staging import Staging
 from .contract import Held, Place, Seen, Sweep, Versions, sealed
@@ -125,13 +125,14 @@ class Store(Versions):
             return None
 
     def published(self) -> list[tuple[str, str]]:
-        """All published (id, version), sorted."""
-        return sorted((id, version) for id in _decoded_names(self.root) for version in self.versions(id))
+        """All published (id, version), sorted, 1.9 before 1.10."""
+        return [(id, version) for id in sorted(_decoded_names(self.root)) for version in self.versions(id)]
 
     def versions(self, id: str) -> list[str]:
-        """The published versions of an id, sorted."""
+        """The published versions of an id, sorted, 1.9 before 1.10."""
         names = _decoded_names(self.root / encoded("id", id))
-        return sorted(version for version in names if (self.directory(id, version) / MANIFEST).is_file())
+        found = (version for version in names if (self.directory(id, version) / MANIFEST).is_file())
+        return sorted(found, key=natural)
 
     def places(self, id: str) -> dict[str, Place]:
         """The folders of an id, and that of all.

@@ -41,7 +41,7 @@ from ..versions.file_entry import FileEntry, is_data_file
 from ..versions.lineage import sendable
 from ..versions.location import MANIFEST, Folder, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest
-from ..versions.names import KEPT, decoded, encoded, folder_of
+from ..versions.names import KEPT, decoded, encoded, folder_of, natural
 from ..versions.outline import Outline
 from ..versions.staging import Staging
 from .cache import Cache
@@ -149,18 +149,19 @@ class Mirror(Versions):
         return RemoteNotes(self._remote.at(folder))
 
     def published(self) -> list[tuple[str, str]]:
-        """All published (id, version), sorted; costs a listing of the whole store."""
-        found = (name.split("/") for name in self._remote.find())
+        """All published (id, version), sorted, 1.9 before 1.10; costs a listing of the whole store."""
+        names = (name.split("/") for name in self._remote.find())
         pairs = [
             (decoded(parts[0]), decoded(parts[1]))
-            for parts in found
+            for parts in names
             if len(parts) == 3 and parts[2] == MANIFEST
         ]
-        return sorted((id, version) for id, version in pairs if id is not None and version is not None)
+        known = [(id, version) for id, version in pairs if id is not None and version is not None]
+        return sorted(known, key=lambda pair: (pair[0], natural(pair[1])))
 
     def versions(self, id: str) -> list[str]:
-        """The published versions of an id, sorted."""
-        return sorted(self.places(id))
+        """The published versions of an id, sorted, 1.9 before 1.10."""
+        return sorted(self.places(id), key=natural)
 
     def like(self, id: str, version: str) -> list[str]:
         """Published versions of an id, the most similar first; costs few requests, however many there are."""

@@ -25,13 +25,14 @@ from ..rows.times import MOST_DIGITS
 from ..rows.types import Array, Ints
 from .arrow import empty_block
 
-__all__ = ["batches_of", "parquet_of", "table_of", "write_parquet"]
+__all__ = ["CONTAINERS", "batches_of", "column_names", "parquet_of", "schema_of", "table_of", "write_parquet"]
 
 _BYTES = 64 * 2**20
 _SAMPLE = 64
 _MOST_ROWS = 2**20
 Pieces: TypeAlias = Iterator[tuple[Column, Data]]
 _TEXT = {"str": pa.string(), "numpy.str": pa.string(), "bytes": pa.binary(), "numpy.bytes": pa.binary()}
+CONTAINERS = ("dict", "list", "tuple", "namedtuple")
 _UNITS = ("s", "ms", "us", "ns")
 
 
@@ -42,10 +43,11 @@ def table_of(ref: DataRef, with_words: bool = True) -> pa.Table:
         ref: the rows.
         with_words: True if codes become dictionaries, False if they stay numbers.
     """
-    return pa.Table.from_batches(batches_of(ref, _BYTES, with_words), _schema(ref, with_words))
+    return pa.Table.from_batches(batches_of(ref, _BYTES, with_words), schema_of(ref, with_words))
 
 
-def _schema(ref: DataRef, with_words: bool = True) -> pa.Schema:
+def schema_of(ref: DataRef, with_words: bool = True) -> pa.Schema:
+    """The schema of `table_of`; nothing is read for it."""
     schema = known_schema(ref)
     return pa.schema([]) if schema is None else _batch_of(empty_block(schema), with_words).schema
 
@@ -70,7 +72,7 @@ def write_parquet(ref: DataRef, path: str | os.PathLike[str], group_bytes: int) 
     """Writes all rows into a Parquet file; see `DataRef.to_parquet`."""
     import pyarrow.parquet as pq
 
-    schema = _schema(ref)
+    schema = schema_of(ref)
     if not len(schema):
         raise SchemaError("rows without columns make no Parquet file")
     target = Path(path).expanduser().absolute()
@@ -156,13 +158,14 @@ def _batch_of(block: Block, with_words: bool = True) -> pa.RecordBatch:
     pieces = zip(block.schema.columns, block.data, strict=True)
     maker = _ArrayMaker(with_words)
     tree = block.schema.tree
-    if tree.kind not in ("dict", "list", "tuple", "namedtuple"):
+    if tree.kind not in CONTAINERS:
         return pa.RecordBatch.from_arrays([maker.rows(tree, pieces, block.num_rows)], names=["value"])
     arrays = [maker.rows(child, pieces, block.num_rows) for child in tree.children]
-    return pa.RecordBatch.from_arrays(arrays, names=_names(tree))
+    return pa.RecordBatch.from_arrays(arrays, names=column_names(tree))
 
 
-def _names(node: Node) -> list[str]:
+def column_names(node: Node) -> list[str]:
+    """The names of the columns that a container of rows becomes."""
     return [str(key) for key in node.keys or range(len(node.children))]
 
 
@@ -325,4 +328,4 @@ def _nulled(array: pa.Array, valid: Array) -> pa.Array:
 def _struct(node: Node, arrays: list[pa.Array], count: int) -> pa.Array:
     if not arrays:
         return pa.array([{}] * count, pa.struct([]))
-    return pa.StructArray.from_arrays(arrays, names=_names(node))
+    return pa.StructArray.from_arrays(arrays, names=column_names(node))

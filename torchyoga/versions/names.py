@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from ..process.digests import hexdigest
 
-__all__ = ["KEPT", "SUFFIXES", "decoded", "encoded", "folder_of", "kept_id"]
+__all__ = ["KEPT", "SUFFIXES", "decoded", "encoded", "folder_of", "kept_id", "natural"]
 
 SUFFIXES = ("mdb", "h5", "list")  # of data files: one for each format, and that of lists of them
 KEPT = ".views"  # the folder of selections that are kept beside versions: no id has this name
 _LONGEST = 240  # bytes of a name
+
+
+_DIGITS = re.compile(r"([0-9]+)")
+
+
+def natural(name: str) -> tuple[tuple[str | tuple[int, str], ...], str]:
+    """A key to sort names by, with the numbers in them as numbers.
+
+    Example:
+        >>> sorted(["1.10", "1.9", "1.9-b", "a2", "a10"], key=natural)
+        ['1.9', '1.9-b', '1.10', 'a2', 'a10']
+    """
+    parts = _DIGITS.split(name)  # texts at even places, digits at odd ones
+    digits = [part.lstrip("0") for part in parts]
+    key = ((len(digits[n]), digits[n]) if n % 2 else part for n, part in enumerate(parts))
+    return tuple(key), name
 
 
 @lru_cache(2**15)  # a look at a history asks for those of all its versions

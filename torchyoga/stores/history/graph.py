@@ -16,6 +16,7 @@ from itertools import pairwise
 from ...errors import CorruptError, NotFoundError
 from ...process.texts import escaped
 from ...versions.listed import Listed, pieces_of
+from ...versions.names import natural
 from ...versions.outline import Outline
 from ...versions.parent import Parent
 from ..contract import MOST_NAMED, Place, Versions
@@ -48,7 +49,7 @@ def heads(nodes: Mapping[str, Outline]) -> list[str]:
     read: set[str] = set()
     for node in nodes.values():
         below |= {p.version for p in _line(node, read) if p is not None and _is_parent(p, node, nodes)}
-    return sorted(nodes.keys() - below)
+    return sorted(nodes.keys() - below, key=natural)
 
 
 def _line(node: Outline, read: set[str]) -> Iterator[Parent | None]:
@@ -66,7 +67,7 @@ def _line(node: Outline, read: set[str]) -> Iterator[Parent | None]:
 def in_time(nodes: Mapping[str, Outline]) -> list[str]:
     """All versions, the oldest first: by when they were made, but each after what it was made from."""
     placed: dict[str, tuple[str, int]] = {}
-    for start in sorted(nodes):
+    for start in sorted(nodes, key=natural):
         way: dict[str, None] = {}
         at: str | None = start
         while at is not None and at not in placed and at not in way:
@@ -77,7 +78,7 @@ def in_time(nodes: Mapping[str, Outline]) -> list[str]:
             time, depth = placed.get(parent, ("", -1)) if parent is not None else ("", -1)
             own = nodes[version].created
             placed[version] = (own, 0) if own > time else (time, depth + 1)
-    return sorted(nodes, key=lambda version: (placed[version], version))
+    return sorted(nodes, key=lambda version: (placed[version], natural(version)))
 
 
 def newest(store: Versions, id: str) -> Outline:
@@ -100,9 +101,10 @@ def newest(store: Versions, id: str) -> Outline:
     if len(found) == 1:
         return nodes[found[0]]
     if not found:
+        named = _dated(nodes, sorted(nodes, key=natural))
         raise NotFoundError(
-            f"the newest version of {id!r} is not known: {_dated(nodes, sorted(nodes))} were made from each "
-            "other in a circle; name one by version= or after="
+            f"the newest version of {id!r} is not known: {named} were made from each other in a circle; name "
+            "one by version= or after="
         )
     raise NotFoundError(
         f"{id!r} has {len(found)} newest versions, none made from another: {_dated(nodes, found)}; name one "
@@ -127,7 +129,7 @@ def _latest(store: Versions, id: str, places: Mapping[str, Place]) -> dict[str, 
     nodes: dict[str, Outline] = {}
     below: set[str] = set()
     read: set[str] = set()
-    for version in sorted(places, key=lambda version: (-times.get(version, math.inf), version)):
+    for version in sorted(places, key=lambda version: (-times.get(version, math.inf), natural(version))):
         if version in below:
             continue
         try:

@@ -8,9 +8,10 @@ from typing import overload
 
 from ...errors import CorruptError
 from ...order.full import as_int
-from ...process.texts import bytes_text, escaped, in_columns
+from ...process.texts import bytes_text, count_of, escaped, in_columns
 from ...versions.lineage import Lineage
 from ...versions.listed import pieces_of
+from ...versions.names import natural
 from ...versions.parent import Parent
 from ..contract import Versions
 from ..sharing import Sharing
@@ -19,7 +20,7 @@ from .tags import moves_of
 
 __all__ = ["RIGHT", "VersionLog", "LogEntry", "log_of"]
 
-_TITLES = ("version", "parents", "rows", "+rows", "bytes", "when", "who", "tags", "code", "message")
+_TITLES = ("version", "parent", "rows", "+rows", "bytes", "when", "who", "tags", "code", "message")
 RIGHT = ("rows", "+rows", "bytes")
 _MOST_SHOWN = 60  # characters of a cell
 
@@ -145,7 +146,9 @@ class VersionLog(Sequence[LogEntry]):
     def __str__(self) -> str:
         titles, rows = self.table()
         lines = in_columns([titles, *rows], [n for n, title in enumerate(titles) if title in RIGHT])
-        return "\n".join([*lines, *([f"and {self.left_out} older versions"] if self.left_out else [])])
+        return "\n".join(
+            [*lines, *([f"and {count_of(self.left_out, 'older version')}"] if self.left_out else [])]
+        )
 
 
 def _cell(text: str) -> str:
@@ -169,7 +172,10 @@ def log_of(store: Versions, id: str, limit: int | None = None) -> VersionLog:
         found, damaged = Sharing(store, id).outlines()
         if not found and not damaged:
             store.manifest(id, "latest")  # its error lists what is published
-        kept, count = [*reversed(in_time(found)), *sorted(damaged)][:most], len(found) + len(damaged)
+        kept, count = (
+            [*reversed(in_time(found)), *sorted(damaged, key=natural)][:most],
+            len(found) + len(damaged),
+        )
 
     def entry_of(version: str) -> LogEntry:
         if version in damaged:

@@ -292,6 +292,11 @@ def tagged(store: Versions, id: str, tag: str, version: str, message: str | None
     check_message(message)
     chain = _Chain(store, id, tag)
     store.manifest(id, version)  # its error lists what is published
+    if tag in store.versions(id):
+        raise ValueError(
+            f"{tag!r} is a version of {id!r}, so no tag may be called so: {id}@{tag} would mean both; choose "
+            "another name for the tag"
+        )
     # While it is held, `clean` does not remove the version.
     with store.lock(id, version, min(timeout, _PATIENCE)):
         return chain.add(store.manifest(id, version), message)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import click
 
+from ...process.texts import count_of
 from .output import Asked, Table, bytes_text, picked
 from .places import as_one, fetched, id_argument, opened, storage_command, version_argument
 
@@ -149,7 +150,7 @@ def command(
         "best": best.num_workers,
     }
     name = f"{ref.manifest.id} {ref.manifest.version}"
-    of = f"{name}: {len(chosen):,} rows of {bytes_text(row_bytes)}, batches of {trial.batch}"
+    of = f"{name}: {count_of(len(chosen), 'row')} of {bytes_text(row_bytes)}, batches of {trial.batch}"
     end = f"fastest here: num_workers={best.num_workers}, {best.later:,.0f} rows a second"
     asked.write(plain, [of, "", Table(titles, rows, right=titles[:-1]), "", end])
 

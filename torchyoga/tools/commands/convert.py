@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ...process.texts import count_of
 from .output import Asked, bytes_text
 from .places import fetched, id_argument, message_option, opened, placed, storage_command, version_argument
 
@@ -72,5 +73,6 @@ def compact(id: str, version: str | None, to: str | None, dry_run: bool, asked: 
         "bytes": old.nbytes,
         "freed": nbytes,
     }
-    what = f"{old.id} {old.version} in {place.url}: {old.num_rows:,} rows of {len(old.each_file):,} files"
+    rows = f"{count_of(old.num_rows, 'row')} of {count_of(len(old.each_file), 'file')}"
+    what = f"{old.id} {old.version} in {place.url}: {rows}"
     asked.write(plain, f"{what} would be written anew, and {bytes_text(nbytes)} of old files deleted")

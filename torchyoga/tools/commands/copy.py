@@ -6,7 +6,7 @@ import os
 
 import click
 
-from ...process.texts import bytes_text
+from ...process.texts import bytes_text, count_of
 from .output import Asked, Table, cell
 from .places import id_argument, opened, placed, storage_command, version_argument
 
@@ -60,9 +60,10 @@ def command(
     if dry_run:
         sizes = source.copy(id, version, to=other, overwrite=overwrite, history=True, dry_run=True)
         rows = [(cell(name), bytes_text(nbytes)) for name, nbytes in sizes.items()]
-        what = f"{len(sizes):,} versions, {bytes_text(sum(sizes.values()))}, would be sent to {other.url}"
+        count, total = count_of(len(sizes), "version"), bytes_text(sum(sizes.values()))
+        what = f"{count}, {total}, would be sent to {other.url}"
         table = Table(("version", "bytes"), rows, right=("bytes",))
         asked.write({**plain, "missing": sizes}, [table, what] if rows else what)
         return
     sent = source.copy(id, version, to=other, overwrite=overwrite, history=True)
-    asked.write({**plain, "sent": sent}, f"{id} in {other.url}: {len(sent):,} versions sent")
+    asked.write({**plain, "sent": sent}, f"{id} in {other.url}: {count_of(len(sent), 'version')} sent")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from ...process.texts import count_of
 from .output import Asked
 from .places import as_one, fetched, id_argument, message_option, opened, storage_command, version_argument
 
@@ -74,7 +75,7 @@ def command(
     store_of(place).refuse_existing(old.id, to, False)
     gone = len(deleted_rows(ref, chosen, condition))
     plain = {"storage": place.url, "id": old.id, "version": to, "rows": old.num_rows - gone, "deleted": gone}
-    what = f"{gone:,} of {old.num_rows:,} rows of {old.id} {old.version} in {place.url}"
+    what = f"{gone:,} of {count_of(old.num_rows, 'row')} of {old.id} {old.version} in {place.url}"
     asked.write(plain, f"{what} would be deleted")
 
 
@@ -113,7 +114,9 @@ def _numbers(text: str, length: int) -> Ints:
             )
         first, last = int(match[1]), int(match[2] or match[1])
         if last >= length:
-            raise IndexError(f"there is no row {last}: the version has {length} rows, counted from 0")
+            raise IndexError(
+                f"there is no row {last}: the version has {count_of(length, 'row')}, counted from 0"
+            )
         parts.append(np.arange(first, last + 1))
     return np.unique(np.concatenate(parts))
 

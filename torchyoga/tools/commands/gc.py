@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ...process.texts import count_of
 from .output import Asked, Table, bytes_text, cell
 from .places import id_argument, known_versions, placed, storage_command, version_argument, versions_in
 
@@ -55,7 +56,8 @@ def command(id: str | None, keep: int | None, untagged: bool, grace: float, yes:
         ("name", "bytes"), [(cell(n, 120), bytes_text(b)) for n, b in found.items()], right=("bytes",)
     )
     done = "deleted" if yes else "could be deleted"
-    what = f"{len(found):,} things, {bytes_text(total)}, {done}" + ("" if yes else "; --yes deletes them")
+    what = f"{count_of(len(found), 'thing')}, {bytes_text(total)}, {done}"
+    what += "" if yes else f"; --yes deletes {'it' if len(found) == 1 else 'them'}"
     shown: list[str | Table] = [table, what]
     found_json = {"storage": store.name, "deleted": yes, "bytes": total, "things": plain}
     asked.write(found_json, shown if found else "there is nothing to delete")

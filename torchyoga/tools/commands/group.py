@@ -10,6 +10,8 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import itertools
+import json
 import os
 import re
 import sys
@@ -45,6 +47,7 @@ COMMANDS = {  # by name: what it does
     "log": "show the versions of a dataset, the newest first",
     "ls": "list datasets and their versions",
     "plan": "requests, bytes, money and seconds of an epoch",
+    "query": "answer a question in SQL about rows",
     "report": "write a page that shows a dataset",
     "rm": "delete a version",
     "stats": "show statistics of each column",
@@ -57,6 +60,21 @@ _BESIDE = {
     "drop-columns": "delete-rows",
     "rm": "gc",
 }  # in the file of another command
+_ALIKE = {  # what others call a command
+    **dict.fromkeys(("cat", "peek", "print", "rows", "sample", "tail"), "head"),
+    **dict.fromkeys(("clean", "prune", "vacuum"), "gc"),
+    **dict.fromkeys(("columns", "describe", "schema", "show"), "info"),
+    **dict.fromkeys(("cp", "clone", "download", "pull", "push", "sync", "upload"), "copy"),
+    **dict.fromkeys(("datasets", "dir", "list"), "ls"),
+    **dict.fromkeys(("del", "delete", "remove"), "rm"),
+    **dict.fromkeys(("duckdb", "select", "sql", "where"), "query"),
+    **dict.fromkeys(("fsck", "validate", "verify"), "check"),
+    **dict.fromkeys(("history", "versions"), "log"),
+    **dict.fromkeys(("serve", "browse", "open", "ui"), "view"),
+    **dict.fromkeys(("statistics", "summary"), "stats"),
+    **dict.fromkeys(("benchmark", "speed"), "bench"),
+    **dict.fromkeys(("add", "extend"), "append"),
+}
 _DAMAGED, _WRONG, _INTERRUPTED, _UNREAD = 1, 2, 130, 141
 _MOST_LINES, _MOST_TEXT = 2, 2000  # of an error
 _FLAG = re.compile(r"(,? or pass| with) ([a-z_]+)=True")
@@ -72,6 +90,21 @@ _ADVICE = {
         "move them with yoga tag, or pass force=True"
     ),
 }
+
+
+class _Refused(click.ClickException):
+    """The end of a command that cannot be done as asked, or has found damage.
+
+    Args:
+        text: says why.
+        kind: the name of the error in Python.
+        code: the exit code.
+    """
+
+    def __init__(self, text: str, kind: str, code: int) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.code = code
 
 
 class _Group(click.Group):
@@ -101,7 +134,7 @@ class _Group(click.Group):
         name = args[0]
         if not ctx.resilient_parsing and not name.startswith("-") and self.get_command(ctx, name) is None:
             names = self.list_commands(ctx)
-            near = difflib.get_close_matches(name, names, 3, 0.5)
+            near = [_ALIKE[name]] if name in _ALIKE else difflib.get_close_matches(name, names, 3, 0.5)
             what = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names)}"
             raise click.UsageError(f"there is no command {name!r:.80}; {what}", ctx)
         return super().resolve_command(ctx, args)
@@ -130,10 +163,10 @@ class _Group(click.Group):
         except Exception as error:
             if ctx.meta.get(_DEBUG) or ctx.params.get("debug"):
                 raise
-            _say(f"error: {_in_options(ctx, _text(error))}")
             _flush()
             is_damage = isinstance(error, (CorruptError, AuditError))
-            raise click.exceptions.Exit(_DAMAGED if is_damage else _WRONG) from None
+            code = _DAMAGED if is_damage else _WRONG
+            raise _Refused(_in_options(ctx, _text(error)), type(error).__name__, code) from None
 
     def main(
         self,
@@ -145,15 +178,20 @@ class _Group(click.Group):
     ) -> Any:
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, False, **extra)
+        args = [*(sys.argv[1:] if args is None else args)]
+        as_json = "--json" in itertools.takewhile(lambda arg: arg != "--", args)
         try:
             code = super().main(args, prog_name, complete_var, False, **extra)
-        except click.UsageError as error:
-            path = error.ctx.command_path if error.ctx is not None else "yoga"
-            _say(f"error: {error.format_message()}\nTry '{path} --help'")
-            code = error.exit_code
         except click.ClickException as error:
-            _say(f"error: {error.format_message()}")
-            code = _WRONG
+            text, code, kind = error.format_message(), error.exit_code, "UsageError"
+            if isinstance(error, click.UsageError):
+                path = error.ctx.command_path if error.ctx is not None else "yoga"
+                text += f"\nTry '{path} --help'"
+            elif isinstance(error, _Refused):
+                kind, code = error.kind, error.code
+            _say(f"error: {text}")
+            if as_json:
+                _print_json({"error": text, "kind": kind, "exit_code": code})
         except click.Abort:
             code = _INTERRUPTED
         sys.exit(code if isinstance(code, int) else 0)
@@ -180,6 +218,8 @@ def _text(error: Exception) -> str:
     text = str(error).strip() or type(error).__name__
     if isinstance(error, KeyError) and type(error).__module__ == "builtins" and error.args:
         text = str(error.args[0])
+    if isinstance(error, OSError) and error.filename is not None and type(error).__module__ == "builtins":
+        text = f"{os.fsdecode(error.filename)}: {error.strerror or type(error).__name__}"
     if not isinstance(error, (OSError, ValueError, LookupError, ImportError, RuntimeError)):
         text = f"{type(error).__name__}: {text}"
     lines = text.splitlines()
@@ -210,6 +250,15 @@ def _say(text: str) -> None:
     try:
         print("\n".join(map(escaped, text.split("\n"))), file=sys.stderr, flush=True)
     except OSError:  # nobody can be told
+        _give_up_output()
+
+
+def _print_json(plain: dict[str, object]) -> None:
+    """Prints an object where the result of a command would stand."""
+    try:
+        if sys.stdout is not None:
+            print(json.dumps(plain, indent=2), flush=True)
+    except OSError:
         _give_up_output()
 
 

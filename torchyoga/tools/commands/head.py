@@ -1,13 +1,19 @@
-"""`yoga head`: the first rows of a version."""
+"""`yoga head`: the first rows of a version, or those that meet a condition."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
+from ...process.texts import count_of
 from .output import Asked, Table, cell, picked, value_text
-from .places import fetched, id_argument, opened, storage_command
+from .places import column_names, columns_option, fetched, id_argument, opened, storage_command
+
+if TYPE_CHECKING:
+    from ...reading.dataref import DataRef
+    from ...rows.node import Node
 
 __all__ = ["command"]
 
@@ -18,45 +24,87 @@ _MOST_COLUMNS = 12  # that are shown unless they are named
 @storage_command("head", id_argument())
 @click.argument("count", default=10, type=click.IntRange(1, _MOST_ROWS))
 @click.option("--version", "version", help="Which version; by default the newest.")
-@click.option("--columns", "-c", help="Only these columns, as in image,label.")
-@click.option("--start", default=0, type=click.IntRange(0), help="The first row to show.")
+@columns_option
+@click.option("--where", help="Only rows that meet a condition, as in 'label = 3'.")
+@click.option("--start", default=0, type=click.IntRange(0), help="The first row to show, or to look at.")
 @click.option("--decoded", is_flag=True, help="Decode images and other encoded values.")
 def command(
-    id: str, count: int, version: str | None, columns: str | None, start: int, decoded: bool, asked: Asked
+    id: str,
+    count: int,
+    version: str | None,
+    columns: tuple[str, ...],
+    where: str | None,
+    start: int,
+    decoded: bool,
+    asked: Asked,
 ) -> None:
     """Show the first COUNT rows of a version, by default 10.
 
-    ID may name a tag or a version, as in images@prod or images@1.0.
+    ID may name a tag or a version, as in images@prod or images@1.0. A condition is a filter as in yoga view.
 
     \b
     Examples:
       yoga head images
       yoga head images 5 --columns label,text
+      yoga head images 5 --where "label = 2"
       yoga head images@1.0 2 --start 3 --json
     """
     ref = fetched(opened(asked.storage), id, version)
     manifest, total = ref.manifest, len(ref)
-    chosen = ref if columns is None else ref.columns(columns.split(","))
+    names = column_names(columns, ref.schema)
+    known = [] if ref.schema is None else list(_names(ref.schema.tree))
+    if names is None and not asked.as_json and len(known) > _MOST_COLUMNS:
+        names = known[:_MOST_COLUMNS]  # nothing is read of the others
+    left_out = len(known) - len(names or known) if not columns else 0
+    chosen = ref if names is None else ref.columns(names)
     chosen = chosen.decoded() if decoded else chosen
-    numbers = range(start, min(start + count, total))
-    rows = [(number, dict(_flat(chosen[number]))) for number in numbers]
-    names = list(dict.fromkeys(name for _, row in rows for name in row))
-    shown = names if columns is not None else names[:_MOST_COLUMNS]
-    left_out = len(names) - len(shown)
-    table = Table(
-        ("row", *(cell(name) for name in shown)),
-        [(f"{number:,}", *(value_text(row.get(name)) for name in shown)) for number, row in rows],
-        right=("row",),
-    )
-    where = f"{manifest.id} {manifest.version}"
-    what = f"{where} has {total:,} rows" if not rows else f"rows {start:,} to {numbers[-1]:,} of {total:,}"
-    more = [f"and {left_out:,} more columns; name them with --columns"] if left_out > 0 else []
+    numbers: Sequence[int] = range(start, min(start + count, total))
+    looked = None
+    if where is not None:
+        numbers, looked = _meeting(ref, where, start, count)
+    taken = chosen[list(numbers)] if len(numbers) else []
+    rows = [(number, dict(_flat(row))) for number, row in zip(numbers, taken, strict=True)]
     plain = {
         **picked(manifest, "id version"),
         "total": total,
+        **({} if looked is None else {"where": where, "looked_at": looked}),
         "rows": [{"row": number, "values": row} for number, row in rows],
     }
-    asked.write(plain, [*([table] if rows else []), what, *more])
+    of = f"{manifest.id} {manifest.version} has {count_of(total, 'row')}"
+    if looked is not None:
+        part = "" if not start and looked == total else f" in rows {start:,} to {max(start, looked - 1):,}"
+        what = f"{count_of(len(rows), 'row')} found{part} of {total:,}"
+    elif rows:
+        first, last = f"{start:,}", f"{numbers[-1]:,}"
+        what = (f"row {first}" if len(rows) == 1 else f"rows {first} to {last}") + f" of {total:,}"
+    else:
+        what = of
+    asked.write(plain, [*([_table(rows, left_out)] if rows else []), what])
+
+
+def _meeting(ref: DataRef, text: str, start: int, count: int) -> tuple[list[int], int]:
+    """The first rows from one on that meet a condition, and the first row that was not looked at."""
+    from ..view.filter import Filter
+    from ..view.rows import found_from, names_of
+
+    condition = Filter.of(text, names_of(ref))
+    numbers: list[int] = []
+    at = start
+    while len(numbers) < count and at < len(ref):
+        found = found_from(ref, at, count - len(numbers), condition)
+        numbers += [number for number, _ in found.rows]
+        at = found.stop
+    return numbers, at
+
+
+def _table(rows: Sequence[tuple[int, Mapping[str, object]]], left_out: int) -> Table:
+    names = list(dict.fromkeys(name for _, row in rows for name in row))
+    lines = [
+        (f"{number:,}", *(value_text(row[name]) if name in row else "" for name in names))
+        for number, row in rows
+    ]
+    advice = "--columns names some"
+    return Table(("row", *map(cell, names)), lines, right=("row",), left_out=left_out, advice=advice)
 
 
 def _flat(row: object, name: str = "") -> Iterator[tuple[str, object]]:
@@ -66,3 +114,14 @@ def _flat(row: object, name: str = "") -> Iterator[tuple[str, object]]:
             yield from _flat(value, f"{name}/{key}" if name else str(key))
     else:
         yield name or "value", row
+
+
+def _names(node: Node, path: tuple[str | int, ...] = ()) -> Iterator[str]:
+    """The names in the schema of the values that `_flat` gives."""
+    from ...rows.node import path_name
+
+    if node.kind == "dict":
+        for key, child in zip(node.keys, node.children, strict=True):
+            yield from _names(child, (*path, key))
+    elif node.num_leaves:
+        yield path_name(path)

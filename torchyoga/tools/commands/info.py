@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from ...process.texts import count_of
 from .output import Asked, Table, bytes_text, cell, first, picked
 from .places import id_argument, placed, storage_command, version_argument, versions_in
 
 if TYPE_CHECKING:
-    from ...rows.column import Column
     from ...versions.lineage import Lineage
     from ...versions.manifest import Manifest
 
@@ -37,7 +37,7 @@ def command(id: str, version: str | None, asked: Asked) -> None:
     tags = [
         tag for entry in log_of(store, manifest.id) if entry.version == manifest.version for tag in entry.tags
     ]
-    columns = manifest.schema.columns if manifest.schema is not None else ()
+    columns = () if manifest.schema is None else manifest.schema.shown
     plain = {
         "storage": store.name,
         **picked(manifest, "id version"),
@@ -45,28 +45,20 @@ def command(id: str, version: str | None, asked: Asked) -> None:
         "rows": manifest.num_rows,
         "bytes": manifest.nbytes,
         **picked(manifest, "created fingerprint"),
-        "columns": [
-            {
-                "name": column.name,
-                "kind": column.kind,
-                "dtype": str(column.dtype),
-                "shape": None if column.shape is None else list(column.shape),
-            }
-            for column in columns
-        ],
+        "columns": _plain(manifest),
         "files": [
             {"name": file.name, "format": file.format, "rows": file.rows, "bytes": file.nbytes, "of": file.of}
             for file in manifest.each_file
         ],
-        "parents": [parent.version for parent in manifest.parents],
+        "parents": [parent.version for parent in manifest.parents[-1:]],
         "message": lineage.message,
         "lineage": picked(lineage, "function commit dirty packages user host seconds"),
         "info": manifest.info,
     }
     lines = [f"{title:9}{cell(text, 160)}" for title, text in _facts(manifest, lineage, tags) if text]
-    some, more = first(columns, "columns")
-    rows = [_cells(column) for column in some]
-    table = Table(("column", "kind", "dtype", "shape"), rows)
+    some, more = first(columns, "column")
+    rows = [(cell(column.name), column.type, column.shape) for column in some]
+    table = Table(("column", "type", "shape"), rows)
     shown: list[str | Table] = ["\n".join(lines)]
     asked.write(plain, [*shown, "", table, *more] if rows else shown)
 
@@ -74,7 +66,7 @@ def command(id: str, version: str | None, asked: Asked) -> None:
 def _facts(manifest: Manifest, lineage: Lineage, tags: list[str]) -> list[tuple[str, str]]:
     formats = ", ".join(sorted({file.format for file in manifest.each_file}))
     num_files = len(manifest.each_file)
-    files = f"{num_files:,} {formats} file{'s' if num_files != 1 else ''}, {bytes_text(manifest.nbytes)}"
+    files = f"{count_of(num_files, f'{formats} file'.strip())}, {bytes_text(manifest.nbytes)}"
     shared = sum(file.of is not None for file in manifest.each_file)
     dirty = " with changes" if lineage.dirty else ""
     return [
@@ -85,7 +77,7 @@ def _facts(manifest: Manifest, lineage: Lineage, tags: list[str]) -> list[tuple[
         ("files", files + (f"; {shared:,} shared with other versions" if shared else "")),
         ("created", f"{manifest.created}{f' by {lineage.user}' if lineage.user else ''}"),
         ("message", lineage.message or ""),
-        ("from", ", ".join(parent.version for parent in manifest.parents)),
+        ("from", manifest.parents[-1].version if manifest.parents else ""),
         ("made by", lineage.function or ""),
         ("commit", f"{lineage.commit}{dirty}" if lineage.commit else ""),
         ("info", json.dumps(manifest.info, ensure_ascii=False) if manifest.info else ""),
@@ -93,8 +85,15 @@ def _facts(manifest: Manifest, lineage: Lineage, tags: list[str]) -> list[tuple[
     ]
 
 
-def _cells(column: Column) -> tuple[str, ...]:
-    shape = (
-        f"ragged, {column.ndim}-d" if column.shape is None else "x".join(map(str, column.shape)) or "scalar"
-    )
-    return cell(column.name), column.kind, str(column.dtype), shape
+def _plain(manifest: Manifest) -> list[dict[str, object]]:
+    """Each column for programs: as people read it, and how its values are stored."""
+    if manifest.schema is None:
+        return []
+    stored = {column.name: column for column in manifest.schema.columns}
+    found: list[dict[str, object]] = []
+    for shown in manifest.schema.shown:
+        column = stored[shown.column]
+        shape = None if column.shape is None else list(column.shape)
+        plain = {"name": shown.name, "kind": column.kind, "dtype": column.dtype, "shape": shape}
+        found.append({**plain, "type": shown.type})
+    return found

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import click
 
+from ...process.texts import count_of
 from .output import Asked, Table, picked
 from .places import id_argument, known_versions, storage_command, versions_in
 
 __all__ = ["command"]
+
+_LAST = ("code", "who", "+rows", "bytes", "parent", "when")  # to be left out first
 
 
 @storage_command("log", id_argument())
@@ -28,14 +31,15 @@ def command(id: str, limit: int | None, asked: Asked) -> None:
     titles, rows = log.table()
     plain = [
         {
-            **picked(entry, "version parents rows added"),
+            "version": entry.version,
+            "parents": entry.parents[-1:],
+            **picked(entry, "rows added"),
             "bytes": entry.nbytes,
             "created": entry.created or None,
             **picked(entry, "fingerprint tags who code message problem"),
         }
         for entry in log
     ]
-    more = [f"and {log.left_out:,} older versions"] if log.left_out else []
-    asked.write(
-        {"id": log.id, "versions": plain, "left_out": log.left_out}, [Table(titles, rows, RIGHT), *more]
-    )
+    more = [f"and {count_of(log.left_out, 'older version')}"] if log.left_out else []
+    table = Table(titles, rows, RIGHT, whole=("version", "when"), last=_LAST)
+    asked.write({"id": log.id, "versions": plain, "left_out": log.left_out}, [table, *more])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ...versions.names import natural
 from .output import Asked, Table, bytes_text, picked
 from .places import storage_command, versions_in
 
@@ -29,6 +30,7 @@ def command(place: str | None, long: bool, asked: Asked) -> None:
     versions: dict[str, list[str]] = {}
     for id, version in store.published():
         versions.setdefault(id, []).append(version)
+    versions = {id: sorted(versions[id], key=natural) for id in sorted(versions, key=natural)}
     empty = f"{store.name} holds no datasets"
     if not long:
         datasets = [{"id": id, "versions": found} for id, found in versions.items()]
@@ -58,7 +60,7 @@ def command(place: str | None, long: bool, asked: Asked) -> None:
         for id, entry in entries
     ]
     titles = ("id", "version", "rows", "bytes", "tags", "problem")
-    shown = Table(titles, rows, right=("rows", "bytes"))
+    shown = Table(titles, rows, right=("rows", "bytes"), last=("bytes",))
     if not any(entry.problem for _, entry in entries):
         shown = Table(titles[:-1], [row[:-1] for row in rows], right=("rows", "bytes"))
     asked.write({"storage": store.name, "versions": plain}, shown if rows else empty)

@@ -9,6 +9,7 @@ have are the texts "NaN", "Infinity" and "-Infinity", which `float` reads.
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import math
 import os
@@ -17,7 +18,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from ...process.texts import bytes_text, escaped, in_columns
+from ...process.texts import bytes_text, count_of, escaped, in_columns
 
 if TYPE_CHECKING:
     from ...reading.dataref import DataRef
@@ -42,7 +43,9 @@ MOST_LINES = 200  # of a table of columns or files
 _MOST_VALUES = 1000  # of an array, in JSON
 _MOST_BYTES = 1000
 _MOST_ITEMS = 8  # of a list, in a cell
-_LEAST_WIDTH, _GAP = 6, 2  # of a column on a terminal, and between two
+_MOST_DIGITS = 10  # of a float
+_LEAST_WIDTH, _GAP = 12, 2  # to which a column may be cut on a terminal, and between two
+_MOST_LEFT_OUT = 5  # columns that are named
 
 
 class Table(NamedTuple):
@@ -51,12 +54,20 @@ class Table(NamedTuple):
     Attributes:
         columns: the titles.
         rows: a text for each column.
-        right: titles of right-aligned columns.
+        right: titles of right-aligned columns, such as numbers.
+        whole: titles of other columns that are shown whole or not at all, as those of numbers are.
+        last: titles of columns that are left out first where a terminal is too narrow; then those at the end.
+        left_out: how many columns are not in it, and are named as left out, too.
+        advice: how to see those.
     """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     right: Collection[str] = ()
+    whole: Collection[str] = ()
+    last: Sequence[str] = ()
+    left_out: int = 0
+    advice: str = "a wider terminal or --json shows them"
 
 
 def cell(value: object, most: int = MOST_SHOWN) -> str:
@@ -73,30 +84,44 @@ def cell(value: object, most: int = MOST_SHOWN) -> str:
 def first(rows: Sequence[F], what: str, most: int = MOST_LINES) -> tuple[Sequence[F], list[str]]:
     """The first rows of a table, and a line that says how many more there are."""
     more = len(rows) - most
-    return rows[:most], [f"and {more:,} more {what}; --json prints all"] if more > 0 else []
+    return rows[:most], [f"and {count_of(more, f'more {what}')}; --json prints all"] if more > 0 else []
 
 
 def value_text(value: object) -> str:
-    """A value of a row in short, for a cell.
+    """A value of a row in short, for a cell; text that might be taken for something else stands in quotes.
 
     Example:
         >>> value_text(np.zeros((8, 8), np.uint8)), value_text(np.arange(3)), value_text(b"abc")
         ('uint8 8x8, 0 to 0', '[0, 1, 2]', '3 bytes')
+        >>> value_text(None), value_text("None"), value_text(""), value_text("cat"), value_text(1 / 3)
+        ('None', '"None"', '""', 'cat', '0.333333')
     """
     if isinstance(value, (bytes, bytearray)):
-        return f"{len(value):,} bytes"
+        return count_of(len(value), "byte")
+    if isinstance(value, float):
+        return _float_text(value)
+    if isinstance(value, str):
+        return f'"{value}"' if value == "None" or value != value.strip() or not value else cell(value)
     if hasattr(value, "tolist") and hasattr(value, "shape"):
         return cell(_array_text(value))
     if isinstance(value, (list, tuple)):
         return cell(
             f"{list(value[:_MOST_ITEMS])}" + (f" of {len(value)}" if len(value) > _MOST_ITEMS else "")
         )
-    return "" if value is None else cell(value)
+    return cell(value)
+
+
+def _float_text(value: float) -> str:
+    """A float as Python writes it, or six digits of it where that is long."""
+    text = str(float(value))
+    return text if len(text) <= _MOST_DIGITS else f"{value:.6g}"
 
 
 def _array_text(value: Any) -> str:
     shape = tuple(value.shape)
-    if not shape or (len(shape) == 1 and shape[0] <= _MOST_ITEMS):
+    if not shape:
+        return value_text(value.tolist())
+    if len(shape) == 1 and shape[0] <= _MOST_ITEMS:
         return str(value.tolist())
     kind = f"{str(value.dtype).removeprefix('torch.')} {'x'.join(map(str, shape))}"
     if not all(shape) or str(value.dtype).removeprefix("torch.")[:3] not in ("int", "uin", "flo"):
@@ -176,6 +201,7 @@ class Asked(NamedTuple):
                 _draw(one)
             else:
                 _print(_plain(one))
+                _print_left_out(one, ())
 
     def write_published(self, storage: Storage, ref: DataRef) -> None:
         """Prints id, version, rows and bytes of a version of a storage."""
@@ -187,7 +213,7 @@ class Asked(NamedTuple):
         plain = {"storage": storage.url, **picked(manifest, "id version"), **counts}
         plain |= picked(manifest, "fingerprint")
         where = f"{manifest.id} {manifest.version} in {storage.url}"
-        self.write(plain, f"{where}: {manifest.num_rows:,} rows, {bytes_text(manifest.nbytes)}")
+        self.write(plain, f"{where}: {count_of(manifest.num_rows, 'row')}, {bytes_text(manifest.nbytes)}")
 
 
 def _print(text: str) -> None:
@@ -211,32 +237,62 @@ def _draw(table: Table) -> None:
 
     width = terminal_width()
     rows = [[escaped(text) for text in row] for row in [table.columns, *table.rows]]
-    most = max(1, (width + _GAP) // (_LEAST_WIDTH + _GAP))
-    left_out = len(table.columns) - most
-    wide = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[:most]]
-    sizes = _fitted(wide, width - _GAP * (len(wide) - 1))
+    wide = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    kept, left_out = _kept(table, wide, width)
+    sizes = _fitted([wide[number] for number in kept], width, [_is_whole(table, number) for number in kept])
     console = Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
-    for number, row in enumerate(rows):
-        cells = [Text(text, "bold" if number == 0 else "") for text in row[:most]]
-        for cut, size, title in zip(cells, sizes, table.columns, strict=False):
+    for line, row in enumerate(rows):
+        cells = [Text(row[number], "bold" if line == 0 else "") for number in kept]
+        for place, (cut, size, number) in enumerate(zip(cells, sizes, kept, strict=True)):
             cut.truncate(size, overflow="ellipsis")
-            cut.align("right" if title in table.right else "left", size)
+            is_right = table.columns[number] in table.right
+            if is_right or place < len(kept) - 1:
+                cut.align("right" if is_right else "left", size)
         console.print(Text(" " * _GAP).join(cells), no_wrap=True, overflow="ignore", crop=False)
-    if left_out > 0:
-        _print(f"and {left_out:,} more columns, for which the terminal is too narrow; --json prints all")
+    _print_left_out(table, left_out)
     sys.stdout.flush()
 
 
-def _fitted(wide: Sequence[int], room: int) -> list[int]:
-    """Widths of columns that together take no more than `room`: the widest give way."""
-    left, most = room, max(wide, default=0)
-    for number, size in enumerate(sorted(wide)):
-        most = left // (len(wide) - number)
+def _print_left_out(table: Table, titles: Sequence[str]) -> None:
+    """Prints how many columns are not shown, and the titles of a few."""
+    count = len(titles) + table.left_out
+    if count:
+        named = f" ({', '.join(map(cell, titles))})" if count == len(titles) <= _MOST_LEFT_OUT else ""
+        _print(f"and {count_of(count, 'more column')}{named}; {table.advice}")
+
+
+def _is_whole(table: Table, number: int) -> bool:
+    return table.columns[number] in table.right or table.columns[number] in table.whole
+
+
+def _kept(table: Table, wide: Sequence[int], width: int) -> tuple[list[int], list[str]]:
+    """The numbers of the columns for which there is room, and the titles of the others."""
+    least = [
+        size if _is_whole(table, number) else min(size, _LEAST_WIDTH) for number, size in enumerate(wide)
+    ]
+    kept = dict.fromkeys(range(len(wide)))
+    going = [table.columns.index(title) for title in reversed(table.last) if title in table.columns]
+    going = [*(number for number in kept if number not in going), *going]
+    room = width + _GAP - sum(least) - _GAP * len(least)
+    while room < 0 and len(kept) > 1:
+        del kept[number := going.pop()]
+        room += least[number] + _GAP
+    return [*kept], [title for number, title in enumerate(table.columns) if number not in kept]
+
+
+def _fitted(wide: Sequence[int], width: int, whole: Sequence[bool]) -> list[int]:
+    """Widths of columns that together fill no more than `width`: the widest give way, but not the whole."""
+    left = width - _GAP * (len(wide) - 1) - sum(itertools.compress(wide, whole))
+    cut = sorted(size for size, is_whole in zip(wide, whole, strict=True) if not is_whole)
+    most = max(cut, default=0)
+    for number, size in enumerate(cut):
+        most = left // (len(cut) - number)
         if size > most:
             break
         left -= size
         most = size
-    return [max(1, min(size, most)) for size in wide]
+    sizes = zip(wide, whole, strict=True)
+    return [max(1, min(size, width if is_whole else most)) for size, is_whole in sizes]
 
 
 def terminal_width() -> int:

@@ -15,18 +15,22 @@ import click
 
 from ...errors import NotFoundError
 from ...process.texts import escaped
+from ...versions.names import natural
 from .output import Asked
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from ...reading.version_ref import VersionRef
+    from ...rows.schema import Schema
     from ...storage import Storage
     from ...stores.contract import Versions
 
 __all__ = [
     "VersionName",
     "as_one",
+    "column_names",
+    "columns_option",
     "fetched",
     "id_argument",
     "known_versions",
@@ -186,6 +190,8 @@ def known_versions(store: Versions, id: str) -> list[str]:
         return found
     ids = sorted({one for one, _ in store.published()})
     what = f"the storage holds {_near(id, ids)}" if ids else "the storage holds no datasets"
+    if os.path.isdir(id):
+        what += f"; to look into the directory {id!r}, name it with --storage"
     raise NotFoundError(f"there is no dataset {id!r} in {store.name}: {what}")
 
 
@@ -197,6 +203,16 @@ def _near(name: str, names: Sequence[str]) -> str:
     return ", ".join(map(repr, shown)) + (f" and {more:,} more" if more else "")
 
 
+def column_names(given: Sequence[str], schema: Schema | None) -> list[str] | None:
+    """The names of columns that `--columns` lists, each once; None if it was not given.
+
+    A name with a comma in it is taken as it is, if there is such a column.
+    """
+    known = set() if schema is None else {name for one in schema.shown for name in (one.name, one.column)}
+    names = [name for text in given for name in ([text] if text in known else text.split(","))]
+    return list(dict.fromkeys(names)) or None
+
+
 def fetched(storage: Storage, id: str, version: str | None = None) -> VersionRef:
     """The version that names mean, as `placed` describes it; only its manifest is read."""
     from ...reading.version_ref import VersionRef
@@ -206,6 +222,9 @@ def fetched(storage: Storage, id: str, version: str | None = None) -> VersionRef
     return ref
 
 
+columns_option = click.option(
+    "--columns", "-c", multiple=True, help="Only these columns, as in -c image,label or -c image -c label."
+)
 message_option = click.option("--message", "-m", help="What you want to say about it; log shows it.")
 
 
@@ -254,7 +273,7 @@ def _completing(
         with suppress(Exception):  # there is nothing to complete
             given = ctx.params.get("place") or ctx.params.get("storage")
             store = versions_in(str(given or os.environ.get(_VARIABLE) or _DEFAULT))
-            found = sorted(names(store, str(ctx.params.get("id")), incomplete))
+            found = sorted(names(store, str(ctx.params.get("id")), incomplete), key=natural)
         return [CompletionItem(n) for n in found if n.startswith(incomplete) and escaped(n) == n]
 
     return completed

@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import click
 
+from ...process.texts import count_of
 from .output import Asked, Table, bytes_text
 from .places import as_one, id_argument, placed, storage_command, version_argument, versions_in
 
@@ -148,9 +149,9 @@ def command(id: str, version: str | None, cluster: Cluster, epochs: int, asked: 
         *([_row("each later", later), _row(f"all {epochs}", together)] if epochs > 1 else []),
     ]
     remarks = _remarks(files, cluster, first, later)
-    name = f"{place.id} {place.version}"
-    of = f"{name}: {files.rows:,} rows in {files.num_files:,} files, {bytes_text(files.total)}"
-    on = f"on {cluster.nodes:,} {'node' if cluster.nodes == 1 else 'nodes'} of {cluster.ranks} ranks"
+    held = f"{count_of(files.rows, 'row')} in {count_of(files.num_files, 'file')}"
+    of = f"{place.id} {place.version}: {held}, {bytes_text(files.total)}"
+    on = f"on {count_of(cluster.nodes, 'node')} of {count_of(cluster.ranks, 'rank')}"
     kept = "all that it reads" if cluster.cache is None else bytes_text(cluster.cache)
     lines: list[str | Table] = [
         f"{of}, {on}; each may keep {kept}",

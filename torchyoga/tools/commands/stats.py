@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import click
 
+from ...process.texts import count_of
+from ...rows.node import readable_name
 from ...rows.projection import Projection
-from .output import Asked, Table, cell, first, picked
-from .places import fetched, id_argument, opened, placed, storage_command, version_argument, versions_in
+from .output import Asked, Table, cell, first, picked, value_text
+from .places import (
+    column_names,
+    columns_option,
+    fetched,
+    id_argument,
+    opened,
+    placed,
+    storage_command,
+    version_argument,
+    versions_in,
+)
 
 if TYPE_CHECKING:
     from ...rows.stats.column_stats import ColumnStats
@@ -16,13 +29,15 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _TITLES = ("column", "nulls", "values", "NaN", "zeros", "min", "max", "mean", "std", "lengths", "most often")
+_NO_FRACTION = re.compile(r"(?<=T[0-9]{2}:[0-9]{2}:[0-9]{2})\.0+$")  # of the second of a date
+_LAST = ("most often", "zeros", "std", "lengths", "NaN", "values")  # to be left out first
 _MOST_OFTEN = 10  # of the values of a column, in JSON
 
 
 @storage_command("stats", id_argument(), version_argument())
-@click.option("--columns", "-c", help="Only these columns, as in image,label.")
+@columns_option
 @click.option("--rows", type=click.IntRange(1), help="Read only so many rows, if they must be read at all.")
-def command(id: str, version: str | None, columns: str | None, rows: int | None, asked: Asked) -> None:
+def command(id: str, version: str | None, columns: tuple[str, ...], rows: int | None, asked: Asked) -> None:
     """Show statistics of each column.
 
     They were made when the version was built, so nothing is read; without them, all rows are.
@@ -32,8 +47,9 @@ def command(id: str, version: str | None, columns: str | None, rows: int | None,
       yoga stats images
       yoga stats images 1.0 --columns label --json
     """
-    store, names = versions_in(asked.storage), None if columns is None else columns.split(",")
+    store = versions_in(asked.storage)
     manifest = store.manifest(*placed(store, id, version))
+    names = column_names(columns, manifest.schema)
     if manifest.stats and manifest.schema is not None:
         stats = manifest.known_stats(
             None if names is None else Projection.of(manifest.schema, names).ordered(names)
@@ -41,11 +57,11 @@ def command(id: str, version: str | None, columns: str | None, rows: int | None,
     else:
         ref = fetched(opened(asked.storage), manifest.id, manifest.version)
         stats = (ref if names is None else ref.columns(names)).stats(rows)
-    some, more = first(list(stats.values()), "columns")
-    table = Table(_TITLES, [_cells(one) for one in some], right=_TITLES[1:-1])
-    read = f"{stats.rows:,} rows"
+    some, more = first(list(stats.values()), "column")
+    table = Table(_TITLES, [_cells(one) for one in some], _TITLES[1:-1], last=_LAST)
+    read = count_of(stats.rows, "row")
     if stats.rows_read < stats.rows:
-        read = f"{stats.rows_read:,} rows, drawn from {stats.rows:,}"
+        read = f"{count_of(stats.rows_read, 'row')}, drawn from {stats.rows:,}"
     plain = {
         **picked(manifest, "id version"),
         **picked(stats, "rows rows_read"),
@@ -57,7 +73,8 @@ def command(id: str, version: str | None, columns: str | None, rows: int | None,
 def _plain(stats: ColumnStats) -> dict[str, object]:
     lengths, bars = stats.lengths, stats.histogram
     return {
-        **picked(stats, "name nulls count nan inf zeros min max mean std"),
+        "name": readable_name(stats.name),
+        **picked(stats, "nulls count nan inf zeros min max mean std"),
         "lengths": None if lengths is None else picked(lengths, "min max mean empty"),
         "histogram": None if bars is None else picked(bars, "counts edges"),
         "distinct": stats.distinct,
@@ -69,18 +86,20 @@ def _cells(stats: ColumnStats) -> tuple[str, ...]:
     is_number = stats.mean is not None
     lengths, top = stats.lengths, stats.top
     return (
-        cell(stats.name),
+        cell(readable_name(stats.name)),
         f"{stats.nulls:,}",
         f"{stats.count:,}",
         f"{stats.nan:,}" if is_number or stats.nan else "",
         f"{stats.zeros:,}" if is_number else "",
         *(_short(value) for value in (stats.min, stats.max, stats.mean, stats.std)),
         "" if lengths is None or not lengths.count else f"{lengths.min}..{lengths.max}",
-        f"{cell(top[0][0], 30)} ({top[0][1]:,})" if top else "",
+        f"{_short(top[0][0])} ({top[0][1]:,})" if top else "",
     )
 
 
 def _short(value: object) -> str:
     if value is None:
         return ""
-    return f"{value:.4g}" if isinstance(value, float) else cell(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return cell(value_text(_NO_FRACTION.sub("", value) if isinstance(value, str) else value), 30)

@@ -12,31 +12,26 @@ from .places import id_argument, opened, placed, storage_command, version_argume
 __all__ = ["command"]
 
 
-@storage_command("view")
-@click.argument("place", required=False)
-@id_argument(required=False)
-@version_argument()
+@storage_command("view", id_argument(required=False), version_argument())
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="To listen on; by default any.")
 @click.option("--open", "is_opened", is_flag=True, help="Open the page in a browser.")
-def command(
-    place: str | None, id: str | None, version: str | None, port: int, is_opened: bool, asked: Asked
-) -> None:
+def command(id: str | None, version: str | None, port: int, is_opened: bool, asked: Asked) -> None:
     """Page through rows in a browser: filter, sort and download them, open images, sound and texts.
 
-    PLACE is a directory or URL; by default that of --storage. Prints an address, which only works on this
-    machine and holds a token; Ctrl-C ends it, with exit code 130.
+    Without ID it begins with a list of the datasets. Prints an address, which only works on this machine and
+    holds a token; Ctrl-C ends it, with exit code 130.
 
     \b
     Examples:
       yoga view
-      yoga view storage images --open
-      yoga view storage images@prod --json
-      yoga view storage images 1.1 --port 8000
+      yoga view images --open
+      yoga view images@prod --json
+      yoga view images 1.1 --port 8000 --storage storage
     """
     from ..view.view import opened_in_browser, view
 
-    found = opened(place or asked.storage)
-    if id is not None and (version is not None or "@" in id):
+    found = opened(asked.storage)
+    if id is not None:
         id, version = placed(found, id, version)
     with view(found, id, version, port=port) as shown:
         text = f"{shown.url}\nCtrl-C ends it"

@@ -15,6 +15,7 @@ import itertools
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -109,8 +110,11 @@ def report(
     try:
         part.write_text(text, encoding="utf-8", newline="\n")
         os.replace(part, target)
-    except BaseException:
-        part.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename == str(part):
+            raise type(error)(error.errno, error.strerror, str(target)) from None
         raise
     return target
 

@@ -1,0 +1,207 @@
+"""DataRefs as tables of DuckDB: SQL that reads their rows batch by batch, and nothing else.
+
+DuckDB says which columns it needs and which rows it will drop, so no other column is read. It is set to reach
+no file, no network and no extension before a query is seen, and its settings are locked then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from ..errors import SchemaError
+from ..reading.dataref import DataRef, known_schema
+from ..rows.node import path_name
+from ..rows.projection import Projection
+from ..rows.schema import Schema
+from ..rows.types import Row
+from .written import CONTAINERS, batches_of, column_names, schema_of
+
+__all__ = ["Answer", "answer", "tables_of"]
+
+_BYTES, _ROWS = 8 * 2**20, 2**16  # of a batch
+_NUMBERS = "row"  # the column of row numbers, which costs nothing to count
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "python_enable_replacements": False,  # variables of Python are no tables
+    "temp_directory": "",  # nothing is written, also if memory is short
+}
+_MOST_LINES = 3  # of an error
+
+
+class Answer(NamedTuple):
+    """The first rows of a result.
+
+    Attributes:
+        columns: their names.
+        rows: a value for each of them.
+        is_cut: whether there are more rows.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Row, ...], ...]
+    is_cut: bool
+
+
+def tables_of(sql: str) -> list[str]:
+    """The names of the tables that a query reads, sorted.
+
+    Raises:
+        ValueError: it is not one query that only reads.
+
+    Example:
+        >>> tables_of('with few as (from digits limit 9) select * from few, "digits@1.0" as old')
+        ['digits', 'digits@1.0']
+    """
+    with _connected() as connection:
+        try:
+            kinds = [statement.type for statement in connection.extract_statements(sql)]
+            if kinds != [duckdb.StatementType.SELECT] and kinds != [duckdb.StatementType.EXPLAIN]:
+                named = ", ".join(kind.name for kind in kinds) or "none"
+                raise ValueError(f"query takes one SELECT, found {named}: {sql!r:.200}")
+            return sorted(connection.get_table_names(sql))
+        except duckdb.Error as error:
+            raise _refused(error) from None
+
+
+def answer(sql: str, refs: Mapping[str, DataRef], most: int) -> Answer:
+    """What a query finds in some DataRefs.
+
+    Args:
+        sql: a query, in DuckDB's SQL.
+        refs: by the names that it has for them. Each has a column for each key of its rows, those of numbers
+            and dates, text, structs and lists; and `row`, the number of the row, if it has none of that name.
+        most: rows.
+
+    Raises:
+        ValueError: the query is wrong, or asks for what is not allowed.
+        SchemaError: names of columns or tables differ only in case, which SQL does not tell apart.
+
+    Example:
+        >>> ref = yoga.from_arrays({"label": np.arange(9) % 2, "score": np.arange(9.0)})
+        >>> answer("select label, max(score) from t group by label order by label", {"t": ref}, 10).rows
+        ((0, 8.0), (1, 7.0))
+    """
+    _refuse_twins("tables", refs)
+    failed: list[BaseException] = []
+    with _connected() as connection:
+        try:
+            for name, ref in refs.items():
+                connection.register(name, _table(ref, failed))
+            connection.execute("set lock_configuration = true")
+            connection.execute(sql)
+            columns = tuple(str(one[0]) for one in connection.description or ())
+            rows = connection.fetchmany(most + 1)
+        except (duckdb.Error, pa.ArrowException, RuntimeError) as error:
+            if failed:
+                raise failed[0] from None
+            raise _refused(error) from None
+    return Answer(columns, tuple(rows[:most]), len(rows) > most)
+
+
+def _connected() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(config=_CONFIG)
+
+
+def _refused(error: Exception) -> ValueError:
+    """The error of a query without the picture of where in the text it is wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    end = next((number for number, line in enumerate(lines) if line.startswith("LINE ")), len(lines))
+    return ValueError(" ".join(lines[: min(end, _MOST_LINES)]) or type(error).__name__)
+
+
+def _refuse_twins(what: str, names: Iterable[str]) -> None:
+    known: dict[str, str] = {}
+    for name in names:
+        if (other := known.setdefault(name.casefold(), name)) != name:
+            raise SchemaError(
+                f"the {what} {other!r} and {name!r} differ only in case, which SQL does not tell apart; "
+                "rename one of them, or read them in Python"
+            )
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A DataRef whose rows are read in batches.
+
+    Attributes:
+        ref: the rows.
+        schema: their columns, after that of row numbers, if they have it.
+        has_numbers: whether they have it.
+        failed: where errors of reading are put.
+    """
+
+    ref: DataRef
+    schema: pa.Schema
+    has_numbers: bool
+    failed: list[BaseException]
+
+    def scanner(self, columns: list[str] | None, filter: Any) -> ds.Scanner:
+        """The rows with these columns that meet a filter."""
+        text = "" if filter is None else str(filter)  # which holds the names of its columns
+        names = [name for name in self.schema.names if columns is None or name in columns or name in text]
+        given = pa.schema([self.schema.field(name) for name in names or self.schema.names[:1]])
+        return ds.Scanner.from_batches(self._batches(given), schema=given, columns=columns, filter=filter)
+
+    def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        start, own = 0, [name for name in schema.names if not (self.has_numbers and name == _NUMBERS)]
+        try:
+            for arrays, size in self._read(own):
+                columns = dict(zip(own, arrays, strict=True))
+                if len(own) < len(schema.names):
+                    columns[_NUMBERS] = pa.array(np.arange(start, start + size))
+                yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+                start += size
+        except GeneratorExit:  # enough rows were found
+            raise
+        except BaseException as error:
+            self.failed.append(error)
+            raise
+
+    def _read(self, names: list[str]) -> Iterator[tuple[list[pa.Array], int]]:
+        """The arrays of some columns, and how many rows they have, batch by batch."""
+        if not names:
+            yield from (([], min(_ROWS, len(self.ref) - at)) for at in range(0, len(self.ref), _ROWS))
+            return
+        of = _projection(known_schema(self.ref), names)
+        ref = self.ref if of is None else self.ref.projected(of)
+        yield from ((batch.columns, len(batch)) for batch in batches_of(ref, _BYTES))
+
+
+def _projection(schema: Schema | None, names: list[str]) -> Projection | None:
+    """What columns of Arrow's are read of rows, in their order; None for rows that are one value each."""
+    tree = None if schema is None else schema.tree
+    if schema is None or tree is None or tree.kind not in CONTAINERS:
+        return None
+    if tree.kind == "dict":
+        return Projection.of_keys(schema, [key for key in tree.keys if str(key) in names])
+    steps = zip(column_names(tree), tree.steps, strict=True)
+    return Projection.of(schema, [path_name(step) for name, step in steps if name in names])
+
+
+def _table(ref: DataRef, failed: list[BaseException]) -> ds.Dataset:
+    """A DataRef as a dataset of Arrow's, whose scans read it; errors of reading are put into `failed`."""
+    schema = schema_of(ref)
+    _refuse_twins("columns", schema.names)
+    has_numbers = _NUMBERS not in (name.casefold() for name in schema.names)
+    if has_numbers:  # first, as DuckDB counts rows by the first column
+        schema = schema.insert(0, pa.field(_NUMBERS, pa.int64()))
+    source = _Source(ref, schema, has_numbers, failed)
+
+    class Scanned(ds.InMemoryDataset):  # type: ignore[misc]
+        """A dataset that holds no rows, as DuckDB asks for a scanner."""
+
+        def scanner(self, columns: list[str] | None = None, filter: Any = None, **_: object) -> ds.Scanner:
+            """The rows with these columns that meet a filter."""
+            return source.scanner(columns, filter)
+
+    found: ds.Dataset = Scanned(schema.empty_table())
+    return found

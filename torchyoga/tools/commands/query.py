@@ -1,0 +1,77 @@
+"""`yoga query`: SQL over versions."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import click
+
+from ...process.texts import count_of
+from .output import Asked, Table, cell, value_text
+from .places import fetched, id_argument, opened, storage_command, version_argument
+
+__all__ = ["command"]
+
+_ALIAS = "t"  # of a version that is named beside the query
+
+
+@storage_command("query")
+@click.argument("sql")
+@id_argument(required=False)
+@version_argument()
+@click.option(
+    "--limit", default=1000, show_default=True, type=click.IntRange(1, 10**6), help="Most rows to print."
+)
+def command(sql: str, id: str | None, version: str | None, limit: int, asked: Asked) -> None:
+    """Answer a question in SQL about rows, by DuckDB.
+
+    Tables are ids: the newest version, "images@prod" or "images@1.0", in double quotes. A version that is
+    named behind the query is the table t. Only the columns that the query needs are read, batch by batch; the
+    column row is the number of a row. A query reads nothing else, neither files nor the network.
+
+    \b
+    Examples:
+      yoga query "select label, count(*) from images group by label"
+      yoga query "select row, text from t where label = 2 limit 3" images@prod
+      yoga query "select max(label) from \"images@1.0\"" --json
+    """
+    missing = [name for name in ("duckdb", "pyarrow") if find_spec(name) is None]
+    if missing:
+        raise ImportError(
+            f"yoga query needs {' and '.join(missing)}, not installed here; pip install 'torchyoga[query]'"
+        )
+    from ...tables.sql import answer, tables_of
+
+    storage = opened(asked.storage)
+    names = tables_of(sql)
+    refs = {
+        name: fetched(storage, id, version)
+        if id is not None and name.casefold() == _ALIAS
+        else fetched(storage, name)
+        for name in names
+    }
+    if id is not None and _ALIAS not in map(str.casefold, names):
+        raise click.UsageError(f"the query does not ask {id}, which is the table {_ALIAS} in it")
+    found = answer(sql, refs, limit)
+    plain = {
+        "storage": storage.url,
+        "tables": {
+            name: {"id": one.manifest.id, "version": one.manifest.version} for name, one in refs.items()
+        },
+        "columns": found.columns,
+        "rows": found.rows,
+        "is_cut": found.is_cut,
+    }
+    lines = [tuple(map(value_text, row)) for row in found.rows]
+    numbers = [
+        all(isinstance(row[place], (int, float, type(None))) for row in found.rows)
+        for place in range(len(found.columns))
+    ]
+    titles = [cell(name) for name in found.columns]
+    right = [title for title, is_number in zip(titles, numbers, strict=True) if is_number]
+    rows = count_of(len(lines), "row")
+    shown: list[str | Table] = [f"the first {rows}; --limit shows more"] if found.is_cut else []
+    if titles[:1] == ["explain_key"]:  # a drawing of several lines
+        asked.write(plain, [str(text) for row in found.rows for text in row[1:]])
+    else:
+        asked.write(plain, [Table(titles, lines, right), *shown] if lines else "no rows")
