@@ -15,7 +15,6 @@ from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from ...loading.loader import DataLoader
 from ...loading.pipeline import start_method
-from ...rows.types import Collate
 
 __all__ = ["Endless", "Patient", "made"]
 
