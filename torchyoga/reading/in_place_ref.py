@@ -104,7 +104,7 @@ class InPlaceRef(DataRef):
         """The rows of these numbers, as `Rows` over one gathered block."""
         if not len(rows):
             return []
-        with timed(Stage.GATHER):
+        with timed(Stage.READ):
             before, warmth = usage(), self._shards.warmth
             if warmth.cold:
                 self._shards.advise(*self._layout.reach(self._shards, rows))

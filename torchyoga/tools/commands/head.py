@@ -85,9 +85,9 @@ def command(
 def _meeting(ref: DataRef, text: str, start: int, count: int) -> tuple[list[int], int]:
     """The first rows from one on that meet a condition, and the first row that was not looked at."""
     from ..view.filter import Filter
-    from ..view.rows import found_from, names_of
+    from ..view.rows import found_from
 
-    condition = Filter.of(text, names_of(ref))
+    condition = Filter.of(text, ref.schema, ref.info)
     numbers: list[int] = []
     at = start
     while len(numbers) < count and at < len(ref):
