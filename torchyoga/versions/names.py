@@ -7,9 +7,10 @@ from urllib.parse import quote, unquote
 
 from ..process.digests import hexdigest
 
-__all__ = ["KEPT", "SUFFIXES", "decoded", "encoded", "folder_of", "kept_id"]
+__all__ = ["CACHED", "KEPT", "SUFFIXES", "decoded", "encoded", "folder_of", "kept_id"]
 
 SUFFIXES = ("mdb", "h5", "list")  # of data files: one for each format, and that of lists of them
+CACHED = (*SUFFIXES, "shard")  # of files in a cache: also those of other libraries
 KEPT = ".views"  # the folder of selections that are kept beside versions: no id has this name
 _LONGEST = 240  # bytes of a name
 
