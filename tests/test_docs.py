@@ -66,7 +66,7 @@ def test_every_line_for_a_kind_of_data_is_run() -> None:
     )
     assert len(table) > 12
     for line, more in table:
-        pages = [DATA_PAGE.parent / name for name in re.findall(r"\((\w+\.md)#", more)] or [DATA_PAGE]
+        pages = [DATA_PAGE.parent / name for name in re.findall(r"\(([\w/]+\.md)#", more)] or [DATA_PAGE]
         assert any(line in code for page in pages for code in blocks(page, "python")), line
 
 

@@ -268,6 +268,7 @@ def test_the_public_names() -> None:
         "from_hdf5",
         "from_huggingface",
         "from_lmdb",
+        "from_mds",
         "from_megatron",
         "from_pandas",
         "from_parquet",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .storage import Storage
     from .stores.history.keep import Keep
     from .tables.arrow_ref import from_arrow
+    from .tables.foreign.mds import from_mds
     from .tables.foreign.tokens import from_megatron, from_tokens
     from .tables.frames import from_pandas, from_polars
     from .tables.huggingface import from_huggingface
@@ -77,6 +78,7 @@ __all__ = [
     "from_hdf5",
     "from_huggingface",
     "from_lmdb",
+    "from_mds",
     "from_megatron",
     "from_pandas",
     "from_parquet",
@@ -125,6 +127,7 @@ _PLACES = {  # of the public names
     "from_hdf5": ".adapters.hdf5",
     "from_huggingface": ".tables.huggingface",
     "from_lmdb": ".adapters.pickled",
+    "from_mds": ".tables.foreign.mds",
     "from_megatron": ".tables.foreign.tokens",
     "from_pandas": ".tables.frames",
     "from_parquet": ".tables.parquet.ref",

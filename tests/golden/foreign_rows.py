@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,97 @@ def _write_megatron(folder: Path) -> None:
     builder.finalize(f"{folder}/modes.idx")
 
 
-WRITERS: dict[str, Callable[[Path], Any]] = {"megatron": _write_megatron}
+# The columns of MDS by their encodings, but for images, whose bytes a library makes.
+ENCODINGS = {
+    "bytes": "bytes",
+    "text": "str",
+    "number": "int",
+    **{
+        f"a_{name}": name
+        for name in ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
+    },
+    **{f"a_{name}": name for name in ("float16", "float32", "float64")},
+    "big": "str_int",
+    "exact": "str_float",
+    "price": "str_decimal",
+    "meta": "json",
+    "fixed": "ndarray:int16:2,3",
+    "tokens": "ndarray:int32",
+    "grid": "ndarray:float32",
+    "any": "ndarray",
+    "photo": "jpeg",
+    "mask": "png",
+    "raw": "pil",
+    "photos": "list[jpeg]",
+    "masks": "list[png]",
+    "files": "jpeg_array",
+}
+
+
+def samples() -> list[dict[str, Any]]:
+    """Rows of all these columns, without the images."""
+    rows = []
+    for i in range(12):
+        row: dict[str, Any] = {
+            "bytes": b"\x00\xff" * i,
+            "text": "né" * (i % 4),
+            "number": i - 5 if i else -(2**63),
+            "big": 10 ** (i + 1),
+            "exact": i / 3,
+            "price": Decimal(f"{i}.{i:03}"),
+            "meta": {"i": i, "list": [i] * (i % 3), "none": None},
+            "fixed": np.arange(6, dtype=np.int16).reshape(2, 3) * i,
+            "tokens": np.arange(1 + 40 * i, dtype=np.int32),
+            "grid": np.full((1 + i % 3, 2) if i % 2 else (300,), i / 2, np.float32),
+            "any": np.arange(1 + i, dtype=(np.uint8, np.int16, np.uint16, np.float32)[i % 4]),
+        }
+        for name in [name for name in ENCODINGS if name.startswith("a_")]:
+            row[name] = np.dtype(name[2:]).type(i)
+        rows.append(row)
+    return rows
+
+
+def pixels(number: int, mode: str = "RGB") -> Any:
+    """The pixels of an image."""
+    rng = np.random.default_rng(number)
+    return rng.integers(0, 256, (4 + number, 5, 3) if mode == "RGB" else (4, 5 + number), np.uint8)
+
+
+def _write_mds(folder: Path) -> None:
+    import io
+
+    from PIL import Image
+    from streaming import MDSWriter
+
+    rows = samples()
+    for i, row in enumerate(rows):
+        image = Image.fromarray(pixels(i))
+        file = io.BytesIO()
+        image.save(file, "JPEG")
+        row |= {"photo": image, "mask": Image.fromarray(pixels(i, "L"))}
+        row["raw"] = image if i % 2 else Image.fromarray(pixels(i, "L"))
+        row |= {
+            "photos": [image] * (i % 3),
+            "masks": [image] * (i % 2),
+            "files": [file.getvalue()] * (1 + i % 2),
+        }
+    small = {name: ENCODINGS[name] for name in ("text", "number", "tokens")}
+    for name, columns, options in [
+        ("all", ENCODINGS, {"hashes": ["sha1", "xxh64"]}),
+        *[
+            (zipped, small, {"compression": zipped, "hashes": ["sha1"]})
+            for zipped in ("zstd:7", "br", "snappy")
+        ],
+        *[(zipped, small, {"compression": zipped}) for zipped in ("gz", "bz2:9")],
+        ("pkl", {"number": "int", "thing": "pkl"}, {}),
+    ]:
+        size = {"size_limit": 9000, **options}
+        with MDSWriter(columns=columns, out=str(folder / name.partition(":")[0]), **size) as out:
+            for row in rows:
+                out.write({"thing": {1}, **row} if name == "pkl" else row)
+
+
+WRITERS: dict[str, Callable[[Path], Any]] = {"mds": _write_mds, "megatron": _write_megatron}
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:

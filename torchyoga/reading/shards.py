@@ -45,6 +45,9 @@ class ShardFiles(Protocol):
     def ahead_bytes(self) -> int | None:
         """How many bytes may be read ahead of the delivered rows; None if it does not matter."""
 
+    def where(self, number: int) -> str:
+        """The path or URL of a file, for messages."""
+
     def path(self, number: int) -> str:
         """The path of a file on this machine, of the size that it should have; waits for a download."""
 
@@ -79,6 +82,10 @@ class LocalShards:
     nbytes: tuple[int, ...]
     is_remote = False
     ahead_bytes: None = None
+
+    def where(self, number: int) -> str:
+        """The path of a file."""
+        return self.paths[number]
 
     def path(self, number: int) -> str:
         """The path of a file; CorruptError if it has another size now, or is gone."""
@@ -236,7 +243,7 @@ class MappedShards:
                 self._check(number, file.data)
             except CorruptError as error:
                 self.files.forget(number)
-                raise CorruptError(f"{path}: {error}") from error
+                raise CorruptError(f"{self.files.where(number)}: {error}") from error
             watch = Watch.where_needed(path, nbytes)
             if watch is not None:
                 self._watches[number] = watch

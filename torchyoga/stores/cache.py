@@ -38,7 +38,7 @@ import filelock
 from ..errors import BusyError, CorruptError, RemoteError, YogaError
 from ..files.regular import check_regular
 from ..files.root import Entry, Root
-from ..versions.names import SUFFIXES
+from ..versions.names import CACHED
 
 __all__ = ["Cache", "default_folder"]
 
@@ -51,7 +51,7 @@ _MOST_DOWNLOADS = 20  # of a file that other processes keep deleting
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Files with any other name are not ours, because the user may choose any folder as the cache. The second part
 # belongs to the second name that a file has while it is held.
-_SUFFIX = f"({'|'.join(SUFFIXES)})"
+_SUFFIX = f"({'|'.join(CACHED)})"
 _KEY = re.compile(rf"[0-9a-f]{{32}}(-[0-9a-f]{{8}})?\.{_SUFFIX}")
 _NOTE = re.compile(r"[0-9a-f]{32}\.json(\.new)?")
 _LOCK = re.compile(rf"([0-9a-f]{{32}}\.({_SUFFIX}|json)|checking-[0-9a-f]{{16}})\.lock")

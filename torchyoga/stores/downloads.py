@@ -1,4 +1,4 @@
-"""The files of a version in a store, downloaded into the cache when they are needed, or some time before.
+"""Files of a store, downloaded into the cache when they are needed, or some time before.
 
 The process that downloads files knows the order.
 A thread computes the order as the iteration does, and stays a quarter of the cache ahead of the rows that
@@ -11,41 +11,32 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import errno
 import itertools
-import json
 import logging
 import math
 import threading
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from ..errors import CorruptError, NotFoundError, RemoteError
+from ..errors import CorruptError, RemoteError
 from ..files.checksum import crc32, crc32_of
-from ..formats.contract import FORMATS, format_named
-from ..process.digests import hexdigest
 from ..process.distinct import first_places
 from ..process.forks import renew_in_children
 from ..process.stages import Stage, timed
 from ..process.warned import warn_user
-from ..reading.reader import Reader
 from ..rows.types import Ints
-from ..versions.columns import ColumnGroup
-from ..versions.file_entry import FileEntry
-from ..versions.location import MANIFEST, Progress, list_bytes
-from ..versions.manifest import LARGEST_MANIFEST, Manifest
-from ..versions.names import encoded
+from ..versions.location import Progress
 from .cache import Cache
-from .local import transfer_bar
-from .objects import Found, Remote
+from .objects import Remote
 
 __all__ = ["Downloads"]
 
@@ -60,94 +51,89 @@ _POLL = 0.02  # seconds
 _ROWS_WEIGHED, _MOST_WEIGHED = 16, 2**20
 
 
-class Downloads:
-    """The files of one version, in a folder of a store.
+class Download(Protocol):
+    """A file in the cache; its `nbytes` are those that it has there."""
 
-    Pickles by the URL; see `Remote` for its options.
+    @property
+    def nbytes(self) -> int:
+        """Its size."""
+
+
+EntryT = TypeVar("EntryT", bound=Download)
+
+
+class Downloads(ABC, Generic[EntryT]):
+    """Files of a store, by entries that a subclass knows.
 
     Args:
-        remote: the store.
-        folder: the folder of the version in the store.
+        remote: the store; see it for its options.
         cache: where the files are kept on this machine.
-        groups: of columns, without their files, to check files without a checksum of their own.
-        lease_seconds: as in `Mirror`, for what is kept beside the version.
 
     Attributes:
-        remote: the store; `cache`, `lease_seconds`: as passed.
+        remote, cache: as passed.
     """
 
     is_remote = True
+    _advice = "remove the version and publish it again"  # where a file stays damaged
 
-    def __init__(
-        self,
-        remote: Remote,
-        folder: str,
-        cache: Cache,
-        groups: Sequence[ColumnGroup],
-        lease_seconds: float = 60.0,
-    ) -> None:
-        self._groups = groups
+    def __init__(self, remote: Remote, cache: Cache) -> None:
         self.remote = remote
-        self._folder = folder
         self.cache = cache
-        self.lease_seconds = lease_seconds
-        self._keys: dict[int, tuple[FileEntry, str]] = {}  # the key of each entry, which is needed often
-        self._listed: dict[str, dict[str, Found]] = {}
         self.renew()
         renew_in_children(self)
 
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The URL of all of them."""
+
+    @abstractmethod
+    def key(self, entry: EntryT) -> str:
+        """The name of a file in the cache: no other file of any store has the same."""
+
+    @abstractmethod
+    def _name_of(self, entry: EntryT) -> str:
+        """The name of a file in the store."""
+
+    def _sent(self, entry: EntryT) -> int:
+        """Bytes of a file in the store."""
+        return entry.nbytes
+
+    @abstractmethod
+    def _load(self, entries: Sequence[EntryT]) -> None:
+        """Imports what `_arrived` needs."""
+
+    @abstractmethod
+    def _check_size(self, entry: EntryT) -> None:
+        """Raises an error if a file in the store has another size, or is missing."""
+
+    @abstractmethod
+    def _arrived(self, entry: EntryT, crc: int, path: Path) -> str | None:
+        """The damage of a file that has arrived at a path, with this CRC-32; None if there is none."""
+
+    @abstractmethod
+    def _raise_what_happened(self, entry: EntryT) -> None:
+        """Raises an error for a file that is not in the store."""
+
     def renew(self) -> None:
         """Forgets the threads, and the files that they were to download."""
-        self._lock, self._listing = threading.Lock(), threading.Lock()
-        self._wanted: deque[tuple[FileEntry, Future[None]]] = deque()
+        self._lock = threading.Lock()
+        self._wanted: deque[tuple[EntryT, Future[None]]] = deque()
         self._under_way: dict[str, Future[None]] = {}
         self._threads = 0
         self._plan: object = None
         self._downloaded: set[str] = set()
         self._checked: set[str] = set()
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return Downloads, (self.remote, self._folder, self.cache, self._groups, self.lease_seconds)
-
-    @property
-    def name(self) -> str:
-        """The URL of the version."""
-        return self.remote.where(self._folder)
-
-    def manifest(self) -> bytes:
-        """The text of the current manifest."""
-        try:
-            return self.remote.read(f"{self._folder}/{MANIFEST}", LARGEST_MANIFEST)
-        except FileNotFoundError:
-            raise NotFoundError(
-                f"{self.name} has been removed since this DataRef was made; fetch or build it again"
-            ) from None
-
-    def key(self, entry: FileEntry) -> str:
-        """The name of a file in the cache: no other file of any store has the same."""
-        known = self._keys.get(id(entry))
-        if known is None or known[0] is not entry:
-            # Of a file that versions share, the name is the same in each of them.
-            where = self.remote.where(self._folder_of(entry))
-            what = f"{where}/{json.dumps(entry.whole.to_json(), sort_keys=True)}"
-            hashed = hexdigest(what)
-            known = self._keys[id(entry)] = entry, f"{hashed}{Path(entry.name).suffix}"
-        return known[1]
-
-    def _folder_of(self, entry: FileEntry) -> str:
-        if entry.of is None:
-            return self._folder
-        return f"{self._folder.rpartition('/')[0]}/{encoded('version', entry.of)}"
-
-    def _where(self, entry: FileEntry) -> str:
+    def _where(self, entry: EntryT) -> str:
         """The URL of a file, for messages."""
-        return self.remote.where(f"{self._folder_of(entry)}/{entry.name}")
+        return self.remote.where(self._name_of(entry))
 
-    def is_here(self, entry: FileEntry) -> bool:
+    def is_here(self, entry: EntryT) -> bool:
         """True if the file is in the cache."""
         return self.cache.has(self.key(entry))
 
-    def path(self, entry: FileEntry) -> str:
+    def path(self, entry: EntryT) -> str:
         """The path of the file in the cache; waits until it is downloaded.
 
         Raises:
@@ -158,7 +144,7 @@ class Downloads:
         """
         return self._awaited_path(entry, self._warn_of_small_cache)
 
-    def _awaited_path(self, entry: FileEntry, warn: Callable[[], None] | None = None) -> str:
+    def _awaited_path(self, entry: EntryT, warn: Callable[[], None] | None = None) -> str:
         key = self.key(entry)
         for _ in range(_MOST_DOWNLOADS):
             was_here = key in self._downloaded
@@ -171,7 +157,7 @@ class Downloads:
                 self._asked(entry, first=True).result()
         raise self._deleted(entry)
 
-    def _deleted(self, entry: FileEntry) -> RemoteError:
+    def _deleted(self, entry: EntryT) -> RemoteError:
         return RemoteError(
             f"{self._where(entry)} was deleted {_MOST_DOWNLOADS} times from {self.cache.folder} before "
             "it could be read; set a larger cache_bytes"
@@ -198,45 +184,23 @@ class Downloads:
         read."""
         return None if self.cache.limit is None else self.cache.limit // _AHEAD_SHARE
 
-    def is_checked(self, entry: FileEntry) -> bool:
+    def is_checked(self, entry: EntryT) -> bool:
         """True if this process has just downloaded it."""
         return self.key(entry) in self._checked
 
-    def begin(self, entries: Iterable[FileEntry]) -> None:
+    def begin(self, entries: Iterable[EntryT]) -> None:
         """Begins to download files, several at once, in this order; `path` raises their errors."""
         for entry in entries:
             if not self.is_here(entry):
                 self._asked(entry)
 
-    def note_use(self, entries: Iterable[FileEntry]) -> None:
+    def note_use(self, entries: Iterable[EntryT]) -> None:
         """Notes that open files are being read."""
         for entry in entries:
             self.cache.find(self.key(entry))
 
-    def download_all(self, manifest: Manifest, progress: bool | None) -> None:
-        """Downloads every file of a version; ValueError if the cache cannot keep them all."""
-        limit = self.cache.limit
-        if limit is not None and manifest.nbytes > limit:
-            raise ValueError(
-                f"{self.name} has {manifest.nbytes} bytes, but the cache keeps cache_bytes={limit}; set at "
-                "least that, or leave download=True out"
-            )
-        with transfer_bar(manifest, f"downloading {self.name}", progress) as bar:
-            self.begin(manifest.each_file)
-            for entry in manifest.each_file:
-                self.path(entry)
-                bar.update(entry.nbytes)
-        missing = [entry for entry in manifest.each_file if not self.is_here(entry)]
-        if missing:
-            raise OSError(
-                errno.ENOSPC,
-                f"{len(missing)} of {len(manifest.each_file)} files of {self.name} had to be deleted again "
-                "to make room; make room there, or choose another cache_dir",
-                str(self.cache.folder),
-            )
-
     @contextlib.contextmanager
-    def held(self, entry: FileEntry) -> Iterator[str]:
+    def held(self, entry: EntryT) -> Iterator[str]:
         """A path of the file that stays valid, whatever the cache deletes meanwhile."""
         key = self.key(entry)
         with contextlib.ExitStack() as stack:
@@ -249,27 +213,26 @@ class Downloads:
                 raise self._deleted(entry)
             yield str(path)
 
-    def forget(self, entry: FileEntry) -> None:
+    def forget(self, entry: EntryT) -> None:
         """Deletes the file from the cache."""
         self.cache.drop(self.key(entry))
 
     # -- ahead of time
 
-    def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress) -> None:
+    def follow(self, entries: Sequence[EntryT], order: Iterable[Ints], progress: Progress) -> None:
         """Downloads files ahead of time, on a thread, as far as the cache has space."""
         plan = self._plan = object()
         self._downloaded.clear()  # downloading a file again in another epoch is not wasteful
         if not all(map(self.is_here, entries)):
-            # Threads would import these: a child forked meanwhile would be left with a half-imported module.
-            for name in {entry.format for entry in entries} & set(FORMATS):
-                format_named(name)
+            # Threads would import it: a child forked meanwhile would be left with a half-imported module.
+            self._load(entries)
             order = self._weighed(entries, order)
             work = partial(self._follow, plan, entries, order, progress)
             thread = threading.Thread(target=work, name="torchyoga plan", daemon=True)
             _planning.add(thread)
             thread.start()
 
-    def _weighed(self, entries: Sequence[FileEntry], order: Iterable[Ints]) -> Iterable[Ints]:
+    def _weighed(self, entries: Sequence[EntryT], order: Iterable[Ints]) -> Iterable[Ints]:
         """This order; warns if it reads from more files at once than the cache keeps."""
         limit, total = self.cache.limit, sum(entry.nbytes for entry in entries)
         if limit is None or total <= limit or self.name in _WARNED:
@@ -304,7 +267,7 @@ class Downloads:
         )
 
     def _follow(
-        self, plan: object, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress
+        self, plan: object, entries: Sequence[EntryT], order: Iterable[Ints], progress: Progress
     ) -> None:
         limit = self.cache.limit
         most = math.inf if limit is None else limit // _AHEAD_SHARE
@@ -339,7 +302,7 @@ class Downloads:
 
     # -- threads
 
-    def _asked(self, entry: FileEntry, first: bool = False) -> Future[None]:
+    def _asked(self, entry: EntryT, first: bool = False) -> Future[None]:
         """A running download of the file, or a new one."""
         key = self.key(entry)
         with self._lock:
@@ -388,85 +351,41 @@ class Downloads:
             else:
                 future.set_result(None)
 
-    def _fetch(self, entry: FileEntry) -> None:
+    def _fetch(self, entry: EntryT) -> None:
         key = self.key(entry)
         self._check_size(entry)  # before other files are deleted for it
         self.cache.get(key, entry.nbytes, partial(self._download, entry), self._where(entry))
         self._downloaded.add(key)
 
-    def _download(self, entry: FileEntry, path: Path) -> None:
+    def _download(self, entry: EntryT, path: Path) -> None:
         """Writes the missing rest of a file, and checks the file."""
-        name, key = f"{self._folder_of(entry)}/{entry.name}", self.key(entry)
+        name, key = self._name_of(entry), self.key(entry)
         for _ in range(_TRIES):
             with self.cache.part(key) as file:
                 crc = self._append(name, entry, file)
-            problem = self._problem(entry, crc, path)
+            problem = self._arrived(entry, crc, path)
             if problem is None:
                 self._checked.add(key)
                 return
             _log.warning("%s arrived damaged; downloading it again", self.remote.where(name))
             self.cache.drop(key)
-        raise CorruptError(
-            f"{self.remote.where(name)} is damaged: {problem}; remove the version and publish it again"
-        )
+        raise CorruptError(f"{self.remote.where(name)} is damaged: {problem}; {self._advice}")
 
-    def _problem(self, entry: FileEntry, crc: int, path: Path) -> str | None:
-        if entry.crc is not None:
-            return None if crc == entry.crc else f"its CRC-32 is {crc:08x}, the manifest says {entry.crc:08x}"
-        # Uploaded by other tools: its blocks have checksums.
-        group = next(group for group in self._groups if group.number == entry.group)
-        found = Reader.of_file(str(path), group, entry.whole).verify_all()
-        return found[0] if found else None
-
-    def _check_size(self, entry: FileEntry) -> None:
-        folder = self._folder_of(entry)
-        name = f"{folder}/{entry.name}"
-        listed = self._files_in_store(folder)
-        if not listed and self.remote.is_s3:
-            return  # it lists nothing; what it answers to the download says as much
-        found = listed.get(entry.name) or self.remote.find_one(name)
-        if found is None:
-            self._raise_what_happened(entry)
-        elif found.nbytes not in (None, entry.nbytes):
-            raise self.remote.other_size(name, found, entry.nbytes)
-
-    def _files_in_store(self, folder: str) -> dict[str, Found]:
-        """The files in a folder of the store: one request for all rather than one for each."""
-        with self._listing:
-            found = self._listed.get(folder)
-            if found is None:
-                try:
-                    found = self.remote.find(folder)
-                except RemoteError:
-                    found = {}  # permission to read does not include permission to list
-                self._listed[folder] = found
-            return found
-
-    def _raise_what_happened(self, entry: FileEntry) -> None:
-        now = Manifest.from_bytes(self.manifest()).located(partial(list_bytes, self))
-        if entry.name in {file.name for file in (*now.lists, *now.files)}:
-            whose = "its manifest" if entry.of is None else f"the manifest of {self.name}"
-            raise CorruptError(
-                f"{self._where(entry)} is missing though {whose} names it; remove the version and publish it "
-                "again"
-            )
-        raise NotFoundError(f"{self.name} has been overwritten since this DataRef was made; fetch it again")
-
-    def _append(self, name: str, entry: FileEntry, file: BinaryIO) -> int:
+    def _append(self, name: str, entry: EntryT, file: BinaryIO) -> int:
         """Writes the missing rest; returns the CRC-32 of the whole file."""
-        part = _PartFile(file)
-        if part.at > entry.nbytes:
+        part, nbytes = _PartFile(file), self._sent(entry)
+        if part.at > nbytes:
             part.restart()
         try:
-            if self.remote.streams and part.at < entry.nbytes:
-                self.remote.stream(name, part, entry.nbytes)
-            while part.at < entry.nbytes:
+            if self.remote.streams and part.at < nbytes:
+                self.remote.stream(name, part, nbytes)
+            while part.at < nbytes:
                 bounds = [
-                    (start, min(start + _RUN, entry.nbytes))
-                    for start in range(part.at, min(part.at + _RUNS * _RUN, entry.nbytes), _RUN)
+                    (start, min(start + _RUN, nbytes))
+                    for start in range(part.at, min(part.at + _RUNS * _RUN, nbytes), _RUN)
                 ]
-                runs = self.remote.read_ranges(name, bounds, entry.nbytes)
-                if len(runs[0]) == entry.nbytes:  # the whole file, whatever was asked for
+                runs = self.remote.read_ranges(name, bounds, nbytes)
+                if len(runs[0]) == nbytes:  # the whole file, whatever was asked for
                     part.restart()
                 for run in runs:
                     part.add(run)

@@ -46,7 +46,6 @@ from ..versions.outline import Outline
 from ..versions.staging import Staging
 from .cache import Cache
 from .contract import MOST_NAMED, Held, Place, Seen, Sweep, Versions, nearest, opening, sealed
-from .downloads import Downloads
 from .job import note_written, read_by_node, read_by_one
 from .lease import Lease
 from .local import Store, transfer_bar
@@ -54,6 +53,7 @@ from .notes import are_at_work
 from .objects import Found, Remote
 from .remote_notes import RemoteNotes
 from .sharing import Sharing
+from .version_downloads import VersionDownloads
 
 __all__ = ["Mirror"]
 
@@ -124,17 +124,17 @@ class Mirror(Versions):
 
         return read_by_one(f"{known_as}/{name}", LARGEST_MANIFEST, read)
 
-    def files(self, manifest: Manifest) -> Downloads:
+    def files(self, manifest: Manifest) -> VersionDownloads:
         """The files of a version, downloaded when they are needed."""
         return self._downloads(manifest, self._cache)
 
-    def _downloads(self, manifest: Manifest, cache: Cache) -> Downloads:
+    def _downloads(self, manifest: Manifest, cache: Cache) -> VersionDownloads:
         folder = folder_of(manifest.id, manifest.version)
         groups = [replace(group, files=()) for group in manifest.column_groups]
-        return Downloads(self._remote, folder, cache, groups, self._lease_seconds)
+        return VersionDownloads(self._remote, folder, cache, groups, self._lease_seconds)
 
     @contextlib.contextmanager
-    def fresh(self, manifest: Manifest) -> Iterator[Downloads]:
+    def fresh(self, manifest: Manifest) -> Iterator[VersionDownloads]:
         """The files of a version, downloaded again one by one."""
         with self._cache.scratch() as scratch:
             yield self._downloads(manifest, scratch)

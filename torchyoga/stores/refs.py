@@ -12,9 +12,9 @@ from ..versions.location import Files, Folder
 from ..versions.manifest import Manifest
 from ..versions.names import folder_of
 from .contract import Versions
-from .downloads import Downloads
 from .local import Store
 from .mirror import Mirror
+from .version_downloads import VersionDownloads
 
 __all__ = ["Opening", "fetched", "ref_of", "store_of"]
 
@@ -69,7 +69,7 @@ def ref_of(store: Versions, manifest: Manifest, how: Opening = _OPENING) -> Vers
 
 def store_of(files: Files, manifest: Manifest) -> Versions | None:
     """The store in which the files of a version lie; None if they do not lie where a store has them."""
-    if isinstance(files, Downloads):
+    if isinstance(files, VersionDownloads):
         return Mirror(files.remote, files.cache, files.lease_seconds)
     if not isinstance(files, Folder):
         return None

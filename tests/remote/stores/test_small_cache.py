@@ -25,7 +25,7 @@ from torchyoga.adapters.sources import RefSource
 from torchyoga.building.build import BuildOptions, build
 from torchyoga.errors import CorruptError
 from torchyoga.reading.version_ref import VersionRef
-from torchyoga.stores.downloads import Downloads
+from torchyoga.stores.version_downloads import VersionDownloads
 
 NUM_ROWS, NUM_FILES = 65_536, 16  # more rows for each file than are announced ahead
 
@@ -93,7 +93,7 @@ def test_a_file_that_a_reader_waits_for_comes_before_those_that_are_planned(
     ref = storage.fetch("x", "1")
     assert isinstance(ref, VersionRef)
     files, entries = ref.location, ref.manifest.files
-    assert isinstance(files, Downloads)
+    assert isinstance(files, VersionDownloads)
     order, may_go_on = list[str](), threading.Event()
 
     def note(name: str) -> None:
@@ -121,7 +121,7 @@ def test_files_are_planned_ahead_of_an_iteration_as_it_goes_on(tmp_path: Path) -
     ref = yoga.Storage(url, cache_dir=tmp_path / "cache", cache_bytes=limit).fetch("x", "1")
     assert isinstance(ref, VersionRef)
     files, entries, reached = ref.location, ref.manifest.files, [0]
-    assert isinstance(files, Downloads)
+    assert isinstance(files, VersionDownloads)
     files.path(entries[0])
     files.follow(entries, [np.arange(NUM_FILES)], lambda: reached[0])
     for number in (1, 5, 9):

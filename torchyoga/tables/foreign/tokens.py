@@ -124,8 +124,8 @@ class _TokenRuns:
             if first == last:
                 return np.empty(0, self.dtype)
             tokens = views.get(file)
-            own: Array = (view(file) if tokens is None else tokens)[first - before : last - before]
-            return own.copy()
+            own: Array = (view(file) if tokens is None else tokens)[first - before : last - before].copy()
+            return own
 
         return row
 

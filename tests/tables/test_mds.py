@@ -1,0 +1,270 @@
+"""MDS in place: each value is what MosaicML Streaming wrote, locally and behind URLs; damage is an error."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+from golden.foreign_rows import ENCODINGS, FOREIGN, pixels, samples
+from PIL import Image
+
+import torchyoga as yoga
+from torchyoga.errors import CorruptError, NotFoundError, SchemaError
+from torchyoga.testing import check_dataref, check_resume, check_view
+
+MDS = FOREIGN / "mds"
+ROWS = samples()
+
+
+def write(
+    folder: Path, rows: list[dict[str, bytes]], per_shard: int, fixed: dict[str, int], **index: Any
+) -> None:
+    """Writes encoded rows as MDS lays them out; `fixed` has the sizes of columns that have one."""
+    names = sorted(rows[0])
+    shards = []
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, start in enumerate(range(0, len(rows), per_shard)):
+        records = []
+        for row in rows[start : start + per_shard]:
+            sizes = [len(row[name]) for name in names if name not in fixed]
+            records.append(np.array(sizes, "<u4").tobytes() + b"".join(row[name] for name in names))
+        ends = np.cumsum([4 * (len(records) + 2), *map(len, records)])
+        data = np.array([len(records), *ends], "<u4").tobytes() + b"".join(records)
+        name = f"shard.{number:05}.mds"
+        (folder / name).write_bytes(data)
+        shards.append(
+            {
+                "column_names": names,
+                "column_encodings": ["int" if name in fixed else "bytes" for name in names],
+                "column_sizes": [fixed.get(name) for name in names],
+                "compression": None,
+                "format": "mds",
+                "hashes": [],
+                "raw_data": {"basename": name, "bytes": len(data), "hashes": {}},
+                "samples": len(records),
+                "size_limit": 1000,
+                "version": 2,
+                "zip_data": None,
+            }
+        )
+    (folder / "index.json").write_text(json.dumps({"shards": shards, "version": 2}))
+
+
+def encoded(count: int) -> list[dict[str, bytes]]:
+    return [{"n": np.int64(n).tobytes(), "x": b"x" * (n % 7), "y": bytes([n % 256])} for n in range(count)]
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    write(tmp_path / "plain", encoded(50), 9, {"n": 8})
+    return tmp_path / "plain"
+
+
+def edited(folder: Path, **changes: Any) -> None:
+    """Changes the first shard in an index."""
+    index = json.loads((folder / "index.json").read_text())
+    index["shards"][0].update(changes)
+    (folder / "index.json").write_text(json.dumps(index))
+
+
+def test_every_encoding_is_read_as_by_their_own_reader() -> None:
+    ref = yoga.from_mds(MDS / "all")
+    assert len(ref) == len(ROWS)
+    assert {column.name.partition("{")[0] for column in ref.schema.columns} == set(ENCODINGS)
+    for i, (found, row) in enumerate(zip(ref, ROWS, strict=True)):
+        for name, value in row.items():
+            read = json.loads(found[name]) if name == "meta" else found[name]
+            if isinstance(value, np.ndarray):
+                assert np.array_equal(read, value)
+                assert read.shape == value.shape
+                assert name == "any" or read.dtype == value.dtype
+            else:
+                assert read == (str(value) if name == "price" else value)
+        assert np.array_equal(np.asarray(Image.open(io.BytesIO(found["mask"]))), pixels(i, "L"))
+        assert np.array_equal(found["raw"], pixels(i) if i % 2 else pixels(i, "L"))
+        assert (len(found["photos"]), len(found["masks"]), len(found["files"])) == (i % 3, i % 2, 1 + i % 2)
+        for data in found["masks"]:
+            assert np.array_equal(np.asarray(Image.open(io.BytesIO(data))), pixels(i))
+        assert set(found["files"]) <= {found["photo"]}
+    assert ref["any"][0].dtype == np.float32  # of the dtypes that they have, the one that holds all
+    photo = ref.columns(["photo"]).decoded()[5]["photo"]
+    assert np.array_equal(photo, np.asarray(Image.open(io.BytesIO(ref[5]["photo"]))))
+
+
+@pytest.mark.parametrize("name", ["zstd", "br", "snappy", "gz", "bz2"])
+def test_compressed_shards_are_decompressed_into_the_cache(name: str, tmp_path: Path) -> None:
+    ref = yoga.from_mds(MDS / name, cache_dir=tmp_path / "cache")
+    for found, row in zip(ref, ROWS, strict=True):
+        assert (found["text"], found["number"]) == (row["text"], row["number"])
+        assert np.array_equal(found["tokens"], row["tokens"])
+    assert {path.suffix for path in (tmp_path / "cache" / "files").iterdir()} == {".shard"}
+    shutil.copytree(MDS / name, tmp_path / "bad")
+    file = next((tmp_path / "bad").glob("*.mds.*"))
+    file.write_bytes(file.read_bytes()[:-9] + bytes(9))
+    with pytest.raises(CorruptError, match=r"shard\.0000\d\.mds.* is damaged"):
+        list(yoga.from_mds(tmp_path / "bad", cache_dir=tmp_path / "cache"))
+
+
+def test_kits_views_and_resumes(plain: Path) -> None:
+    ref = yoga.from_mds(plain)
+    check_dataref(ref)
+    check_dataref(yoga.from_mds(MDS / "all"))
+    check_view(lambda base: base[3:].columns(["y", "n"]), ref, workers=2)
+    check_view(lambda base: base.where("n", lambda n: n % 3 == 0), ref)
+    check_resume(lambda: yoga.DataLoader(ref.columns(["n", "y"]), 4, shuffle="block", seed=7), 4)
+    assert ref.file_starts.tolist() == [0, 9, 18, 27, 36, 45, 50]
+    assert ref.fingerprint == yoga.from_mds(plain).fingerprint == pickle.loads(pickle.dumps(ref)).fingerprint
+    both = yoga.concat([ref, ref])
+    assert [row["n"] for row in both[48:52]] == [48, 49, 0, 1]
+
+
+def test_arrays_may_be_declared(tmp_path: Path) -> None:
+    ref = yoga.from_mds(MDS / "all", ["any", "grid"], dtypes={"any": "float64"}, ndims={"grid": 4})
+    assert ref[1]["any"].dtype == np.float64
+    assert [column.ndim for column in ref.schema.columns] == [1, 4]
+    assert ref[1]["grid"].shape == (2, 2)
+    with pytest.raises(SchemaError, match="any: an array of uint16, where others are of int16; pass"):
+        list(yoga.from_mds(MDS / "all", ["any"], dtypes={"any": "int16"}))
+    with pytest.raises(SchemaError, match="grid: an array of 2 dimensions, where others have 1; pass ndims="):
+        list(yoga.from_mds(MDS / "all", ["grid"], ndims={"grid": 1})["grid"])
+
+
+def test_pickles_are_refused_with_a_way_out() -> None:
+    with pytest.raises(SchemaError, match="column 'thing' holds pickles, which can run code"):
+        yoga.from_mds(MDS / "pkl")
+    assert list(yoga.from_mds(MDS / "pkl", ["number"]))[3] == {"number": ROWS[3]["number"]}
+    with pytest.raises(KeyError, match=r"no columns \['other'\]; it has number, thing"):
+        yoga.from_mds(MDS / "pkl", ["other"])
+
+
+@pytest.mark.parametrize("file", ["index.json", "shard.00002.mds"])
+def test_flipped_bits_with_hashes_are_errors(file: str, tmp_path: Path) -> None:
+    shutil.copytree(MDS / "all", tmp_path / "all")
+    sound = (tmp_path / "all" / file).read_bytes()
+    expected = [row["number"] for row in ROWS]
+    rng = np.random.default_rng(0)
+    for bit in rng.integers(0, 8 * len(sound), 150).tolist():
+        damaged = bytearray(sound)
+        damaged[bit // 8] ^= 1 << bit % 8
+        (tmp_path / "all" / file).write_bytes(damaged)
+        try:
+            assert [row["number"] for row in yoga.from_mds(tmp_path / "all", ["number"])] == expected
+        except (CorruptError, SchemaError, KeyError, NotFoundError, ImportError):
+            continue
+        assert file == "index.json"  # where it was in what is not looked at
+
+
+def test_every_flipped_bit_of_a_table_is_an_error(plain: Path) -> None:
+    shard = plain / "shard.00001.mds"
+    sound = shard.read_bytes()
+    ends = np.frombuffer(sound, "<u4", 10, 4)
+    heads = [byte for start in ends[:-1].tolist() for byte in range(start, start + 8)]
+    for byte in [*range(44), *heads]:
+        for bit in range(8):
+            damaged = bytearray(sound)
+            damaged[byte] ^= 1 << bit
+            shard.write_bytes(damaged)
+            with pytest.raises(CorruptError, match=r"shard\.00001\.mds: (record \d|it says \d+ records)"):
+                list(yoga.from_mds(plain))
+
+
+def raw(name: str, nbytes: int | None = 99, **hashes: str) -> dict[str, Any]:
+    return {"raw_data": {"basename": name, "bytes": nbytes, "hashes": hashes}}
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "another format": ({"format": "json"}, "shards of format 'json'"),
+    "10**9 rows": ({"samples": 10**9}, "1000000000 samples in"),
+    "rows below 0": ({"samples": -1}, "-1 samples in"),
+    "more rows": ({"samples": 10}, "it says 9 records in .* bytes, the index says 10"),
+    "no whole number": ({"samples": 1.5}, "is not an index of MDS, or is damaged"),
+    "a column twice": ({"column_names": ["x", "x", "y"]}, "columns .* of encodings"),
+    "columns without sizes": ({"column_sizes": [8]}, "columns .* of encodings"),
+    "a size below 0": ({"column_sizes": [-8, None, None]}, "columns of sizes"),
+    "a file above": (raw("../x"), "leads out of the folder"),
+    "a file elsewhere": (raw("/etc/passwd"), "leads out of the folder"),
+    "a file of Windows": (raw("..\\x"), "is no name of a file"),
+    "a lying size": (raw("shard.00000.mds"), "where 99 are expected"),
+    "another hash": (raw("shard.00000.mds", None, sha1="00"), "its sha1 is .*, the index says 00"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_index_is_an_error(bad: str, plain: Path) -> None:
+    changes, text = BAD[bad]
+    if changes.get("raw_data", {}).get("bytes", 0) is None:
+        changes["raw_data"]["bytes"] = (plain / "shard.00000.mds").stat().st_size
+    edited(plain, **changes)
+    with pytest.raises(CorruptError, match=text):
+        list(yoga.from_mds(plain))
+
+
+def test_other_bad_input(plain: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"there is no .*none.*index\.json"):
+        yoga.from_mds(tmp_path / "none")
+    edited(plain, column_encodings=["int", "bytes", "str"])
+    with pytest.raises(SchemaError, match="the first shard"):
+        yoga.from_mds(plain)
+    for text in ("[]", "{", '{"shards": [], "version": 2}', '{"shards": 3, "version": 2}', '{"version": 3}'):
+        (plain / "index.json").write_text(text)
+        with pytest.raises(CorruptError, match=r"index\.json"):
+            yoga.from_mds(plain)
+
+
+@pytest.fixture
+def behind_url(plain: Path) -> str:
+    fs = fsspec.filesystem("memory")
+    if fs.exists("/mds"):
+        fs.rm("/mds", recursive=True)
+    for path in plain.iterdir():
+        fs.pipe_file(f"/mds/{path.name}", path.read_bytes())
+    return "memory://mds"
+
+
+def test_behind_a_url_rows_are_the_same(behind_url: str, plain: Path, tmp_path: Path) -> None:
+    local = yoga.from_mds(plain)
+    ref = yoga.from_mds(behind_url, cache_dir=tmp_path / "all")
+    assert list(ref) == list(local)
+    assert ref.fingerprint == local.fingerprint
+    check_dataref(ref)
+
+
+def test_a_small_cache_is_enough_for_a_block_shuffle(tmp_path: Path) -> None:
+    write(tmp_path / "many", encoded(3000), 150, {"n": 8})
+    fs = fsspec.filesystem("memory")
+    for path in (tmp_path / "many").iterdir():
+        fs.pipe_file(f"/many/{path.name}", path.read_bytes())
+    size = sum(path.stat().st_size for path in (tmp_path / "many").glob("*.mds"))
+    ref = yoga.from_mds("memory://many", cache_dir=tmp_path / "cache", cache_bytes=size // 3)
+    loader = yoga.DataLoader(ref, 4, shuffle="block", shuffle_window=1, seed=1, collate_fn=list)
+    for _ in range(2):  # a warning, which is an error here, would say that a file was downloaded twice
+        assert sorted(row["n"] for batch in loader for row in batch) == list(range(3000))
+    kept = sum(path.stat().st_size for path in (tmp_path / "cache" / "files").iterdir())
+    assert kept <= size // 3
+
+
+def test_damage_behind_a_url(behind_url: str, plain: Path, tmp_path: Path) -> None:
+    fs = fsspec.filesystem("memory")
+    fs.pipe_file("/mds/shard.00003.mds", fs.cat_file("/mds/shard.00003.mds")[:-1])
+    with pytest.raises(CorruptError, match=r"memory://mds/shard\.00003\.mds has \d+ bytes, the index says"):
+        yoga.from_mds(behind_url, cache_dir=tmp_path)
+    fs.rm_file("/mds/shard.00003.mds")
+    with pytest.raises(CorruptError, match=r"shard\.00003\.mds is missing though the index names it"):
+        yoga.from_mds(behind_url, cache_dir=tmp_path)
+    data = (plain / "shard.00000.mds").read_bytes()
+    digits = hashlib.md5(data, usedforsecurity=False).hexdigest()
+    edited(plain, raw_data={"basename": "shard.00000.mds", "bytes": len(data), "hashes": {"md5": digits}})
+    fs.pipe_file("/mds/index.json", (plain / "index.json").read_bytes())
+    fs.pipe_file("/mds/shard.00003.mds", (plain / "shard.00003.mds").read_bytes())
+    fs.pipe_file("/mds/shard.00000.mds", data[:-1] + b"!")
+    with pytest.raises(CorruptError, match=r"is damaged: its md5 is .*, the index says"):
+        yoga.from_mds(behind_url, cache_dir=tmp_path)[0]
+    assert yoga.from_mds(behind_url, cache_dir=tmp_path, verify=False)[0]["n"] == 0

@@ -1,0 +1,215 @@
+"""Shards of another library behind a URL, or compressed, downloaded into the cache and decompressed there.
+
+What their index says about them is checked when they arrive: sizes, and hashes where it has some.
+"""
+
+from __future__ import annotations
+
+import bz2
+import hashlib
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ..errors import CorruptError
+from ..files.regular import read_regular
+from ..process.digests import hexdigest
+from ..rows.types import Ints
+from ..versions.location import Progress
+from .cache import Cache
+from .downloads import Downloads
+from .objects import Remote
+
+__all__ = ["RemoteShards", "StoredShard", "check_hashes"]
+
+_PYARROW = {"zstd": "zstd", "br": "brotli", "snappy": "snappy"}  # what pyarrow calls a compression
+
+
+@dataclass(frozen=True)
+class StoredShard:
+    """A file of rows, as an index of another library describes it.
+
+    Attributes:
+        name: its path below the folder.
+        nbytes: its size when it can be read.
+        sent: its size in the store, where it may be compressed.
+        compression: what it is decompressed with: zstd, br, snappy, gz or bz2; None if it is not compressed.
+        hashes: of the file in the store, pairs of an algorithm and hex digits.
+        raw_hashes: of what can be read.
+        tag: by which the store tells it from later contents; None if it has none.
+    """
+
+    name: str
+    nbytes: int
+    sent: int
+    compression: str | None = None
+    hashes: tuple[tuple[str, str], ...] = ()
+    raw_hashes: tuple[tuple[str, str], ...] = ()
+    tag: str | None = None
+
+
+class ShardDownloads(Downloads[StoredShard]):
+    """Shards in a folder of a store."""
+
+    _advice = "write the dataset again"
+
+    @property
+    def name(self) -> str:
+        """The URL of the folder."""
+        return self.remote.url
+
+    def key(self, entry: StoredShard) -> str:
+        """The name of a shard in the cache."""
+        return f"{hexdigest(f'{self._where(entry)} {entry!r}')}.shard"
+
+    def _name_of(self, entry: StoredShard) -> str:
+        return entry.name
+
+    def _sent(self, entry: StoredShard) -> int:
+        return entry.sent
+
+    def _load(self, entries: Sequence[StoredShard]) -> None:
+        for name in {entry.compression for entry in entries} & set(_PYARROW):
+            _pyarrow(str(name))
+
+    def _check_size(self, entry: StoredShard) -> None:
+        """Leaves it to the download, which says as much."""
+
+    def _raise_what_happened(self, entry: StoredShard) -> None:
+        raise CorruptError(f"{self._where(entry)} is missing though the index names it; {self._advice}")
+
+    def _arrived(self, entry: StoredShard, crc: int, path: Path) -> str | None:
+        if not (entry.compression or entry.hashes or entry.raw_hashes):
+            return None
+        try:
+            data = read_regular(path, entry.sent)
+            check_hashes(data, entry.hashes)
+            if entry.compression:
+                data = decompressed(data, entry.compression, entry.nbytes)
+                with self.cache.part(self.key(entry)) as file:
+                    file.truncate(0)
+                    file.write(data)
+            check_hashes(data, entry.raw_hashes)
+        except CorruptError as error:
+            return str(error)
+        return None
+
+
+class RemoteShards:
+    """Shards by number, in the cache of this machine; pickles by the URL.
+
+    Args:
+        remote: the folder.
+        shards: below it.
+        cache: where they are kept.
+
+    Attributes:
+        nbytes: the size of each, decompressed.
+    """
+
+    is_remote = True
+
+    def __init__(self, remote: Remote, shards: Sequence[StoredShard], cache: Cache) -> None:
+        self._shards = tuple(shards)
+        self._downloads = ShardDownloads(remote, cache)
+        self.nbytes = tuple(shard.nbytes for shard in shards)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return RemoteShards, (self._downloads.remote, self._shards, self._downloads.cache)
+
+    @property
+    def name(self) -> str:
+        """The URL of the folder."""
+        return self._downloads.name
+
+    @property
+    def ahead_bytes(self) -> int | None:
+        """A share of the cache."""
+        return self._downloads.ahead_bytes
+
+    def where(self, number: int) -> str:
+        """The URL of a shard."""
+        return self._downloads.remote.where(self._shards[number].name)
+
+    def path(self, number: int) -> str:
+        """The path of a shard in the cache; waits until it is downloaded and decompressed.
+
+        Raises:
+            CorruptError: it is damaged, or missing.
+            RemoteError: the store cannot be reached.
+        """
+        return self._downloads.path(self._shards[number])
+
+    def is_here(self, number: int) -> bool:
+        """True if it is in the cache."""
+        return self._downloads.is_here(self._shards[number])
+
+    def begin(self, numbers: Iterable[int]) -> None:
+        """Begins to download shards."""
+        self._downloads.begin(self._shards[number] for number in numbers)
+
+    def note_use(self, numbers: Iterable[int]) -> None:
+        """Notes that shards are being read."""
+        self._downloads.note_use(self._shards[number] for number in numbers)
+
+    def forget(self, number: int) -> None:
+        """Deletes a shard from the cache."""
+        self._downloads.forget(self._shards[number])
+
+    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
+        """Downloads shards ahead of time, in the order in which rows of them will be read."""
+        self._downloads.follow(self._shards, order, progress)
+
+
+def check_hashes(data: bytes | memoryview, hashes: Sequence[tuple[str, str]]) -> None:
+    """Raises CorruptError unless bytes have these hashes, pairs of an algorithm and hex digits.
+
+    Raises:
+        ImportError: an algorithm is one of xxhash, which is not installed.
+    """
+    for algorithm, expected in hashes:
+        if algorithm in hashlib.algorithms_guaranteed:
+            digits = hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()
+        else:
+            try:
+                digits = getattr(import_module("xxhash"), algorithm)(data).hexdigest()
+            except (ImportError, AttributeError):
+                raise ImportError(
+                    f"the index has hashes by {algorithm}, which needs xxhash; pip install xxhash, or pass "
+                    "verify=False"
+                ) from None
+        if digits != expected:
+            raise CorruptError(f"its {algorithm} is {digits}, the index says {expected}")
+
+
+def decompressed(data: bytes, name: str, nbytes: int) -> bytes:
+    """So many bytes that were compressed by zstd, br, snappy, gz or bz2.
+
+    Raises:
+        CorruptError: they are damaged, or decompress to another number of bytes; no more are kept in memory.
+        ImportError: pyarrow is not installed.
+    """
+    try:
+        if name in _PYARROW:
+            raw = bytes(_pyarrow(name).decompress(data, decompressed_size=nbytes, codec=_PYARROW[name]))
+        else:
+            by = bz2.BZ2Decompressor() if name == "bz2" else zlib.decompressobj(wbits=31)
+            raw = by.decompress(data, nbytes + 1)
+            raw = raw if by.eof else b""
+    except (OSError, ValueError, zlib.error, MemoryError) as error:
+        raise CorruptError(f"it cannot be decompressed by {name}: {error}") from error
+    if len(raw) != nbytes:
+        raise CorruptError(f"decompressed by {name} it does not have the {nbytes} bytes that the index says")
+    return raw
+
+
+def _pyarrow(name: str) -> Any:
+    try:
+        return import_module("pyarrow")
+    except ImportError:
+        raise ImportError(
+            f"shards compressed by {name} need pyarrow; pip install 'torchyoga[arrow]'"
+        ) from None

@@ -1,0 +1,152 @@
+"""A folder or URL with an index of another library -> the files that it names, mapped or downloaded."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import CorruptError, NotFoundError
+from ...files.regular import read_regular
+from ...reading.shards import LocalShards, ShardFiles
+from ...rows.types import Json
+from ...stores.address import directory_of, is_url
+from ...stores.cache import Cache, default_folder
+from ...stores.objects import Found, Remote
+from ...stores.shard_downloads import RemoteShards, StoredShard
+
+__all__ = ["IndexedFolder", "IndexedFile", "is_below"]
+
+_MOST_INDEX = 2**30  # bytes
+Hashes = tuple[tuple[str, str], ...]
+
+
+def is_below(name: object) -> str:
+    """A path below the folder of an index; ValueError if it leads out of it."""
+    if not isinstance(name, str) or "\\" in name or ":" in name or "\0" in name:
+        raise ValueError(f"{name!r:.80} is no name of a file")
+    if any(part in ("", ".", "..") for part in name.split("/")):
+        raise ValueError(f"{name!r:.80} leads out of the folder")
+    return name
+
+
+@dataclass(frozen=True)
+class IndexedFile:
+    """A file as an index describes it.
+
+    Attributes:
+        name: its path below the folder.
+        rows: how many it has; `nbytes`: its size.
+        hashes: pairs of an algorithm and hex digits.
+        compression: of the file that is sent in its place; None if it is sent itself.
+        sent_name: the name of that file; `sent`: its size; `sent_hashes`: its hashes.
+    """
+
+    name: str
+    rows: int
+    nbytes: int
+    hashes: Hashes = ()
+    compression: str | None = None
+    sent_name: str = ""
+    sent: int = 0
+    sent_hashes: Hashes = ()
+
+
+@dataclass(frozen=True)
+class IndexedFolder:
+    """The folder.
+
+    Attributes:
+        name: its path or URL.
+        folder: if it is of this machine.
+        remote: by which files are downloaded, or decompressed.
+        cache: where those are kept.
+    """
+
+    name: str
+    folder: Path | None
+    remote: Remote
+    cache: Cache
+
+    @staticmethod
+    def of(
+        path: str | os.PathLike[str],
+        options: Mapping[str, object] | None,
+        cache_dir: str | os.PathLike[str] | None,
+        cache_bytes: int | None,
+    ) -> IndexedFolder:
+        """The source that a path or URL names; ValueError if it names none."""
+        text = os.fspath(path)
+        own = default_folder() if cache_dir is None else Path(cache_dir).expanduser().absolute()
+        cache = Cache(own, cache_bytes)
+        if is_url(text):
+            remote = Remote(text, options)
+            return IndexedFolder(remote.url, None, remote, cache)
+        folder = directory_of(text)
+        return IndexedFolder(str(folder), folder, Remote(folder.as_uri(), options), cache)
+
+    def where(self, name: str) -> str:
+        """The path or URL of a file, for messages."""
+        return self.remote.where(name) if self.folder is None else str(self.folder / name)
+
+    def json(self, name: str) -> Json:
+        """A JSON object in a file.
+
+        Raises:
+            NotFoundError: there is no such file.
+            CorruptError: it is not a JSON object.
+        """
+        try:
+            if self.folder is None:
+                data = self.remote.read(name, _MOST_INDEX)
+            else:
+                data = read_regular(self.folder / name, _MOST_INDEX)
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFoundError(f"there is no {self.where(name)}; pass the folder that holds it") from None
+        try:
+            read = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise CorruptError(f"{self.where(name)} is not JSON, or is damaged: {error}") from error
+        if not isinstance(read, dict):
+            raise CorruptError(f"{self.where(name)} holds a {type(read).__name__}, not an index")
+        return read
+
+    def files(self, stored: Sequence[IndexedFile], verify: bool) -> tuple[ShardFiles, tuple[Hashes, ...]]:
+        """The files, and the hashes with which they are to be compared when they are mapped.
+
+        Raises:
+            CorruptError: a file is missing, or has another size than the index says.
+        """
+        if self.folder is not None and all(
+            file.compression is None or (self.folder / file.name).is_file() for file in stored
+        ):
+            paths = tuple(str(self.folder / file.name) for file in stored)
+            local = LocalShards(self.name, paths, tuple(file.nbytes for file in stored))
+            for number in range(len(paths)):
+                local.path(number)
+            hashes = tuple(file.hashes for file in stored) if verify else ()
+            return local, hashes if any(hashes) else ()
+        listed = self.remote.find()
+        shards = [self._shard(file, listed, verify) for file in stored]
+        return RemoteShards(self.remote, shards, self.cache), ()
+
+    def _shard(self, file: IndexedFile, listed: Mapping[str, Found], verify: bool) -> StoredShard:
+        name = file.sent_name or file.name
+        about = listed.get(name)
+        if listed and about is None:
+            raise CorruptError(f"{self.where(name)} is missing though the index names it; write it again")
+        if about is not None and about.nbytes not in (None, file.sent):
+            raise CorruptError(
+                f"{self.where(name)} has {about.nbytes} bytes, the index says {file.sent}; write it again"
+            )
+        return StoredShard(
+            name,
+            file.nbytes,
+            file.sent,
+            file.compression,
+            (file.sent_hashes if file.compression else file.hashes) if verify else (),
+            file.hashes if verify and file.compression else (),
+            None if about is None else about.tag,
+        )

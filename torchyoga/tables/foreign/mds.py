@@ -1,0 +1,285 @@
+"""Shards of MosaicML Streaming (MDS) -> rows by number, where they lie; streaming is not needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import CorruptError, SchemaError
+from ...process.digests import json_digest
+from ...reading.dataref import DataRef
+from ...reading.in_place_ref import InPlaceRef
+from ...reading.shards import MappedShards
+from ...rows.data import bounds_of
+from ...rows.meaning import Codec, Meaning, exactly
+from ...rows.node import Node
+from ...rows.schema import Schema
+from ...rows.types import Json
+from .folders import IndexedFile, IndexedFolder, is_below
+from .records import (
+    ArrayGroup,
+    ArrayValue,
+    DecodedValue,
+    FixedValue,
+    Records,
+    RecordValue,
+    RunValue,
+    ValuePart,
+    leaf,
+    schema_of,
+)
+
+__all__ = ["from_mds"]
+
+_INDEX = "index.json"
+_SCALARS = {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)} - {"float8"}
+_CODES = {8: "|u1", 9: "|i1", 16: "<u2", 17: "<i2", 18: "<f2", 32: "<u4", 33: "<i4", 34: "<f4"}
+_CODES |= {64: "<u8", 65: "<i8", 66: "<f8"}
+_MODES = {"1": 1, "L": 1, "P": 1, "I": 1, "F": 1, "I;16": 1, "LA": 2, "PA": 2, "La": 2}
+_MODES |= {"RGB": 3, "YCbCr": 3, "LAB": 3, "HSV": 3, "RGBA": 4, "RGBX": 4, "RGBa": 4, "CMYK": 4}
+_MODE_DTYPES = {"1": "|b1", "I": "<i4", "F": "<f4", "I;16": "<u2"}
+_MOST_RAW = 2**32  # bytes of a shard: its offsets have 32 bits
+
+
+def from_mds(
+    path: str | os.PathLike[str],
+    columns: Sequence[str] | None = None,
+    *,
+    dtypes: Mapping[str, npt.DTypeLike] | None = None,
+    ndims: Mapping[str, int] | None = None,
+    verify: bool = True,
+    storage_options: Mapping[str, object] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_bytes: int | None = None,
+) -> DataRef:
+    """A dataset of MosaicML Streaming as a DataRef, read where it lies: a folder or URL with an `index.json`.
+
+    Shards of this machine that are not compressed are mapped. Others are downloaded when they are needed, or
+    some time before, into a folder of bounded size, and decompressed there.
+
+    Args:
+        path: the folder, or the URL of one; a split is a folder of its own. For several streams make a
+            DataRef of each, and `concat` or `mix` these.
+        columns: names of the columns to keep; all by default.
+        dtypes: of columns of arrays whose dtype each of them says, such as `{"x": "float32"}`; by default
+            what holds all of 64 arrays.
+        ndims: the most dimensions of arrays whose shape each of them says; by default those of 64 arrays.
+        verify: compare files with the hashes that the index has; of local ones when a process first maps
+            them.
+        storage_options: for fsspec's filesystem.
+        cache_dir: where downloaded shards are kept, as of `Storage`.
+        cache_bytes: how many bytes of them are kept.
+
+    Rows are dicts. Images come as their bytes, which `ref.decoded()` decodes, those of `pil` as arrays;
+    `json` and `str_decimal` are text. Records have no checksums; sizes that contradict each other are an
+    error.
+
+    Raises:
+        NotFoundError: there is no index.
+        CorruptError: it is damaged, or a shard has another size than it says. When read: a record is damaged.
+        SchemaError: shards differ in their columns, a column is of pickles, or of arrays that differ.
+        RemoteError: the store cannot be reached.
+    """
+    source = IndexedFolder.of(path, storage_options, cache_dir, cache_bytes)
+    index = source.json(_INDEX)
+    try:
+        if exactly(int, index["version"]) != 2:
+            raise ValueError(f"version {index['version']}; only 2 is known")
+        shards = [_shard(entry) for entry in exactly(list, index["shards"])]
+    except (ValueError, TypeError, KeyError) as error:
+        raise CorruptError(
+            f"{source.where(_INDEX)} is not an index of MDS, or is damaged: {error}"
+        ) from error
+    if not shards:
+        raise CorruptError(f"{source.where(_INDEX)} names no shards; write the dataset again")
+    _, names, encodings, sizes = shards[0]
+    for stored, *others in shards:
+        if others != [names, encodings, sizes]:
+            raise SchemaError(
+                f"{source.where(stored.name)} has columns {others[:2]}, the first shard "
+                f"{[names, encodings]}; make a DataRef of each kind of shards, and concat them"
+            )
+    wanted = list(names) if columns is None else list(columns)
+    unknown = [name for name in wanted if name not in names]
+    if unknown or not wanted:
+        raise KeyError(f"{source.name} has no columns {unknown}; it has {', '.join(names)}")
+    values = {
+        name: _value(name, encoding, source.name) if name in wanted else None
+        for name, encoding in zip(names, encodings, strict=True)
+    }
+    files, hashes = source.files([stored for stored, *_ in shards], verify)
+    starts = bounds_of(stored.rows for stored, *_ in shards)
+    content = json_digest(
+        [[index["shards"]], wanted, {k: np.dtype(v).str for k, v in (dtypes or {}).items()}]
+    )
+
+    def records(values: Mapping[str, RecordValue | None]) -> Records:
+        shown = {name: value for name, value in values.items() if value is not None}
+        tree = Node("dict", tuple(shown), tuple(value.schema.tree for value in shown.values()))
+        schema = schema_of(tree, list(shown.values()))
+        return Records(source.name, files, starts, dict(values), sizes, schema, content, hashes)
+
+    dynamic = {name: value for name, value in values.items() if isinstance(value, ArrayValue)}
+    if dynamic:
+        first = records(values)
+        looked = MappedShards(files, first.check)
+        for name, value in dynamic.items():
+            values[name] = first.learned(
+                looked, name, value, (dtypes or {}).get(name), (ndims or {}).get(name)
+            )
+    ref: DataRef = InPlaceRef(records(values))
+    return ref if columns is None else ref.columns(wanted)
+
+
+def _shard(entry: Json) -> tuple[IndexedFile, tuple[str, ...], tuple[str, ...], tuple[int | None, ...]]:
+    """A shard, the names, encodings and sizes of its columns; ValueError, TypeError or KeyError if it is
+    none."""
+    if entry["format"] != "mds":
+        raise ValueError(f"shards of format {entry['format']!r:.20}; read those by their own library")
+    raw, zipped = entry["raw_data"], entry.get("zip_data")
+    rows, nbytes = (exactly(int, number) for number in (entry["samples"], raw["bytes"]))
+    if not 0 <= rows < nbytes <= _MOST_RAW or 4 * (rows + 2) > nbytes:
+        raise ValueError(f"{rows} samples in {nbytes} bytes")
+    columns = [tuple(exactly(list, entry[f"column_{of}"])) for of in ("names", "encodings", "sizes")]
+    names, encodings, sizes = columns
+    texts = all(type(text) is str for text in (*names, *encodings))
+    if (
+        not len(names) == len(encodings) == len(sizes)
+        or len(set(names)) < len(names)
+        or not texts
+        or not names
+    ):
+        raise ValueError(f"columns {names!r:.200} of encodings {encodings!r:.200}")
+    if not all(size is None or (type(size) is int and 0 <= size <= nbytes) for size in sizes):
+        raise ValueError(f"columns of sizes {sizes!r:.200}")
+    compression = None if not zipped else exactly(str, entry["compression"]).partition(":")[0]
+    stored = IndexedFile(
+        name=is_below(raw["basename"]),
+        rows=rows,
+        nbytes=nbytes,
+        hashes=_hashes(raw),
+        compression=compression,
+        sent_name=is_below(zipped["basename"]) if zipped else "",
+        sent=exactly(int, zipped["bytes"]) if zipped else nbytes,
+        sent_hashes=_hashes(zipped) if zipped else (),
+    )
+    # Zero stands for a size that records say, as in their own reader.
+    return stored, names, encodings, tuple(size or None for size in sizes)
+
+
+def _hashes(entry: Json) -> tuple[tuple[str, str], ...]:
+    return tuple((exactly(str, name), exactly(str, digits)) for name, digits in entry["hashes"].items())
+
+
+def _value(name: str, encoding: str, where: str) -> RecordValue:
+    """How the values of a column lie."""
+    kind, _, how = encoding.partition(":")
+    if kind in _SCALARS:
+        return FixedValue(leaf("scalar", np.dtype(kind).str))
+    if kind == "ndarray":
+        return _array(how)
+    if kind in ("jpeg", "png"):
+        return RunValue(leaf("bytes", "|u1", None, 1, Meaning(codec=Codec(kind))))
+    if kind in ("bytes", "str", "json", "str_decimal"):
+        return RunValue(leaf("bytes" if kind == "bytes" else "str", "|u1", None, 1))
+    if kind == "int":
+        return FixedValue(leaf("int", "<i8"))
+    if kind == "pil":
+        return ArrayValue(leaf("ndarray", "|u1", None, 3), _pixels)
+    if kind in ("str_int", "str_float"):
+        return DecodedValue(Schema.of(0 if kind == "str_int" else 0.0), int if kind == "str_int" else float)
+    if kind in ("list[jpeg]", "list[png]", "jpeg_array", "jpegarray"):
+        return DecodedValue(_LISTS, _Images(4 if kind.startswith("list") else 0))
+    if kind == "pkl":
+        raise SchemaError(
+            f"{where}: column {name!r} holds pickles, which can run code. Pass columns= without it; or, "
+            "if you trust whoever wrote them, read the dataset by StreamingDataset(allow_unsafe_types=True), "
+            "and write it again by MDSWriter with another encoding, such as json"
+        )
+    raise SchemaError(
+        f"{where}: column {name!r} has the encoding {encoding!r:.40}, which is not known; pass "
+        "columns= without it"
+    )
+
+
+_LISTS = Schema.of([b""], ragged=["value"])
+
+
+def _array(how: str) -> RecordValue:
+    """Arrays: of a dtype, of a dtype and a shape, or that say both of themselves."""
+    dtype, _, extents = how.partition(":")
+    if dtype not in ("", *_SCALARS):
+        raise SchemaError(f"arrays of {dtype!r:.20}")
+    own = np.dtype(dtype or "uint8").str
+    if extents:
+        return FixedValue(leaf("ndarray", own, tuple(map(int, extents.split(",")))))
+    return ArrayValue(leaf("ndarray", own, None, 1), _Arrays(own if dtype else None))
+
+
+@dataclass(frozen=True)
+class _Arrays:
+    """The heads of arrays: a byte for the dtype, unless all have one; a byte for the dimensions, and these.
+
+    Attributes:
+        dtype: of all; None if each says it.
+    """
+
+    dtype: str | None
+
+    def __call__(self, part: ValuePart) -> Iterator[ArrayGroup]:
+        every = np.arange(len(part.addresses))
+        before = int(self.dtype is None)
+        bytes_ = part.head(every, 0, 1 + before, "u1")
+        keys = bytes_[:, 0].astype(np.int64) << 8 | bytes_[:, -1] if before else bytes_[:, 0].astype(np.int64)
+        for key in np.unique(keys).tolist():
+            places = np.flatnonzero(keys == key)
+            dtype = self.dtype or _CODES.get(key >> 8)
+            ndim, width = (key & 255) >> 2, 1 << (key & 3)
+            if dtype is None:
+                raise CorruptError(f"an array of an unknown dtype, {key >> 8}; write the file again")
+            shapes = part.head(places, 1 + before, ndim * width, f"<u{width}")
+            yield ArrayGroup(places, dtype, 1 + before + ndim * width, shapes)
+
+
+def _pixels(part: ValuePart) -> Iterator[ArrayGroup]:
+    """The heads of Pillow's images: width, height, the mode and its length."""
+    heads = part.head(np.arange(len(part.addresses)), 0, 12, "<u4").astype(np.int64)
+    for length in np.unique(heads[:, 2]).tolist():
+        own = np.flatnonzero(heads[:, 2] == length)
+        if not 0 < length < 16:
+            raise CorruptError(f"an image whose mode has {length} letters; write the file again")
+        modes = [bytes(letters) for letters in part.head(own, 12, length, "u1")]
+        for mode in sorted(set(modes)):
+            text = mode.decode("latin-1")
+            if text not in _MODES or text == "1":
+                raise SchemaError(f"an image of mode {text!r}; write images as png, or leave the column out")
+            places = own[[mode == other for other in modes]]
+            shapes = np.stack([heads[places, 1], heads[places, 0]], 1)
+            if _MODES[text] > 1:
+                shapes = np.append(shapes, np.full((len(places), 1), _MODES[text]), 1)
+            yield ArrayGroup(places, _MODE_DTYPES.get(text, "|u1"), 12 + length, shapes)
+
+
+@dataclass(frozen=True)
+class _Images:
+    """Files of images: how many, their sizes, and these.
+
+    Attributes:
+        before: bytes that mean nothing.
+    """
+
+    before: int
+
+    def __call__(self, data: bytes) -> list[bytes]:
+        start = self.before + 4
+        count = int.from_bytes(data[self.before : start], "little")
+        if start + 4 * count > len(data):
+            raise ValueError(f"a list that says {count} images has {len(data)} bytes")
+        ends = bounds_of(np.frombuffer(data, "<u4", count, start)) + start + 4 * count
+        if int(ends[-1]) != len(data):
+            raise ValueError(f"a list of images that take {ends[-1]} bytes has {len(data)}")
+        return [data[a:b] for a, b in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]

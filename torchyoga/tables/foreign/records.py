@@ -1,0 +1,401 @@
+"""Files of records: how many, the offset of each, and in a record the sizes of its values before these.
+
+MDS and LitData write such.
+Sizes must add up to the offsets, so that a flipped bit in either is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import CorruptError, SchemaError
+from ...formats.mapped.gather import Bytes, Memory
+from ...formats.mapped.items import MappedRuns
+from ...reading.in_place_ref import files_of
+from ...reading.shards import MappedShards, ShardFiles
+from ...rows.collector import block_of
+from ...rows.column import Column
+from ...rows.data import Data, bounds_of
+from ...rows.meaning import PLAIN, Meaning
+from ...rows.node import Node, leaf_names
+from ...rows.schema import Schema
+from ...rows.types import Array, Ints, Row
+from ...stores.shard_downloads import check_hashes
+
+__all__ = [
+    "FixedValue",
+    "DecodedValue",
+    "ArrayGroup",
+    "ValuePart",
+    "Records",
+    "RunValue",
+    "ArrayValue",
+    "RecordValue",
+    "leaf",
+    "schema_of",
+]
+
+_COUNT = 4  # bytes of the number of records, of an offset and of a size
+_MOST_BYTES = 2**40  # of an array
+_SAMPLES = 64  # records that show what arrays look like
+
+
+class ValuePart(NamedTuple):
+    """Values of some records where they lie in memory.
+
+    Attributes:
+        memory: holds them.
+        addresses: (N,) where each begins.
+        nbytes: (N,) the size of each.
+        empty: makes memory for copies.
+    """
+
+    memory: Memory
+    addresses: Ints
+    nbytes: Ints
+    empty: Callable[[int], Bytes]
+
+    def head(self, places: Ints, offset: int, nbytes: int, dtype: str) -> Array:
+        """(places, ...) some bytes of each of these values as numbers; CorruptError if one has less."""
+        short = self.nbytes[places] < offset + nbytes
+        if short.any():
+            raise _Bad(int(places[short.argmax()]), "it has fewer bytes than it says")
+        if not nbytes:
+            return np.empty((len(places), 0), dtype)
+        read = self.memory.gather(self.addresses[places] + offset, nbytes, self.empty)
+        return read.view(dtype).reshape(len(places), -1)
+
+    def runs(self, offsets: Ints | int = 0) -> MappedRuns:
+        """The values from so many bytes on."""
+        return MappedRuns(self.memory, self.addresses + offsets, self.nbytes - offsets)
+
+
+class _Bad(CorruptError):
+    """Damage of one of the values of a `ValuePart`."""
+
+    def __init__(self, place: int, problem: str) -> None:
+        super().__init__(problem)
+        self.place = place
+
+
+class RecordValue(Protocol):
+    """How the values lie that records have in one place."""
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of each; None if they differ."""
+
+    @property
+    def schema(self) -> Schema:
+        """A value's looks."""
+
+    def read(self, part: ValuePart) -> Sequence[Data]:
+        """The columns of at least one value; CorruptError or SchemaError says what is wrong with one."""
+
+
+def leaf(
+    kind: str, dtype: str, shape: tuple[int, ...] | None = (), ndim: int = 0, meaning: Meaning = PLAIN
+) -> Schema:
+    """The schema of values of one column; a ragged one has the shape None."""
+    (name,) = leaf_names(Node("leaf"))
+    return Schema(Node("leaf"), (Column(name, kind, dtype, shape, len(shape) if shape else ndim, meaning),))
+
+
+def schema_of(tree: Node, values: Sequence[RecordValue]) -> Schema:
+    """The schema of rows of such values.
+
+    Args:
+        tree: how they nest, with their own trees in it.
+        values: in the order of the tree.
+    """
+    columns = [column for value in values for column in value.schema.columns]
+    return Schema(tree, tuple(replace(c, name=n) for c, n in zip(columns, leaf_names(tree), strict=True)))
+
+
+@dataclass(frozen=True)
+class FixedValue:
+    """Numbers, or arrays of one shape, as they lie in memory."""
+
+    schema: Schema
+
+    @property
+    def size(self) -> int:
+        """Bytes of each."""
+        return self.schema.columns[0].row_bytes
+
+    def read(self, part: ValuePart) -> Sequence[Data]:
+        """Copies."""
+        (column,) = self.schema.columns
+        assert column.shape is not None, "FixedValue are of one shape"
+        read = part.memory.gather(part.addresses, self.size, part.empty)
+        return [Data(read.view(column.storage).reshape(len(part.addresses), *column.shape))]
+
+
+@dataclass(frozen=True)
+class RunValue:
+    """Bytes, text, or arrays of one dimension, of any length."""
+
+    schema: Schema
+    size: None = None
+
+    def read(self, part: ValuePart) -> Sequence[Data]:
+        """Runs of bytes, which are copied when they are wanted."""
+        dtype = self.schema.columns[0].storage
+        lengths, rest = np.divmod(part.nbytes, dtype.itemsize)
+        if rest.any():
+            raise _Bad(
+                int(rest.argmax()), f"{part.nbytes[rest.argmax()]} bytes are no whole number of {dtype}"
+            )
+        return [Data(None, bounds_of(lengths), runs=part.runs(), dtype=dtype, empty=part.empty)]
+
+
+class ArrayGroup(NamedTuple):
+    """Arrays that say of themselves what they are, and have one dtype and as many dimensions.
+
+    Attributes:
+        places: (M,) which values they are.
+        dtype: of their elements.
+        head: bytes before the first element.
+        shapes: (M, dimensions).
+    """
+
+    places: Ints
+    dtype: str
+    head: int
+    shapes: Array
+
+
+@dataclass(frozen=True)
+class ArrayValue:
+    """Arrays of any shape, before whose elements lies what they are.
+
+    Attributes:
+        schema: of one ragged column.
+        groups: what the arrays of a part are.
+    """
+
+    schema: Schema
+    groups: Callable[[ValuePart], Iterator[ArrayGroup]]
+    size: None = None
+
+    def read(self, part: ValuePart) -> Sequence[Data]:
+        """Runs of bytes; copies if some are of another dtype than the column."""
+        (column,) = self.schema.columns
+        count, dtype = len(part.addresses), column.storage
+        shapes, heads = np.full((count, column.ndim), -1, np.int64), np.zeros(count, np.int64)
+        others: list[tuple[int, np.dtype[np.generic]]] = []
+        for group in self.groups(part):
+            own, ndim = np.dtype(group.dtype), group.shapes.shape[1]
+            if ndim > column.ndim or ndim < column.ndim == 1:
+                raise SchemaError(
+                    f"an array of {ndim} dimensions, where others have {column.ndim}; pass ndims="
+                )
+            sizes = group.shapes.astype(np.float64).prod(1) * own.itemsize
+            wrong = sizes != part.nbytes[group.places] - group.head
+            if wrong.any() or float(sizes.max()) > _MOST_BYTES:
+                nth = int(wrong.argmax())
+                raise _Bad(
+                    int(group.places[nth]), f"an array of shape {group.shapes[nth].tolist()} and dtype {own}"
+                )
+            shapes[group.places, :ndim] = group.shapes
+            heads[group.places] = group.head
+            if own != dtype:
+                if not np.can_cast(own, dtype, "safe"):
+                    raise SchemaError(
+                        f"an array of {own}, where others are of {dtype}; pass "
+                        f"dtypes= with {np.result_type(own, dtype)} for it"
+                    )
+                others += [(int(place), own) for place in group.places]
+        lengths = np.where(shapes < 0, 1, shapes).prod(1)
+        runs, offsets = part.runs(heads), bounds_of(lengths)
+        kept = None if column.ndim == 1 else shapes
+        if not others:
+            return [Data(None, offsets, kept, runs=runs, dtype=dtype, empty=part.empty)]
+        values = np.empty(int(offsets[-1]), dtype)
+        kinds = dict(others)
+        for place, text in enumerate(runs.texts()):
+            values[offsets[place] : offsets[place + 1]] = np.frombuffer(text, kinds.get(place, dtype))
+        return [Data(values, offsets, kept)]
+
+
+@dataclass(frozen=True)
+class DecodedValue:
+    """Values that a function makes of their bytes; it raises ValueError if it cannot."""
+
+    schema: Schema
+    function: Callable[[bytes], Row]
+    size: None = None
+
+    def read(self, part: ValuePart) -> Sequence[Data]:
+        """The results of the function."""
+        rows = []
+        for place, text in enumerate(part.runs().texts()):
+            try:
+                rows.append(self.function(text))
+            except (ValueError, ArithmeticError, IndexError) as error:
+                raise _Bad(place, f"{error}") from error
+        return block_of(rows, self.schema).data
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """Rows that are records of files: a `reading.in_place_ref.FileLayout`.
+
+    Attributes:
+        name: for messages.
+        files: where they are.
+        starts: (files + 1,) the row at which each file begins.
+        values: of a record, by name; those that rows do not show are None.
+        sizes: the size of each value, where records do not say it.
+        schema: what a row looks like.
+        content: a name for the content.
+        hashes: of each file, to be compared when it is mapped; none for files that were compared before.
+    """
+
+    name: str
+    files: ShardFiles
+    starts: Ints
+    values: dict[str, RecordValue | None]
+    sizes: tuple[int | None, ...]
+    schema: Schema
+    content: str
+    hashes: tuple[tuple[tuple[str, str], ...], ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files."""
+        return sum(self.files.nbytes)
+
+    @property
+    def only_copies(self) -> bool:
+        """True if no value has to be decoded."""
+        return not any(isinstance(value, DecodedValue) for value in self.values.values())
+
+    def check(self, number: int, data: Bytes) -> None:
+        """Compares the number of records, and the hashes."""
+        rows = int(self.starts[number + 1] - self.starts[number])
+        said = int(data[:_COUNT].view("<u4")[0]) if len(data) >= _COUNT else -1
+        if said != rows or len(data) < _COUNT * (rows + 2):
+            raise CorruptError(f"it says {said} records in {len(data)} bytes, the index says {rows}")
+        if self.hashes:
+            check_hashes(data.data, self.hashes[number])
+
+    def reach(self, shards: MappedShards, rows: Ints) -> tuple[Ints, Ints]:
+        """Where records lie in memory."""
+        _, addresses, nbytes = self._records(shards, rows)
+        return addresses, nbytes
+
+    def gather(self, shards: MappedShards, rows: Ints, columns: Sequence[int]) -> Sequence[Data]:
+        """These columns; only the values that they are of are read."""
+        read: dict[int, Data] = {}
+        first = 0
+        for (name, value), part in zip(self.values.items(), self._parts(shards, rows), strict=True):
+            if value is None:
+                continue
+            last = first + len(value.schema.columns)
+            if any(first <= number < last for number in columns):
+                try:
+                    read.update(enumerate(value.read(part), first))
+                except _Bad as error:
+                    raise CorruptError(f"{self._place(int(rows[error.place]))}, {name}: {error}") from error
+                except SchemaError as error:
+                    raise SchemaError(f"{self.name}: one of rows {rows[:3]}..., {name}: {error}") from error
+            first = last
+        return [read[number] for number in columns]
+
+    def alone(self, shards: MappedShards, columns: Sequence[int]) -> None:
+        """None: a record is cut by as many steps as many are."""
+
+    def learned(
+        self,
+        shards: MappedShards,
+        name: str,
+        value: ArrayValue,
+        dtype: npt.DTypeLike | None,
+        ndim: int | None,
+    ) -> ArrayValue:
+        """A value as some records show it: of all files of this machine, or of the first that has rows.
+
+        Args:
+            shards: the files.
+            name: of the value.
+            value: reads it.
+            dtype: of its arrays, if it is known.
+            ndim: the most dimensions that they have, if that is known.
+        """
+        last = len(self.starts) - 1
+        if self.files.is_remote:
+            last = int(self.starts.searchsorted(0, "right"))
+        count = int(self.starts[last])
+        if not count:
+            return value
+        rows = np.unique(np.linspace(0, count - 1, min(_SAMPLES, count)).astype(np.int64))
+        part = dict(zip(self.values, self._parts(shards, rows), strict=True))[name]
+        try:
+            groups = [(group.dtype, group.shapes.shape[1]) for group in value.groups(part)]
+        except _Bad as error:
+            raise CorruptError(f"{self._place(int(rows[error.place]))}, {name}: {error}") from error
+        own = np.result_type(*(kind for kind, _ in groups)) if dtype is None else np.dtype(dtype)
+        kinds = {dimensions for _, dimensions in groups}
+        most = max(kinds) if ndim is None else ndim
+        most = (
+            max(most, 2) if 0 in kinds else most
+        )  # of one dimension are only columns all of whose arrays are
+        return replace(value, schema=leaf("ndarray", own.str, None, most))
+
+    def _place(self, row: int) -> str:
+        file = int(self.starts.searchsorted(row, "right")) - 1
+        return f"{self.files.where(file)}: record {row - int(self.starts[file])} (row {row})"
+
+    def _records(self, shards: MappedShards, rows: Ints) -> tuple[Memory, Ints, Ints]:
+        files = files_of(self.starts, rows)
+        memory, origins = shards.hold(files)
+        local = rows - self.starts.take(files)
+        table = (
+            memory.gather(origins + _COUNT * (1 + local), 2 * _COUNT, shards.empty).view("<u4").reshape(-1, 2)
+        )
+        first, last = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
+        rows_there = np.diff(self.starts)
+        low = _COUNT * (rows_there.take(files) + 2)
+        wrong = (first < low) | (last < first) | (last > np.array(self.files.nbytes, np.int64).take(files))
+        if wrong.any():
+            nth = int(wrong.argmax())
+            raise CorruptError(
+                f"{self._place(int(rows[nth]))}: its offsets, {first[nth]} to {last[nth]}, are damaged; "
+                "write the file again"
+            )
+        return memory, origins + first, last - first
+
+    def _parts(self, shards: MappedShards, rows: Ints) -> Iterator[ValuePart]:
+        """Each value of records."""
+        memory, addresses, left = self._records(shards, rows)
+        told = [place for place, size in enumerate(self.sizes) if size is None]
+        head = _COUNT * len(told)
+        sizes = np.empty((len(rows), len(self.sizes)), np.int64)
+        sizes[:] = [size or 0 for size in self.sizes]
+        wrong = left < head
+        if wrong.any():
+            nth = int(wrong.argmax())
+            raise CorruptError(f"{self._place(int(rows[nth]))} has {left[nth]} bytes; write the file again")
+        if head:
+            sizes[:, told] = memory.gather(addresses, head, shards.empty).view("<u4").reshape(len(rows), -1)
+        ends = sizes.cumsum(1) + head
+        wrong = ends[:, -1] != left
+        for place, value in enumerate(self.values.values()):
+            if value is not None and value.size is not None:
+                wrong |= sizes[:, place] != value.size
+        if wrong.any():
+            nth = int(wrong.argmax())
+            raise CorruptError(
+                f"{self._place(int(rows[nth]))}: the sizes of its values, {sizes[nth].tolist()}, do not make "
+                f"the {left[nth]} bytes that it has; write the file again"
+            )
+        for place in range(len(self.sizes)):
+            yield ValuePart(
+                memory, addresses + ends[:, place] - sizes[:, place], sizes[:, place], shards.empty
+            )
