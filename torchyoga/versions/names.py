@@ -8,11 +8,7 @@ from urllib.parse import quote, unquote
 
 from ..process.digests import hexdigest
 
-<<<<<<< HEAD
-__all__ = ["KEPT", "SUFFIXES", "decoded", "encoded", "folder_of", "kept_id", "natural"]
-=======
-__all__ = ["CACHED", "KEPT", "SUFFIXES", "decoded", "encoded", "folder_of", "kept_id"]
->>>>>>> formats
+__all__ = ["CACHED", "KEPT", "SUFFIXES", "decoded", "encoded", "folder_of", "kept_id", "natural"]
 
 SUFFIXES = ("mdb", "h5", "list")  # of data files: one for each format, and that of lists of them
 CACHED = (*SUFFIXES, "shard")  # of files in a cache: also those of other libraries
