@@ -32,7 +32,7 @@ class Slow(Dataset[torch.Tensor]):
 
     def __getitem__(self, row: int) -> torch.Tensor:
         time.sleep(self.seconds)
-        return torch.zeros(self.shape)
+        return torch.full(self.shape, float(row))
 
 
 class Held(Slow):

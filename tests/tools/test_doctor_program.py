@@ -155,7 +155,7 @@ def test_the_machine_and_a_storage_are_examined(tmp_path: Path, monkeypatch: pyt
         assert "disk" in found["measured"]
     assert "measured\n" in said("doctor")
     examples = re.findall(r"^ +yoga (doctor\b.*)$", said("doctor", "--help"), re.MULTILINE)
-    assert len(examples) == 4
+    assert len(examples) == 5
     for line in examples:
         assert f"$ yoga {line}\n" in (ROOT / "docs" / "doctor.md").read_text()
         if "--" not in line.split():

@@ -158,7 +158,7 @@ def _groups(
     rows = [
         Step(_ROW, lambda found: first_row(patient), quick),
         Step(_BATCH, lambda found: first_batch(patient), quick),
-        Step(_CONTENT, lambda found: contents(patient), quick),
+        Step(_CONTENT, lambda found: contents(patient, quick / 4), quick),
         Step(_CHUNKS, lambda found: compressed_chunks(patient.dataset), quick),
         Step(_ORDER, lambda found: order(patient), quick),
     ]
