@@ -17,7 +17,7 @@ from .diagnosis import Finding
 from .patient import Patient, made
 from .walk import walk
 
-__all__ = ["content_findings", "contents", "digest", "leaves", "tested_rows"]
+__all__ = ["content_findings", "contents", "digest", "leaves"]
 
 _MOST_ROWS, _SECONDS, _MOST_BYTES = 48, 1.0, 64 * 2**20
 _MOST_LEAVES, _DEEPEST = 256, 8
@@ -108,7 +108,7 @@ def contents(patient: Patient, seconds: float = _SECONDS) -> dict[str, Any]:
         "files": _open_files() - files,
         "grown": [path for path, more in grown.items() if count >= _LEAST_ROWS and more >= _EACH * count],
         "threads": max(0.0, 1 - of_this / of_all) if of_all > 0.05 else 0.0,
-        "alone": [] if patient.is_iterable else _alone(dataset),
+        "alone": [] if patient.is_iterable else _alone(patient),
         **{
             kind: [path for path, column in columns.items() if column.is_of(kind, count)]
             for kind in ("nan", "infinite", "constant", "sorted")
@@ -122,10 +122,7 @@ def _rows(patient: Patient) -> Iterator[object]:
         for _, row in zip(range(_MOST_ROWS), dataset, strict=False):
             yield row
         return
-    count = len(dataset)
-    for number in dict.fromkeys(
-        np.linspace(0, max(0, count - 1), min(count, _MOST_ROWS)).astype(int).tolist()
-    ):
+    for number in patient.keys(_MOST_ROWS):
         try:
             row = row_of(dataset, number)
         except Exception as error:
@@ -133,24 +130,19 @@ def _rows(patient: Patient) -> Iterator[object]:
         yield row
 
 
-def row_of(dataset: Any, number: int) -> object:
+def row_of(dataset: Any, number: Any) -> object:
     """A row as a collate_fn gets it."""
     row = made(dataset, number)
     return row[0] if isinstance(row, list) and hasattr(dataset, "__getitems__") and row else row
 
 
-def _alone(dataset: Any) -> list[str | None]:
+def _alone(patient: Patient) -> list[str | None]:
     """Digests of the two rows that workers make, too; None for one that is another if it is made again."""
     found = []
-    for row in tested_rows(len(dataset)):
-        first, second = (digest([row_of(dataset, row)]) for _ in range(2))
+    for row in patient.keys(2):
+        first, second = (digest([row_of(patient.dataset, row)]) for _ in range(2))
         found.append(first if first == second else None)
     return found
-
-
-def tested_rows(count: int) -> list[int]:
-    """The rows that are made by each worker."""
-    return sorted({0, count // 2}) if count else []
 
 
 class _Column:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from functools import partial
 from typing import Any
 
@@ -267,7 +267,9 @@ def _of_rows(
         findings += content_findings(found[_CONTENT], patient, in_order)
     if _ORDER in found:
         came = found[_BATCH]["came"] if not sent and _BATCH in found else sent is None or sent["came"]
-        rows = found.get(_CONTENT, {}).get("rows", 0) if patient.is_iterable else len(patient.dataset)
+        rows = found.get(_CONTENT, {}).get("rows", 0)
+        if isinstance(patient.dataset, Sized) and not patient.is_iterable:
+            rows = len(patient.dataset)
         findings += order_findings(found[_ORDER] | ({} if came else {"batches": 0}), patient, rows)
     findings += chunk_findings(found.get(_CHUNKS, []), in_order)
     if workers:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
+
 from .diagnosis import Finding
 from .walk import walk
 
 __all__ = ["chunk_findings", "compressed_chunks", "copied_memory", "python_objects"]
 
-_MOST_FREE = 100_000  # objects that each worker may well have for itself
+_MOST_FREE, _MOST_BYTES = 100_000, 32 * 2**20  # objects, and bytes of all workers, that are worth no word
+_HOLDERS = (list, tuple, dict, set, frozenset)
 _SAMPLE, _DEEPEST = 32, 3
 _CACHE = 2**20  # bytes of HDF5's cache of chunks, as it is if nobody says otherwise
 
@@ -21,8 +24,8 @@ def python_objects(dataset: object) -> list[list[Any]]:
     for path, value, is_ours in walk(dataset, with_globals=True):
         if is_ours or any(path.startswith((f"{outer}.", f"{outer}[")) for outer, *_ in found):
             continue
-        if isinstance(value, (list, tuple, dict, set, frozenset)):
-            objects, nbytes = _weight(value)
+        if isinstance(value, _HOLDERS) or (isinstance(value, np.ndarray) and value.dtype.hasobject):
+            objects, nbytes = _weight([*value.flat] if isinstance(value, np.ndarray) else value)
             if objects >= _MOST_FREE:
                 found.append([path, int(objects), int(nbytes)])
     return found
@@ -31,7 +34,7 @@ def python_objects(dataset: object) -> list[list[Any]]:
 def _weight(value: object, depth: int = 0) -> tuple[float, float]:
     """How many objects it is made of, and their bytes."""
     own = float(sys.getsizeof(value))
-    if not isinstance(value, (list, tuple, dict, set, frozenset)) or not value or depth == _DEEPEST:
+    if not isinstance(value, _HOLDERS) or not value or depth == _DEEPEST:
         return 1.0, own
     # Of a list, some from all over it.
     step = max(1, len(value) // _SAMPLE) if isinstance(value, (list, tuple)) else 1
@@ -52,6 +55,8 @@ def copied_memory(found: list[list[Any]], start_method: str, num_workers: int) -
     if not found or not num_workers:
         return []
     path, objects, nbytes = max(found, key=lambda one: one[2])
+    if num_workers * nbytes < _MOST_BYTES:
+        return []
     how = (
         "Each access counts a reference in the object itself, so a forked worker copies its page of memory"
         if start_method == "fork"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
 from ...loading.loader import DataLoader
 from .diagnosis import Finding
-from .patient import Patient
+from .patient import Patient, numbers
 
-__all__ = ["numbers", "order", "order_findings"]
+__all__ = ["order", "order_findings"]
 
 _MOST, _LEAST = 4096, 16  # rows
 
@@ -49,15 +49,6 @@ def _sampler(loader: Any) -> Any:
     """The sampler that decides the order."""
     inner = getattr(loader.batch_sampler, "sampler", None)
     return loader.sampler if inner is None else inner
-
-
-def numbers(loader: Any) -> Iterator[Any]:
-    """The row numbers that a loader's sampler gives, one after the other."""
-    if loader.batch_sampler is None:
-        yield from loader.sampler
-        return
-    for batch in loader.batch_sampler:
-        yield from batch
 
 
 def order_findings(found: dict[str, Any], patient: Patient, rows: int) -> list[Finding]:

@@ -5,21 +5,25 @@ from __future__ import annotations
 import copy
 import multiprocessing
 import re
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, cast
 
 import torch
 from torch.utils.data import DataLoader as TorchLoader
-from torch.utils.data import Dataset, IterableDataset, Sampler
+from torch.utils.data import Dataset, IterableDataset, RandomSampler, Sampler, SequentialSampler
 
 from ...loading.loader import DataLoader
 from ...loading.pipeline import start_method
 
-__all__ = ["Endless", "Patient", "made"]
+__all__ = ["Endless", "Patient", "made", "numbers"]
 
 _BATCH = 64  # rows, of a dataset that comes without a loader
 _PREFETCH = 2  # batches of a worker, as torch has it
+_MOST_KEYS, _DEEPEST = 4096, 3
+_OF_ALL = (RandomSampler, SequentialSampler)
 _EVALUATION = {"val", "valid", "validation", "test", "testing", "eval", "evaluation", "dev"}
 
 
@@ -81,10 +85,15 @@ class Patient:
     @property
     def is_evaluation(self) -> bool:
         """True if its name or the dataset's split says it is for evaluation, or no gradients are kept."""
-        kept = getattr(self.dataset, "__dict__", {})
-        said = [*self.names, *(str(kept.get(name, "")) for name in ("split", "mode", "subset"))]
-        words = {word for text in said for word in re.split(r"[^a-z]+", text.lower())}
-        return self.evaluates or kept.get("train") is False or bool(words & _EVALUATION)
+        said, inner = [*self.names], self.dataset
+        for _ in range(_DEEPEST):  # a Subset of it, say
+            kept = getattr(inner, "__dict__", {})
+            if kept.get("train") is False:
+                return True
+            said += [type(inner).__name__, *(str(kept.get(name, "")) for name in ("split", "mode", "subset"))]
+            inner = kept.get("dataset")
+        words = {word.lower() for text in said for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", text)}
+        return self.evaluates or bool(words & _EVALUATION)
 
     @property
     def num_workers(self) -> int | None:
@@ -102,6 +111,20 @@ class Patient:
         if self.loader is not None:
             return start_method(self.loader)
         return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+
+    def keys(self, most: int) -> list[Any]:
+        """Some row numbers, or what else its sampler gives, from all over the dataset. In a trial."""
+        keys: Sequence[Any] = []
+        if self.loader is None or self.is_ours or type(self.loader.sampler) in _OF_ALL:
+            keys = range(len(self.dataset))
+        if not keys and self.loader is not None:  # it may know which rows there are
+            keys = list(islice(numbers(self.loader), _MOST_KEYS))
+            with suppress(TypeError):  # of lists of rows, say
+                keys = sorted(set(keys))
+        last = len(keys) - 1
+        return (
+            [keys[at] for at in sorted({last * n // max(1, most - 1) for n in range(most)})] if keys else []
+        )
 
     def batch_size(self) -> int | None:
         """Rows of a batch, as a sampler of batches gives them if need be; None for single rows.
@@ -164,9 +187,19 @@ class Patient:
         return loader
 
 
-def made(dataset: Any, row: int) -> object:
-    """A row of a dataset with row numbers, made as a loader does."""
-    return dataset.__getitems__([row]) if hasattr(dataset, "__getitems__") else dataset[row]
+def numbers(loader: TorchLoader[Any]) -> Iterator[Any]:
+    """The row numbers that a loader's sampler gives, one after the other."""
+    if loader.batch_sampler is None:
+        yield from loader.sampler
+        return
+    for batch in loader.batch_sampler:
+        yield from batch
+
+
+def made(dataset: Any, row: Any) -> object:
+    """A row of a dataset with row numbers, made as a loader does; several for a list of numbers."""
+    is_one = hasattr(dataset, "__getitems__") and not isinstance(row, (list, tuple))
+    return dataset.__getitems__([row]) if is_one else dataset[row]
 
 
 class Endless(Sampler[int]):

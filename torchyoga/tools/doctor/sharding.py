@@ -16,8 +16,7 @@ from ...loading.loader import DataLoader
 from ...order.proof import prove
 from .contents import digest
 from .diagnosis import Finding
-from .order import numbers
-from .patient import Patient
+from .patient import Patient, numbers
 from .walk import walk
 
 __all__ = ["RunningJob", "alike", "dealt", "disagreeing", "first_rows", "rank_rows"]

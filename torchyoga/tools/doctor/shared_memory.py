@@ -35,7 +35,7 @@ __all__ = [
 
 _MOST_DEPTH = 8
 _HELD = 1  # batches that the training loop has, besides those under way
-_LEAST_START = 0.1  # seconds
+_LEAST_START = 0.2  # seconds
 _OLD = 60.0  # seconds; a younger one may be about to be opened
 _KNOWN = re.compile(r"torch_(\d+)_\S+|(?:sem\.)?(?:psm_|mp-|loky-(\d+)-|pym-(\d+)-)\S+|sem\.mp-\S+|wnsm_\S+")
 _MOST_NAMED, _MOST = 5, 10_000
@@ -46,8 +46,9 @@ def first_row(patient: Patient) -> float:
     began = time.perf_counter()
     if patient.is_iterable:
         next(iter(patient.dataset), None)
-    elif len(patient.dataset):
-        made(patient.dataset, 0)
+    else:
+        for key in patient.keys(1):
+            made(patient.dataset, key)
     return time.perf_counter() - began
 
 

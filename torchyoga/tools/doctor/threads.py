@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,14 +16,18 @@ from .patient import Patient, made
 
 __all__ = ["oversubscribed", "used_threads"]
 
-_SECONDS = 0.5
+_SECONDS, _ROWS = 0.5, 64
 _OTHERS = 0.1  # share of a worker's CPU time in threads other than its first
 _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def used_threads(patient: Patient) -> dict[str, Any]:
     """The load of a real worker while it makes rows: the threads of its libraries, and CPU time by thread."""
-    probe = _BusyStream(patient.dataset) if patient.is_iterable else _BusyRows(patient.dataset)
+    probe = (
+        _BusyStream(patient.dataset)
+        if patient.is_iterable
+        else _BusyRows(patient.dataset, patient.keys(_ROWS))
+    )
     loader = patient.loader
     more: dict[str, Any] = {}
     if loader is not None and loader.num_workers:
@@ -88,8 +92,9 @@ def _busy(rows: Iterator[object]) -> dict[str, Any]:
 class _BusyRows(Dataset[dict[str, Any]]):
     """In place of a dataset: one row, which says how rows are made."""
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: Any, keys: Sequence[Any]) -> None:
         self.dataset = dataset
+        self._keys = keys
 
     def __len__(self) -> int:
         return 1
@@ -98,8 +103,8 @@ class _BusyRows(Dataset[dict[str, Any]]):
         return _busy(self._rows())
 
     def _rows(self) -> Iterator[object]:
-        while True:
-            for row in range(len(self.dataset)):
+        while self._keys:
+            for row in self._keys:
                 yield made(self.dataset, row)
 
 

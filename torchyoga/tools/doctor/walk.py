@@ -10,7 +10,15 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import NamedTuple
 
 __all__ = ["HeldObject", "is_library_file", "is_of_library", "walk"]
@@ -18,6 +26,7 @@ __all__ = ["HeldObject", "is_library_file", "is_of_library", "walk"]
 _MOST, _MOST_ITEMS, _DEEPEST = 20_000, 64, 12
 _SECONDS = 1.0
 _LIBRARIES = (os.path.dirname(os.__file__) + os.sep, str(Path(__file__).parents[2]) + os.sep)
+_DESCRIPTORS = (staticmethod, classmethod, property, MemberDescriptorType, GetSetDescriptorType)
 _LEAVES = (
     str,
     bytes,
@@ -55,7 +64,7 @@ def walk(thing: object, name: str = "dataset", with_globals: bool = False) -> It
     Args:
         thing: the object.
         name: what its path begins with.
-        with_globals: True for the globals of modules, too, that its methods and functions name.
+        with_globals: True for attributes of classes, and the globals that methods and functions name, too.
     """
     ends = time.monotonic() + _SECONDS
     waiting = deque([(HeldObject(name, thing, False), 0)])
@@ -148,8 +157,13 @@ def _globals(value: object) -> Iterator[tuple[str, object]]:
     elif is_of_library(type(value)):
         return
     else:
-        kinds = [kind for kind in type(value).__mro__ if not is_of_library(kind)]
-        functions = [one for kind in kinds for one in vars(kind).values() if isinstance(one, FunctionType)]
+        functions = []
+        for kind in type(value).__mro__:
+            for name, one in vars(kind).items() if not is_of_library(kind) else ():
+                if isinstance(one, FunctionType):
+                    functions.append(one)
+                elif not isinstance(one, _DESCRIPTORS):
+                    yield f"{kind.__module__}.{kind.__name__}.{name}", one
     for function in functions:
         for name in dict.fromkeys(_names(function.__code__)):
             if name in function.__globals__:
