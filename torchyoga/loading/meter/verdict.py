@@ -122,8 +122,8 @@ def verdict(last: Numbers, setting: Setting, holders: Sequence[Holder] = ()) -> 
         plural = "batch says" if last.batches == 1 else "batches say"
         return f"{last.batches} {plural} nothing yet; ask again after {_FEW}"
     if share < _FINE and last.stages["copy"] < 0.5 * time:
-        each = f", {seconds_text(costs.loop)} for a batch" if costs.loop else ""
-        return f"the loop hardly waits ({share:.1%} of the time{each} are its own): nothing to change"
+        own = f": its own step takes {seconds_text(costs.loop)} for a batch" if costs.loop else ""
+        return f"the loop hardly waits ({share:.1%} of the time){own}; nothing to change in the loader"
     if wait < _SHORT:
         return f"{waits}, but {seconds_text(wait)} a batch: nothing to change"
     total = sum(last.stages.values())
