@@ -28,6 +28,7 @@ _STEP = 25  # batches between two looks at the stages
 _LAST = 100  # batches, and up to _STEP more
 _RING = _LAST + _STEP
 _WORTH_CPU = 1e-4  # seconds of a batch, from which on asking for CPU seconds costs less than a hundredth
+_DELAYS = 0.02  # seconds between two looks at what the kernel says of this thread
 _logger = logging.getLogger(__name__)
 
 
@@ -99,7 +100,7 @@ class Meter:
         self._total = self._epochs = 0  # since it was made
         self._waited = self._away = self._first = 0.0
         self._cpu_batches, self._cpu_waited, self._cpu_away = 0, 0.0, 0.0
-        self._delayed = scheduled()[1]
+        self._delayed, self._delay_due = scheduled()[1], 0.0
         self._waits = [0.0] * _RING
         self._places = [(0, 0)] * _RING
         self._looks: deque[_Counts] = deque([self._counts()], _LAST // _STEP + 1)
@@ -150,7 +151,8 @@ class Meter:
         self._counts_cpu = waited + away > _WORTH_CPU
         self._left = now
         if not total % _STEP:
-            self._delayed = scheduled()[1]
+            if now > self._delay_due:
+                self._delayed, self._delay_due = scheduled()[1], now + _DELAYS
             self._looks.append(self._counts())
         if now > self._lock_watch.due:
             self._lock_watch.look(now)

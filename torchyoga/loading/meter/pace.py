@@ -54,6 +54,7 @@ class Costs:
         transfer: in which it comes from a worker; None if there was no worker yet.
         batch_bytes: of the batch.
         start: until the workers of an epoch have started.
+        started: so many workers, if it was measured; as many as there are CPUs start at once.
         batches: of an epoch.
         cpus: that may be used.
         is_ahead: without workers, a thread makes batches while the loop computes.
@@ -68,6 +69,7 @@ class Costs:
     transfer: float | None = None
     batch_bytes: int = 0
     start: float = 0.0
+    started: int = 0
     batches: float = math.inf
     cpus: int = 1
     is_ahead: bool = False
@@ -82,7 +84,9 @@ class Costs:
         if not num_workers or self.are_threads:
             return steady
         # The first batch of an epoch has no worker ahead of it.
-        waits = self.make + self.start / (epochs if is_persistent else 1)
+        alike = min(self.started, self.cpus)
+        start = self.start * max(num_workers, alike) / self.started if self.started else self.start
+        waits = self.make + start / (epochs if is_persistent else 1)
         return steady + waits / self.batches
 
     def _steady(self, num_workers: int) -> float:

@@ -22,9 +22,12 @@ __all__ = ["Holder", "LockWatch"]
 
 _SOON, _LATER = 0.25, 1.0  # seconds between two looks: a few soon, the others later
 _BUSY, _PART = 0.05, 0.02  # of a CPU, which others may want, too: all threads together, and each
-_NAP = 2e-4  # seconds
+_NAP = 1e-3  # seconds, in which another thread can take the lock
 _LATE = 0.3  # of the switch interval
-_FEW = 3  # looks that prove nothing yet
+_FEW, _SHARE = (
+    3,
+    0.3,
+)  # looks that found it held, of all: on a busy machine the other thread has no CPU in some
 _KEPT = 9
 _OURS = "torchyoga"
 
@@ -83,11 +86,11 @@ class LockWatch:
     @property
     def holders(self) -> list[Holder]:
         """Threads that were seen to hold the lock, the busiest first."""
-        looks = [late for late, _ in self._late]
-        if len(looks) < _FEW or median(looks) < _LATE * sys.getswitchinterval():
+        held = [look for look in self._late if look[0] > _LATE * sys.getswitchinterval()]
+        if len(held) < max(_FEW, _SHARE * len(self._late)):
             return []
-        _, holders = max(self._late, key=lambda look: look[0])
-        return [one._replace(late=median(looks)) for one in holders]
+        late = median(late for late, _ in held)
+        return [one._replace(late=late) for one in held[-1][1]]
 
 
 def _is_another(one: threading.Thread) -> bool:

@@ -234,9 +234,8 @@ class _WorkerInit:
 
 def _is_plain(loader: TorchLoader) -> bool:
     """True for a loader that gives the user what its collate function returned."""
-    theirs, kind = torch.utils.data.DataLoader, type(loader)
     is_pipe = any(cls.__name__ in ("IterDataPipe", "MapDataPipe") for cls in type(loader.dataset).__mro__)
-    same = kind.__iter__ is theirs.__iter__ and kind._get_iterator is theirs._get_iterator
+    same = type(loader).__iter__ is torch.utils.data.DataLoader.__iter__
     return same and not is_pipe and not hasattr(loader, "state_dict")
 
 

@@ -16,6 +16,7 @@ _FEW, _FEW_SECONDS = 10, 1.0  # batches, or two of them that took so long: fewer
 _FINE = 0.05  # of the time
 _SHORT = 1e-4  # seconds a batch: no setting makes them much shorter
 _MANY = 100  # epochs
+_AMPLE = 1.5  # times the batches that the longest wait asks for
 _MOST_AHEAD = 32  # batches of a worker
 _SHARED = ("disk", "download", "read", "transform", "decode", "collate")  # work that workers divide
 _WORDS = {
@@ -92,6 +93,7 @@ def costs_of(last: Numbers, setting: Setting) -> Costs:
         transfer=last.stages["transfer"] / batches or None,
         batch_bytes=last.batch_bytes,
         start=started / epochs if started else start_seconds(setting.start_method),
+        started=setting.num_workers if started else 0,
         batches=max(setting.num_batches, last.batches / last.epochs) if last.epochs else math.inf,
         cpus=setting.num_cpus,
         is_ahead=setting.is_ahead,
@@ -120,8 +122,8 @@ def verdict(last: Numbers, setting: Setting, holders: Sequence[Holder] = ()) -> 
         plural = "batch says" if last.batches == 1 else "batches say"
         return f"{last.batches} {plural} nothing yet; ask again after {_FEW}"
     if share < _FINE and last.stages["copy"] < 0.5 * time:
-        each = f", {seconds_text(costs.loop)} for a batch" if costs.loop else ""
-        return f"the loop hardly waits ({share:.1%} of the time{each} are its own): nothing to change"
+        own = f": its own step takes {seconds_text(costs.loop)} for a batch" if costs.loop else ""
+        return f"the loop hardly waits ({share:.1%} of the time){own}; nothing to change in the loader"
     if wait < _SHORT:
         return f"{waits}, but {seconds_text(wait)} a batch: nothing to change"
     total = sum(last.stages.values())
@@ -179,7 +181,7 @@ def _ahead(last: Numbers, setting: Setting, costs: Costs) -> str:
         return ""
     if last.waits.bursts < 0.5 * last.waited:
         return ""
-    wanted = min(_MOST_AHEAD, setting.prefetch + math.ceil(last.waits.burst / (makers * costs.loop)))
+    wanted = min(_MOST_AHEAD, setting.prefetch + math.ceil(_AMPLE * last.waits.burst / (makers * costs.loop)))
     if wanted <= setting.prefetch:
         return ""
     return (
@@ -193,7 +195,8 @@ def _enough(last: Numbers, setting: Setting, costs: Costs) -> str:
     number, cpus = setting.number, setting.num_cpus
     made = costs.make * max(1, last.batches)
     if last.delayed > 0.3 * made:
-        return f"{last.delayed / made:.0%} of that they waited for a CPU, of which there are {cpus}; "
+        who = "workers" if number else "the loop"
+        return f"{who} waited for a CPU, of which there are {cpus}, {last.delayed / made:.0%} of that time; "
     kind = "thread" if setting.num_threads or setting.are_threads else "worker"
     if number and number >= cpus - (kind == "thread"):
         return f"{number} {kind}{'s are' if number > 1 else ' is'} enough for {cpus} CPUs; "
