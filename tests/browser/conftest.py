@@ -40,15 +40,20 @@ def chromium() -> Iterator[Any]:
 def opened(chromium: Any) -> Iterator[Open]:
     """Call it with a URL, a width, a scheme: a page, of which every error and foreign request fails the test.
 
-    `allowed` begins the URLs that may be requested, by default that of the page; `offline` is True unless the
-    page has a server.
+    `allowed` begins the URLs that may be requested, one or several, by default that of the page; `offline` is
+    True unless the page has a server.
     """
     contexts, wrong = [], []
 
     def open_page(
-        url: str, width: int = 1440, scheme: str = "light", allowed: str | None = None, offline: bool = True
+        url: str,
+        width: int = 1440,
+        scheme: str = "light",
+        allowed: str | tuple[str, ...] | None = None,
+        offline: bool = True,
     ) -> Any:
-        start = url if allowed is None else allowed
+        given = url if allowed is None else allowed
+        starts = (*((given,) if isinstance(given, str) else given), "data:")
         context = chromium.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme, offline=offline
         )
@@ -63,7 +68,7 @@ def opened(chromium: Any) -> Iterator[Open]:
             "request",
             lambda asked: (
                 None
-                if asked.url.partition("#")[0].startswith((start, "data:"))
+                if asked.url.partition("#")[0].startswith(starts)
                 else wrong.append(f"request: {asked.url}")
             ),
         )

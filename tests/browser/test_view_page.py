@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import datetime as dt
 import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import wave
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +24,22 @@ import torchyoga as yoga
 
 Open = Callable[..., Any]
 HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(1)</script>\u202egpj"
+CLASSES = ["cat", "dog", "eel", "fox", "gnu", "hen", "ibis", "jay", "Ankle boot", "yak"]
 _BEYOND = """() => [...document.querySelectorAll('body *')].filter(one => {
   const box = one.getBoundingClientRect();
   return box.right > innerWidth + 1 && !one.closest('.scroll, pre, svg, .skip');
 }).map(one => one.tagName + '.' + one.className)"""
+
+
+def sound(n: int) -> bytes:
+    """A second of a tone, as a file."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(8000)
+        out.writeframes((8000 * np.sin(np.arange(8000) * (n % 20 + 5) / 20)).astype("<i2").tobytes())
+    return file.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +56,17 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             "text": "word " * (n % 50),
             "name": "سلام عالم",
             "score": n / 7 if n % 5 else float("nan"),
+            "when": dt.datetime(2024, 1, 1) + dt.timedelta(hours=n),
+            "sound": sound(n),
+            "id": n,
         }
         for n in range(300)
     ]
-    storage.submit(rows, "pets", "1.0", message="the first", progress=False)
+    storage.submit(rows, "pets", "1.0", message="the first", info={"classes": CLASSES}, progress=False)
+    mended = [{**row, "label": 9} if n in (3, 33) else row for n, row in enumerate(rows[:280])]
+    storage.submit(mended, "pets", "1.1", info={"classes": CLASSES}, progress=False)
+    wide = {f"column {n:03}": draw.normal(size=30) for n in range(450)}
+    storage.submit(wide, "wide", "1.0", progress=False)
     hostile = [
         {HOSTILE: HOSTILE, "image": b"\xff\xd8\xff none", "label": HOSTILE[:50], "x": float("nan")}
         for _ in range(60)
@@ -53,7 +82,19 @@ def pages(url: str) -> list[str]:
     id = "pets"
     named = [f"{url}rows?id={id}&version=1.0", f"{url}row?id={id}&version=1.0&row=7"]
     values = [f"{url}value?id={id}&version=1.0&row=7&column={column}" for column in (0, 1, 3)]
-    return [url, f"{url}versions?id={id}", *named, f"{named[0]}&where=label+%3D+3", *values]
+    filtered = [
+        f"{named[0]}&where=label+%3D+3",
+        f"{named[0]}&where=label+%3D+3+or",
+        f"{named[0]}&where=id+%3C+0",
+    ]
+    ordered = [f"{named[0]}&sort=score&order=descending", f"{named[0]}&draw=3"]
+    grids = [f"{named[0]}&size={size}" for size in ("small", "large")]
+    wide = [f"{url}rows?id=wide&version=1.0&first=200"]
+    changed = [f"{url}diff?id={id}&old=1.0&new=1.1{key}" for key in ("", "&key=id")]
+    return [
+        *(url, f"{url}versions?id={id}", *named, *filtered),
+        *(*ordered, *grids, *wide, *changed, *values, f"{url}value?id={id}&version=1.0&row=7&name=sound"),
+    ]
 
 
 def hostile_pages(url: str, opened: Open) -> list[str]:
@@ -69,7 +110,7 @@ def test_every_page_at_any_width(
     url: str, opened: Open, violations: Callable[[Any], list[str]], scheme: str
 ) -> None:
     for address in [*pages(url), *hostile_pages(url, opened)]:
-        for width in (360, 1440):
+        for width in (390, 1440):
             page = opened(address, width, scheme, allowed=url, offline=False)
             assert page.evaluate("document.documentElement.scrollWidth") == width, address
             assert page.evaluate(_BEYOND) == [], address
@@ -111,6 +152,117 @@ def test_a_filter_is_typed(url: str, opened: Open) -> None:
     assert "is not a filter" in page.inner_text("#how")
     page.get_by_role("link", name="all rows").click()
     assert page.inner_text("main [role=status]") == "Rows 0 to 49 of 300."
+
+
+def test_a_click_on_a_name_sorts(url: str, opened: Open) -> None:
+    page = opened(
+        f"{url}rows?id=pets&version=1.0&where=label+in+(1,+%27Ankle+boot%27)", allowed=url, offline=False
+    )
+    firsts = []
+    for _ in range(3):
+        page.get_by_role("columnheader", name="score").get_by_role("link").click()
+        page.wait_for_load_state()
+        head = page.get_by_role("columnheader", name="score")
+        firsts.append((head.get_attribute("aria-sort"), page.inner_text("tbody th")))
+    assert firsts == [("ascending", "1"), ("descending", "298"), (None, "1")]
+    assert "Ankle boot" in page.inner_text("tbody")
+
+
+def test_random_rows_and_a_grid(url: str, opened: Open) -> None:
+    page = opened(f"{url}rows?id=pets&version=1.0", allowed=url, offline=False)
+    page.get_by_role("link", name="random rows").click()
+    assert page.inner_text("main [role=status]") == "50 of 300 rows, drawn at random."
+    page.get_by_role("link", name="medium images").click()
+    assert page.locator(".grid li").count() == 60
+    for image in page.locator(".grid img").all()[:3]:
+        image.scroll_into_view_if_needed()
+        page.wait_for_function("one => one.complete && one.naturalWidth > 0", arg=image.element_handle())
+    assert "dog" in page.locator(".grid li").nth(1).inner_text()
+    page.get_by_role("link", name="images of photo").click()
+    page.locator(".grid a").nth(4).click()
+    assert page.inner_text("h1") == "Row 4"
+    assert "gnu" in page.inner_text("main")
+
+
+def test_a_column_is_found(url: str, opened: Open) -> None:
+    page = opened(f"{url}rows?id=wide&version=1.0", allowed=url, offline=False)
+    page.get_by_role("link", name="Next columns").click()
+    assert "Columns 200 to 399 of 450." in page.inner_text("main")
+    page.get_by_label("Column", exact=True).fill("n 321")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**find=n*")
+    assert "column 321" in page.inner_text("thead")
+    page.get_by_role("link", name="Next", exact=True).click()
+    assert "Columns 321 to 449 of 450." in page.inner_text("main")
+
+
+def test_rows_that_are_found_are_downloaded(url: str, opened: Open) -> None:
+    page = opened(f"{url}rows?id=pets&version=1.0&where=label+%3D+3", allowed=url, offline=False)
+    for kind in ("CSV", "JSON", "Parquet"):
+        with page.expect_download() as waited:
+            page.get_by_role("link", name=kind, exact=True).click()
+        download = waited.value
+        assert download.suggested_filename == f"pets-1.0.{kind.lower()}"
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "file"
+            download.save_as(path)
+            if kind == "CSV":
+                with path.open(newline="", encoding="utf-8") as file:
+                    ids = [int(row["id"]) for row in csv.DictReader(file)]
+            elif kind == "JSON":
+                ids = [row["id"] for row in json.loads(path.read_text(encoding="utf-8"))]
+            else:
+                assert path.read_bytes()[:4] == b"PAR1"
+        assert ids == list(range(3, 300, 10))
+
+
+def test_sound_opens_in_the_player_of_the_browser(url: str, opened: Open) -> None:
+    page = opened(f"{url}rows?id=pets&version=1.0", allowed=url, offline=False)
+    page.locator("tbody a[href^='file?']").nth(3).click()
+    page.wait_for_selector("video, audio", state="attached")
+    player = "document.querySelector('video, audio')"
+    is_ready = f"one => {{ const it = {player}; it.readyState > 1 ? one() : it.oncanplay = () => one(); }}"
+    page.evaluate(f"() => new Promise({is_ready})")
+    assert page.evaluate(f"[{player}.duration, {player}.error]") == [1, None]
+
+
+def test_versions_are_compared(url: str, opened: Open) -> None:
+    page = opened(f"{url}versions?id=pets", allowed=url, offline=False)
+    page.get_by_label("by key").fill("id")
+    page.get_by_role("button", name="Compare").click()
+    page.wait_for_url("**key=id")
+    assert "20 removed, 2 changed, 278 unchanged" in page.inner_text("main [role=status]")
+    for one, said in (("del", "before: 3 fox"), ("ins", "after: 9 yak")):
+        assert [" ".join(text.split()) for text in page.locator(one).all_inner_texts()] == [said, said]
+    page.get_by_label("Compare", exact=True).select_option("1.1")
+    page.get_by_role("button", name="Compare").click()
+    page.wait_for_url("**old=1.1*")
+    assert "the same rows" in page.inner_text("main [role=status]")
+
+
+def test_the_file_that_the_command_opens_leads_to_the_view(opened: Open, tmp_path: Path) -> None:
+    """From a file, which is another site to the browser."""
+    storage = yoga.Storage(tmp_path / "storage")
+    storage.submit([{"x": 1}], "a", "1", progress=False)
+    file = tmp_path / "opened.html"
+    copies = f"import sys, shutil; shutil.copy(sys.argv[1][7:], {str(file)!r})"
+    browser = tmp_path / "browser.py"
+    browser.write_text(copies, encoding="utf-8")
+    command = [sys.executable, "-m", "torchyoga", "view", storage.url, "--open"]
+    environment = {**os.environ, "BROWSER": f"{sys.executable} {browser} %s"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            until = time.monotonic() + 60
+            while not (file.exists() and file.read_text(encoding="utf-8").endswith("</html>\n")):
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            page = opened(file.as_uri(), allowed=("file://", url), offline=False)
+            page.wait_for_url(url)
+            assert "1 dataset" in page.inner_text("header")
+        finally:
+            process.kill()
 
 
 def test_nothing_of_the_data_runs(url: str, opened: Open) -> None:

@@ -114,7 +114,7 @@ def parquet_of(schema: Schema, blocks: Iterable[Block]) -> Iterator[bytes]:
 
 
 class _Parts(io.RawIOBase):
-    """What is written, until it is taken."""
+    """A stream that keeps bytes until they are taken."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

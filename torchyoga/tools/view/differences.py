@@ -19,7 +19,7 @@ from .answer import Refused, link, number_in
 from .filter import plain_name
 from .rows import Values, rows_of
 from .shelf import OpenRef
-from .table import MOST_COLUMNS, Cell, cells_of
+from .table import MOST_COLUMNS, TableCell, cells_of
 
 __all__ = ["Differences", "differences_page"]
 
@@ -30,7 +30,7 @@ _SECONDS_OF_PICTURES = 2.0
 
 
 @dataclass(eq=False)
-class _Comparison:
+class _Pending:
     """A comparison that runs, or has ended."""
 
     is_done: threading.Event = field(default_factory=threading.Event)
@@ -44,10 +44,10 @@ class Differences:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._turn = threading.Lock()
-        self._known: OrderedDict[tuple[object, ...], _Comparison] = OrderedDict()
+        self._known: OrderedDict[tuple[object, ...], _Pending] = OrderedDict()
 
     def of(self, old: OpenRef, new: OpenRef, keys: Sequence[str]) -> Diff | None:
-        """What differs; None as long as it is being found out.
+        """The differences; None as long as they are being sought.
 
         Raises:
             Refused: too many others are running.
@@ -60,7 +60,7 @@ class Differences:
                 running = [one for one in self._known.values() if not one.is_done.is_set()]
                 if len(running) >= _MOST_RUNNING:
                     raise Refused(503, "other versions are being compared; try again when that has ended")
-                known = self._known[name] = _Comparison()
+                known = self._known[name] = _Pending()
                 threading.Thread(
                     target=self._compare, args=(known, old, new, keys), name="torchyoga diff", daemon=True
                 ).start()
@@ -75,7 +75,7 @@ class Differences:
             raise known.error
         return known.result
 
-    def _compare(self, known: _Comparison, old: OpenRef, new: OpenRef, keys: Sequence[str]) -> None:
+    def _compare(self, known: _Pending, old: OpenRef, new: OpenRef, keys: Sequence[str]) -> None:
         try:
             with self._turn:
                 known.result = diff(_only_read(old.whole), _only_read(new.whole), list(keys) or None)
@@ -96,7 +96,7 @@ def _only_read(ref: DataRef) -> DataRef:
 def differences_page(
     differences: Differences, sides: Mapping[str, OpenRef], values: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What the template of the page of differences shows.
+    """Values for the template of the page of differences.
 
     Args:
         differences: finds them.
@@ -111,13 +111,13 @@ def differences_page(
     here: dict[str, Any] = {name: values.get(name) or None for name in ("id", "old", "new", "key")}
     places = {side: {"id": values["id"], "version": values[side]} for side in ("old", "new")}
     try:
-        found = differences.of(old, new, [_in_schema(new, name) for name in keys])
+        result = differences.of(old, new, [_in_schema(new, name) for name in keys])
     except (KeyError, ValueError) as error:
         raise Refused(400, str(error.args[0] if isinstance(error, KeyError) else error)) from error
-    if found is None:
+    if result is None:
         return {"is_running": True, "lines": [], "sections": [], "changed": None}
     sections = []
-    for title, side, numbers in (("added", "new", found.added), ("removed", "old", found.removed)):
+    for title, side, numbers in (("added", "new", result.added), ("removed", "old", result.removed)):
         start = min(number_in(values, title, 0), max(0, len(numbers) - 1))
         some = numbers[start : start + _MOST_SHOWN].tolist()
         rows, until = _rows(sides[side], some), time.monotonic() + _SECONDS_OF_PICTURES
@@ -129,10 +129,10 @@ def differences_page(
             sections.append(_section(title, cells, places[side], start, len(numbers), here))
     return {
         "is_running": False,
-        "lines": [visible(line) for line in str(found).split("\n")],
-        "is_same": found.same,
+        "lines": [visible(line) for line in str(result).split("\n")],
+        "is_same": result.same,
         "sections": sections,
-        "changed": _changed(found, old, new, places, values, here) if len(found.changed) else None,
+        "changed": _changed(result, old, new, places, values, here) if len(result.changed) else None,
     }
 
 
@@ -149,7 +149,7 @@ def _rows(opened: OpenRef, numbers: Sequence[int]) -> list[Values]:
 
 def _section(
     title: str,
-    rows: Sequence[tuple[int, list[Cell]]],
+    rows: Sequence[tuple[int, list[TableCell]]],
     place: Mapping[str, str],
     start: int,
     total: int,
@@ -183,7 +183,7 @@ def _paged(title: str, start: int, total: int, here: Mapping[str, Any]) -> dict[
 
 
 def _changed(
-    found: Diff,
+    result: Diff,
     old: OpenRef,
     new: OpenRef,
     places: Mapping[str, Mapping[str, str]],
@@ -191,11 +191,11 @@ def _changed(
     here: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The rows that have the same key and other values: each value that differs, before and after."""
-    start = min(number_in(values, "changed", 0), len(found.changed) - 1)
-    pairs = found.changed[start : start + _MOST_SHOWN].tolist()
+    start = min(number_in(values, "changed", 0), len(result.changed) - 1)
+    pairs = result.changed[start : start + _MOST_SHOWN].tolist()
     before = _rows(old, [pair[0] for pair in pairs])
     after = _rows(new, [pair[1] for pair in pairs])
-    keys, until = {plain_name(name) for name in found.key}, time.monotonic() + _SECONDS_OF_PICTURES
+    keys, until = {plain_name(name) for name in result.key}, time.monotonic() + _SECONDS_OF_PICTURES
     rows, columns = [], dict.fromkeys(map(visible, keys))
     for (first, second), one, other in zip(pairs, before, after, strict=True):
         was = dict(one)
@@ -210,7 +210,7 @@ def _changed(
                 columns[cell.column] = None
         links = (link("row", **places["old"], row=first), link("row", **places["new"], row=second))
         rows.append({"old": first, "new": second, "links": links, "by_name": cells})
-    return {"columns": list(columns), "rows": rows, **_paged("changed", start, len(found.changed), here)}
+    return {"columns": list(columns), "rows": rows, **_paged("changed", start, len(result.changed), here)}
 
 
 def _same(one: Any, other: Any) -> bool:

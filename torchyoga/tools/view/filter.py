@@ -122,8 +122,8 @@ class Filter:
         given: Mapping[str, Any]
         if self._schema is None:
             with held or nullcontext():
-                found = [dict(flat(row)) for row in in_epoch(ref, 0, 0).take(rows)]
-            given = {name: _ColumnRows([row.get(name) for row in found], None) for name in self.columns}
+                flat_rows = [dict(flat(row)) for row in in_epoch(ref, 0, 0).take(rows)]
+            given = {name: _ColumnRows([row.get(name) for row in flat_rows], None) for name in self.columns}
         else:
             given = dict(zip(self.columns, _columns(self._narrow(ref), rows, held), strict=True))
         return rows[self._holds(given)]
@@ -176,9 +176,9 @@ def _given(node: Node, pieces: list[tuple[Column, Data]], num_rows: int) -> _Col
     if not column.is_ragged:
         is_time = data.values.dtype.kind in "mM" and column.shape == ()
         return _ColumnRows(data.values, ~np.isnat(data.values) if is_time else None)
-    found = np.empty(num_rows, object)
-    found[:] = leaf_values(column, data, num_rows)
-    return _ColumnRows(found, None)
+    texts = np.empty(num_rows, object)
+    texts[:] = leaf_values(column, data, num_rows)
+    return _ColumnRows(texts, None)
 
 
 # -- columns
@@ -224,8 +224,8 @@ class _ColumnTests:
         test: Test = make(self.column, comparison, literal, self.classes)
 
         def held(given: _ColumnRows) -> Mask:
-            found = test(given.values)
-            return found if given.valid is None else np.where(given.valid, found, is_not)
+            are_met = test(given.values)
+            return are_met if given.valid is None else np.where(given.valid, are_met, is_not)
 
         return held
 
@@ -240,15 +240,15 @@ def _there(given: _ColumnRows) -> Mask:
 
 def _fields(schema: Schema, info: Json) -> list[_ColumnTests]:
     columns = iter(schema.columns)
-    found = []
+    tests = []
     for path, node in outermost(schema.tree):
         column, *_ = islice(columns, node.num_leaves)
         child = node.children[0] if node.kind == "nullable" else node
         is_list = child.kind == "varying" and child.children[0].kind == "leaf"
         known = column if is_list or child.kind == "leaf" else None
         is_one = child.kind == "leaf" and is_single(column)
-        found.append(_ColumnTests(path_name(path), known, is_one, class_names(column, info)))
-    return found
+        tests.append(_ColumnTests(path_name(path), known, is_one, class_names(column, info)))
+    return tests
 
 
 # -- the text
@@ -268,10 +268,10 @@ class _Parser:
 
     def whole(self) -> _Holds:
         """All of it."""
-        found = self._any(0)
+        holds = self._any(0)
         if self._at < len(self._text):
             self._fail(f"{self._rest()} is left over")
-        return found
+        return holds
 
     def _any(self, depth: int) -> _Holds:
         parts = [self._all(depth)]
@@ -291,27 +291,27 @@ class _Parser:
             self._space()
             field = self._column()
             if field is not None:
-                found = self._compared(field)
+                holds = self._compared(field)
                 break
             if self._word("not"):
                 is_not = not is_not
             elif self._text.startswith("(", self._at):
-                found = self._inside(depth + 1)
+                holds = self._inside(depth + 1)
                 break
             else:
                 self._fail_at_column()
-        return (lambda given: ~found(given)) if is_not else found
+        return (lambda given: ~holds(given)) if is_not else holds
 
     def _inside(self, depth: int) -> _Holds:
         if depth > _DEEPEST:
             raise ValueError(f"a filter has at most {_DEEPEST} parentheses in each other")
         self._at += 1
-        found = self._any(depth)
+        holds = self._any(depth)
         self._space()
         if not self._text.startswith(")", self._at):
             self._fail(f"a parenthesis is not closed before {self._rest()}")
         self._at += 1
-        return found
+        return holds
 
     def _column(self) -> _ColumnTests | None:
         """The column that is named here, if a comparison follows; of `a` and `a b`, the longer is meant."""
@@ -330,10 +330,10 @@ class _Parser:
         if sign[3] is None:
             return field.holds(_ALIKE.get(sign[1], sign[1]), [self._value(False)])
         if sign[3].lower() == "contains":
-            found = field.holds("contains", [self._value(False)])
+            holds = field.holds("contains", [self._value(False)])
         else:
-            found = field.holds("=", self._values())
-        return found if sign[2] is None else lambda given: ~found(given)
+            holds = field.holds("=", self._values())
+        return holds if sign[2] is None else lambda given: ~holds(given)
 
     def _values(self) -> list[Literal]:
         """The values of a list, in parentheses or brackets."""
@@ -341,13 +341,13 @@ class _Parser:
         if begin not in ("(", "["):
             self._fail("in is followed by values in parentheses, as in label in (1, 2)")
         self._at += 1
-        found: list[Literal] = []
+        literals: list[Literal] = []
         while True:
             self._space()
-            if found and self._text.startswith(")" if begin == "(" else "]", self._at):
+            if literals and self._text.startswith(")" if begin == "(" else "]", self._at):
                 self._at += 1
-                return found
-            found.append(self._value(True))
+                return literals
+            literals.append(self._value(True))
             self._space()
             if self._text.startswith(",", self._at):
                 self._at += 1
@@ -371,17 +371,17 @@ class _Parser:
                 stop = at
                 break
             depth += (text[at] == "(") - (text[at] == ")")
-        found = text[start:stop].strip()
-        if not found:
+        value = text[start:stop].strip()
+        if not value:
             self._fail(f"a value is missing before {self._rest()}")
         self._at = stop
-        return Literal(found)
+        return Literal(value)
 
     def _word(self, word: str) -> bool:
-        found = _WORD.match(self._text, self._at)
-        if found is None or found[1].lower() != word:
+        match = _WORD.match(self._text, self._at)
+        if match is None or match[1].lower() != word:
             return False
-        self._at = found.end()
+        self._at = match.end()
         return True
 
     def _space(self) -> None:
@@ -409,7 +409,7 @@ class _Parser:
 
 
 def _joined(join: Any, parts: Sequence[Callable[[Any], Mask]], given: object) -> Mask:
-    found = parts[0](given)
+    mask = parts[0](given)
     for part in parts[1:]:
-        found = join(found, part(given))
-    return np.asarray(found, np.bool_)
+        mask = join(mask, part(given))
+    return np.asarray(mask, np.bool_)

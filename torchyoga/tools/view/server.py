@@ -232,23 +232,23 @@ class Server:
 
 def _listener(port: int) -> socket.socket:
     """A socket that listens on this machine, without a look-up of its name, which may take long."""
-    found = socket.socket()
+    listener = socket.socket()
     try:
         if os.name == "posix":  # elsewhere it would let others listen on the same port
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((_ADDRESS, port))
-        found.listen(512)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((_ADDRESS, port))
+        listener.listen(512)
     except OSError as error:
-        found.close()
+        listener.close()
         raise OSError(
             error.errno,
             f"port {port} cannot be listened on: {error.strerror}; choose another, or 0 for any",
         ) from None
-    return found
+    return listener
 
 
 class _Sent(io.RawIOBase):
-    """What is written to a client."""
+    """A stream to a client."""
 
     def __init__(self, server: Server, client: socket.socket) -> None:
         self._server, self._client = server, client

@@ -101,8 +101,8 @@ class OpenRef:
     def classes(self) -> Mapping[str, Sequence[str]]:
         """The names of classes, by the name of their column in rows."""
         info = self.ref.info
-        found = {name: class_names(column, info) for name, column in self.columns.items()}
-        return {name: names for name, names in found.items() if names}
+        known = {name: class_names(column, info) for name, column in self.columns.items()}
+        return {name: names for name, names in known.items() if names}
 
     def named(self, values: Values, first: int, most: int) -> Values:
         """The values of a row that `window` has cut down, by their names in whole rows."""
@@ -193,13 +193,13 @@ class OpenRef:
             rows = in_epoch(self.ref, 0, 0).take(np.arange(min(_LOOKED_FOR_IMAGES, len(self.ref))))
             values = [pair for row in rows for pair in flat(row)]
         try:
-            found = [name for name, value in values if thumbnail(value, name, _TINY) is not None]
+            names = [name for name, value in values if thumbnail(value, name, _TINY) is not None]
         except ImportError:
             return ()
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(names))
 
     def cards(self, first: int, most: int) -> tuple[Mapping[str, ColumnCard], str]:
-        """What is known of some columns, by the name that pages show, and of which rows that is."""
+        """The facts about some columns, by the name that pages show, and of which rows they are."""
         return self._kept(("cards", first, most), lambda: self._cards(first, most))
 
     def _cards(self, first: int, most: int) -> tuple[Mapping[str, ColumnCard], str]:
@@ -221,7 +221,7 @@ class OpenRef:
         return {card.name: card for card in columns.cards}, columns.source
 
     def _kept(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What was made before, or is made now; the oldest gives way."""
+        """A thing that was made before, or is made now; the oldest gives way."""
         with self._lock:
             if key in self._made:
                 self._made.move_to_end(key)
@@ -234,7 +234,7 @@ class OpenRef:
         return made
 
 
-class _Read(NamedTuple):
+class _OpenVersion(NamedTuple):
     """A version as its manifest said: a digest of the text, and when that was read."""
 
     opened: OpenRef
@@ -252,7 +252,7 @@ class Shelf:
     def __init__(self, shown: Storage | DataRef) -> None:
         self.storage = shown if isinstance(shown, Storage) else None
         self._lock = threading.Lock()
-        self._open: OrderedDict[tuple[str, str], _Read] = OrderedDict()
+        self._open: OrderedDict[tuple[str, str], _OpenVersion] = OrderedDict()
         self._own = None if isinstance(shown, Storage) else _opened(shown)
 
     @property
@@ -268,19 +268,19 @@ class Shelf:
 
     def ids(self) -> dict[str, list[str]]:
         """The versions of each id."""
-        found: dict[str, list[str]] = {}
+        versions: dict[str, list[str]] = {}
         for id, version in [] if self.storage is None else self.storage.list():
-            found.setdefault(id, []).append(version)
-        return found
+            versions.setdefault(id, []).append(version)
+        return versions
 
     def datasets(self, ids: Sequence[tuple[str, Sequence[str]]]) -> list[Dataset]:
         """Ids with their tags; several at once, since a store answers slowly."""
         with ThreadPoolExecutor(_READERS, "torchyoga tags") as pool:
             return list(pool.map(self._dataset, ids))
 
-    def _dataset(self, found: tuple[str, Sequence[str]]) -> Dataset:
+    def _dataset(self, dataset: tuple[str, Sequence[str]]) -> Dataset:
         assert self.storage is not None, "only a storage has ids"
-        id, versions = found
+        id, versions = dataset
         try:
             return Dataset(id, versions, self.storage.tags(id))
         except YogaError as error:
@@ -317,7 +317,7 @@ class Shelf:
             return known.opened
         digest = hexdigest(store.read_manifest(id, version) or b"")
         if known is None or known.digest != digest:
-            known = _Read(_opened(fetched(store, id, version)), digest, 0.0)
+            known = _OpenVersion(_opened(fetched(store, id, version)), digest, 0.0)
         with self._lock:
             self._open[id, version] = known._replace(at=time.monotonic())
             self._open.move_to_end((id, version))

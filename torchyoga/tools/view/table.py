@@ -1,4 +1,4 @@
-"""What is asked of a dataset's rows -> a page of them, as a table or as a grid of images."""
+"""The parameters of an address -> a page of rows, as a table or as a grid of images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .filter import Filter
 from .rows import MOST_LOOKED, Hits, Values, drawn_rows, found_from, sound_type
 from .shelf import OpenRef
 
-__all__ = ["CELL", "Cell", "MOST_COLUMNS", "SIDES", "Wanted", "cells_of", "rows_page"]
+__all__ = ["CELL", "TableCell", "MOST_COLUMNS", "SIDES", "Wanted", "cells_of", "rows_page"]
 
 MOST_COLUMNS = 200  # in the table of rows
 CELL = 120  # characters
@@ -34,7 +34,7 @@ _FORMATS = ("csv", "json", "parquet")
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A value in the table of rows.
 
     Attributes:
@@ -52,7 +52,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class _Head:
+class _ColumnHead:
     """The head of a column: its name, what is known of it, and where it is sorted by.
 
     Attributes:
@@ -67,23 +67,23 @@ class _Head:
 
     @property
     def facts(self) -> str:
-        """What stands under the histogram."""
+        """The line under the histogram."""
         if self.card is None:
             return ""
         numbers = self.card.numbers
-        found = [
+        facts = [
             f"{numbers[title]} {title}"
             for title in ("nulls", "NaN", "inf")
             if numbers.get(title, "0") not in ("0", "")
         ]
         if self.card.often and (self.card.histogram is None or not self.is_number):
-            found.insert(
+            facts.insert(
                 0,
                 f"{numbers['distinct']} distinct, most {self.card.often}"
                 if numbers["distinct"]
                 else self.card.often,
             )
-        return " · ".join(found)
+        return " · ".join(facts)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Wanted:
 
     @staticmethod
     def of(values: Mapping[str, str]) -> Wanted:
-        """What the parameters of an address say."""
+        """The rows that the parameters of an address ask for."""
         return Wanted(
             values.get("where", "").strip(), values.get("sort", ""), values.get("order") == "descending"
         )
@@ -127,7 +127,7 @@ class Wanted:
 
 
 def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> dict[str, Any]:
-    """What the template of the page of rows shows.
+    """Values for the template of the page of rows.
 
     Args:
         opened: the dataset; `place`: its parameters in addresses.
@@ -162,17 +162,17 @@ def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, st
     notes: list[str] = []
     if condition is not None and opened.is_remote:
         notes.append("Files are downloaded as their rows are looked at.")
-    found: dict[str, Any] = {"heads": [], "rows": [], "columns": []}
+    body: dict[str, Any] = {"heads": [], "rows": [], "columns": []}
     if grid:
-        found["rows"] = [_figure(opened, grid, place, number, row) for number, row in numbered]
+        body["rows"] = [_figure(opened, grid, place, number, row) for number, row in numbered]
     else:
-        found = _table(opened, wanted, numbered, place, here, first, notes)
+        body = _table(opened, wanted, numbered, place, here, first, notes)
     is_drawn = seed is not None and condition is None
     is_numbered = condition is None and not is_drawn and not problem
     going_on = not problem and not is_drawn and hits.stop < total
     last = (total - 1) // most * most if total else 0
     return {
-        **found,
+        **body,
         "grid": grid,
         "names": [visible(name) for name in names[:_MOST_NAMED]],
         "where": visible(wanted.where),
@@ -266,9 +266,9 @@ def _table(
 
 def cells_of(
     opened: OpenRef, number: int, values: Sequence[tuple[str, object]], place: Mapping[str, str], until: float
-) -> tuple[list[Cell], bool, str]:
+) -> tuple[list[TableCell], bool, str]:
     """The cells of a row; whether thumbnails are missing since the time is up, and what they need."""
-    found, is_late, missing = [], False, ""
+    cells, is_late, missing = [], False, ""
     for name, value in values:
         picture = None
         if time.monotonic() < until:
@@ -284,10 +284,10 @@ def cells_of(
         named = opened.class_of(name, value)
         text = f"{shown(value, CELL)} {named}" if named else f"play {kind}" if kind else shown(value, CELL)
         sound = link("file", **names) if kind else None
-        found.append(
-            Cell(visible(name), text, picture, is_number and not named, link("value", **names), sound)
+        cells.append(
+            TableCell(visible(name), text, picture, is_number and not named, link("value", **names), sound)
         )
-    return found, is_late, missing
+    return cells, is_late, missing
 
 
 def _head(
@@ -297,7 +297,7 @@ def _head(
     card: ColumnCard | None,
     here: Mapping[str, object],
     is_number: bool,
-) -> _Head:
+) -> _ColumnHead:
     order = ("descending" if wanted.is_descending else "ascending") if name == wanted.sort else ""
     after: dict[str, str | None] = {"sort": name, "order": None}  # of another column, or of none
     if order == "ascending":
@@ -305,7 +305,7 @@ def _head(
     elif order == "descending":
         after = {"sort": None, "order": None}
     where = link("rows", **{**here, **after}) if name in opened.sortable else None
-    return _Head(visible(name), card, order, where, is_number)
+    return _ColumnHead(visible(name), card, order, where, is_number)
 
 
 def _first_column(names: Sequence[str], values: Mapping[str, str]) -> int:
@@ -333,7 +333,7 @@ def _first_column(names: Sequence[str], values: Mapping[str, str]) -> int:
 
 
 def _column_pages(names: Sequence[str], first: int, here: Mapping[str, object]) -> dict[str, Any]:
-    """What leads to the columns before and after those shown."""
+    """Links to the columns before and after those shown."""
     stop = min(len(names), first + MOST_COLUMNS)
     before, last = max(0, first - MOST_COLUMNS), (len(names) - 1) // MOST_COLUMNS * MOST_COLUMNS
     return {
@@ -419,13 +419,13 @@ def _layouts(
     """The ways to look at these rows: a link to each but the present one."""
     if not opened.images:
         return []
-    found: list[tuple[str, str | None]] = [
+    ways: list[tuple[str, str | None]] = [
         ("table", link("rows", **{**here, "size": None, "image": None}) if grid else None)
     ]
     for size in SIDES:
         is_here = grid is not None and grid["size"] == size
-        found.append((f"{size} images", None if is_here else link("rows", **{**here, "size": size})))
+        ways.append((f"{size} images", None if is_here else link("rows", **{**here, "size": size})))
     if grid:
         others = [name for name in opened.images if name != grid["image"]][:8]
-        found += [(f"images of {visible(name)}", link("rows", **{**here, "image": name})) for name in others]
-    return found
+        ways += [(f"images of {visible(name)}", link("rows", **{**here, "image": name})) for name in others]
+    return ways
