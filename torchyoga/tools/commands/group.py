@@ -134,7 +134,9 @@ class _Group(click.Group):
         name = args[0]
         if not ctx.resilient_parsing and not name.startswith("-") and self.get_command(ctx, name) is None:
             names = self.list_commands(ctx)
-            near = [_ALIKE[name]] if name in _ALIKE else difflib.get_close_matches(name, names, 3, 0.5)
+            found = difflib.get_close_matches(name, [*names, *_ALIKE], 3, 0.5)
+            near = list(dict.fromkeys(_ALIKE.get(one, one) for one in found))
+            near = [_ALIKE[name]] if name in _ALIKE else near
             what = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names)}"
             raise click.UsageError(f"there is no command {name!r:.80}; {what}", ctx)
         return super().resolve_command(ctx, args)
@@ -163,7 +165,6 @@ class _Group(click.Group):
         except Exception as error:
             if ctx.meta.get(_DEBUG) or ctx.params.get("debug"):
                 raise
-            _flush()
             is_damage = isinstance(error, (CorruptError, AuditError))
             code = _DAMAGED if is_damage else _WRONG
             raise _Refused(_in_options(ctx, _text(error)), type(error).__name__, code) from None
@@ -192,6 +193,7 @@ class _Group(click.Group):
             _say(f"error: {text}")
             if as_json:
                 _print_json({"error": text, "kind": kind, "exit_code": code})
+            _flush()
         except click.Abort:
             code = _INTERRUPTED
         sys.exit(code if isinstance(code, int) else 0)

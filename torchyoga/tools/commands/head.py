@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, time, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import click
@@ -19,6 +21,7 @@ __all__ = ["command"]
 
 _MOST_ROWS = 10_000
 _MOST_COLUMNS = 12  # that are shown unless they are named
+_SHORT = (int, float, Decimal, date, time, timedelta, type(None))  # values that are not cut
 
 
 @storage_command("head", id_argument())
@@ -105,8 +108,9 @@ def _table(rows: Sequence[tuple[int, Mapping[str, object]]], left_out: int) -> T
         (f"{number:,}", *(value_text(row[name]) if name in row else "" for name in names))
         for number, row in rows
     ]
+    whole = [cell(name) for name in names if all(isinstance(row.get(name), _SHORT) for _, row in rows)]
     advice = "--columns names some"
-    return Table(("row", *map(cell, names)), lines, right=("row",), left_out=left_out, advice=advice)
+    return Table(("row", *map(cell, names)), lines, ("row",), whole, left_out=left_out, advice=advice)
 
 
 def _flat(row: object, name: str = "") -> Iterator[tuple[str, object]]:
