@@ -31,7 +31,7 @@ __all__ = ["COMMANDS", "command", "main"]
 COMMANDS = {  # by name: what it does
     "add-columns": "add columns of files to a version, as a new version",
     "append": "add the rows of files to a version, as a new version",
-    "audit": "make random rows anew and compare them with those kept",
+    "audit": "make random rows again and compare them with the stored ones",
     "bench": "measure how fast a loader reads a version",
     "check": "read versions and say what is damaged",
     "compact": "write a version into files of its own",
@@ -135,7 +135,8 @@ class _Group(click.Group):
         if not ctx.resilient_parsing and not name.startswith("-") and self.get_command(ctx, name) is None:
             names = self.list_commands(ctx)
             found = difflib.get_close_matches(name, [*names, *_ALIKE], 3, 0.5)
-            near = list(dict.fromkeys(_ALIKE.get(one, one) for one in found))
+            longer = [one for one in names if one.startswith(name)]
+            near = longer or list(dict.fromkeys(_ALIKE.get(one, one) for one in found))
             near = [_ALIKE[name]] if name in _ALIKE else near
             what = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names)}"
             raise click.UsageError(f"there is no command {name!r:.80}; {what}", ctx)
