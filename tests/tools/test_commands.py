@@ -286,7 +286,7 @@ def test_compact(storage: yoga.Storage) -> None:
     before = storage.fetch("images", "1.1").fingerprint
     found = parsed("compact", "images", "1.1", "--dry-run")
     assert (found["rows"], found["files"], found["freed"] > 0) == (23, 2, True)
-    assert "23 rows of 2 files would be written anew, and" in said("compact", "images", "--dry-run")
+    assert "23 rows of 2 files would be rewritten, and" in said("compact", "images", "--dry-run")
     assert parsed("compact", "images", "--to", "2", "--dry-run")["freed"] == 0
     text = said("compact", "images", "--to", "1.0", "--dry-run", code=2)
     assert text.endswith("fetch it, or choose another version\n")
@@ -440,7 +440,7 @@ def test_gc_deletes_only_when_told(storage: yoga.Storage) -> None:
     assert found["deleted"] is False
     names = {thing["name"] for thing in found["things"]}
     assert names == {"images/1.1"}
-    assert said("gc", "--grace", "0").endswith("1 thing, 100 B, could be deleted; --yes deletes it\n")
+    assert said("gc", "--grace", "0").endswith("1 item, 100 B, could be deleted; --yes deletes it\n")
     assert storage.versions("images") == ["1.0", "1.1", "1.2", "1.3"]
     assert left.exists()
     assert said("gc", "--keep", "1", "--grace", "0", "--yes").endswith(", deleted\n")

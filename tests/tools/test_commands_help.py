@@ -33,6 +33,7 @@ OF_STORAGES = [
         "info",
         "log",
         "ls",
+        "query",
         "rm",
         "stats",
         "tag",
@@ -155,6 +156,15 @@ def test_commands_on_manifests_load_neither_torch_nor_numpy(tmp_path: Path) -> N
     wanted = [f"heavy {arguments} []" for arguments in LIGHT]
     wanted += [f"heavy {arguments} ['lmdb', 'numpy']" for arguments in OF_ROWS]  # rows are read, but no torch
     assert heavy == wanted, found.stderr
+
+
+def test_a_look_at_a_store_behind_a_url_loads_neither_torch_nor_numpy(tmp_path: Path) -> None:
+    code = "import sys\nfrom torchyoga.tools.commands.group import command\n"
+    code += "try: command.main(['ls', 'memory://none'], prog_name='yoga')\n"
+    code += "except SystemExit as end: assert end.code == 0\n"
+    code += "print('heavy', sorted({'torch', 'numpy', 'rich', 'h5py', 'lmdb'} & set(sys.modules)))"
+    found = process(sys.executable, "-c", code)
+    assert found.stdout.splitlines()[-1] == "heavy []", found.stderr
 
 
 def test_the_package_is_run_as_a_module(tmp_path: Path) -> None:

@@ -361,7 +361,7 @@ def test_arguments(storage: yoga.Storage) -> None:
 
 
 def test_the_command_ends_with_ctrl_c(storage: yoga.Storage) -> None:
-    command = [sys.executable, "-m", "torchyoga", "view", storage.url, "pets@prod", "--json"]
+    command = [sys.executable, "-m", "torchyoga", "view", "pets@prod", "--storage", storage.url, "--json"]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "preexec_fn": hears_ctrl_c}
     process = subprocess.Popen(command, text=True, env={**os.environ, **ENVIRONMENT}, **pipes)
     try:
@@ -384,10 +384,11 @@ def test_the_command_ends_with_ctrl_c(storage: yoga.Storage) -> None:
 def test_the_command_says_what_is_wrong(storage: yoga.Storage, shown: str) -> None:
     port = str(urlsplit(shown).port)
     for arguments, said in (
-        ((storage.url, "dogs"), "dogs"),
-        (("nowhere",), "nowhere"),
-        ((storage.url, "--port", port), port),
-        ((storage.url, "--port", "70000"), "70000"),
+        (("dogs", "-s", storage.url), "there is no dataset 'dogs'"),
+        (("-s", "nowhere"), "nowhere"),
+        ((storage.url, "-s", storage.url), "name it with --storage"),
+        (("-s", storage.url, "--port", port), port),
+        (("-s", storage.url, "--port", "70000"), "70000"),
     ):
         found = run("view", *arguments)
         assert found.exit_code == 2, found.output

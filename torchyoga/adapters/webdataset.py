@@ -18,7 +18,7 @@ from ..files.regular import open_regular
 from ..files.tar_members import Member, members
 from ..files.tar_samples import KEY, samples
 from ..process.stages import Stage, timed
-from ..reading.dataref import DataRef
+from ..reading.dataref import DataRef, title_of
 from ..reading.file_parts import FileParts, Names, Threads
 from ..reading.files_ref import FilesRef, HeldFiles, content_of
 from ..reading.left_out import LeftOut, check_share, refuse_many, told_of, warn_of
@@ -168,8 +168,8 @@ class _Parsed(DataRef):
         """The info of the shards."""
         return self.whole.info
 
-    def __repr__(self) -> str:
-        return f"{self.whole!r}, parsed: {', '.join(self.parse)}"
+    def _title(self) -> str:
+        return f"{title_of(self.whole)} parsed: {', '.join(self.parse)}"
 
 
 class _Streamed(DataRef):
@@ -193,8 +193,11 @@ class _Streamed(DataRef):
     def __iter__(self) -> Iterator[Row]:
         return ShardRows(self.shards).rows(0)
 
-    def __repr__(self) -> str:
-        return f"<DataRef {self.shards.title}: rows in order only>"
+    def _title(self) -> str:
+        return f"DataRef {self.shards.title}"
+
+    def _counted(self) -> str:
+        return "rows in order only"
 
     def _refuse(self) -> NoReturn:
         raise TypeError(

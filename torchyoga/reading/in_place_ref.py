@@ -184,8 +184,8 @@ class InPlaceRef(DataRef):
         """The reader ahead: it reads pages and downloads files before their rows are taken."""
         return ReadAhead(self.row_bytes, _Announced(self._layout, self._shards))
 
-    def __repr__(self) -> str:
-        return f"<DataRef {self._layout.name}: {len(self)} rows; {', '.join(map(str, self.schema.columns))}>"
+    def _title(self) -> str:
+        return f"DataRef {self._layout.name}"
 
 
 def files_of(starts: Ints, rows: Ints) -> Ints:

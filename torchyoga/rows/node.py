@@ -260,7 +260,8 @@ def spelled(tree: Node, names: Sequence[str]) -> list[str]:
 
     Those of which there are none, or several, are left as they are.
     """
-    if all(name in tree.keys and _key_name(name) == name for name in names):
+    keys = frozenset(tree.keys)
+    if all(name in keys and _key_name(name) == name for name in names):
         return [*names]
     known: dict[str, set[str]] = {}
     paths = {path[:end]: None for path in leaf_paths(tree) for end in range(1, len(path) + 1)}

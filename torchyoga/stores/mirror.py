@@ -32,11 +32,12 @@ from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import CorruptError, ExistsError, LostError, NotFoundError, RemoteError, YogaError
 from ..files.checksum import crc32_of
 from ..files.root import beside
+from ..process.lazy import later
 from ..versions.file_entry import FileEntry, is_data_file
 from ..versions.lineage import sendable
 from ..versions.location import MANIFEST, Folder, list_bytes
@@ -53,7 +54,11 @@ from .notes import are_at_work
 from .objects import Found, Remote
 from .remote_notes import RemoteNotes
 from .sharing import Sharing
-from .version_downloads import VersionDownloads
+
+if TYPE_CHECKING:
+    from . import version_downloads as _reading
+else:  # it loads NumPy, which a look at manifests does without
+    _reading = later("torchyoga.stores.version_downloads")
 
 __all__ = ["Mirror"]
 
@@ -124,17 +129,17 @@ class Mirror(Versions):
 
         return read_by_one(f"{known_as}/{name}", LARGEST_MANIFEST, read)
 
-    def files(self, manifest: Manifest) -> VersionDownloads:
+    def files(self, manifest: Manifest) -> _reading.VersionDownloads:
         """The files of a version, downloaded when they are needed."""
         return self._downloads(manifest, self._cache)
 
-    def _downloads(self, manifest: Manifest, cache: Cache) -> VersionDownloads:
+    def _downloads(self, manifest: Manifest, cache: Cache) -> _reading.VersionDownloads:
         folder = folder_of(manifest.id, manifest.version)
         groups = [replace(group, files=()) for group in manifest.column_groups]
-        return VersionDownloads(self._remote, folder, cache, groups, self._lease_seconds)
+        return _reading.VersionDownloads(self._remote, folder, cache, groups, self._lease_seconds)
 
     @contextlib.contextmanager
-    def fresh(self, manifest: Manifest) -> Iterator[VersionDownloads]:
+    def fresh(self, manifest: Manifest) -> Iterator[_reading.VersionDownloads]:
         """The files of a version, downloaded again one by one."""
         with self._cache.scratch() as scratch:
             yield self._downloads(manifest, scratch)

@@ -6,6 +6,7 @@ no file, no network and no extension before a query is seen, and its settings ar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -146,8 +147,12 @@ class _Source:
 
     def scanner(self, columns: list[str] | None, filter: Any) -> ds.Scanner:
         """The rows with these columns that meet a filter."""
-        text = "" if filter is None else str(filter)  # which holds the names of its columns
-        names = [name for name in self.schema.names if columns is None or name in columns or name in text]
+        text = "" if filter is None else str(filter)  # which holds the names of its columns as they are
+        names = [
+            name
+            for name in self.schema.names
+            if columns is None or name in columns or re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)
+        ]
         given = pa.schema([self.schema.field(name) for name in names or self.schema.names[:1]])
         return ds.Scanner.from_batches(self._batches(given), schema=given, columns=columns, filter=filter)
 

@@ -19,7 +19,7 @@ __all__ = ["command"]
 def command(
     id: str, version: str, source: str, rows: int, tolerance: float | None, seed: int | None, asked: Asked
 ) -> None:
-    """Make random rows of a version anew, and compare them with those kept.
+    """Make random rows of a version again, and compare them with the stored ones.
 
     MODULE:FUNCTION of your own is imported from the current folder and run; it returns what the version was
     made of. The exit code is 1 if a row differs.

@@ -75,4 +75,4 @@ def compact(id: str, version: str | None, to: str | None, dry_run: bool, asked: 
     }
     rows = f"{count_of(old.num_rows, 'row')} of {count_of(len(old.each_file), 'file')}"
     what = f"{old.id} {old.version} in {place.url}: {rows}"
-    asked.write(plain, f"{what} would be written anew, and {bytes_text(nbytes)} of old files deleted")
+    asked.write(plain, f"{what} would be rewritten, and {bytes_text(nbytes)} of old files deleted")

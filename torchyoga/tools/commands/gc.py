@@ -1,4 +1,4 @@
-"""`yoga gc` and `yoga rm`: what nobody needs, and a version, deleted."""
+"""`yoga gc` and `yoga rm`: leftovers and versions, deleted."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ __all__ = ["command", "rm"]
 )
 @click.option("--yes", "-y", is_flag=True, help="Delete it.")
 def command(id: str | None, keep: int | None, untagged: bool, grace: float, yes: bool, asked: Asked) -> None:
-    """Say what could be deleted; with --yes, delete it.
+    """List what could be deleted; with --yes, delete it.
 
-    That is what interrupted builds have left and files that were replaced; with --keep also old versions,
+    This is what interrupted builds have left, and files that were replaced; with --keep also old versions,
     except those that a tag names, and those that a kept one was made from.
 
     \b
@@ -56,7 +56,7 @@ def command(id: str | None, keep: int | None, untagged: bool, grace: float, yes:
         ("name", "bytes"), [(cell(n, 120), bytes_text(b)) for n, b in found.items()], right=("bytes",)
     )
     done = "deleted" if yes else "could be deleted"
-    what = f"{count_of(len(found), 'thing')}, {bytes_text(total)}, {done}"
+    what = f"{count_of(len(found), 'item')}, {bytes_text(total)}, {done}"
     what += "" if yes else f"; --yes deletes {'it' if len(found) == 1 else 'them'}"
     shown: list[str | Table] = [table, what]
     found_json = {"storage": store.name, "deleted": yes, "bytes": total, "things": plain}

@@ -31,7 +31,7 @@ __all__ = ["COMMANDS", "command", "main"]
 COMMANDS = {  # by name: what it does
     "add-columns": "add columns of files to a version, as a new version",
     "append": "add the rows of files to a version, as a new version",
-    "audit": "make random rows anew and compare them with those kept",
+    "audit": "make random rows again and compare them with the stored ones",
     "bench": "measure how fast a loader reads a version",
     "check": "read versions and say what is damaged",
     "compact": "write a version into files of its own",
@@ -134,7 +134,10 @@ class _Group(click.Group):
         name = args[0]
         if not ctx.resilient_parsing and not name.startswith("-") and self.get_command(ctx, name) is None:
             names = self.list_commands(ctx)
-            near = [_ALIKE[name]] if name in _ALIKE else difflib.get_close_matches(name, names, 3, 0.5)
+            found = difflib.get_close_matches(name, [*names, *_ALIKE], 3, 0.5)
+            longer = [one for one in names if one.startswith(name)]
+            near = longer or list(dict.fromkeys(_ALIKE.get(one, one) for one in found))
+            near = [_ALIKE[name]] if name in _ALIKE else near
             what = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names)}"
             raise click.UsageError(f"there is no command {name!r:.80}; {what}", ctx)
         return super().resolve_command(ctx, args)
@@ -163,7 +166,6 @@ class _Group(click.Group):
         except Exception as error:
             if ctx.meta.get(_DEBUG) or ctx.params.get("debug"):
                 raise
-            _flush()
             is_damage = isinstance(error, (CorruptError, AuditError))
             code = _DAMAGED if is_damage else _WRONG
             raise _Refused(_in_options(ctx, _text(error)), type(error).__name__, code) from None
@@ -192,6 +194,7 @@ class _Group(click.Group):
             _say(f"error: {text}")
             if as_json:
                 _print_json({"error": text, "kind": kind, "exit_code": code})
+            _flush()
         except click.Abort:
             code = _INTERRUPTED
         sys.exit(code if isinstance(code, int) else 0)

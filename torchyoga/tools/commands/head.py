@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, time, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import click
@@ -19,13 +21,14 @@ __all__ = ["command"]
 
 _MOST_ROWS = 10_000
 _MOST_COLUMNS = 12  # that are shown unless they are named
+_SHORT = (int, float, Decimal, date, time, timedelta, type(None))  # values that are not cut
 
 
 @storage_command("head", id_argument())
 @click.argument("count", default=10, type=click.IntRange(1, _MOST_ROWS))
 @click.option("--version", "version", help="Which version; by default the newest.")
 @columns_option
-@click.option("--where", help="Only rows that meet a condition, as in 'label = 3'.")
+@click.option("--where", help="Only rows that meet a condition, as in 'label = 3 and score > 0.5'.")
 @click.option("--start", default=0, type=click.IntRange(0), help="The first row to show, or to look at.")
 @click.option("--decoded", is_flag=True, help="Decode images and other encoded values.")
 def command(
@@ -67,7 +70,7 @@ def command(
     plain = {
         **picked(manifest, "id version"),
         "total": total,
-        **({} if looked is None else {"where": where, "looked_at": looked}),
+        **({} if looked is None else {"where": where, "looked_until": looked}),
         "rows": [{"row": number, "values": row} for number, row in rows],
     }
     of = f"{manifest.id} {manifest.version} has {count_of(total, 'row')}"
@@ -85,16 +88,18 @@ def command(
 def _meeting(ref: DataRef, text: str, start: int, count: int) -> tuple[list[int], int]:
     """The first rows from one on that meet a condition, and the first row that was not looked at."""
     from ..view.filter import Filter
-    from ..view.rows import found_from
 
+    if ref.schema is None:  # a version without rows
+        return [], len(ref)
     condition = Filter.of(text, ref.schema, ref.info)
     numbers: list[int] = []
-    at = start
-    while len(numbers) < count and at < len(ref):
-        found = found_from(ref, at, count - len(numbers), condition)
-        numbers += [number for number, _ in found.rows]
-        at = found.stop
-    return numbers, at
+    looked = start
+    for stop, found in condition.found(ref, start):
+        numbers += found.tolist()
+        if len(numbers) >= count:
+            return numbers[:count], numbers[count - 1] + 1
+        looked = stop
+    return numbers, looked
 
 
 def _table(rows: Sequence[tuple[int, Mapping[str, object]]], left_out: int) -> Table:
@@ -103,8 +108,9 @@ def _table(rows: Sequence[tuple[int, Mapping[str, object]]], left_out: int) -> T
         (f"{number:,}", *(value_text(row[name]) if name in row else "" for name in names))
         for number, row in rows
     ]
+    whole = [cell(name) for name in names if all(isinstance(row.get(name), _SHORT) for _, row in rows)]
     advice = "--columns names some"
-    return Table(("row", *map(cell, names)), lines, right=("row",), left_out=left_out, advice=advice)
+    return Table(("row", *map(cell, names)), lines, ("row",), whole, left_out=left_out, advice=advice)
 
 
 def _flat(row: object, name: str = "") -> Iterator[tuple[str, object]]:

@@ -28,15 +28,15 @@ def command(id: str, version: str | None, asked: Asked) -> None:
       yoga info images@prod
       yoga info images 1.0 --json
     """
-    from ...stores.history.log import log_of
+    from ...stores.history.tags import moves_of
     from ...versions.lineage import Lineage
 
     store = versions_in(asked.storage)
     manifest = store.manifest(*placed(store, id, version))
     lineage = Lineage.of(manifest.lineage)
-    tags = [
-        tag for entry in log_of(store, manifest.id) if entry.version == manifest.version for tag in entry.tags
-    ]
+    named = (manifest.version, manifest.fingerprint)
+    moves = moves_of(store, manifest.id, [])
+    tags = [tag for tag, move in moves.items() if (move.version, move.fingerprint) == named]
     columns = () if manifest.schema is None else manifest.schema.shown
     plain = {
         "storage": store.name,

@@ -33,7 +33,7 @@ def command(sql: str, id: str | None, version: str | None, limit: int, asked: As
     Examples:
       yoga query "select label, count(*) from images group by label"
       yoga query "select row, text from t where label = 2 limit 3" images@prod
-      yoga query "select max(label) from \"images@1.0\"" --json
+      yoga query 'select max(label) from "images@1.0"' --json
     """
     missing = [name for name in ("duckdb", "pyarrow") if find_spec(name) is None]
     if missing:
@@ -44,14 +44,16 @@ def command(sql: str, id: str | None, version: str | None, limit: int, asked: As
 
     storage = opened(asked.storage)
     names = tables_of(sql)
+    if id is not None and _ALIAS not in map(str.casefold, names):
+        raise click.UsageError(
+            f"{id} is the table {_ALIAS} in a query that names it, but this one reads none of it"
+        )
     refs = {
         name: fetched(storage, id, version)
         if id is not None and name.casefold() == _ALIAS
         else fetched(storage, name)
         for name in names
     }
-    if id is not None and _ALIAS not in map(str.casefold, names):
-        raise click.UsageError(f"the query does not ask {id}, which is the table {_ALIAS} in it")
     found = answer(sql, refs, limit)
     plain = {
         "storage": storage.url,

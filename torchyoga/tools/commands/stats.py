@@ -10,7 +10,7 @@ import click
 from ...process.texts import count_of
 from ...rows.node import readable_name
 from ...rows.projection import Projection
-from .output import Asked, Table, cell, first, picked, value_text
+from .output import MOST_LINES, Asked, Table, cell, picked, value_text
 from .places import (
     column_names,
     columns_option,
@@ -50,6 +50,12 @@ def command(id: str, version: str | None, columns: tuple[str, ...], rows: int | 
     store = versions_in(asked.storage)
     manifest = store.manifest(*placed(store, id, version))
     names = column_names(columns, manifest.schema)
+    known = [] if manifest.schema is None else [one.name for one in manifest.schema.columns]
+    known = [
+        name for name in known if not name.endswith("}")
+    ]  # where values are None, and how long lists are
+    if names is None and not asked.as_json and len(known) > MOST_LINES:
+        names = known[:MOST_LINES]  # the others are not looked at
     if manifest.stats and manifest.schema is not None:
         stats = manifest.known_stats(
             None if names is None else Projection.of(manifest.schema, names).ordered(names)
@@ -57,8 +63,9 @@ def command(id: str, version: str | None, columns: tuple[str, ...], rows: int | 
     else:
         ref = fetched(opened(asked.storage), manifest.id, manifest.version)
         stats = (ref if names is None else ref.columns(names)).stats(rows)
-    some, more = first(list(stats.values()), "column")
-    table = Table(_TITLES, [_cells(one) for one in some], _TITLES[1:-1], last=_LAST)
+    left_out = 0 if columns or asked.as_json else len(known) - len(stats)
+    table = Table(_TITLES, [_cells(one) for one in stats.values()], _TITLES[1:-1], last=_LAST)
+    more = [f"and {count_of(left_out, 'more column')}; --json prints all"] if left_out > 0 else []
     read = count_of(stats.rows, "row")
     if stats.rows_read < stats.rows:
         read = f"{count_of(stats.rows_read, 'row')}, drawn from {stats.rows:,}"
@@ -67,7 +74,7 @@ def command(id: str, version: str | None, columns: tuple[str, ...], rows: int | 
         **picked(stats, "rows rows_read"),
         "columns": [_plain(one) for one in stats.values()],
     }
-    asked.write(plain, [read, *([table] if some else []), *more])
+    asked.write(plain, [read, *([table] if stats else []), *more])
 
 
 def _plain(stats: ColumnStats) -> dict[str, object]:
