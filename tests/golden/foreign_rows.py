@@ -124,7 +124,66 @@ def _write_mds(folder: Path) -> None:
                 out.write({"thing": {1}, **row} if name == "pkl" else row)
 
 
-WRITERS: dict[str, Callable[[Path], Any]] = {"mds": _write_mds, "megatron": _write_megatron}
+def items() -> list[dict[str, Any]]:
+    """Rows of LitData, of all that is not an image."""
+    import torch
+
+    return [
+        {
+            "x": i - 3,
+            "half": i / 2,
+            "odd": i % 2 == 1,
+            "text": "né" * i,
+            "bytes": b"\x00\xff" * i,
+            "t": torch.arange(i, dtype=torch.int32),
+            "t2": torch.full((2, i), i / 4),
+            "n": np.arange(i, dtype=np.int16),
+            "n2": np.full((2, 3) if i % 2 else (2, 3, 1), i, np.float32),
+            "list": [i, (2 * i, "a" * i)],
+        }
+        for i in range(12)
+    ]
+
+
+def tables() -> list[dict[str, Any]]:
+    """Rows that LitData keeps as Arrow files."""
+    return [{"x": i, "text": "t" * i, "list": [i] * i} for i in range(12)]
+
+
+def _write_litdata(folder: Path) -> None:
+    import torch
+    from litdata.streaming.item_loader import TokensLoader
+    from litdata.streaming.writer import BinaryWriter
+    from PIL import Image
+
+    images = [{"pil": Image.fromarray(pixels(i)), "n": i} for i in range(4)]
+    tokens = [torch.arange(20 + i, dtype=torch.int32) for i in range(9)]
+    kinds: dict[str, tuple[list[Any], dict[str, Any]]] = {
+        "items": (items(), {}),
+        "zstd": (items(), {"compression": "zstd", "compression_level": "chunk"}),
+        "framed": (items(), {"compression": "zstd"}),
+        "numbers": (list(range(9)), {}),
+        "images": (images, {}),
+        "tokens": (tokens, {"item_loader": TokensLoader()}),
+        "tables": (tables(), {"chunk_size": 7}),
+        "tables-zstd": (tables(), {"chunk_size": 7, "compression": "zstd"}),
+        "pickles": ([{"n": i, "thing": {1}} for i in range(3)], {}),
+    }
+    for name, (rows, options) in kinds.items():
+        size = options if "chunk_size" in options else {"chunk_bytes": 1500, **options}
+        (folder / name).mkdir()
+        writer = BinaryWriter(str(folder / name), **size)
+        for number, row in enumerate(rows):
+            writer[number] = row
+        writer.done()
+        writer.merge()
+
+
+WRITERS: dict[str, Callable[[Path], Any]] = {
+    "litdata": _write_litdata,
+    "mds": _write_mds,
+    "megatron": _write_megatron,
+}
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:

@@ -70,9 +70,11 @@ class FileLayout(Protocol):
     def gather(self, shards: MappedShards, rows: Ints, columns: Sequence[int]) -> Sequence[Data]:
         """These columns of rows (N,), at least one; CorruptError as `reach`."""
 
-    def alone(self, shards: MappedShards, columns: Sequence[int]) -> Callable[[int], Any] | None:
-        """A quick function of the number of one row to it, without what is around these columns; None if
-        `gather` is quick enough."""
+    def alone(
+        self, shards: MappedShards, columns: Sequence[int]
+    ) -> Callable[[int], Sequence[Row] | None] | None:
+        """A quick function of the number of one row to the values of these columns, or to None where `gather`
+        is to say what is wrong; None if there is none."""
 
 
 class InPlaceRef(DataRef):
@@ -117,19 +119,20 @@ class InPlaceRef(DataRef):
         """A row, a list of rows, or a view, as of any DataRef."""
         alone = self._alone
         if alone is not None and type(index) is int and 0 <= index < self._length:
-            return alone(index)
+            values = alone(index)
+            if values is not None:
+                tree = self.schema.tree
+                return values[0] if tree.kind == "leaf" else dict(zip(tree.keys, values, strict=True))
         return super().__getitem__(index)
 
     @cached_property
-    def _alone(self) -> Callable[[int], Any] | None:
-        alone = self._layout.alone(self._shards, self._columns)
+    def _alone(self) -> Callable[[int], Sequence[Row] | None] | None:
         tree = self.schema.tree
-        if alone is None or tree.kind == "leaf":
-            return alone
-        if tree.kind != "dict" or len(tree.children) > 1 or tree.children[0].kind != "leaf":
+        if tree.kind != "leaf" and not (
+            tree.kind == "dict" and all(child.kind == "leaf" for child in tree.children)
+        ):
             return None
-        (key,) = tree.keys
-        return lambda number: {key: alone(number)}
+        return self._layout.alone(self._shards, self._columns)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in super().__getstate__().items() if key != "_alone"}

@@ -200,9 +200,28 @@ def from_arrow(
     return without_nulls(ref, nulls, counts)
 
 
-def from_table(table: pa.Table, nulls: Nulls, words: bool, decimals: Decimals) -> DataRef:
-    """The DataRef that `from_arrow` makes of a table in memory."""
-    ref, counts = _of_table(table, _Reading(None, words, decimals), "table")
+def from_table(
+    table: pa.Table,
+    nulls: Nulls,
+    words: bool,
+    decimals: Decimals,
+    name: str = "table",
+    way: tuple[object, ...] = (),
+) -> DataRef:
+    """The DataRef that `from_arrow` makes of a table in memory.
+
+    Args:
+        table: the table.
+        nulls: as of `from_arrow`.
+        words: as of `from_arrow`.
+        decimals: as of `from_arrow`.
+        name: what this is, for messages.
+        way: a function and its arguments that give the DataRef, and something besides, anew for pickling; by
+            default the table itself is pickled.
+    """
+    how = _Reading(None, words, decimals)
+    given = (_of_table, table, how)
+    ref, counts = _over(name, table.to_batches(), table.schema, way or given, how)
     return without_nulls(ref, nulls, counts)
 
 

@@ -41,7 +41,7 @@ class IndexedFile:
         rows: how many it has; `nbytes`: its size.
         hashes: pairs of an algorithm and hex digits.
         compression: of the file that is sent in its place; None if it is sent itself.
-        sent_name: the name of that file; `sent`: its size; `sent_hashes`: its hashes.
+        sent_name: the name of that file; `sent`: its size, or 0; `sent_hashes`: its hashes.
     """
 
     name: str
@@ -134,19 +134,20 @@ class IndexedFolder:
 
     def _shard(self, file: IndexedFile, listed: Mapping[str, Found], verify: bool) -> StoredShard:
         name = file.sent_name or file.name
-        about = listed.get(name)
-        if listed and about is None:
+        about = listed.get(name) or (None if listed or file.sent else self.remote.find_one(name))
+        if about is None and (listed or not file.sent):
             raise CorruptError(f"{self.where(name)} is missing though the index names it; write it again")
-        if about is not None and about.nbytes not in (None, file.sent):
+        sent = file.sent or (about.nbytes if about is not None else None)
+        if sent is None or (about is not None and about.nbytes not in (None, sent)):
             raise CorruptError(
-                f"{self.where(name)} has {about.nbytes} bytes, the index says {file.sent}; write it again"
+                f"{self.where(name)} has {about and about.nbytes} bytes, not {sent}; write it again"
             )
         return StoredShard(
             name,
             file.nbytes,
-            file.sent,
+            sent,
             file.compression,
             (file.sent_hashes if file.compression else file.hashes) if verify else (),
             file.hashes if verify and file.compression else (),
-            None if about is None else about.tag,
+            None if about is None else about.tag or str(about.written),
         )

@@ -20,6 +20,7 @@ from ...rows.node import Node
 from ...rows.schema import Schema
 from ...rows.types import Json
 from .folders import IndexedFile, IndexedFolder, is_below
+from .pictures import images, pixels
 from .records import (
     ArrayGroup,
     ArrayValue,
@@ -39,9 +40,6 @@ _INDEX = "index.json"
 _SCALARS = {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)} - {"float8"}
 _CODES = {8: "|u1", 9: "|i1", 16: "<u2", 17: "<i2", 18: "<f2", 32: "<u4", 33: "<i4", 34: "<f4"}
 _CODES |= {64: "<u8", 65: "<i8", 66: "<f8"}
-_MODES = {"1": 1, "L": 1, "P": 1, "I": 1, "F": 1, "I;16": 1, "LA": 2, "PA": 2, "La": 2}
-_MODES |= {"RGB": 3, "YCbCr": 3, "LAB": 3, "HSV": 3, "RGBA": 4, "RGBX": 4, "RGBa": 4, "CMYK": 4}
-_MODE_DTYPES = {"1": "|b1", "I": "<i4", "F": "<f4", "I;16": "<u2"}
 _MOST_RAW = 2**32  # bytes of a shard: its offsets have 32 bits
 
 
@@ -189,11 +187,11 @@ def _value(name: str, encoding: str, where: str) -> RecordValue:
     if kind == "int":
         return FixedValue(leaf("int", "<i8"))
     if kind == "pil":
-        return ArrayValue(leaf("ndarray", "|u1", None, 3), _pixels)
+        return ArrayValue(leaf("ndarray", "|u1", None, 3), pixels)
     if kind in ("str_int", "str_float"):
         return DecodedValue(Schema.of(0 if kind == "str_int" else 0.0), int if kind == "str_int" else float)
     if kind in ("list[jpeg]", "list[png]", "jpeg_array", "jpegarray"):
-        return DecodedValue(_LISTS, _Images(4 if kind.startswith("list") else 0))
+        return images(4 if kind.startswith("list") else 0)
     if kind == "pkl":
         raise SchemaError(
             f"{where}: column {name!r} holds pickles, which can run code. Pass columns= without it; or, "
@@ -204,9 +202,6 @@ def _value(name: str, encoding: str, where: str) -> RecordValue:
         f"{where}: column {name!r} has the encoding {encoding!r:.40}, which is not known; pass "
         "columns= without it"
     )
-
-
-_LISTS = Schema.of([b""], ragged=["value"])
 
 
 def _array(how: str) -> RecordValue:
@@ -243,43 +238,3 @@ class _Arrays:
                 raise CorruptError(f"an array of an unknown dtype, {key >> 8}; write the file again")
             shapes = part.head(places, 1 + before, ndim * width, f"<u{width}")
             yield ArrayGroup(places, dtype, 1 + before + ndim * width, shapes)
-
-
-def _pixels(part: ValuePart) -> Iterator[ArrayGroup]:
-    """The heads of Pillow's images: width, height, the mode and its length."""
-    heads = part.head(np.arange(len(part.addresses)), 0, 12, "<u4").astype(np.int64)
-    for length in np.unique(heads[:, 2]).tolist():
-        own = np.flatnonzero(heads[:, 2] == length)
-        if not 0 < length < 16:
-            raise CorruptError(f"an image whose mode has {length} letters; write the file again")
-        modes = [bytes(letters) for letters in part.head(own, 12, length, "u1")]
-        for mode in sorted(set(modes)):
-            text = mode.decode("latin-1")
-            if text not in _MODES or text == "1":
-                raise SchemaError(f"an image of mode {text!r}; write images as png, or leave the column out")
-            places = own[[mode == other for other in modes]]
-            shapes = np.stack([heads[places, 1], heads[places, 0]], 1)
-            if _MODES[text] > 1:
-                shapes = np.append(shapes, np.full((len(places), 1), _MODES[text]), 1)
-            yield ArrayGroup(places, _MODE_DTYPES.get(text, "|u1"), 12 + length, shapes)
-
-
-@dataclass(frozen=True)
-class _Images:
-    """Files of images: how many, their sizes, and these.
-
-    Attributes:
-        before: bytes that mean nothing.
-    """
-
-    before: int
-
-    def __call__(self, data: bytes) -> list[bytes]:
-        start = self.before + 4
-        count = int.from_bytes(data[self.before : start], "little")
-        if start + 4 * count > len(data):
-            raise ValueError(f"a list that says {count} images has {len(data)} bytes")
-        ends = bounds_of(np.frombuffer(data, "<u4", count, start)) + start + 4 * count
-        if int(ends[-1]) != len(data):
-            raise ValueError(f"a list of images that take {ends[-1]} bytes has {len(data)}")
-        return [data[a:b] for a, b in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]

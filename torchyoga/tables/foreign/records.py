@@ -6,8 +6,11 @@ Sizes must add up to the offsets, so that a flipped bit in either is an error.
 
 from __future__ import annotations
 
+import struct
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -16,6 +19,7 @@ import numpy.typing as npt
 from ...errors import CorruptError, SchemaError
 from ...formats.mapped.gather import Bytes, Memory
 from ...formats.mapped.items import MappedRuns
+from ...process.lazy import torch
 from ...reading.in_place_ref import files_of
 from ...reading.shards import MappedShards, ShardFiles
 from ...rows.collector import block_of
@@ -242,6 +246,27 @@ class DecodedValue:
         return block_of(rows, self.schema).data
 
 
+def _one(value: RecordValue) -> Callable[[memoryview], Row] | None:
+    """A quick function of the bytes of one value; None if there is none."""
+    column = value.schema.columns[0]
+    dtype, shape = column.storage, (-1,) if column.shape is None else column.shape
+    if not isinstance(value, (FixedValue, RunValue)):
+        return None
+    if column.kind == "bytes":
+        return bytes
+    if column.kind == "str":
+        return lambda data: str(data, "utf-8")
+    if column.kind == "ndarray":
+        return lambda data: np.frombuffer(data, dtype).reshape(shape).copy()
+    if column.kind == "tensor" and column.dtype == dtype.name:
+        return lambda data: torch.from_numpy(np.frombuffer(data, dtype).reshape(shape).copy())
+    if column.kind == "scalar":
+        return lambda data: np.frombuffer(data, dtype)[0]
+    return (
+        (lambda data: np.frombuffer(data, dtype).item()) if column.kind in ("int", "float", "bool") else None
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Records:
     """Rows that are records of files: a `reading.in_place_ref.FileLayout`.
@@ -255,6 +280,7 @@ class Records:
         schema: what a row looks like.
         content: a name for the content.
         hashes: of each file, to be compared when it is mapped; none for files that were compared before.
+        is_bare: records are one value, without its size.
     """
 
     name: str
@@ -265,6 +291,7 @@ class Records:
     schema: Schema
     content: str
     hashes: tuple[tuple[tuple[str, str], ...], ...] = ()
+    is_bare: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -308,8 +335,42 @@ class Records:
             first = last
         return [read[number] for number in columns]
 
-    def alone(self, shards: MappedShards, columns: Sequence[int]) -> None:
-        """None: a record is cut by as many steps as many are."""
+    def alone(self, shards: MappedShards, columns: Sequence[int]) -> Callable[[int], list[Row] | None] | None:
+        """A record cut in Python, which for one takes a tenth of the time."""
+        shown = [place for place, value in enumerate(self.values.values()) if value is not None]
+        values = [value for value in self.values.values() if value is not None]
+        makers = [_one(value) for value in values]
+        if any(maker is None for maker in makers) or len(makers) != len(self.schema.columns):
+            return None
+        wanted = [(shown[number], makers[number]) for number in columns]
+        told = [place for place, size in enumerate(self.sizes) if size is None]
+        head, starts, views = 0 if self.is_bare else len(told), self.starts.tolist(), dict[int, memoryview]()
+        known = [value.size if value else None for value in self.values.values()]
+        plain = [size or 0 for size in self.sizes]
+        read_head, pair = struct.Struct(f"<{head}I").unpack_from, struct.Struct("<II").unpack_from
+
+        def row(number: int) -> list[Row] | None:
+            file = bisect_right(starts, number) - 1
+            data = views.get(file)
+            if data is None:
+                held, stays = shards.bytes_of(file)
+                data = held.data
+                if stays:
+                    views[file] = data
+            before, after = starts[file], starts[file + 1]
+            at, last = pair(data, _COUNT * (1 + number - before))
+            if not _COUNT * (2 + after - before) <= at <= at + _COUNT * head <= last <= len(data):
+                return None  # which others say why
+            sizes = [last - at] if self.is_bare else plain.copy()
+            if head:
+                for place, size in zip(told, read_head(data, at), strict=True):
+                    sizes[place] = size
+            ends = list(accumulate(sizes, initial=at + _COUNT * head))
+            if ends[-1] != last or any(k is not None and k != n for k, n in zip(known, sizes, strict=True)):
+                return None
+            return [maker(data[ends[place] : ends[place + 1]]) for place, maker in wanted if maker]
+
+        return row
 
     def learned(
         self,
@@ -340,13 +401,14 @@ class Records:
             groups = [(group.dtype, group.shapes.shape[1]) for group in value.groups(part)]
         except _Bad as error:
             raise CorruptError(f"{self._place(int(rows[error.place]))}, {name}: {error}") from error
+        kind = value.schema.columns[0].kind
         own = np.result_type(*(kind for kind, _ in groups)) if dtype is None else np.dtype(dtype)
         kinds = {dimensions for _, dimensions in groups}
         most = max(kinds) if ndim is None else ndim
         most = (
             max(most, 2) if 0 in kinds else most
         )  # of one dimension are only columns all of whose arrays are
-        return replace(value, schema=leaf("ndarray", own.str, None, most))
+        return replace(value, schema=leaf(kind, own.name if kind == "tensor" else own.str, None, most))
 
     def _place(self, row: int) -> str:
         file = int(self.starts.searchsorted(row, "right")) - 1
@@ -374,6 +436,9 @@ class Records:
     def _parts(self, shards: MappedShards, rows: Ints) -> Iterator[ValuePart]:
         """Each value of records."""
         memory, addresses, left = self._records(shards, rows)
+        if self.is_bare:
+            yield ValuePart(memory, addresses, left, shards.empty)
+            return
         told = [place for place, size in enumerate(self.sizes) if size is None]
         head = _COUNT * len(told)
         sizes = np.empty((len(rows), len(self.sizes)), np.int64)

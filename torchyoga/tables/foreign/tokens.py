@@ -105,7 +105,7 @@ class _TokenRuns:
     def _size(self) -> int:
         return np.dtype(self.dtype).itemsize
 
-    def alone(self, shards: MappedShards, columns: Sequence[int]) -> Callable[[int], Array]:
+    def alone(self, shards: MappedShards, columns: Sequence[int]) -> Callable[[int], tuple[Array]]:
         """A row by a slice of its mapped file."""
         starts, tokens_before, views = self.starts.tolist(), self.bounds.item, dict[int, Array]()
         firsts = self.bounds.take(self.starts).tolist()
@@ -118,14 +118,14 @@ class _TokenRuns:
                 views[file] = tokens
             return tokens
 
-        def row(number: int) -> Array:
+        def row(number: int) -> tuple[Array]:
             file = 0 if is_one else bisect_right(starts, number) - 1
             before, first, last = firsts[file], tokens_before(number), tokens_before(number + 1)
             if first == last:
-                return np.empty(0, self.dtype)
+                return (np.empty(0, self.dtype),)
             tokens = views.get(file)
             own: Array = (view(file) if tokens is None else tokens)[first - before : last - before].copy()
-            return own
+            return (own,)
 
         return row
 

@@ -1,0 +1,143 @@
+"""LitData's chunks in place: each value is what LitData wrote; damage is an error, pickles are refused."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+from golden.foreign_rows import FOREIGN, items, pixels, tables
+
+import torchyoga as yoga
+from torchyoga.errors import CorruptError, NotFoundError, SchemaError
+from torchyoga.testing import assert_rows_equal, check_dataref, check_resume, check_view
+
+LITDATA = FOREIGN / "litdata"
+ITEMS = items()
+
+
+def edited(folder: Path, chunk: dict[str, Any] | None = None, **config: Any) -> Path:
+    """A copy of a dataset whose index says other things."""
+    shutil.copytree(LITDATA / "items", folder / "edited")
+    index = json.loads((folder / "edited" / "index.json").read_text())
+    index["config"].update(config)
+    index["chunks"][0].update(chunk or {})
+    (folder / "edited" / "index.json").write_text(json.dumps(index))
+    return folder / "edited"
+
+
+@pytest.mark.parametrize("name", ["items", "zstd"])
+def test_rows_are_what_litdata_wrote(name: str, tmp_path: Path) -> None:
+    ref = yoga.from_litdata(LITDATA / name, cache_dir=tmp_path)
+    assert_rows_equal(list(ref), ITEMS)
+    assert_rows_equal([ref[i] for i in range(len(ref))], ITEMS)
+    assert ref.only_copies == (name == "items")
+
+
+def test_rows_of_other_kinds() -> None:
+    numbers = yoga.from_litdata(LITDATA / "numbers")
+    assert (list(numbers), numbers[3]) == (list(range(9)), 3)
+    for i, row in enumerate(yoga.from_litdata(LITDATA / "images")):
+        assert np.array_equal(row["pil"], pixels(i))
+    tokens = yoga.from_litdata(LITDATA / "tokens")
+    assert [row["tokens"].tolist() for row in tokens] == [list(range(20 + i)) for i in range(9)]
+    assert tokens[4]["tokens"].tolist() == list(range(24))
+    assert len(tokens.token_windows("tokens", 8)) == sum(range(20, 29)) // 8
+
+
+@pytest.mark.parametrize("name", ["tables", "tables-zstd"])
+def test_rows_in_arrow_files_at_the_ends_of_chunks(name: str, tmp_path: Path) -> None:
+    ref = yoga.from_litdata(LITDATA / name)
+    assert [{**row, "list": list(row["list"])} for row in ref] == tables()
+    assert [row["x"] for row in pickle.loads(pickle.dumps(ref))] == list(range(12))
+    assert list(yoga.from_litdata(LITDATA / name, ["text"])[2]) == ["text"]
+    check_dataref(ref)
+    shutil.copytree(LITDATA / name, tmp_path / "bad")
+    for chunk in sorted((tmp_path / "bad").glob("*.bin"))[1:]:
+        chunk.write_bytes(bytes(len(chunk.read_bytes())))
+    with pytest.raises(CorruptError, match="has no Arrow file at its end, as others have"):
+        yoga.from_litdata(tmp_path / "bad")
+
+
+def test_kits_views_and_resumes() -> None:
+    ref = yoga.from_litdata(LITDATA / "items")
+    check_dataref(ref)
+    check_view(lambda base: base[2:].columns(["text", "x", "list"]), ref, workers=2)
+    check_resume(lambda: yoga.DataLoader(ref.columns(["x", "half"]), 3, shuffle="block", seed=7), 3)
+    some = yoga.from_litdata(LITDATA / "items", ["x", "list"])
+    assert some[5] == {"x": 2, "list": [5, (10, "aaaaa")]}
+    with pytest.raises(KeyError, match=r"no columns \['other'\]"):
+        yoga.from_litdata(LITDATA / "items", ["other"])
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(SchemaError, match="'thing' holds pickles, which can run code"):
+        yoga.from_litdata(LITDATA / "pickles")
+    assert list(yoga.from_litdata(LITDATA / "pickles", ["n"])) == [{"n": 0}, {"n": 1}, {"n": 2}]
+    with pytest.raises(SchemaError, match="its items are compressed within the chunks"):
+        yoga.from_litdata(LITDATA / "framed")
+
+
+def test_every_flipped_bit_of_a_table_is_an_error(tmp_path: Path) -> None:
+    folder = edited(tmp_path)
+    chunk = folder / json.loads((folder / "index.json").read_text())["chunks"][1]["filename"]
+    sound = chunk.read_bytes()
+    count = int.from_bytes(sound[:4], "little")
+    ends = np.frombuffer(sound, "<u4", count + 1, 4)
+    heads = [byte for start in ends[:-1].tolist() for byte in range(start, start + 4 * 12)]
+    rng = np.random.default_rng(0)
+    for byte in [*range(4 * (count + 2)), *rng.choice(heads, 40).tolist()]:
+        damaged = bytearray(sound)
+        damaged[byte] ^= 1 << int(rng.integers(8))
+        chunk.write_bytes(damaged)
+        with pytest.raises(CorruptError, match=chunk.name):
+            list(yoga.from_litdata(folder))
+
+
+BAD: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "10**9 rows": ({"chunk_size": 10**9}, {}, "1000000000 items in"),
+    "more rows": ({"chunk_size": 90}, {}, "it says .* records in .* bytes, the index says 90"),
+    "a file above": ({"filename": "../x.bin"}, {}, "leads out of the folder"),
+    "a lying size": ({"chunk_bytes": 999}, {}, "where 999 are expected"),
+    "no such chunk": ({"filename": "chunk-9.bin"}, {}, "chunk-9.bin is missing"),
+    "fewer formats": ({}, {"data_format": ["int"]}, "is no index of LitData, or is damaged"),
+    "a tree of something": ({}, {"data_spec": "[1, 3]"}, "is no index of LitData, or is damaged"),
+    "no tree": ({}, {"data_spec": None}, "is no index of LitData, or is damaged"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_index_is_an_error(bad: str, tmp_path: Path) -> None:
+    chunk, config, text = BAD[bad]
+    with pytest.raises(CorruptError, match=text):
+        list(yoga.from_litdata(edited(tmp_path, chunk, **config)))
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ({"encryption": {"algorithm": "fernet"}}, "its chunks are encrypted"),
+        ({"compression": "lz4"}, "its chunks are compressed by 'lz4'"),
+        ({"item_loader": "ParquetLoader"}, "it is for 'ParquetLoader'"),
+    ],
+)
+def test_what_cannot_be_read_in_place_says_so(config: Any, text: str, tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match=text):
+        yoga.from_litdata(edited(tmp_path, **config))
+    with pytest.raises(NotFoundError, match=r"there is no .*index\.json"):
+        yoga.from_litdata(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["items", "zstd"])
+def test_behind_a_url_rows_are_the_same(name: str, tmp_path: Path) -> None:
+    fs = fsspec.filesystem("memory")
+    for path in (LITDATA / name).iterdir():
+        fs.pipe_file(f"/litdata-{name}/{path.name}", path.read_bytes())
+    ref = yoga.from_litdata(f"memory://litdata-{name}", cache_dir=tmp_path)
+    assert_rows_equal(list(ref), ITEMS)
+    check_dataref(ref)

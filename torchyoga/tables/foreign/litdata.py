@@ -1,0 +1,299 @@
+"""Chunks of LitData -> rows by number, where they lie; litdata is not needed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ...errors import CorruptError, SchemaError
+from ...files.regular import open_regular
+from ...process.digests import json_digest
+from ...reading.dataref import DataRef
+from ...reading.in_place_ref import InPlaceRef
+from ...reading.shards import MappedShards
+from ...rows.data import bounds_of
+from ...rows.meaning import Codec, Meaning, exactly
+from ...rows.node import Node
+from ...rows.types import Json
+from ..arrow_ref import from_table
+from .folders import IndexedFile, IndexedFolder, is_below
+from .pictures import images, pixels
+from .records import (
+    ArrayGroup,
+    ArrayValue,
+    FixedValue,
+    Records,
+    RecordValue,
+    RunValue,
+    ValuePart,
+    leaf,
+    schema_of,
+)
+
+__all__ = ["from_litdata"]
+
+_INDEX = "index.json"
+_TORCH = {
+    0: "<f4",
+    1: "<f4",
+    2: "<f8",
+    3: "<f8",
+    4: "<c8",
+    5: "<c8",
+    6: "<c16",
+    7: "<c16",
+    8: "<f2",
+    9: "<f2",
+}
+_TORCH |= {11: "|u1", 12: "|i1", 13: "<i2", 14: "<i2", 15: "<i4", 16: "<i4", 17: "<i8", 18: "<i8", 19: "|b1"}
+_TORCH |= {20: "<u2"}
+_NUMPY = {0: "|i1", 1: "<i2", 2: "<i4", 3: "<i8", 4: "|u1", 5: "<u2", 6: "<u4", 7: "<u8", 8: "<f2", 9: "<f4"}
+_NUMPY |= {10: "<f8", 11: "<c8", 12: "<c16", 13: "|b1"}
+_TABLE = b"LDARW01\0"  # ends a chunk that ends with an Arrow file
+_MOST_BYTES = 2**32  # of a chunk: its offsets have 32 bits
+_DAMAGE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, StopIteration)
+_FILES = {"bytes", "file", "video", "audio", "tifffile", "tiff", "pdf", "mesh", "nifti"}
+_IMAGES = {"jpg": "jpeg", "jpeg": "jpeg", "png": "png", "webp": "webp", "tiff": "tiff"}
+
+
+def from_litdata(
+    path: str | os.PathLike[str],
+    columns: Sequence[str] | None = None,
+    *,
+    storage_options: Mapping[str, object] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_bytes: int | None = None,
+) -> DataRef:
+    """A dataset that LitData has optimized as a DataRef, read where it lies: in a folder or behind a URL.
+
+    Local chunks that are not compressed are mapped. Others are downloaded when they are needed, or some time
+    before, into a folder of bounded size, and decompressed there.
+
+    Args:
+        path: the folder or URL that has its `index.json`.
+        columns: keys of the rows to keep, if rows are dicts; all by default.
+        storage_options: for fsspec's filesystem.
+        cache_dir: where downloaded chunks are kept, as of `Storage`.
+        cache_bytes: how many bytes of them are kept.
+
+    Rows nest as they did. Images and other files come as their bytes, which `ref.decoded()` decodes; those of
+    Pillow as arrays. What was written for `TokensLoader` has rows `{"tokens": tensor}`, one for each item,
+    which `token_windows` cuts into blocks. Local chunks whose rows lie in an Arrow file at their end are read
+    as `from_arrow` does. Items have no checksums; sizes that contradict each other are an
+    error.
+
+    Raises:
+        NotFoundError: there is no index.
+        CorruptError: it is damaged, or a chunk has another size than it says. When read: an item is damaged.
+        SchemaError: there are pickles, or chunks that are encrypted or whose items are compressed one by one.
+        RemoteError: the store cannot be reached.
+    """
+    source = IndexedFolder.of(path, storage_options, cache_dir, cache_bytes)
+    index = source.json(_INDEX)
+    try:
+        config, chunks = exactly(dict, index["config"]), exactly(list, index["chunks"])
+        _refuse(config, source.name)
+        formats = [exactly(str, name) for name in config["data_format"]]
+        are_tokens = config.get("item_loader") == "TokensLoader"
+        spec = json.loads(config["data_spec"])[1]
+        places: list[tuple[str, str]] = []
+        tree = _tree(spec, iter(formats), "", places, columns)
+        stored = [_chunk(chunk, config.get("compression")) for chunk in chunks]
+        if len(places) != len(formats) or (are_tokens and len(formats) != 1) or not formats:
+            raise ValueError(f"{len(formats)} formats for {len(places)} values")
+    except SchemaError:
+        raise
+    except _DAMAGE as error:
+        raise CorruptError(
+            f"{source.where(_INDEX)} is no index of LitData, or is damaged: {error}"
+        ) from error
+    if tree is None:
+        raise KeyError(f"{source.name} has no columns {columns}; it has {[name for name, _ in places]}")
+    if source.folder is not None and not stored[0].compression and _has_table(source.where(stored[0].name)):
+        return _of_tables(tuple(source.where(file.name) for file in stored), columns)[0]
+    values = {name: _value(name, how, source.name) if how else None for name, how in places}
+    files = source.files(stored, False)[0]
+    starts = bounds_of(file.rows for file in stored)
+    content = json_digest([chunks, config["data_format"], config["data_spec"], columns])
+    if are_tokens:
+        tree = Node("dict", ("tokens",), (tree,))
+
+    def records(values: Mapping[str, RecordValue | None]) -> Records:
+        shown = [value for value in values.values() if value is not None]
+        schema = schema_of(_with(tree, iter(shown)), shown)
+        sizes = (None,) * len(values)
+        return Records(source.name, files, starts, dict(values), sizes, schema, content, (), are_tokens)
+
+    first = records(values)
+    looked = MappedShards(files, first.check)
+    for name, value in values.items():
+        if isinstance(value, ArrayValue):
+            values[name] = first.learned(looked, name, value, None, None)
+    return InPlaceRef(records(values))
+
+
+def _has_table(path: str) -> bool:
+    """True for a chunk whose rows lie in an Arrow file at its end."""
+    try:
+        with open(open_regular(path), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - len(_TABLE)))
+            return file.read(len(_TABLE)) == _TABLE
+    except FileNotFoundError:
+        raise CorruptError(f"{path} is missing though the index names it; write the dataset again") from None
+
+
+def _of_tables(paths: tuple[str, ...], columns: Sequence[str] | None) -> tuple[DataRef, None]:
+    """The rows of Arrow files at the ends of chunks."""
+    tables = []
+    for path in paths:
+        with pa.memory_map(path) as source:
+            whole = source.read_buffer()
+        end = whole.size - len(_TABLE) - 4
+        start = end - int.from_bytes(whole[end : end + 4].to_pybytes(), "little") if end > 0 else -1
+        if start < 0 or whole[end + 4 :].to_pybytes() != _TABLE:
+            raise CorruptError(
+                f"{path} has no Arrow file at its end, as others have; write the dataset again"
+            )
+        try:
+            table = pa.ipc.open_file(pa.BufferReader(whole.slice(start, end - start))).read_all()
+            table.validate(full=True)
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptError(f"{path}: its Arrow file is damaged: {error}; write it again") from error
+        tables.append(table if columns is None else table.select(list(columns)))
+    joined = pa.concat_tables(tables, promote_options="permissive")
+    return from_table(
+        joined, None, False, "error", os.path.dirname(paths[0]), (_of_tables, paths, columns)
+    ), None
+
+
+def _refuse(config: Json, name: str) -> None:
+    """Raises SchemaError for what cannot be read here."""
+    problem = ""
+    if config.get("encryption"):
+        problem = "its chunks are encrypted"
+    elif config.get("compression") and config.get("compression_level") in ("batch", "sample"):
+        problem = "its items are compressed within the chunks"
+    elif config.get("item_loader") not in ("PyTreeLoader", "TokensLoader", None):
+        problem = f"it is for {config['item_loader']!r:.40}"
+    elif str(config.get("compression") or "zstd").partition(":")[0] != "zstd":
+        problem = f"its chunks are compressed by {config['compression']!r:.40}"
+    if problem:
+        raise SchemaError(
+            f"{name}: {problem}, which is not read in place; submit litdata's own dataset to a storage"
+        )
+
+
+def _chunk(chunk: Json, compression: str | None) -> IndexedFile:
+    name, rows, nbytes = is_below(chunk["filename"]), chunk["chunk_size"], chunk["chunk_bytes"]
+    if not 0 < exactly(int, rows) < exactly(int, nbytes) <= _MOST_BYTES:
+        raise ValueError(f"{rows} items in {nbytes} bytes")
+    if not compression:
+        return IndexedFile(name, rows, nbytes)
+    raw = name.replace(".zstd.bin", ".bin")
+    return IndexedFile(raw, rows, nbytes, (), "zstd", name, 0)
+
+
+def _tree(
+    spec: Json,
+    formats: Iterator[str],
+    path: str,
+    places: list[tuple[str, str]],
+    columns: Sequence[str] | None,
+) -> Node | None:
+    """How rows nest.
+
+    Args:
+        spec: of a tree of torch's.
+        formats: of its leaves, and of those that follow.
+        path: of the tree.
+        places: takes the path and the format of each leaf; no format for those that are left out.
+        columns: the keys that are kept, of the outermost tree; all by default.
+
+    Returns:
+        None if nothing is kept.
+    """
+    if spec["type"] is None:
+        places.append((path or "the item", next(formats)))
+        return Node("leaf")
+    kind = exactly(str, spec["type"]).rpartition(".")[2]
+    keys = json.loads(spec["context"]) if kind == "dict" else range(len(spec["children_spec"]))
+    if kind not in ("dict", "list", "tuple"):
+        raise SchemaError(f"rows hold a {spec['type']}; submit litdata's own StreamingDataset to a storage")
+    kept = []
+    for key, child in zip(keys, spec["children_spec"], strict=True):
+        first = len(places)
+        node = _tree(child, formats, f"{path}/{key}".lstrip("/"), places, None)
+        if columns is None or key in columns:
+            kept.append((key, node))
+        else:
+            places[first:] = [(name, "") for name, _ in places[first:]]
+    if not kept:
+        return None
+    own = tuple(key for key, _ in kept) if kind == "dict" else ()
+    return Node(kind, own, tuple(node for _, node in kept if node is not None))
+
+
+def _with(tree: Node, values: Iterator[RecordValue]) -> Node:
+    """A tree with those of the values in place of its leaves."""
+    if tree.kind == "leaf":
+        return next(values).schema.tree
+    return Node(tree.kind, tree.keys, tuple(_with(child, values) for child in tree.children))
+
+
+def _value(name: str, how: str, where: str) -> RecordValue:
+    """How the values of a leaf lie."""
+    kind, _, detail = how.partition(":")
+    numbers = {"int": ("int", "<i8"), "float": ("float", "<f8"), "bool": ("bool", "|b1")}
+    if kind in numbers:
+        return FixedValue(leaf(*numbers[kind]))
+    if kind in ("str", "text"):
+        return RunValue(leaf("str", "|u1", None, 1))
+    if kind in ("jpeg", "image"):
+        codec = _IMAGES.get(detail, "jpeg")
+        return RunValue(leaf("bytes", "|u1", None, 1, Meaning(codec=Codec(codec))))
+    if kind in _FILES:
+        return RunValue(leaf("bytes", "|u1", None, 1))
+    if kind == "no_header_tensor" and int(detail) in _TORCH:
+        return RunValue(leaf("tensor", np.dtype(_TORCH[int(detail)]).name, None, 1))
+    if kind == "no_header_numpy" and int(detail) in _NUMPY:
+        return RunValue(leaf("ndarray", _NUMPY[int(detail)], None, 1))
+    if kind in ("tensor", "numpy"):
+        own = leaf("tensor", "uint8", None, 2) if kind == "tensor" else leaf("ndarray", "|u1", None, 2)
+        return ArrayValue(own, _TensorHeads(">u4" if kind == "tensor" else "<u4"))
+    if kind == "pil":
+        return ArrayValue(leaf("ndarray", "|u1", None, 3), pixels)
+    if kind == "jpeg_array":
+        return images(0)
+    what = "pickles, which can run code" if kind == "pickle" else f"the format {how!r:.40}"
+    raise SchemaError(
+        f"{where}: {name!r} holds {what}, which is not read in place. Pass columns= without it; or, if you "
+        "trust whoever wrote it, submit litdata's own StreamingDataset to a storage"
+    )
+
+
+@dataclass(frozen=True)
+class _TensorHeads:
+    """The heads of arrays: a number for the dtype, the number of dimensions, and these.
+
+    Attributes:
+        dtype: of these numbers.
+    """
+
+    dtype: str
+
+    def __call__(self, part: ValuePart) -> Iterator[ArrayGroup]:
+        heads = part.head(np.arange(len(part.addresses)), 0, 8, self.dtype).astype(np.int64)
+        keys = heads[:, 0] << 32 | heads[:, 1]
+        for key in np.unique(keys).tolist():
+            places = np.flatnonzero(keys == key)
+            code, ndim = key >> 32, key & 0xFFFFFFFF
+            dtype = (_TORCH if self.dtype == ">u4" else _NUMPY).get(code)
+            if dtype is None or ndim > 32:
+                raise CorruptError(f"an array of dtype {code} and {ndim} dimensions; write the chunk again")
+            shapes = part.head(places, 8, 4 * ndim, self.dtype).astype(np.int64)
+            yield ArrayGroup(places, dtype, 8 + 4 * ndim, shapes)
