@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from ..views import zipped as _zipped
     from ..views.mixes import balanced as _balanced
     from ..views.mixes import bucketed as _bucketed
+    from ..views.mixes import by_tokens as _by_tokens
+    from ..views.mixes import recipe as _recipe
     from ..views.mixes import staged as _staged
     from ..views.mixes import weighted as _weighted
     from ..views.packs import packed as _packed
@@ -87,6 +89,7 @@ else:
     _zipped = later("torchyoga.views.zipped")
     _balanced = later("torchyoga.views.mixes.balanced")
     _bucketed = later("torchyoga.views.mixes.bucketed")
+    _by_tokens = later("torchyoga.views.mixes.by_tokens")
     _staged = later("torchyoga.views.mixes.staged")
     _weighted = later("torchyoga.views.mixes.weighted")
     _packed = later("torchyoga.views.packs.packed")
@@ -263,6 +266,11 @@ class DataRef(ABC, Dataset[RowT]):
     @property
     def arrangement(self) -> Arrangement | None:
         """The choice of which rows come in an epoch; None if each comes once, shuffled as a loader says."""
+        return None
+
+    @property
+    def recipe(self) -> _recipe.Recipe | None:
+        """What it is mixed of, if it is a mixture whose rows may be changed; None for all else."""
         return None
 
     @property
@@ -734,7 +742,7 @@ class DataRef(ABC, Dataset[RowT]):
         seed: SupportsIndex = 0,
         name: str | None = None,
         stale: WhenStale = "warn",
-    ) -> PackView:
+    ) -> PackView | _by_tokens.MixedPacks:
         """Rows that are packs of rows: as many as fit into a budget of tokens, end to end.
 
         Rows are packed by best fit decreasing, now; only their lengths are read. Each epoch fills the same
@@ -794,6 +802,10 @@ class DataRef(ABC, Dataset[RowT]):
         request = _request.Request.of(self.schema, column_or_budgets, budget, cost, long, max_rows, balance)
         columns = _request.PackColumns(along, labels, ignore_index, first_position, bool(documents), padded)
         make = None if name is None else _kept.pack_keeper(name, stale)
+        if self.recipe is not None:
+            return _by_tokens.packs_of(
+                self.recipe, lambda one: _packed.packed(one, request, columns, seed, make)
+            )
         return _packed.packed(self, request, columns, seed, make)
 
     def token_windows(
@@ -811,7 +823,7 @@ class DataRef(ABC, Dataset[RowT]):
         lengths: npt.ArrayLike | None = None,
         seed: SupportsIndex = 0,
         ignore_index: SupportsIndex | None = None,
-    ) -> _token_windows.TokenWindowsRef:
+    ) -> _token_windows.TokenWindowsRef | _by_tokens.MixedWindows:
         """Rows that are windows of tokens: all documents laid end to end, and cut.
 
         A row is a dict: `column` (size,), and "labels" (size,), the same tokens. Only lengths are kept, 8
@@ -878,6 +890,12 @@ class DataRef(ABC, Dataset[RowT]):
             as_int("seed", seed),
             None if ignore_index is None else as_int("ignore_index", ignore_index),
         )
+        if self.recipe is not None:
+            if lengths is not None:
+                raise ValueError("lengths are of one source: cut each into windows by them, then mix those")
+            return _by_tokens.windows_of(
+                self.recipe, lambda one: _token_windows.token_windows(one, column, cutting, dtype, None)
+            )
         return _token_windows.token_windows(self, column, cutting, dtype, lengths)
 
     def token_batches(
@@ -892,7 +910,7 @@ class DataRef(ABC, Dataset[RowT]):
         padding: float = 0,
         collate: Collate | None = None,
         seed: SupportsIndex = 0,
-    ) -> _token_batches.TokenBatchesRef:
+    ) -> _token_batches.TokenBatchesRef | _by_tokens.MixedBatches:
         """Rows that are whole batches: as many rows of like length as fit, padded, into a budget.
 
         Rows are sorted by length and cut into batches, once. Each epoch rows of equal length change places,
@@ -929,6 +947,12 @@ class DataRef(ABC, Dataset[RowT]):
             0.07692307692307687
         """
         batching = _token_batches.Batching(budget, pool, max_rows, multiple_of, long, padding, collate, seed)
+        if self.recipe is not None:
+            if not isinstance(column_or_lengths, str):
+                raise ValueError("lengths are of one source: make batches of each by them, then mix those")
+            return _by_tokens.batches_of(
+                self.recipe, lambda one: _token_batches.token_batches(one, column_or_lengths, batching)
+            )
         return _token_batches.token_batches(self, column_or_lengths, batching)
 
     def stats(self, rows: int | None = None, seed: int = 0, *, progress: bool | None = None) -> TableStats:
@@ -1455,6 +1479,12 @@ class ChangedRows(Over[RowT]):
         return self.whole.arrangement
 
     @property
+    def recipe(self) -> _recipe.Recipe | None:
+        """The whole's, with sources that are changed alike."""
+        found = self.whole.recipe
+        return None if found is None else found.over(self.over)
+
+    @property
     def file_starts(self) -> Ints:
         """The whole's."""
         return self.whole.file_starts
@@ -1541,6 +1571,11 @@ class ReweightedView(RowView[RowT]):
 
 class PackView(Over):
     """Packs of rows of another DataRef: what `ref.packed(...)` is."""
+
+    @property
+    @abstractmethod
+    def strata(self) -> tuple[int, ...]:
+        """How many packs there are of each size in tokens, one after the other; nothing if they alternate."""
 
     @abstractmethod
     def report(self) -> PackReport:

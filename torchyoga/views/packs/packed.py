@@ -9,6 +9,7 @@ from typing import SupportsIndex
 import numpy as np
 
 from ...order.by_file import equal_runs
+from ...order.even import strata_of
 from ...order.full import as_int
 from ...order.saved import described
 from ...process.buffers import BufferPool
@@ -190,6 +191,13 @@ class PackedRef(PackView):
     def report(self) -> PackReport:
         """The outcome of packing: how many packs, how full they are, what was left out."""
         return self._packing.report
+
+    @property
+    def strata(self) -> tuple[int, ...]:
+        """How many packs there are of each size in tokens, one after the other; nothing if they alternate."""
+        counts, bounds, classes, each = self._packing.plan.groups
+        tokens = np.append(0, np.cumsum(each * self._packing.plan.costs[classes]))
+        return strata_of(counts.tolist(), np.diff(tokens[bounds]).tolist())
 
     def members(self, packs: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
         """The rows of the whole (S,) in these packs, in this epoch, and where each pack begins (B + 1,)."""
