@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from ..views.mixes import staged as _staged
     from ..views.mixes import weighted as _weighted
     from ..views.packs import packed as _packed
+    from ..views.packs import repacked as _repacked
     from ..views.packs import request as _request
     from ..views.tokens import token_batches as _token_batches
     from ..views.tokens import token_windows as _token_windows
@@ -93,6 +94,7 @@ else:
     _staged = later("torchyoga.views.mixes.staged")
     _weighted = later("torchyoga.views.mixes.weighted")
     _packed = later("torchyoga.views.packs.packed")
+    _repacked = later("torchyoga.views.packs.repacked")
     _request = later("torchyoga.views.packs.request")
     _token_batches = later("torchyoga.views.tokens.token_batches")
     _token_windows = later("torchyoga.views.tokens.token_windows")
@@ -1588,6 +1590,39 @@ class PackView(Over):
     @abstractmethod
     def packs_of(self, rows: Sequence[int] | Ints) -> Ints:
         """The packs (B,) that these rows of the other DataRef are in; -1 for those that are in none."""
+
+    def repacked(self, packs: DataRef, *, at: Mapping[str, object]) -> _repacked.RepackedRef:
+        """Packs that are made anew from a state on, as for a longer context: the past stays as it was.
+
+        Documents that have come in the epoch under way do not come again in it; the others are packed as
+        `packs` are, now, which takes as long as packing all. Later epochs have these packs. Load the same
+        state into a loader of what this returns, which goes on from there, and from later states, under any
+        ranks. States say where packs were made anew, so a program may write this whenever it resumes, with
+        the newest state.
+
+        Args:
+            packs: of the same documents, made with one budget.
+            at: what `state_dict()` of a loader of these packs, or of what this returned, gave.
+
+        Raises:
+            StateError: the state is of other packs, or of one rank alone.
+            ValueError: `packs` are of other documents, of several budgets, or of pieces where these are not.
+
+        Example:
+            >>> rows = [{"ids": np.arange(n)} for n in (3, 5, 2, 6, 4, 4)]
+            >>> ref = storage.submit(rows, "context", "1", schema=yoga.Schema.of(rows[0], ragged=["ids"]))
+            >>> packed = ref.packed("ids", 8)
+            >>> loader = yoga.DataLoader(packed, 1, shuffle=True, seed=7)
+            >>> came = next(iter(loader))["rows"].tolist()
+            >>> state = loader.state_dict()
+            >>> longer = packed.repacked(ref.packed("ids", 16), at=state)
+            >>> loader = yoga.DataLoader(longer, 1, shuffle=True, seed=7)
+            >>> loader.load_state_dict(state)
+            >>> rest = [row for batch in loader for row in batch["rows"].tolist()]
+            >>> sorted(came + rest)
+            [0, 1, 2, 3, 4, 5]
+        """
+        return _repacked.repacked(self, packs, at)
 
     @abstractmethod
     def in_epoch(self, epoch: int) -> PackView:
