@@ -79,7 +79,7 @@ def off(batches: list[Any], weights: dict[str, float]) -> float:
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     lengths=st.lists(st.lists(st.integers(1, BUDGET), min_size=1, max_size=60), min_size=2, max_size=5),
     weights=st.lists(st.integers(1, 9), min_size=5, max_size=5),

@@ -243,7 +243,7 @@ def test_what_does_not_fit_together_is_refused() -> None:
     made = short.repacked(long, at=state)
     with pytest.raises(StateError):
         came(made, 1, other)
-    with pytest.raises(StateError, match=r"is neither of .* nor of what repacked"):
+    with pytest.raises(StateError, match=r"is neither of these .* packs, nor of what repacked"):
         ref.packed("ids", 14).repacked(long, at=state)
     with pytest.raises(StateError):
         came(short.repacked(ref.packed("ids", 20), at=state), 1, came(made, 1, state)[1])

@@ -61,9 +61,6 @@ class NumberedRef(ChangedRows):
     def _pinned(self, whole: str) -> str:
         return hexdigest(f"{whole} numbered {self._number} {self._column}")
 
-    def __repr__(self) -> str:
-        return f"{self.whole!r} with {self._column}={self._number}"
-
 
 def check_column(schema: Schema | None, name: str) -> None:
     """Raises SchemaError if rows have no place for one more column of a name."""

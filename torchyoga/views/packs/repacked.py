@@ -17,7 +17,7 @@ from ...order.state import State
 from ...process.digests import hexdigest
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
-from ...reading.dataref import DataRef, identity
+from ...reading.dataref import DataRef, identity, title_of
 from ...reading.pack_report import PackReport
 from ...rows.data import bounds_of
 from ...rows.pieces import numbered_within
@@ -59,7 +59,7 @@ def repacked(packs: DataRef, longer: DataRef, at: Mapping[str, object]) -> Repac
     if not isinstance(longer, PackedRef):
         raise TypeError(
             "repacked takes the packs from there on, as ref.packed('ids', 8192) makes them; found "
-            f"{longer!r:.80}"
+            f"{title_of(longer) if isinstance(longer, DataRef) else type(longer).__name__}"
         )
     _check_alike(packs.newest, longer)
     state = State.from_dict(at)
@@ -77,8 +77,8 @@ def repacked(packs: DataRef, longer: DataRef, at: Mapping[str, object]) -> Repac
     else:
         found = " > ".join(text for _, text in stages) or "none"
         raise StateError(
-            f"the state is neither of {packs!r:.200}, nor of what repacked() has made of it: it tells "
-            f"packs of {found}, here they are {' > '.join(told)}; pass what state_dict() of a loader of "
+            f"the state is neither of these {len(packs)} packs, nor of what repacked() has made of them: it "
+            f"tells packs of {found}, here they are {' > '.join(told)}; pass what state_dict() of a loader of "
             "these gave"
         )
     _check_whole(state)
@@ -99,7 +99,7 @@ def _check_alike(packs: PackedRef, longer: PackedRef) -> None:
     """Raises ValueError if packs of the one cannot go on as packs of the other."""
     if identity(packs.whole) != identity(longer.whole) or len(packs.whole) != len(longer.whole):
         raise ValueError(
-            f"packs are made anew of the same documents; here are {packs!r:.200} and {longer!r:.200}"
+            f"packs are made anew of the same documents; here are {title_of(packs)} and {title_of(longer)}"
         )
     if len(longer.request["budgets"]) > 1:
         raise ValueError(
@@ -316,8 +316,8 @@ class RepackedRef(JoinedRef):
         """How packs are made, one way after the other."""
         return described("repacked", ways="+".join(self.told))
 
-    def __repr__(self) -> str:
-        return f"<{len(self)} packs of {self.newest.whole!r}, made anew in epoch {self._change.epoch}>"
+    def _title(self) -> str:
+        return f"packs made anew in epoch {self._change.epoch}, of {title_of(self.newest.whole)}"
 
 
 class _Numbers:
