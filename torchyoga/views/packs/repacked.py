@@ -78,8 +78,8 @@ def repacked(packs: DataRef, longer: DataRef, at: Mapping[str, object]) -> Repac
         found = " > ".join(text for _, text in stages) or "none"
         raise StateError(
             f"the state is neither of these {len(packs)} packs, nor of what repacked() has made of them: it "
-            f"tells packs of {found}, here they are {' > '.join(told)}; pass what state_dict() of a loader of "
-            "these gave"
+            f"tells packs of {found}, here they are {' > '.join(told)}; pass what state_dict() of a loader "
+            "of these gave"
         )
     _check_whole(state)
     # Of an epoch that began with the packs before, a state says where these had been made anew in turn.
