@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import tracemalloc
 from collections import Counter
 from typing import Any
 from unittest.mock import patch
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import torchyoga as yoga
 from torchyoga.errors import CorruptError
 from torchyoga.rows.data import Data
 from torchyoga.views.packs import layout as made_file
@@ -20,6 +22,7 @@ from torchyoga.views.packs.layout import Labels, Positions
 from torchyoga.views.packs.members import Members
 from torchyoga.views.packs.packing import Rooms, fitted
 from torchyoga.views.packs.plan import PackPlan, planned
+from torchyoga.views.packs.request import Request, packing_of
 
 
 def best_fit_decreasing(items: list[tuple[int, ...]], budgets: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -321,3 +324,72 @@ def test_rows_are_joined_without_a_copy_and_where_one_says() -> None:
     assert data.values.tobytes() == b"abcdefghij"
     shared = data.shared()
     assert shared.slice(1, 2) is shared.slice(1, 2)
+
+
+class Lengths(yoga.DataRef):
+    """Documents that are nothing but long."""
+
+    def __init__(self, of: Any, schema: Any = None) -> None:
+        self.of, self._schema = of, schema or yoga.Schema.of({"ids": np.arange(3)}, ragged=["ids"])
+
+    def __len__(self) -> int:
+        return len(self.of)
+
+    def take(self, rows: Any) -> Any:
+        raise AssertionError("lengths are enough")
+
+    def lengths(self, rows: Any) -> Any:
+        return self.of[rows].astype(np.int64)
+
+    def projected(self, of: Any) -> yoga.DataRef:
+        return Lengths(self.of, of.schema)
+
+    @property
+    def schema(self) -> Any:
+        return self._schema
+
+
+@pytest.mark.parametrize("long", ["error", "cut", "split", "drop"])
+def test_packing_takes_no_more_than_16_bytes_a_document(long: Any) -> None:
+    """What is held at once, of all arrays; lengths are read some at a time."""
+    count, budget = 4_000_000, 512
+    lengths = np.random.default_rng(0).integers(0, 520 if long != "error" else 513, count, np.uint16)
+    ref = Lengths(lengths)
+    request = Request.of(ref.schema, "ids", budget, None, long, None, False)
+    packing_of(Lengths(lengths[:1000] // 2), request)
+    tracemalloc.start()
+    packing = packing_of(ref, request)
+    kept, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    plan, chunk = packing.plan, 60 * 2**20
+    assert most <= 16 * count + chunk
+    assert kept <= 4.1 * len(plan.rows) + 16 * len(plan.pieces) + 2**20
+    documents = packing.report.documents
+    assert documents == len(plan.rows)
+    if long != "split":
+        costs = np.minimum(lengths, budget) if long == "cut" else np.where(lengths > budget, 0, lengths)
+        expected = np.argsort(costs, kind="stable")[count - documents :]
+        assert np.array_equal(plan.rows, expected)
+        assert np.array_equal(np.repeat(plan.costs, plan.sizes), costs[expected])
+    words, sizes = plan.words
+    assert words.nbytes <= 4.1 * documents + 16 * len(plan.pieces) + 2**20
+    assert PackPlan.from_words(words, sizes, count).pin == plan.pin
+
+
+@given(
+    costs=st.lists(st.integers(1, 9), min_size=1, max_size=40),
+    begun=st.sets(st.integers(0, 39)),
+    wide=st.booleans(),
+)
+def test_documents_are_sorted_alike_by_counting_and_by_costs(
+    costs: list[int], begun: set[int], wide: bool
+) -> None:
+    """A cost that is too large to be counted to changes the way of all."""
+    given_costs = np.array([*costs, 2**24 if wide else 10])
+    begins = np.array([number + 1 if number in begun else 0 for number in range(len(given_costs))])
+    rows = np.arange(len(given_costs))[::-1].copy()
+    plan = planned(rows, given_costs[:, None], begins, 50, np.array([2**25]), False)
+    order = sorted(range(len(rows)), key=lambda number: (given_costs[number], number))
+    assert plan.rows.tolist() == [len(rows) - 1 - number for number in order]
+    assert plan.pieces.tolist() == [place for place, number in enumerate(order) if begins[number]]
+    assert plan.begins.tolist() == [begins[number] for number in order if begins[number]]

@@ -54,10 +54,10 @@ def carried(
     """
     saved = whole.adopted(saved, fingerprint, pins)
     is_own = saved.fingerprint == fingerprint or (saved.fingerprint, saved.rows) not in prefixes
-    if not is_own and saved.rows == whole.length:  # the same rows, with other columns
+    if not is_own and saved.rows == whole.length_in(saved.epoch):  # the same rows, with other columns
         saved, is_own = replace(saved, fingerprint=fingerprint), True
     if is_own and not saved.is_carried:
-        mine = {**pins, "length": whole.length, "seed": seed, "fingerprint": fingerprint}
+        mine = {**pins, "length": whole.length_in(saved.epoch), "seed": seed, "fingerprint": fingerprint}
         saved.check_same({**whole.pins(saved.epoch), **mine})
         return saved, whole
     first = _first(whole, saved.joined[0][0] if saved.joined else saved.length)

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from .stages import ArrangedOrder, folded, short, written_stages
 from .state import State
 from .turns import Era, Turns, since
 
-__all__ = ["MixOrder", "Mixture", "MixStage", "identity_of", "numbered", "unpacked"]
+__all__ = ["Asked", "MixOrder", "MixStage", "Mixture", "identity_of", "numbered", "unpacked"]
 
 _CHUNK = 65536  # positions computed at once
 _MOST_NUMBERS = 2**20  # of cells that are looked at together: of their places, and of their shares
@@ -104,6 +104,21 @@ def _count(text: str) -> int:
     return int(text)
 
 
+class Asked(NamedTuple):
+    """How a mixture was asked for, where that does not follow from it.
+
+    Attributes:
+        temperature: if weights are sizes, those that they were made with.
+        until: in place of a number of rows, "first" or "all".
+    """
+
+    temperature: float | None = None
+    until: Literal["first", "all"] | None = None
+
+
+_NOTHING = Asked()
+
+
 @dataclass(frozen=True)
 class Mixture:
     """The sources that are mixed, and how.
@@ -120,6 +135,9 @@ class Mixture:
         grown: (S,) the passes over each, if rows were appended to some.
         known: what states are of that this goes on from, besides its own: fingerprint, view and sources.
         is_counted: True if the number of places follows from that of the rows.
+        measures: (S,) what weights are shares of, such as the tokens of all rows; empty for the rows.
+        strata: of each source, how many rows it has of each size, if these are to come evenly; or empty.
+        asked: how it was asked for.
     """
 
     lengths: tuple[int, ...]
@@ -152,6 +170,10 @@ class Mixture:
     def told_sources(self) -> str:
         """The sources as one text, for states."""
         return written_sources(self.sources)
+
+    measures: tuple[int, ...] = ()
+    strata: tuple[tuple[int, ...], ...] = ()
+    asked: Asked = _NOTHING
 
     @property
     def total(self) -> int:
@@ -366,7 +388,7 @@ class MixOrder(ArrangedOrder):
             most = max(1, _MOST_NUMBERS // max(cell, len(stage.weights)))
             for begin in range(0, len(cells), most):
                 part = cells[begin : begin + most]
-                made = _Cells.of(stage, base + part * cell, cell, end, self._key)
+                made = _Cells.of(stage, base + part * cell, cell, end, self._key, self._is_even)
                 if len(part) == len(cells):
                     yield some, which, made
                     continue
@@ -399,7 +421,7 @@ class MixOrder(ArrangedOrder):
             begins = base + (even[mine] - base) // cell * cell
             for start in range(0, len(mine), step := max(1, _MOST_NUMBERS // max(cell, len(counts)))):
                 part, some = begins[start : start + step], mine[start : start + step]
-                cells = _Cells.of(stage, part, cell, first + self.length, self._key)
+                cells = _Cells.of(stage, part, cell, first + self.length, self._key, self._is_even)
                 match = (cells.source == source) & (cells.key == keys[some][:, None])
                 found[some] = part + match.argmax(axis=1)
         return found
@@ -420,6 +442,11 @@ class MixOrder(ArrangedOrder):
 
     def _source(self, number: int) -> Turns:
         return _turns_of(self, number)
+
+    @property
+    def _is_even(self) -> bool:
+        """True if cells are even within: weights are shares of what rows hold."""
+        return bool(self.mixture.measures)
 
     @property
     def _key(self) -> int:
@@ -475,8 +502,12 @@ class _Cells(NamedTuple):
     key: Ints
 
     @classmethod
-    def of(cls, stage: MixStage, begins: Ints, size: int, end: int, key: int) -> _Cells:
-        """The cells of a stage that begin at some places, in an epoch that ends at `end`."""
+    def of(cls, stage: MixStage, begins: Ints, size: int, end: int, key: int, is_even: bool) -> _Cells:
+        """The cells of a stage that begin at some places, in an epoch that ends at `end`.
+
+        In even cells each row of a source has a part of the cell of its own, of the length of its share, and
+        comes at a random place there.
+        """
         ends = np.minimum(begins + size, end)
         num_cells, num_sources = len(begins), len(stage.weights)
         if num_cells > 1 and bool((begins[1:] == ends[:-1]).all()):
@@ -494,7 +525,20 @@ class _Cells(NamedTuple):
         offsets = np.concatenate([before, np.zeros((1, num_cells), np.int64)]).T
         offsets = np.repeat((offsets - np.cumsum(counts, axis=1) + counts).reshape(-1), counts.reshape(-1))
         keys: Ints = offsets.reshape(num_cells, size) + places
-        if size > 1:
+        if size > 1 and is_even:
+            bits = (size - 1).bit_length()
+            low = np.uint64(bits)
+            each = np.repeat(counts.reshape(-1), counts.reshape(-1)).reshape(num_cells, size)
+            within = keys - np.repeat(
+                np.concatenate([before, np.zeros((1, num_cells), np.int64)]).T.reshape(-1), counts.reshape(-1)
+            ).reshape(num_cells, size)
+            drawn = (words_at(key, begins[:, None] + places) >> np.uint64(11)) * 2.0**-53
+            at = np.where(labels == num_sources, 1.0 - 2.0**-20, (within + drawn) / each * (1 - 2.0**-20))
+            words = (at * 2.0 ** (63 - bits)).astype(np.uint64) << low | places.astype(np.uint64)
+            words.sort(axis=1)
+            at_places = (words & np.uint64(2**bits - 1)).astype(np.int64)
+            labels, keys = (np.take_along_axis(some, at_places, 1) for some in (labels, keys))
+        elif size > 1:
             bits = (size - 1).bit_length()
             low = np.uint64(bits)
             words = words_at(key, begins[:, None] + places) >> low << low | places.astype(np.uint64)
@@ -520,8 +564,10 @@ class _Cells(NamedTuple):
 @lru_cache(maxsize=4096)  # of all mixtures in use
 def _turns_of(order: MixOrder, number: int) -> Turns:
     files = order.files[number] if order.files else None
-    eras = order.mixture.eras(number)
-    return Turns(eras, order.shuffle, order.window, files, "mix", order.seed, number)
+    strata = order.mixture.strata[number] if order.mixture.strata else ()
+    return Turns(
+        order.mixture.eras(number), order.shuffle, order.window, files, strata, "mix", order.seed, number
+    )
 
 
 @lru_cache(maxsize=64)

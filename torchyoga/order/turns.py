@@ -20,6 +20,7 @@ from ..process.distinct import distinct
 from ..rows.types import Ints
 from .carry import Appended
 from .contract import Shuffle
+from .even import EvenPasses
 from .grown import Joins
 from .passes import Passes, passes_over
 from .state import MOST_JOINED
@@ -130,12 +131,20 @@ class Turns:
         shuffle: True, False or "block".
         window: files mixed with each other at once, if shuffle is "block".
         files: where its files begin, if shuffle is "block".
+        strata: how many rows it has of each size, if these are to come evenly; or none.
         key: what the order depends on.
     """
 
     def __init__(
-        self, eras: Sequence[Era], shuffle: Shuffle, window: int, files: Ints | None, *key: int | str
+        self,
+        eras: Sequence[Era],
+        shuffle: Shuffle,
+        window: int,
+        files: Ints | None,
+        strata: Sequence[int],
+        *key: int | str,
     ) -> None:
+        self._strata = strata if shuffle != "block" else ()
         self._eras, self._shuffle, self._window, self._files, self._key = eras, shuffle, window, files, key
         self._firsts, self._turns = [era.first for era in eras], [era.turn for era in eras]
         self._passes: dict[int, Passes] = {}  # by their number of rows
@@ -184,6 +193,8 @@ class Turns:
     def _of(self, era: Era) -> Passes:
         """The passes of an era, as they were before rows joined."""
         rows = era.joined[0][0] if era.joined else era.rows
+        if rows not in self._passes and self._strata and sum(self._strata) == rows:
+            self._passes[rows] = EvenPasses(self._strata, self._key if self._shuffle else None)
         if rows not in self._passes:
             files = self._files
             if files is not None and int(files[-1]) != rows:

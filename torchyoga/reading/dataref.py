@@ -62,9 +62,12 @@ if TYPE_CHECKING:
     from ..views import zipped as _zipped
     from ..views.mixes import balanced as _balanced
     from ..views.mixes import bucketed as _bucketed
+    from ..views.mixes import by_tokens as _by_tokens
+    from ..views.mixes import recipe as _recipe
     from ..views.mixes import staged as _staged
     from ..views.mixes import weighted as _weighted
     from ..views.packs import packed as _packed
+    from ..views.packs import repacked as _repacked
     from ..views.packs import request as _request
     from ..views.tokens import token_batches as _token_batches
     from ..views.tokens import token_windows as _token_windows
@@ -87,9 +90,11 @@ else:
     _zipped = later("torchyoga.views.zipped")
     _balanced = later("torchyoga.views.mixes.balanced")
     _bucketed = later("torchyoga.views.mixes.bucketed")
+    _by_tokens = later("torchyoga.views.mixes.by_tokens")
     _staged = later("torchyoga.views.mixes.staged")
     _weighted = later("torchyoga.views.mixes.weighted")
     _packed = later("torchyoga.views.packs.packed")
+    _repacked = later("torchyoga.views.packs.repacked")
     _request = later("torchyoga.views.packs.request")
     _token_batches = later("torchyoga.views.tokens.token_batches")
     _token_windows = later("torchyoga.views.tokens.token_windows")
@@ -263,6 +268,11 @@ class DataRef(ABC, Dataset[RowT]):
     @property
     def arrangement(self) -> Arrangement | None:
         """The choice of which rows come in an epoch; None if each comes once, shuffled as a loader says."""
+        return None
+
+    @property
+    def recipe(self) -> _recipe.Recipe | None:
+        """What it is mixed of, if it is a mixture whose rows may be changed; None for all else."""
         return None
 
     @property
@@ -734,7 +744,7 @@ class DataRef(ABC, Dataset[RowT]):
         seed: SupportsIndex = 0,
         name: str | None = None,
         stale: WhenStale = "warn",
-    ) -> PackView:
+    ) -> PackView | _by_tokens.MixedPacks:
         """Rows that are packs of rows: as many as fit into a budget of tokens, end to end.
 
         Rows are packed by best fit decreasing, now; only their lengths are read. Each epoch fills the same
@@ -794,6 +804,10 @@ class DataRef(ABC, Dataset[RowT]):
         request = _request.Request.of(self.schema, column_or_budgets, budget, cost, long, max_rows, balance)
         columns = _request.PackColumns(along, labels, ignore_index, first_position, bool(documents), padded)
         make = None if name is None else _kept.pack_keeper(name, stale)
+        if self.recipe is not None:
+            return _by_tokens.packs_of(
+                self.recipe, lambda one: _packed.packed(one, request, columns, seed, make)
+            )
         return _packed.packed(self, request, columns, seed, make)
 
     def token_windows(
@@ -811,7 +825,7 @@ class DataRef(ABC, Dataset[RowT]):
         lengths: npt.ArrayLike | None = None,
         seed: SupportsIndex = 0,
         ignore_index: SupportsIndex | None = None,
-    ) -> _token_windows.TokenWindowsRef:
+    ) -> _token_windows.TokenWindowsRef | _by_tokens.MixedWindows:
         """Rows that are windows of tokens: all documents laid end to end, and cut.
 
         A row is a dict: `column` (size,), and "labels" (size,), the same tokens. Only lengths are kept, 8
@@ -878,6 +892,12 @@ class DataRef(ABC, Dataset[RowT]):
             as_int("seed", seed),
             None if ignore_index is None else as_int("ignore_index", ignore_index),
         )
+        if self.recipe is not None:
+            if lengths is not None:
+                raise ValueError("lengths are of one source: cut each into windows by them, then mix those")
+            return _by_tokens.windows_of(
+                self.recipe, lambda one: _token_windows.token_windows(one, column, cutting, dtype, None)
+            )
         return _token_windows.token_windows(self, column, cutting, dtype, lengths)
 
     def token_batches(
@@ -892,7 +912,7 @@ class DataRef(ABC, Dataset[RowT]):
         padding: float = 0,
         collate: Collate | None = None,
         seed: SupportsIndex = 0,
-    ) -> _token_batches.TokenBatchesRef:
+    ) -> _token_batches.TokenBatchesRef | _by_tokens.MixedBatches:
         """Rows that are whole batches: as many rows of like length as fit, padded, into a budget.
 
         Rows are sorted by length and cut into batches, once. Each epoch rows of equal length change places,
@@ -929,6 +949,12 @@ class DataRef(ABC, Dataset[RowT]):
             0.07692307692307687
         """
         batching = _token_batches.Batching(budget, pool, max_rows, multiple_of, long, padding, collate, seed)
+        if self.recipe is not None:
+            if not isinstance(column_or_lengths, str):
+                raise ValueError("lengths are of one source: make batches of each by them, then mix those")
+            return _by_tokens.batches_of(
+                self.recipe, lambda one: _token_batches.token_batches(one, column_or_lengths, batching)
+            )
         return _token_batches.token_batches(self, column_or_lengths, batching)
 
     def stats(self, rows: int | None = None, seed: int = 0, *, progress: bool | None = None) -> TableStats:
@@ -1455,6 +1481,12 @@ class ChangedRows(Over[RowT]):
         return self.whole.arrangement
 
     @property
+    def recipe(self) -> _recipe.Recipe | None:
+        """The whole's, with sources that are changed alike."""
+        found = self.whole.recipe
+        return None if found is None else found.over(self.over)
+
+    @property
     def file_starts(self) -> Ints:
         """The whole's."""
         return self.whole.file_starts
@@ -1542,6 +1574,11 @@ class ReweightedView(RowView[RowT]):
 class PackView(Over):
     """Packs of rows of another DataRef: what `ref.packed(...)` is."""
 
+    @property
+    @abstractmethod
+    def strata(self) -> tuple[int, ...]:
+        """How many packs there are of each size in tokens, one after the other; nothing if they alternate."""
+
     @abstractmethod
     def report(self) -> PackReport:
         """The outcome of packing: how many packs, how full they are, what was left out."""
@@ -1553,6 +1590,39 @@ class PackView(Over):
     @abstractmethod
     def packs_of(self, rows: Sequence[int] | Ints) -> Ints:
         """The packs (B,) that these rows of the other DataRef are in; -1 for those that are in none."""
+
+    def repacked(self, packs: DataRef, *, at: Mapping[str, object]) -> _repacked.RepackedRef:
+        """Packs that are made anew from a state on, as for a longer context: the past stays as it was.
+
+        Documents that have come in the epoch under way do not come again in it; the others are packed as
+        `packs` are, now, which takes as long as packing all. Later epochs have these packs. Load the same
+        state into a loader of what this returns, which goes on from there, and from later states, under any
+        ranks. States say where packs were made anew, so a program may write this whenever it resumes, with
+        the newest state.
+
+        Args:
+            packs: of the same documents, made with one budget.
+            at: what `state_dict()` of a loader of these packs, or of what this returned, gave.
+
+        Raises:
+            StateError: the state is of other packs, or of one rank alone.
+            ValueError: `packs` are of other documents, of several budgets, or of pieces where these are not.
+
+        Example:
+            >>> rows = [{"ids": np.arange(n)} for n in (3, 5, 2, 6, 4, 4)]
+            >>> ref = storage.submit(rows, "context", "1", schema=yoga.Schema.of(rows[0], ragged=["ids"]))
+            >>> packed = ref.packed("ids", 8)
+            >>> loader = yoga.DataLoader(packed, 1, shuffle=True, seed=7)
+            >>> came = next(iter(loader))["rows"].tolist()
+            >>> state = loader.state_dict()
+            >>> longer = packed.repacked(ref.packed("ids", 16), at=state)
+            >>> loader = yoga.DataLoader(longer, 1, shuffle=True, seed=7)
+            >>> loader.load_state_dict(state)
+            >>> rest = [row for batch in loader for row in batch["rows"].tolist()]
+            >>> sorted(came + rest)
+            [0, 1, 2, 3, 4, 5]
+        """
+        return _repacked.repacked(self, packs, at)
 
     @abstractmethod
     def in_epoch(self, epoch: int) -> PackView:

@@ -145,5 +145,5 @@ def _difference(one: str, first: Schema, two: str, other: Schema) -> str:
             )
     for a, b in zip(first.columns, other.columns, strict=False):
         if a != b:
-            return f"{one} has {a}, {two} has {b}"
+            return f"{one} has {a}, {two} has {b}; make them alike before, as by map_batches"
     return f"the rows of {one} and {two} nest differently; their columns are {list(values[0])[:20]}"

@@ -11,12 +11,11 @@ from typing import Literal
 
 import numpy as np
 
-from ...errors import SchemaError
 from ...order.by_file import equal_runs
 from ...order.carry import Appended, check_appended
 from ...order.contract import Arrangement, Shuffle
 from ...order.full import as_int
-from ...order.mixed import MixOrder, MixStage, Mixture, identity_of, numbered, unpacked
+from ...order.mixed import Asked, MixOrder, MixStage, Mixture, identity_of, numbered, unpacked
 from ...order.proportions import whole_weights
 from ...order.saved import described
 from ...order.sources import tag_of
@@ -25,21 +24,18 @@ from ...process.digests import hexdigest
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
 from ...reading.dataref import DataRef, ProjectedRef, identity, nameless_pin
-from ...rows.block import Block, Rows
-from ...rows.collector import block_of
-from ...rows.column import Column
-from ...rows.data import Data
-from ...rows.node import Node, path_name
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Ints, Row, Seeds
 from ..chosen import check_alike, in_one_order
 from ..joined import JoinedRef
 from .arranged import Arranged, warn_if_arranged
+from .numbered import check_column, with_column, with_numbers
+from .recipe import Recipe
 from .restaged import Versions, restaged
-from .weighing import fractions_of
+from .weighing import fractions_of, of_rows
 
-__all__ = ["MixRef", "mix"]
+__all__ = ["MixRef", "Until", "length_until", "mix"]
 
 Until = Literal["first", "all"]
 _MOST_SOURCES, _MOST_CELL, _MOST_ROWS = 4096, 2**16, 2**60
@@ -64,7 +60,9 @@ def mix(
     an epoch of the mixture goes on in each source where the one before it ended.
 
     Args:
-        sources: a name for each. Their rows look alike; see `columns`.
+        sources: a name for each. Their rows look alike; see `columns`. Of a mixture, the sources are mixed
+            in the shares that they have in it, and named after both, as in "web/en"; how many rows it has
+            itself does not count, but for `weights="size"`.
         weights: a number of at least 0 for each source; 0 leaves it out. "size" is the number of its rows.
         rows: how many an epoch has.
         until: in place of rows. "first", the default: as many as there are before a row would come twice, so
@@ -99,11 +97,15 @@ def mix(
     """
     names = _checked_names(sources)
     refs = [sources[name] if columns is None else sources[name].columns(columns) for name in names]
-    for name, ref in zip(names, refs, strict=True):
-        warn_if_arranged(ref, f"mix, source {name!r}")
     sizes = list(map(len, refs))
     found = fractions_of(weights, names, sizes, temperature)
     _check_filled(names, sizes, found)
+    passes = _passes(epochs, names)
+    if any(ref.recipe is not None for ref in refs):
+        names, refs, found, passes = _flattened(names, refs, found, passes)
+        sizes = list(map(len, refs))
+    for name, ref in zip(names, refs, strict=True):
+        warn_if_arranged(ref, f"mix, source {name!r}")
     refs = in_one_order(refs)
     check_alike(refs, [f"source {name!r}" for name in names])
     whole = whole_weights(found)
@@ -111,7 +113,7 @@ def mix(
     if rows is not None and until is not None:
         raise ValueError(f"give rows or until, not both; found rows={rows} and until={until!r}")
     if rows is None:
-        length = _length_until(first, sizes, until or "first")
+        length = length_until(first, sizes, until or "first")
     else:
         length = as_int("rows", rows, 1, _MOST_ROWS)
     size_of_cell = as_int("cell", cell, 1, _MOST_CELL)
@@ -120,14 +122,42 @@ def mix(
         (first,),
         length,
         size_of_cell,
-        _passes(epochs, names),
+        passes,
         tuple(names),
         tags=tuple(tag_of(identity(ref)) for ref in refs),
         is_counted=rows is None,
+        asked=Asked(temperature if isinstance(weights, str) else None, None if rows else until or "first"),
     )
     made = MixRef(refs, mixture, source_column)
     made.order(True, True, 1, 0).rows(0, 0)  # raises if the first epoch takes too many
     return made
+
+
+def _flattened(
+    names: Sequence[str],
+    refs: Sequence[DataRef],
+    weights: Sequence[Fraction],
+    passes: Sequence[float | None],
+) -> tuple[list[str], list[DataRef], list[Fraction], tuple[float | None, ...]]:
+    """The sources of mixtures in place of these: their names, the DataRefs, their weights and passes."""
+    found: list[tuple[str, DataRef, Fraction, float | None]] = []
+    for name, ref, weight, most in zip(names, refs, weights, passes, strict=True):
+        if ref.recipe is None:
+            found.append((name, ref, weight, most))
+            continue
+        recipe = ref.recipe.numbered
+        own = recipe.mixture.stages[-1].weights
+        for number, source in enumerate(recipe.sources):
+            limits = [limit for limit in (most, recipe.mixture.passes[number]) if limit is not None]
+            share = weight * own[number] / sum(own)
+            found.append((f"{name}/{recipe.mixture.names[number]}", source, share, min(limits, default=None)))
+    if len({name for name, *_ in found}) < len(found):
+        raise ValueError(
+            f"two sources are called the same, {[name for name, *_ in found][:20]}: those of a mixture "
+            "within a mixture are named as in 'web/en'; name them otherwise"
+        )
+    one, other, third, fourth = zip(*found, strict=True)
+    return list(one), list(other), list(third), tuple(fourth)
 
 
 def _check_filled(names: Sequence[str], sizes: Sequence[int], weights: Sequence[Fraction]) -> None:
@@ -166,7 +196,7 @@ def _passes(epochs: float | Mapping[str, float] | None, names: Sequence[str]) ->
     return tuple(most.item() if isinstance(most, np.generic) else most for most in found)
 
 
-def _length_until(stage: MixStage, sizes: Sequence[int], until: Until) -> int:
+def length_until(stage: MixStage, sizes: Sequence[int], until: Until) -> int:
     """The rows until the first, or the last, of the sources has been read once."""
     if until not in ("first", "all"):
         raise ValueError(f'until must be "first" or "all", found {until!r}')
@@ -197,13 +227,13 @@ class MixRef(JoinedRef):
         self.mixture = mixture
         self._column = source_column
         if source_column is not None:
-            _check_column(super().schema, source_column)
+            check_column(super().schema, source_column)
 
     def __len__(self) -> int:
         return self.mixture.rows
 
     def __reduce__(self) -> tuple[object, ...]:
-        return MixRef, (self.sources, self.mixture, self._column)
+        return type(self), (self.sources, self.mixture, self._column)
 
     @property
     def names(self) -> list[str]:
@@ -294,19 +324,24 @@ class MixRef(JoinedRef):
             >>> loader = yoga.DataLoader(mix, 10, shuffle=True, seed=7)
         """
         state = State.from_dict(at)
-        fractions = fractions_of(weights, self.names, self.mixture.lengths, temperature)
-        _check_filled(self.names, self.mixture.lengths, fractions)
+        measures, lengths = self.mixture.measures, self.mixture.lengths
+        fractions = fractions_of(weights, self.names, measures or lengths, temperature)
+        _check_filled(self.names, lengths, fractions)
         check_appended(appended)
-        return self._restaged(state, whole_weights(fractions), appended)
+        whole = whole_weights(of_rows(fractions, lengths, measures))
+        asked = self.mixture.asked._replace(temperature=temperature if isinstance(weights, str) else None)
+        return self._restaged(state, whole, appended, replace(self.mixture, asked=asked))
 
-    def _restaged(self, state: State, weights: tuple[int, ...] | None, appended: Appended | None) -> MixRef:
-        """This mixture as it goes on from a state, with other weights from there on, if there are any."""
-        mixture, numbers = restaged(self.mixture, weights, state, self._versions, appended)
+    def _restaged(
+        self, state: State, weights: tuple[int, ...] | None, appended: Appended | None, mixture: Mixture
+    ) -> MixRef:
+        """A mixture as it goes on from a state, with other weights from there on, if there are any."""
+        mixture, numbers = restaged(mixture, weights, state, self._versions, appended)
         sources = [self.sources[number] for number in numbers]
         has_changed = sources != list(self.sources) or state.pins.get("sources") != mixture.told_sources
         if has_changed and "sources" in state.pins:
             mixture = replace(mixture, known=identity_of(state))
-        made = MixRef(sources, mixture, self._column)
+        made = type(self)(sources, mixture, self._column)
         made.order(True, True, 1, 0).rows(*divmod(state.place, len(made)))  # raises if `epochs` are too few
         return made
 
@@ -323,6 +358,11 @@ class MixRef(JoinedRef):
         files = tuple(source.file_starts for source in self.sources) if shuffle == "block" else ()
         mixture = self.mixture.plain if shuffle and not reshuffle else self.mixture
         return MixOrder(mixture, seed, shuffle, reshuffle, window, files)
+
+    @property
+    def recipe(self) -> Recipe:
+        """What it is made of."""
+        return Recipe(self.sources, self.mixture, self._column)
 
     @property
     def arrangement(self) -> Arrangement:
@@ -342,16 +382,19 @@ class MixRef(JoinedRef):
         return self._named(super().take_seeded(rows, seeds), rows)
 
     def _of_sources(self, rows: Ints) -> Iterator[tuple[DataRef, Ints, Ints]]:
-        """For each source, in each pass that matters to it: it, the places of its rows, their numbers."""
+        return ((ref, places, wanted) for ref, _, places, wanted in self.dealt(rows))
+
+    def dealt(self, rows: Ints) -> Iterator[tuple[DataRef, int, Ints, Ints]]:
+        """For each source, in each pass that matters to it: it, its number, the places of its rows, these."""
         source, passes, numbers = self._numbers.apart(rows)
         for index in distinct(source).tolist():
             ref, some = self.sources[index], np.flatnonzero(source == index)
             if not self._changes[index]:
-                yield ref, some, numbers[some]
+                yield ref, index, some, numbers[some]
                 continue
             for number in distinct(passes[some]).tolist():
                 places = some[passes[some] == number]
-                yield ref.in_epoch(number), places, numbers[places]
+                yield ref.in_epoch(number), index, places, numbers[places]
 
     @cached_property
     def _changes(self) -> list[bool]:
@@ -363,9 +406,7 @@ class MixRef(JoinedRef):
         if self._column is None or not len(numbers):
             return rows
         source, _, _ = self._numbers.apart(numbers)
-        block = block_of(rows, super().schema)
-        found = Block(_with_column(block.schema, self._column), block.num_rows, (*block.data, Data(source)))
-        return Rows(found)
+        return with_numbers(rows, super().schema, self._column, source)
 
     def in_epoch(self, epoch: int) -> DataRef:
         """Itself: row numbers tell the pass over each source."""
@@ -390,7 +431,7 @@ class MixRef(JoinedRef):
     def schema(self) -> Schema | None:
         """How a row looks."""
         found = super().schema
-        return found if found is None or self._column is None else _with_column(found, self._column)
+        return found if found is None or self._column is None else with_column(found, self._column)
 
     @cached_property
     def view_pin(self) -> str | None:
@@ -471,23 +512,3 @@ class _Numbers:
     def starts(self, file_starts: Ints) -> Ints:
         """Where files begin: rows of all of them are mixed."""
         return equal_runs(self._mixture.rows)
-
-
-def _check_column(schema: Schema | None, name: str) -> None:
-    """Raises SchemaError if rows have no place for one more column of a name."""
-    if schema is None:
-        raise SchemaError(
-            f"source_column={name!r} needs sources that say what their rows look like; give map a schema"
-        )
-    if schema.tree.kind != "dict":
-        raise SchemaError(f"source_column={name!r} needs rows that are dicts, found a {schema.tree.kind}")
-    if name in schema.tree.keys:
-        raise SchemaError(f"the sources have a column {name!r} already; give source_column= another name")
-
-
-def _with_column(schema: Schema, name: str) -> Schema:
-    """A schema with an int64 column at the end of its outermost dict."""
-    tree = schema.tree
-    widened = replace(tree, keys=(*tree.keys, name), children=(*tree.children, Node("leaf")))
-    column = Column(path_name((name,)), "int", "<i8", (), 0)
-    return Schema(widened, (*schema.columns, column), schema.packed)

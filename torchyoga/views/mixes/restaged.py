@@ -190,6 +190,8 @@ def _with_sources(mixture: Mixture, sources: Sequence[int], then: Sequence[Sourc
         tags=tags,
         lengths=lengths,
         passes=tuple(mixture.passes[number] for number in sources),
+        measures=tuple(mixture.measures[number] for number in sources) if mixture.measures else (),
+        strata=tuple(mixture.strata[number] for number in sources) if mixture.strata else (),
         stages=tuple(
             MixStage(
                 stage.start,

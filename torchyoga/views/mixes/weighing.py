@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
-__all__ = ["fraction", "fractions_of"]
+__all__ = ["fraction", "fractions_of", "of_rows"]
 
 _MOST_SCALED = 2**53  # of weights that a temperature has changed
 
@@ -77,4 +77,24 @@ def fractions_of(
     return [
         Fraction(max(1, round(value * _MOST_SCALED)), _MOST_SCALED) if weight else Fraction(0)
         for value, weight in zip(scaled, found, strict=True)
+    ]
+
+
+def of_rows(weights: Sequence[Fraction], lengths: Sequence[int], measures: Sequence[int]) -> list[Fraction]:
+    """The weights of rows of sources, of weights of what is measured, such as tokens.
+
+    Args:
+        weights: one for each source.
+        lengths: their rows.
+        measures: of all rows of each; empty if rows are what counts.
+
+    Example:
+        >>> of_rows([Fraction(1), Fraction(1)], [10, 10], [40, 20])
+        [Fraction(1, 4), Fraction(1, 2)]
+    """
+    if not measures:
+        return list(weights)
+    return [
+        weight * length / measure if weight else weight
+        for weight, length, measure in zip(weights, lengths, measures, strict=True)
     ]

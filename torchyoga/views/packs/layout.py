@@ -31,12 +31,13 @@ from ...rows.schema import PACK_LENGTHS, Schema
 from ...rows.types import Array, Ints
 from .members import Documents
 
-__all__ = ["are_tokens", "Labels", "Layout", "Positions", "sequences", "PackSource"]
+__all__ = ["ANY_PART", "are_tokens", "Labels", "Layout", "Positions", "sequences", "PackSource"]
 
 _TEXTS = {"str", "bytes", "numpy.str", "numpy.bytes"}
 _IN_BATCHES = ("cu_seqlens", "max_seqlen", "packs", "document_ids")
 _BY_TOKEN = ("tokens", "position_ids", "document_ids", "labels")
 _MOST_WIDTH = 2**24
+ANY_PART = 0  # of a row, may be a document
 _LEAF = Node("leaf")
 _LONG = 256  # tokens of a document, on average, from which a copy of a list of numbers is faster than sums
 _MOST_COUNTED = 2**20
@@ -184,7 +185,7 @@ class Layout:
             numbers: by the number of a column, its number in `given`.
             documents: of the packs.
             most: if what a document costs are its tokens, of how many its row may have had more; else -1.
-                None if no row was cut.
+                None if no row was cut, `ANY_PART` if any part may be a document.
             empty: makes memory for so many bytes.
 
         Raises:
@@ -303,7 +304,8 @@ class _CutTokens(NamedTuple):
         if np.array_equal(left, lengths) and begins is None:
             return _CutTokens(held, offsets, offsets, None, documents.bounds, documents.rows)
         ends = bounds_of(lengths)
-        others = np.flatnonzero((left < lengths) | ((left > lengths) & (lengths != most)))
+        is_less = (left > lengths) & (lengths != most) if most != ANY_PART else np.zeros(len(left), np.bool_)
+        others = np.flatnonzero((left < lengths) | is_less)
         if len(others):
             raise ValueError(
                 f"row {int(documents.rows[others[0]])} has {int(held[others[0]])} tokens in {name!r}, not as "

@@ -9,8 +9,9 @@ from typing import SupportsIndex
 import numpy as np
 
 from ...order.by_file import equal_runs
+from ...order.even import strata_of
 from ...order.full import as_int
-from ...order.saved import described
+from ...order.saved import described, digest
 from ...process.buffers import BufferPool
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
@@ -24,12 +25,12 @@ from ...rows.collector import block_of
 from ...rows.node import outermost, path_name
 from ...rows.projection import Projection
 from ...rows.schema import Schema
-from ...rows.types import Ints, Row, Seeds
+from ...rows.types import Ints, Json, Row, Seeds
 from ..mixes.arranged import warn_if_arranged
 from ..ragged import RaggedColumn
 from ..scan import scan
 from .layout import Layout, sequences
-from .members import Members
+from .members import Documents, Members
 from .request import PackColumns, Packing, Request, packing_of
 
 __all__ = ["PackedRef", "packed"]
@@ -191,6 +192,53 @@ class PackedRef(PackView):
         """The outcome of packing: how many packs, how full they are, what was left out."""
         return self._packing.report
 
+    @property
+    def newest(self) -> PackedRef:
+        """These packs: see `RepackedRef`."""
+        return self
+
+    @property
+    def request(self) -> Json:
+        """How rows were packed, but for a function that says what they cost."""
+        return self._packing.told
+
+    @property
+    def most(self) -> int | None:
+        """See `Request.most`."""
+        return self._packing.most
+
+    @property
+    def told(self) -> list[str]:
+        """The way in which packs are made, for states: the budget, and a digest."""
+        return [f"{self._packing.report.budget}@{digest(self._packing.plan.pin, self._seed)[1:9]}"]
+
+    def ways(self, epoch: int, told: Sequence[tuple[int, str]]) -> Sequence[tuple[int, str]]:
+        """See `RepackedRef.ways`."""
+        return [(0, text) for text in self.told]
+
+    @property
+    def all_documents(self) -> tuple[Ints, Ints, Ints]:
+        """Of all documents: the row, what it costs, and the token of the row that it begins with."""
+        plan = self._packing.plan
+        begins = np.zeros(len(plan.rows), np.int64)
+        begins[plan.pieces] = plan.begins
+        return plan.rows.astype(np.int64), np.repeat(plan.costs, plan.sizes), begins
+
+    def documents(self, packs: Ints, epoch: int) -> list[Documents]:
+        """The documents of packs in an epoch."""
+        return [Members(self._packing.plan, self._seed, epoch).documents(packs)]
+
+    def packed_as(self, packing: Packing, epoch: int) -> PackedRef:
+        """Other packs of the same rows, made alike."""
+        return PackedRef(self.whole, packing, self._layout, self._seed, epoch)
+
+    @property
+    def strata(self) -> tuple[int, ...]:
+        """How many packs there are of each size in tokens, one after the other; nothing if they alternate."""
+        counts, bounds, classes, each = self._packing.plan.groups
+        tokens = np.append(0, np.cumsum(each * self._packing.plan.costs[classes]))
+        return strata_of(counts.tolist(), np.diff(tokens[bounds]).tolist())
+
     def members(self, packs: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
         """The rows of the whole (S,) in these packs, in this epoch, and where each pack begins (B + 1,)."""
         documents = self._members.documents(row_numbers(np.atleast_1d(np.asarray(packs)), len(self)))
@@ -203,7 +251,7 @@ class PackedRef(PackView):
         """
         return self._members.packs(np.asarray(rows, np.int64))
 
-    def in_epoch(self, epoch: int) -> PackView:
+    def in_epoch(self, epoch: int) -> PackedRef:
         """The same packs with the members that they have in an epoch."""
         whole = self.whole.in_epoch(epoch)
         if whole is self.whole and epoch == self._epoch:
@@ -212,7 +260,7 @@ class PackedRef(PackView):
         found._pool = self._pool
         return found
 
-    def projected(self, of: Projection) -> DataRef:
+    def projected(self, of: Projection) -> PackedRef:
         """The same packs with these columns; nothing is read for the others but lengths."""
         assert self._layout is not None, "else there is no schema to project"
         layout = self._layout.projected(of)

@@ -8,6 +8,7 @@ back, by arithmetic.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -26,6 +27,7 @@ from .packing import Groups, fitted
 __all__ = ["PackPlan", "Slots", "planned"]
 
 Table = npt.NDArray[np.unsignedinteger]
+_MOST_COUNTED, _COUNTED_AT_ONCE = 2**24, 2**20
 _PARTS = ("rows", "sizes", "costs", "counts", "bounds", "classes", "each", "pieces", "begins")
 
 
@@ -67,7 +69,8 @@ class PackPlan:
         first[self.pieces] = False
         documents = np.flatnonzero(first)
         order = _order_of(self.rows[documents].astype(np.int64))
-        return self.rows[documents[order]].astype(np.int64), documents[order]
+        ordered = documents[order]
+        return self.rows[ordered].astype(np.int64), ordered
 
     @property
     def parts(self) -> dict[str, npt.NDArray[np.generic]]:
@@ -78,10 +81,13 @@ class PackPlan:
     @property
     def words(self) -> tuple[npt.NDArray[np.integer], list[int]]:
         """The parts, end to end, and how long each is."""
-        parts = self.parts.values()
-        whole = np.concatenate([part.astype(np.int64) for part in parts])
-        is_small = not len(whole) or int(whole.max()) < 2**32
-        return whole.astype(np.uint32) if is_small else whole, [len(part) for part in parts]
+        parts = list(self.parts.values())
+        is_small = all(int(part.max(initial=0)) < 2**32 for part in parts)
+        sizes = [len(part) for part in parts]
+        found = np.empty(sum(sizes), np.uint32 if is_small else np.int64)
+        for part, place in zip(parts, np.split(found, np.cumsum(sizes)[:-1]), strict=True):
+            place[:] = part
+        return found, sizes
 
     @staticmethod
     def from_words(words: npt.NDArray[np.integer], sizes: Sequence[int], total: int) -> PackPlan:
@@ -115,8 +121,9 @@ class PackPlan:
 
 
 def _cut(words: npt.NDArray[np.integer], sizes: Sequence[int]) -> dict[str, Ints]:
-    cut = np.split(words.astype(np.int64), np.cumsum(sizes)[:-1])
-    return dict(zip(_PARTS, cut, strict=True))
+    """The parts; the rows as they are, for they are many."""
+    rows, *others = np.split(words, np.cumsum(sizes)[:-1])
+    return dict(zip(_PARTS, [rows, *(part.astype(np.int64) for part in others)], strict=True))
 
 
 def _of_words(words: npt.NDArray[np.integer], sizes: Sequence[int], row_type: str) -> PackPlan:
@@ -174,34 +181,59 @@ class Slots(NamedTuple):
 
 
 def planned(
-    rows: Ints, costs: Ints, begins: Ints | None, total: int, budgets: Ints, balance: bool
+    rows: Ints | None,
+    costs: Ints,
+    begins: Ints | None,
+    total: int,
+    budgets: Ints,
+    balance: bool,
+    most_rows: int | None = None,
 ) -> PackPlan:
     """The packs of some documents.
 
+    Takes time for each document once, and 4 bytes besides its arguments, 8 from 2**32 rows on.
+
     Args:
-        rows: (M,) the row of each document.
+        rows: (M,) the row of each document; None if they are all rows, in order.
         costs: (M, D) what it costs of each budget; not all 0, and none over the budget.
-        begins: (M,) the token that it begins with; None if all are whole rows.
+        begins: (C,) the token that each of the last documents begins with; None if all are whole rows.
         total: number of rows there are.
         budgets: (D,) what a pack may cost.
         balance: number the packs by the sum of squares of the first cost of their documents, falling.
+        most_rows: documents of a pack.
     """
-    distinct, order, sizes = _classes(costs)
-    found = fitted(distinct, sizes, budgets)
+    table = np.empty(len(costs), _row_type(total))
+    one, most = costs.shape[1] == 1, int(costs.max(initial=0))
+    sort = _by_counting if one and most < _MOST_COUNTED else _by_costs
+    distinct, sizes, pieces, sorted_begins = sort(rows, costs, begins, table)
+    each = distinct
+    if most_rows is not None:
+        each = np.column_stack([distinct, np.ones(len(distinct), np.int64)])
+        budgets = np.append(budgets, most_rows)
+    found = fitted(each, sizes, budgets)
     if balance:
         found = _by_squares(found, distinct[:, 0])
-    table: Table = rows[order].astype(_row_type(total))
-    pieces = np.zeros(0, np.int64)
-    sorted_begins = pieces
-    if begins is not None:
-        sorted_begins = begins[order]
-        pieces = np.flatnonzero(sorted_begins)
-        sorted_begins = sorted_begins[pieces]
     return PackPlan(table, sizes, np.ascontiguousarray(distinct[:, 0]), found, pieces, sorted_begins)
 
 
-def _classes(costs: Ints) -> tuple[Ints, Ints, Ints]:
-    """The distinct costs (K, D); the documents ordered by them (M,); and how many each has (K,)."""
+class _Sorted(NamedTuple):
+    """Documents by what they cost.
+
+    Attributes:
+        distinct: (K, D) the distinct costs.
+        sizes: (K,) how many documents each has.
+        pieces: ascending: which of them do not begin with the first token of their row.
+        begins: the token that each of these begins with.
+    """
+
+    distinct: Ints
+    sizes: Ints
+    pieces: Ints
+    begins: Ints
+
+
+def _by_costs(rows: Ints | None, costs: Ints, begins: Ints | None, table: Table) -> _Sorted:
+    """Documents of any costs, whose rows are put into a table."""
     order = np.arange(len(costs))
     for column in costs.T[::-1]:
         order = order[_order_of(column[order])]
@@ -209,7 +241,42 @@ def _classes(costs: Ints) -> tuple[Ints, Ints, Ints]:
     is_first = np.ones(len(costs), np.bool_)
     is_first[1:] = (ordered[1:] != ordered[:-1]).any(1)
     firsts = np.flatnonzero(is_first)
-    return ordered[firsts], order, np.diff(np.append(firsts, len(costs)))
+    table[:] = order if rows is None else rows[order]
+    pieces = begun = np.zeros(0, np.int64)
+    if begins is not None:
+        whole = len(costs) - len(begins)
+        late = np.flatnonzero(order >= whole)
+        begun = begins[order[late] - whole].astype(np.int64)
+        pieces, begun = late[begun > 0], begun[begun > 0]
+    return _Sorted(ordered[firsts].astype(np.int64), np.diff(np.append(firsts, len(costs))), pieces, begun)
+
+
+def _by_counting(rows: Ints | None, costs: Ints, begins: Ints | None, table: Table) -> _Sorted:
+    """Documents of one cost below a bound: counted first, so that each finds its place in the table."""
+    count, step = len(costs), max(_COUNTED_AT_ONCE, int(costs.max(initial=0)))
+    counts = np.zeros(int(costs.max(initial=0)) + 1, np.int64)
+    for start in range(0, count, step):
+        counts += np.bincount(costs[start : start + step, 0], minlength=len(counts))
+    distinct = np.flatnonzero(counts)
+    places = bounds_of(counts)[:-1]  # where the next document of each cost goes
+    pieces, begun = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for start in range(0, count, step):
+        some = slice(start, min(start + step, count))
+        order = _order_of(costs[some, 0])
+        ordered = costs[some, 0][order]
+        firsts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+        found, own = ordered[firsts], np.diff(np.append(firsts, len(ordered)))
+        target = np.repeat(places[found] - firsts, own) + np.arange(len(ordered))
+        table[target] = order + start if rows is None else rows[some][order]
+        places[found] += own
+        if begins is not None and some.stop > count - len(begins):
+            late = np.flatnonzero(order >= count - len(begins) - start)
+            own = begins[order[late] + start - (count - len(begins))].astype(np.int64)
+            pieces.append(target[late[own > 0]])
+            begun.append(own[own > 0])
+    all_pieces, all_begun = np.concatenate(pieces), np.concatenate(begun)
+    ascending = np.argsort(all_pieces)
+    return _Sorted(distinct[:, None], counts[distinct], all_pieces[ascending], all_begun[ascending])
 
 
 def _order_of(numbers: Ints) -> Ints:
@@ -262,8 +329,10 @@ def _check(
         used = np.zeros(len(sizes), np.int64)
         np.add.at(used, classes, each * np.repeat(counts, np.diff(bounds)))
         seen = np.zeros(total, np.bool_)
-        whole = np.delete(rows, pieces)  # without later pieces of the same rows
-        seen[whole] = True
-        sound = bool((used == sizes).all()) and int(seen.sum()) == len(whole)
+        ends = [-1, *pieces.tolist(), len(rows)]  # without later pieces of the same rows
+        for before, behind in itertools.pairwise(ends):
+            for start in range(before + 1, behind, _COUNTED_AT_ONCE):
+                seen[rows[start : min(start + _COUNTED_AT_ONCE, behind)]] = True
+        sound = bool((used == sizes).all()) and int(seen.sum()) == len(rows) - len(pieces)
     if not sound:
         raise CorruptError(f"its parts are not those of a plan of {total} rows")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, SupportsIndex, get_args
+from typing import NamedTuple, SupportsIndex, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from .plan import PackPlan, planned
 __all__ = ["PackColumns", "Packing", "packing_of", "Request"]
 
 _MOST = 2**31 - 1  # tokens: what cu_seqlens, which are int32, may count
+_AT_ONCE = 2**20  # rows
 _PROBED = 64  # rows, to see which columns a function looks at
 
 
@@ -168,16 +169,21 @@ class Packing(NamedTuple):
 def packing_of(ref: DataRef, request: Request) -> Packing:
     """The packs of the rows of a DataRef; reads nothing but the columns that are measured."""
     found = measured(ref, request.budgets, request.cost, request.long)
-    costs, budgets = found.costs, list(request.budgets.values())
-    if request.max_rows is not None:
-        costs = np.column_stack([costs, np.ones(len(costs), np.int64)])
-        budgets.append(request.max_rows)
-    plan = planned(found.rows, costs, found.begins, len(ref), np.array(budgets, np.int64), request.balance)
+    budgets = list(request.budgets.values())
+    plan = planned(
+        found.rows,
+        found.costs,
+        found.begins,
+        len(ref),
+        np.array(budgets, np.int64),
+        request.balance,
+        request.max_rows,
+    )
     pieces = 0 if found.begins is None else int((found.begins > 0).sum())
     report = PackReport(
         packs=len(plan),
-        rows=len(found.rows) - pieces,
-        documents=len(found.rows),
+        rows=len(found.costs) - pieces,
+        documents=len(found.costs),
         tokens=int((plan.sizes * plan.costs).sum()),
         budget=budgets[0],
         most=int(np.diff(plan.slots.bounds).max(initial=0)),
@@ -206,14 +212,14 @@ class _Measured(NamedTuple):
     """The documents to be packed.
 
     Attributes:
-        rows: (M,) the row of each.
+        rows: (M,) the row of each; None for all rows, in order.
         costs: (M, D) what it costs, of each budget.
-        begins: (M,) the token that it begins with; None if all are whole rows.
+        begins: (C,) the token that each of the last ones begins with; None if all are whole rows.
         left: what became of other rows.
         looked: the columns that were looked at.
     """
 
-    rows: Ints
+    rows: Ints | None
     costs: Ints
     begins: Ints | None
     left: _Left
@@ -232,11 +238,24 @@ def measured(ref: DataRef, budgets: Mapping[str, int], cost: PackCost | None, lo
     looked: tuple[str, ...]
     if cost is None:
         looked = tuple(budgets)
-        whole = [_of_columns(given, looked, start) for start, _, given in scan(ref, looked)]
+        whole = (_of_columns(given, looked, start) for start, _, given in scan(ref, looked))
+        costs = _together(whole, len(ref), len(budgets))
     else:
-        looked, whole = _by_function(ref, tuple(budgets), cost)
-    costs = np.concatenate(whole) if whole else np.zeros((0, len(budgets)), np.int64)
+        looked, of_all = _by_function(ref, tuple(budgets), cost)
+        costs = _together(of_all, len(ref) if of_all else 0, len(budgets))
     return _fitting(costs, budgets, long, looked)
+
+
+def _together(whole: Iterable[Ints], count: int, budgets: int) -> Ints:
+    """(N, D) the costs of all rows, in 4 bytes each if these are enough."""
+    found = cast(Ints, np.empty((count, budgets), np.uint32))
+    filled = 0
+    for costs in whole:
+        if found.dtype == np.uint32 and len(costs) and int(costs.max()) >= 2**32:
+            found = found.astype(np.int64)
+        found[filled : filled + len(costs)] = costs
+        filled += len(costs)
+    return found[:filled]
 
 
 def _of_columns(given: Mapping[str, Scanned], names: Sequence[str], start: int) -> Ints:
@@ -326,7 +345,10 @@ def _by_function(ref: DataRef, names: tuple[str, ...], cost: PackCost) -> tuple[
         try:
             for start, stop, given in scan(ref, before):
                 shown = _Observed(known, partial(_given, given), looked)
-                whole.append(_checked(cost(shown), names, stop - start, start))
+                found = _checked(cost(shown), names, stop - start, start)
+                whole.append(
+                    cast(Ints, found.astype(np.uint32)) if int(found.max(initial=0)) < 2**32 else found
+                )
         except _MoreError as more:
             _check_known(ref, more.name)
             continue
@@ -373,31 +395,44 @@ def _fitting(costs: Ints, budgets: Mapping[str, int], long: Long, looked: tuple[
     most = np.array(list(budgets.values()), np.int64)
     counts = costs.any(1)
     over: npt.NDArray[np.bool_] = np.asarray((costs > most).any(1))
-    rows = np.flatnonzero(counts & ~over)
-    left = _Left(empty=int((~counts).sum()))
-    if not over.any():
-        return _Measured(rows, costs[rows], None, left, looked)
-    first = next(iter(budgets))
-    if long == "error":
-        raise _too_long(costs, over, budgets)
+    left = _Left(empty=len(costs) - int(np.count_nonzero(counts)))
     longer = np.flatnonzero(over)
+    first = next(iter(budgets))
+    if len(longer) and long == "error":
+        raise _too_long(costs, over, budgets)
+    budget, lengths = budgets[first], costs[longer, 0].astype(np.int64)
+    if len(longer) and long == "cut":
+        left = left._replace(cut=int((lengths - budget).sum()))
+        np.minimum(costs, budget, out=costs)
+        over[:] = False
+    counts &= ~over
+    rows, kept = (None, costs) if counts.all() else (_numbers(counts), costs[counts])
+    if not len(longer) or long == "cut":
+        return _Measured(rows, kept, None, left, looked)
+    assert rows is not None, "some are left out"
     if long == "drop":
-        return _Measured(rows, costs[rows], None, left._replace(dropped=len(longer)), looked)
-    budget, lengths = budgets[first], costs[longer, 0]
-    if long == "cut":
-        lost = int((lengths - budget).sum())
-        rows = np.flatnonzero(counts)
-        return _Measured(rows, np.minimum(costs[rows], budget), None, left._replace(cut=lost), looked)
+        return _Measured(rows, kept, None, left._replace(dropped=len(longer)), looked)
     pieces = -(-lengths // budget)
     begins = numbered_within(pieces) * budget
     split = np.minimum(np.repeat(lengths, pieces) - begins, budget)
     return _Measured(
-        np.concatenate([rows, np.repeat(longer, pieces)]),
-        np.concatenate([costs[rows], split[:, None]]),
-        np.concatenate([np.zeros(len(rows), np.int64), begins]),
+        np.concatenate([rows, np.repeat(longer, pieces).astype(rows.dtype)]),
+        np.concatenate([kept, split[:, None].astype(kept.dtype)]),
+        begins,
         left._replace(split=len(longer)),
         looked,
     )
+
+
+def _numbers(mask: npt.NDArray[np.bool_]) -> Ints:
+    """The places that are True, in 4 bytes each if these are enough."""
+    found = np.empty(int(np.count_nonzero(mask)), np.uint32 if len(mask) <= 2**32 else np.int64)
+    filled = 0
+    for start in range(0, len(mask), _AT_ONCE):
+        some = np.flatnonzero(mask[start : start + _AT_ONCE])
+        found[filled : filled + len(some)] = some + start
+        filled += len(some)
+    return cast(Ints, found)
 
 
 def _too_long(costs: Ints, over: npt.NDArray[np.bool_], budgets: Mapping[str, int]) -> ValueError:
@@ -405,10 +440,10 @@ def _too_long(costs: Ints, over: npt.NDArray[np.bool_], budgets: Mapping[str, in
     for number, (name, budget) in enumerate(budgets.items()):
         some = np.flatnonzero(costs[:, number] > budget)
         if len(some):
-            worst = some[np.argmax(costs[some, number])]
+            worst = int(some[np.argmax(costs[some, number])])
             found.append(
                 f"{len(some)} of {len(costs)} rows have more than {budget} of {name!r}, at most "
-                f"{int(costs[worst, number])}, in row {int(worst)}"
+                f"{int(costs[worst, number])}, in row {worst}"
             )
     ways = "'cut', 'split' or 'drop'" if len(budgets) == 1 else "'drop'"
     return ValueError(f"{'; '.join(found)}. Choose a larger budget, or say what becomes of them: long={ways}")

@@ -1,0 +1,297 @@
+"""Packs, windows and batches of mixtures: shares of tokens in every prefix, each source by itself."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packs import Own
+
+import torchyoga as yoga
+from torchyoga.errors import SchemaError
+from torchyoga.views.mixes.by_tokens import MixedPacks
+
+BUDGET = 16
+NAMES = ("web", "code", "math")
+
+
+def source_of(lengths: list[int], first: int, dtype: Any = np.int64) -> yoga.DataRef:
+    """Documents of so many tokens; a token says which document it is of, and its place there."""
+    rows = [
+        {"ids": (1000 * (first + number) + np.arange(length)).astype(dtype)}
+        for number, length in enumerate(lengths)
+    ]
+    return Own(rows, yoga.Schema.of({"ids": np.arange(3, dtype=dtype)}, ragged=["ids"]))
+
+
+def sources_of(seed: int = 0, most: int = 12) -> dict[str, yoga.DataRef]:
+    rng = np.random.default_rng(seed)
+    counts = {"web": 60, "code": 35, "math": 9}
+    return {
+        name: source_of(rng.integers(1, most, counts[name]).tolist(), 1000 * number)
+        for number, name in enumerate(NAMES)
+    }
+
+
+def documents(batch: Any) -> list[int]:
+    """The documents of a batch of packs; each is whole, and tokens in their order."""
+    found = []
+    for start, stop in itertools.pairwise(batch["cu_seqlens"].tolist()):
+        tokens = batch["ids"][start:stop].tolist()
+        assert tokens == list(range(tokens[0], tokens[0] + stop - start))
+        assert tokens[0] % 1000 == 0
+        found.append(tokens[0] // 1000)
+    return found
+
+
+def batches_of(ref: yoga.DataRef, world: int = 1, steps: int | None = None, **more: Any) -> tuple[Any, Any]:
+    """The batches of all ranks, one round of ranks after the other, and the state after them."""
+    state, batch_size = more.pop("state", None), more.pop("batch_size", 1)
+    options = {"shuffle": True, "seed": 7, "remainder": "keep", **more}
+    of_ranks, states = [], []
+    for rank in range(world):
+        loader = yoga.DataLoader(ref, batch_size, num_replicas=world, rank=rank, **options)
+        if state is not None:
+            loader.load_state_dict(json.loads(json.dumps(state)))
+        batches = iter(loader)
+        of_ranks.append(list(itertools.islice(batches, steps)))
+        states.append(loader.state_dict())
+        del batches
+    assert all(one == states[0] for one in states)
+    rounds = itertools.zip_longest(*of_ranks)
+    return [batch for one in rounds for batch in one if batch is not None], states[0]
+
+
+def off(batches: list[Any], weights: dict[str, float]) -> float:
+    """How many packs a prefix is off the shares of tokens, at most."""
+    tokens = np.array([len(batch["ids"]) for batch in batches])
+    of = np.array([batch["source"].item() for batch in batches])
+    total, whole = np.cumsum(tokens), sum(weights.values())
+    return max(
+        float(np.abs(np.cumsum(tokens * (of == number)) - total * weight / whole).max()) / BUDGET
+        for number, weight in enumerate(weights.values())
+    )
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    lengths=st.lists(st.lists(st.integers(1, BUDGET), min_size=1, max_size=60), min_size=2, max_size=5),
+    weights=st.lists(st.integers(1, 9), min_size=5, max_size=5),
+    rows=st.integers(20, 400),
+    cell=st.sampled_from([1, 8, 64]),
+    shuffle=st.booleans(),
+)
+def test_every_prefix_has_its_shares_of_tokens(
+    lengths: list[list[int]], weights: list[int], rows: int, cell: int, shuffle: bool
+) -> None:
+    refs = {f"s{n}": source_of(some, 1000 * n) for n, some in enumerate(lengths)}
+    of = {name: float(weight) for name, weight in zip(refs, weights, strict=False)}
+    mix = yoga.mix(refs, of, rows=rows, source_column="source", cell=cell).packed("ids", BUDGET)
+    assert isinstance(mix, MixedPacks)
+    loader = yoga.DataLoader(mix, 1, shuffle=shuffle, seed=3)
+    batches = [batch for _ in range(2) for batch in loader]
+    assert len(batches) == 2 * len(mix)
+    assert off(batches, of) <= (1.5 if cell == 1 else min(len(refs), 2.5))
+    # Each source goes through its documents, in one pass after the other, and no document comes between.
+    for number, ref in enumerate(refs.values()):
+        own = [documents(batch) for batch in batches if batch["source"].item() == number]
+        packs = len(ref.packed("ids", BUDGET))
+        for start in range(0, len(own), packs):
+            some = Counter(itertools.chain(*own[start : start + packs]))
+            assert max(some.values()) == 1
+            if start + packs <= len(own):
+                assert sorted(some) == [1000 * number + row for row in range(len(ref))]
+
+
+WEIGHTS = {"web": 5.0, "code": 3.0, "math": 2.0}
+
+
+def mixed(**more: Any) -> Any:
+    return yoga.mix(sources_of(), WEIGHTS, rows=150, source_column="source", **more)
+
+
+@pytest.mark.parametrize("kind", ["packed", "token_windows", "token_batches"])
+def test_ranks_workers_and_resumes_give_the_same(kind: str) -> None:
+    ref: Any
+    options: dict[str, Any] = {}
+    if kind == "packed":
+        ref = mixed().packed("ids", BUDGET, long="split", labels="same")
+    elif kind == "token_windows":
+        ref = mixed().token_windows("ids", 8, jitter=True, shuffle_documents=True, documents=True)
+    else:
+        ref, options = mixed().token_batches("ids", 40, max_rows=6), {"batch_size": None}
+
+    def told(batches: list[Any]) -> list[Any]:
+        return [
+            (batch["ids"].values if kind == "token_batches" else batch["ids"]).reshape(-1).tolist()
+            for batch in batches
+        ]
+
+    whole, _ = batches_of(ref, **options)
+    expected = told(whole)
+    for world, steps, other, workers in ((1, 5, 3, 0), (2, 4, 1, 2), (3, 3, 2, 0)):
+        first, state = batches_of(ref, world, steps, **options)
+        rest, _ = batches_of(ref, other, state=state, num_workers=workers, **options)
+        assert told(first) + told(rest) == expected
+    rows = len(ref)
+    assert len(expected) == rows
+    both = itertools.islice(yoga.DataLoader(ref, options.get("batch_size", 1), shuffle=True, seed=7), rows)
+    assert told(list(both)) == expected
+
+
+def test_packs_are_filled_anew_in_each_pass() -> None:
+    refs = {"one": source_of([4, 4, 8] * 10, 0), "other": source_of([8, 8] * 4, 1000)}
+    mix = yoga.mix(refs, {"one": 1, "other": 1}, rows=200, source_column="source").packed("ids", BUDGET)
+    (batches, _) = batches_of(mix)
+    packs = [tuple(sorted(documents(batch))) for batch in batches if batch["source"].item() == 1]
+    passes = [frozenset(packs[start : start + 4]) for start in range(0, len(packs) // 4 * 4, 4)]
+    assert len(passes) > 8
+    assert len(set(passes)) > 3
+
+
+def test_windows_of_a_mixture_are_windows_of_its_sources() -> None:
+    mix = mixed().token_windows("ids", 8, labels="shifted", documents=True)
+    assert mix.num_tokens == sum(source.num_tokens for source in mix.sources)
+    loader = yoga.DataLoader(mix, 1, shuffle=True, seed=7)
+    batches = [batch for _ in range(3) for batch in loader]
+    assert off([{**batch, "ids": batch["ids"][0]} for batch in batches], WEIGHTS) <= 2.5
+    own = [{tuple(row["ids"].tolist()) for row in source} for source in mix.sources]
+    for number in range(3):
+        windows = [tuple(b["ids"][0].tolist()) for b in batches if b["source"].item() == number]
+        count = len(mix.sources[number])
+        for start in range(0, len(windows) - count + 1, count):
+            assert set(windows[start : start + count]) == own[number]
+    counts, rows = mix.members([0, 5])
+    assert len(counts) == 2
+    assert counts.sum() == len(rows)
+
+
+def test_batches_of_a_mixture_say_their_source() -> None:
+    mix = mixed().token_batches("ids", 64, max_rows=8)
+    assert mix.report().rows == sum(len(source.whole) for source in mix.sources)
+    loader = yoga.DataLoader(mix, batch_size=None, shuffle=True, seed=7)
+    tokens: Counter[int] = Counter()
+    for _ in range(6):
+        for batch in loader:
+            (source,) = set(batch["source"].tolist())
+            assert len(batch["source"]) == len(batch["ids"].values)
+            assert {int(row[0]) // 1_000_000 for row in batch["ids"].values} == {source}
+            tokens[source] += int(batch["ids"].lengths.sum())
+    total = sum(tokens.values())
+    for number, weight in enumerate(WEIGHTS.values()):
+        assert abs(tokens[number] / total - weight / 10) < 0.05
+
+
+def test_members_and_packs_of_name_documents_of_all_sources() -> None:
+    mix = mixed().packed("ids", BUDGET)
+    sizes = [60, 35, 9]
+    begins = np.cumsum([0, *sizes])
+    for number in range(len(mix)):
+        rows, bounds = mix.members(number)
+        assert bounds.tolist() == [0, len(rows)]
+        row = mix[number]
+        source = int(row["source"])
+        assert (rows - begins[source]).tolist() == row["rows"].tolist()
+    report = mix.report()
+    assert report.rows == sum(sizes)
+    assert report.packs == sum(map(len, mix.sources))
+    assert report.budget == BUDGET
+
+
+def test_mixtures_within_a_mixture_keep_their_shares() -> None:
+    refs = sources_of()
+    inner = yoga.mix({"web": refs["web"], "code": refs["code"]}, {"web": 3, "code": 1}, source_column="part")
+    mix = yoga.mix({"text": inner, "math": refs["math"]}, {"text": 4, "math": 1}, rows=200, columns=["ids"])
+    assert mix.names == ["text/web", "text/code", "math"]
+    assert mix.counts(1000) == {"text/web": 600, "text/code": 200, "math": 200}
+    flat = yoga.mix(
+        {"text/web": refs["web"], "text/code": refs["code"], "math": refs["math"]},
+        {"text/web": 3, "text/code": 1, "math": 1},
+        rows=200,
+    )
+    assert [row["ids"].tolist() for row in mix] == [row["ids"].tolist() for row in flat]
+    nested = {"text": inner, "math": refs["math"]}
+    packed = yoga.mix(
+        nested, {"text": 4, "math": 1}, columns=["ids"], rows=200, source_column="source"
+    ).packed("ids", BUDGET)
+    batches, _ = batches_of(packed)
+    assert off(batches, {"a": 3, "b": 1, "c": 1}) <= 2.5
+    with pytest.raises(ValueError, match="two sources are called the same"):
+        yoga.mix({"a": inner.columns(["ids"]), "a/web": refs["web"]}, {"a": 1, "a/web": 1})
+
+
+def test_views_of_a_mixture_are_of_each_source() -> None:
+    plain = mixed().packed("ids", BUDGET)
+    for ref in (mixed().columns(["ids"]), mixed().map_batches(same)):
+        found = ref.packed("ids", BUDGET)
+        assert isinstance(found, MixedPacks)
+        one, other = batches_of(plain)[0], batches_of(found)[0]
+        assert [b["ids"].tolist() for b in one] == [b["ids"].tolist() for b in other]
+    # Where the rows were changed, each document says the source.
+    assert len(other[0]["source"]) == len(other[0]["rows"])
+
+
+def same(c: Any) -> Any:
+    return c
+
+
+def test_sizes_are_tokens_and_epochs_are_passes() -> None:
+    refs = sources_of()
+    sizes = yoga.mix(refs).packed("ids", BUDGET)
+    assert len(sizes) == sizes.report().packs  # each document once
+    found = Counter(itertools.chain(*map(documents, batches_of(sizes)[0])))
+    assert set(found.values()) == {1}
+    assert len(found) == 60 + 35 + 9
+    every = yoga.mix(refs, {"web": 1, "code": 1, "math": 5}, until="all").packed("ids", BUDGET)
+    counts = Counter(itertools.chain(*map(documents, batches_of(every)[0])))
+    assert len(counts) == 60 + 35 + 9
+    held = sum(map(len, map(documents, batches_of(mixed().packed("ids", BUDGET))[0])))
+    assert abs(held - 150) < 15  # as many documents as an epoch was to have
+    with pytest.raises(ValueError, match=r"reads the .* rows of 'math'"):
+        yoga.mix(refs, WEIGHTS, rows=150, epochs=2).packed("ids", BUDGET)
+
+
+def test_other_weights_are_shares_of_tokens_from_a_state_on() -> None:
+    mix = mixed().packed("ids", BUDGET)
+    first, state = batches_of(mix, steps=20)
+    later = mix.reweighted({"web": 1, "code": 1, "math": 1}, at=state)
+    rest = batches_of(later, state=state)[0]
+    assert len(first) + len(rest) == len(mix)
+    assert off(rest, dict.fromkeys(NAMES, 1.0)) <= 2.5
+    own = [documents(batch) for batch in [*first, *rest] if batch["source"].item() == 0]
+    packs = len(mix.sources[0])
+    assert max(Counter(itertools.chain(*own[:packs])).values()) == 1
+    assert later.report() == mix.report()
+    again = batches_of(later, 2, state=state)[0]
+    assert [batch["ids"].tolist() for batch in again] == [batch["ids"].tolist() for batch in rest]
+
+
+def test_bad_sources_are_named() -> None:
+    refs = sources_of()
+    long = {**refs, "code": source_of([3, 40], 1000)}
+    mix = yoga.mix(long, WEIGHTS, rows=20)
+    with pytest.raises(ValueError, match=r"source 'code': 1 of 2 rows .*\n?.*long=") as caught:
+        mix.packed("ids", BUDGET)
+    assert "'split'" in str(caught.value)
+    assert len(mix.packed("ids", BUDGET, long="split")) > 0
+    with pytest.raises(ValueError, match="source 'code': 1 of 2 rows are longer than budget"):
+        mix.token_batches("ids", BUDGET)
+    with pytest.raises(
+        SchemaError, match=r"(?s)source 'web' has .*<i8.*, source 'code' has .*<i4.*map_batches"
+    ):
+        yoga.mix({**refs, "code": source_of([3], 1000, np.int32)}, WEIGHTS, rows=20)
+    empty = yoga.mix({**refs, "code": source_of([0, 0], 1000)}, WEIGHTS, rows=20)
+    with pytest.raises(ValueError, match="of the source 'code', of 2 rows, there is not one"):
+        empty.packed("ids", BUDGET)
+    with pytest.raises(ValueError, match="lengths are of one source"):
+        mix.token_windows("ids", 4, lengths=np.ones(20, int))
+    with pytest.raises(ValueError, match="lengths are of one source"):
+        mix.token_batches(np.ones(20, int), 4)
+    with pytest.raises(KeyError, match="there is no column 'no'"):
+        mix.packed("no", BUDGET)

@@ -1,0 +1,282 @@
+"""Packs that are made anew in mid-epoch: what has come does not come again, the rest does, once."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pickle
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packs import Own, tokens_of
+
+import torchyoga as yoga
+from torchyoga.errors import StateError
+
+LENGTHS = np.random.default_rng(0).integers(1, 12, 40).tolist()
+
+
+def came(
+    ref: yoga.DataRef, steps: int | None, state: Any = None, world: int = 1, **more: Any
+) -> tuple[list[Any], Any]:
+    """The packs that all ranks give in so many steps, in the order of their positions, and the state then."""
+    options = {"shuffle": True, "seed": 7, "remainder": "keep", **more}
+    of_ranks, states = [], []
+    for rank in range(world):
+        loader = yoga.DataLoader(ref, 1, num_replicas=world, rank=rank, **options)
+        if state is not None:
+            loader.load_state_dict(json.loads(json.dumps(state)))
+        batches = iter(loader)
+        of_ranks.append(list(itertools.islice(batches, steps)))
+        states.append(loader.state_dict())
+        del batches
+    assert all(one == states[0] for one in states)
+    rounds = itertools.zip_longest(*of_ranks)
+    return [batch for one in rounds for batch in one if batch is not None], states[0]
+
+
+def tokens(batches: list[Any]) -> Counter[int]:
+    """Each token, and how often it came; all tokens of `tokens_of` differ."""
+    return Counter(token for batch in batches for token in batch["ids"].reshape(-1).tolist())
+
+
+def told(batches: list[Any]) -> list[Any]:
+    return [(batch["ids"].tolist(), batch["rows"].tolist()) for batch in batches]
+
+
+@pytest.mark.parametrize("shuffle", [True, False, "block"])
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_at_every_position_the_rest_comes_once_and_later_epochs_are_as_ever(shuffle: Any, epoch: int) -> None:
+    ref = tokens_of(LENGTHS)
+    short, long = ref.packed("ids", 12), ref.packed("ids", 30)
+    everything = Counter(range(sum(LENGTHS)))
+    options = {"shuffle": shuffle}
+    whole = yoga.DataLoader(short, 1, seed=7, remainder="keep", **options)
+    longer = yoga.DataLoader(long, 1, seed=7, remainder="keep", **options)
+    for loader in (whole, longer):
+        loader.set_epoch(epoch)
+    expected = list(whole)
+    longer.set_epoch(epoch + 1)
+    after = told(list(longer))
+    for place in range(1, len(short)):
+        loader = yoga.DataLoader(short, 1, seed=7, remainder="keep", **options)
+        loader.set_epoch(epoch)
+        batches = iter(loader)
+        first = list(itertools.islice(batches, place))
+        state = loader.state_dict()
+        del batches
+        assert told(first) == told(expected[:place])
+        made = short.repacked(long, at=state)
+        rest, later = came(made, None, state, **options)
+        assert tokens(first) + tokens(rest) == everything
+        assert all(len(batch["ids"]) <= 30 for batch in rest)
+        assert later["epoch"] == epoch + 1
+        again, _ = came(made, None, later, **options)
+        assert told(again) == after
+        report = made.rest()
+        assert report is not None
+        assert (report.packs, report.tokens) == (len(rest), tokens(rest).total())
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ranks_go_on_where_others_were(workers: int) -> None:
+    ref = tokens_of(LENGTHS)
+    short, long = ref.packed("ids", 12, labels="shifted"), ref.packed("ids", 30, labels="shifted")
+    first, state = came(short, 6)
+    made = short.repacked(long, at=state)
+    expected = told(came(made, None, state)[0])
+    for world, steps, other in ((1, 3, 2), (2, 2, 3), (3, 1, 1)):
+        some, then = came(made, steps, state, world)
+        # The program writes the same with the newest state.
+        again = short.repacked(long, at=then)
+        rest, _ = came(again, None, then, other, num_workers=workers)
+        assert told(some) + told(rest) == expected
+    assert tokens(first) == tokens(came(short, 6)[0])
+
+
+class Story:
+    """A run in which packs are made anew, and that is resumed: what came, by epoch."""
+
+    def __init__(self, ref: Any, budgets: list[int], options: dict[str, Any]) -> None:
+        self.packs = [ref.packed("ids", budget, **options) for budget in budgets]
+        self.made: Any = self.packs[0]
+        self.used, self.state = 1, None
+        self.of: dict[int, Counter[int]] = {}
+
+    def steps(self, steps: int, world: int, **more: Any) -> None:
+        before = self.state["epoch"] if self.state else 0
+        batches, state = came(self.made, steps, self.state, world, **more)
+        self.of[before] = self.of.get(before, Counter()) + tokens(batches)
+        self.state = state
+
+    def change(self) -> None:
+        if self.state is not None and self.used < len(self.packs):
+            self.made = self.made.repacked(self.packs[self.used], at=self.state)
+            self.used += 1
+
+    def resume(self) -> None:
+        """Makes all anew from the newest state, as a program that is started again."""
+        if self.state is not None:
+            self.made = self.packs[0]
+            for packs in self.packs[1 : self.used]:
+                self.made = self.made.repacked(packs, at=self.state)
+            self.made = pickle.loads(pickle.dumps(self.made))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 20), min_size=6, max_size=30),
+    budgets=st.lists(st.integers(8, 40), min_size=2, max_size=4),
+    long=st.sampled_from(["split", "drop", "cut"]),
+    shuffle=st.sampled_from([True, False, "block"]),
+    acts=st.lists(
+        st.one_of(st.just("change"), st.just("resume"), st.tuples(st.integers(1, 4), st.integers(1, 3))),
+        min_size=2,
+        max_size=12,
+    ),
+)
+@pytest.mark.filterwarnings("ignore:packed. :UserWarning")
+def test_stories(lengths: list[int], budgets: list[int], long: Any, shuffle: Any, acts: list[Any]) -> None:
+    ref = tokens_of([*lengths, 5])
+    ends = np.cumsum([0, *lengths, 5]).tolist()
+    story = Story(ref, sorted(budgets), {"long": long})
+    for act in acts:
+        if act == "change":
+            story.change()
+        elif act == "resume":
+            story.resume()
+        else:
+            story.steps(*act, shuffle=shuffle)
+    for _ in range(2):  # to the end of the running epoch, and of the next
+        story.steps(10_000, 2, shuffle=shuffle)
+        assert story.state["epoch"] == max(story.of) + 1
+    least, most = min(budgets), max(budgets)
+    for epoch, found in story.of.items():
+        assert max(found.values()) == 1, (epoch, found)
+        for start, stop in itertools.pairwise(ends):
+            own = sum(found[token] for token in range(start, stop))
+            length = stop - start
+            if long == "split":
+                assert own == length
+            elif long == "cut":
+                assert min(length, least) <= own <= min(length, most)
+            elif length <= least:
+                assert own == length
+
+
+def test_pieces_of_a_row_that_came_do_not_come_again() -> None:
+    ref = tokens_of([30, 3, 4, 25, 5])
+    short, long = (ref.packed("ids", budget, long="split") for budget in (8, 20))
+    for place in range(1, len(short)):
+        first, state = came(short, place)
+        rest, _ = came(short.repacked(long, at=state), None, state)
+        assert tokens(first) + tokens(rest) == Counter(range(67))
+        for batch in rest:
+            ends = itertools.pairwise(batch["cu_seqlens"].tolist())
+            for (a, b), row, begin in zip(
+                ends, batch["rows"].tolist(), batch["begins"].tolist(), strict=True
+            ):
+                own = ref[row]["ids"][begin : begin + b - a].tolist()
+                assert batch["ids"][a:b].tolist() == own
+
+
+def test_filled_packs_become_wider() -> None:
+    ref = tokens_of(LENGTHS)
+    short, long = (ref.packed("ids", n, labels="same", padded=0) for n in (12, 32))
+    first, state = came(short, 5)
+    made = short.repacked(long, at=state)
+    rest, _ = came(made, None, state)
+    assert {batch["ids"].shape[1] for batch in rest} == {32}
+    rows = [row for batch in [*first, *rest] for row in batch["rows"].tolist()]
+    assert sorted(rows) == list(range(len(LENGTHS)))
+
+
+def test_batches_that_came_early_leave_packs_of_before() -> None:
+    """With in_order=False positions before the change may be left: they keep their packs."""
+    ref = tokens_of(LENGTHS)
+    short, long = ref.packed("ids", 12), ref.packed("ids", 30)
+    whole, state = came(short, 8)
+    early = {**state, "position": 6, "left": [[2, 4]], "proof": None}
+    made = short.repacked(long, at=early)
+    rest, _ = came(made, None, early)
+    assert told(rest[:2]) == told(whole[2:4])
+    assert tokens(whole) + tokens(rest[2:]) == Counter(range(sum(LENGTHS)))
+
+
+def test_at_the_end_of_an_epoch_the_next_is_of_the_new_packs() -> None:
+    ref = tokens_of(LENGTHS)
+    short, long = ref.packed("ids", 12), ref.packed("ids", 30)
+    _, state = came(short, None)
+    assert state["epoch"] == 1
+    made = short.repacked(long, at=state)
+    assert made.rest() is None
+    loader = yoga.DataLoader(long, 1, shuffle=True, seed=7)
+    loader.set_epoch(1)
+    found, later = came(made, None, state)
+    assert told(found) == told(list(loader))
+    assert len(made) == len(long)
+    assert later["stages"].count(">") == 1
+    assert "+" not in later["stages"]
+
+
+def test_states_say_where_packs_were_made_anew() -> None:
+    ref = tokens_of(LENGTHS)
+    short, long = ref.packed("ids", 12), ref.packed("ids", 30)
+    _, state = came(short, 6)
+    _, later = came(short.repacked(long, at=state), 2, state)
+    ways = later["stages"].removeprefix("0:").split(">")
+    assert [way.partition("@")[0] for way in ways] == ["12", "30"]
+    assert ways[1].endswith("+6")
+    assert later["length"] == 6 + short.repacked(long, at=later).rest().packs  # type: ignore[union-attr]
+    assert len(json.dumps(later)) < 600
+
+
+def test_what_does_not_fit_together_is_refused() -> None:
+    ref = tokens_of(LENGTHS)
+    short, long = ref.packed("ids", 12), ref.packed("ids", 30)
+    _, state = came(short, 6)
+    _, other = came(short, 9)
+    made = short.repacked(long, at=state)
+    with pytest.raises(StateError):
+        came(made, 1, other)
+    with pytest.raises(StateError, match=r"is neither of these .* packs, nor of what repacked"):
+        ref.packed("ids", 14).repacked(long, at=state)
+    with pytest.raises(StateError):
+        came(short.repacked(ref.packed("ids", 20), at=state), 1, came(made, 1, state)[1])
+    with pytest.raises(StateError):
+        came(made, 1, state, shuffle=False)
+    with pytest.raises(StateError):
+        came(made, 1, {**state, "seed": 8})
+    with pytest.raises(ValueError, match="of the same documents"):
+        short.repacked(tokens_of([*LENGTHS, 3]).packed("ids", 30), at=state)
+    with pytest.raises(TypeError, match="takes the packs from there on"):
+        short.repacked(ref, at=state)
+    with pytest.raises(ValueError, match="pieces of documents go on as pieces"):
+        short.repacked(ref.packed("ids", 30, long="split"), at=state)
+    two = ref.packed(
+        {"a": 30, "b": 9}, cost=lambda c: {"a": c["ids"].lengths, "b": c["ids"].lengths // 9}, along=["ids"]
+    )
+    with pytest.raises(ValueError, match="one budget"):
+        short.repacked(two, at=state)
+    late = short.repacked(long, at=came(short, None)[1])
+    with pytest.raises(ValueError, match="lies before place"):
+        next(iter(yoga.DataLoader(late, 1, shuffle=True, seed=7)))
+    alone = {**state, "share": [0, 2, 3, 1], "left": [[4, 6]]}
+    with pytest.raises(StateError, match="of rank 0 of 2"):
+        short.repacked(long, at=alone)
+
+
+def test_columns_may_be_left_out() -> None:
+    rows = [{"ids": np.arange(n), "k": number} for number, n in enumerate(LENGTHS)]
+    ref = Own(rows, yoga.Schema.of(rows[0], ragged=["ids"]))
+    short, long = ref.packed("ids", 12), ref.packed("ids", 30)
+    _, state = came(short, 6)
+    made = short.repacked(long, at=state)
+    some, _ = came(made.columns(["k", "rows"]), None, state)
+    every, _ = came(made, None, state)
+    assert [batch["k"].tolist() for batch in some] == [batch["rows"].tolist() for batch in every]
+    assert "ids" not in some[0]

@@ -1,0 +1,225 @@
+"""Mixtures of packs, windows and batches of each source, whose weights are shares of tokens.
+
+What is made of a mixture is mixed of what is made of its sources.
+A pack then has documents of one source, each source goes its own way through its documents, and the place in
+the mixture says all. Weights are divided by the tokens that a pack of each source has on average.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, NamedTuple, SupportsIndex, TypeVar, cast
+
+import numpy as np
+
+from ...order.mixed import MixStage, Mixture
+from ...order.proportions import whole_weights
+from ...order.sources import tag_of
+from ...reading.dataref import DataRef, PackView, identity, row_numbers
+from ...reading.pack_report import PackReport
+from ...rows.data import bounds_of
+from ...rows.types import Ints
+from ..chosen import check_alike
+from ..tokens.plan import BatchReport
+from ..tokens.token_batches import TokenBatchesRef
+from ..tokens.token_windows import TokenWindowsRef
+from .mix import MixRef, length_until
+from .recipe import Recipe
+from .weighing import fractions_of, of_rows
+
+__all__ = ["MixedBatches", "MixedPacks", "MixedWindows", "batches_of", "packs_of", "windows_of"]
+
+_Made = TypeVar("_Made", bound=DataRef)
+
+
+def packs_of(recipe: Recipe, make: Callable[[DataRef], PackView | MixedPacks]) -> MixedPacks:
+    """A mixture of packs of each source: see `DataRef.packed`."""
+    parts = _remade(recipe, make, lambda made: made.report().tokens)
+    strata = tuple(packs.strata for packs in cast(Sequence[PackView], parts.sources))
+    return _checked(MixedPacks, parts._replace(mixture=replace(parts.mixture, strata=strata)))
+
+
+def windows_of(recipe: Recipe, make: Callable[[DataRef], TokenWindowsRef | MixedWindows]) -> MixedWindows:
+    """A mixture of windows of each source: see `DataRef.token_windows`."""
+    return _checked(MixedWindows, _remade(recipe, make, len))
+
+
+def batches_of(recipe: Recipe, make: Callable[[DataRef], TokenBatchesRef | MixedBatches]) -> MixedBatches:
+    """A mixture of batches of each source: see `DataRef.token_batches`."""
+    return _checked(MixedBatches, _remade(recipe.numbered, make, lambda made: made.report().elements))
+
+
+_Kind = TypeVar("_Kind", bound=MixRef)
+
+
+def _checked(kind: type[_Kind], parts: _Parts) -> _Kind:
+    """The mixture of some parts; raises if its first epoch takes too many rows of a source."""
+    made = kind(*parts)
+    made.order(True, True, 1, 0).rows(0, 0)
+    return made
+
+
+class _Parts(NamedTuple):
+    """What a `MixRef` is made with."""
+
+    sources: Sequence[DataRef]
+    mixture: Mixture
+    column: str | None
+
+
+def _remade(recipe: Recipe, make: Callable[[DataRef], _Made], tokens: Callable[[_Made], int]) -> _Parts:
+    """The mixture of what is made of each source.
+
+    Args:
+        recipe: of the mixture.
+        make: makes it.
+        tokens: counts what weights are shares of, in all of its rows.
+    """
+    before, names = recipe.mixture, recipe.mixture.names
+    made = [_of_source(name, ref, make) for name, ref in zip(names, recipe.sources, strict=True)]
+    asked, last = before.asked, before.stages[-1].weights
+    for name, ref, weight in zip(names, made, last, strict=True):
+        if weight and not len(ref):
+            raise ValueError(
+                f"of the source {name!r}, of {before.lengths[names.index(name)]} rows, there is not one "
+                f"{type(ref).__name__.removesuffix('Ref')}: its documents are empty, left out or too few; "
+                "leave it out, or give it the weight 0"
+            )
+    lengths, measures = tuple(map(len, made)), tuple(map(tokens, made))
+    fractions = list(map(Fraction, last))
+    if asked.temperature is not None:
+        fractions = fractions_of("size", names, measures, asked.temperature)
+    weights = whole_weights(of_rows(fractions, lengths, measures))
+    first = MixStage(0, weights, (0,) * len(names))
+    if asked.until is not None:
+        rows = length_until(first, lengths, asked.until)
+    else:  # as many as hold the documents that an epoch had
+        held = sum(
+            Fraction(weight * documents, count)
+            for weight, documents, count in zip(weights, before.lengths, lengths, strict=True)
+            if weight
+        )
+        rows = max(1, round(before.rows * sum(weights) / held))
+    mixture = Mixture(
+        lengths,
+        (first,),
+        rows,
+        before.cell,
+        before.passes,
+        names,
+        tags=tuple(tag_of(identity(ref)) for ref in made),
+        is_counted=True,
+        measures=measures,
+        asked=asked,
+    )
+    check_alike(made, [f"source {name!r}" for name in names])
+    return _Parts(made, mixture, recipe.column)
+
+
+def _of_source(name: str, ref: DataRef, make: Callable[[DataRef], _Made]) -> _Made:
+    try:
+        return make(ref)
+    except (KeyError, TypeError, ValueError) as error:
+        raise type(error)(f"source {name!r}: {error.args[0] if error.args else error}") from error
+
+
+class MixedPacks(MixRef):
+    """Packs of documents of several sources in fixed shares of tokens: what `mix(...).packed(...)` is."""
+
+    sources: tuple[PackView, ...]
+
+    def report(self) -> PackReport:
+        """The outcome of packing all sources: how many packs, how full they are, what was left out."""
+        some = [source.report() for source in self.sources]
+        sums = {
+            field.name: sum(getattr(one, field.name) for one in some)
+            for field in dataclasses.fields(PackReport)
+        }
+        return PackReport(**{**sums, "budget": some[0].budget, "most": max(one.most for one in some)})
+
+    def members(self, packs: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
+        """The documents (S,) in these packs, of the rows that it has itself, and where each begins (B + 1,).
+
+        They are numbered as if all sources were laid end to end.
+        """
+        counts, documents = _members(self, packs, _of_packs)
+        return documents, bounds_of(counts)
+
+
+class MixedWindows(MixRef):
+    """Windows of documents of several sources in fixed shares: what `mix(...).token_windows(...)` is."""
+
+    sources: tuple[TokenWindowsRef, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all documents of all sources, with separators."""
+        return sum(source.num_tokens for source in self.sources)
+
+    @property
+    def tokens_left_out(self) -> int:
+        """Tokens that are in no window of a pass over their source."""
+        return sum(source.tokens_left_out for source in self.sources)
+
+    def members(self, numbers: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
+        """How many documents each of these windows (B,) has tokens of, and which, window after window.
+
+        They are numbered as if all sources were laid end to end.
+        """
+        return _members(self, numbers, _of_rows)
+
+
+class MixedBatches(MixRef):
+    """Batches of rows of several sources in fixed shares of tokens: what `mix(...).token_batches(...)` is."""
+
+    sources: tuple[TokenBatchesRef, ...]
+
+    def report(self) -> BatchReport:
+        """How many batches all sources have, how much of them is padding, and how many rows were left out."""
+        some = [source.report() for source in self.sources]
+        taken = sum(one.elements / (1 - one.padding) for one in some if one.elements)
+        elements = sum(one.elements for one in some)
+        return BatchReport(
+            sum(one.batches for one in some),
+            sum(one.rows for one in some),
+            max(one.most_rows for one in some),
+            elements,
+            1 - elements / taken if taken else 0.0,
+            sum(one.dropped for one in some),
+        )
+
+    def members(self, numbers: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
+        """How many rows each of these batches (B,) is made of, and which, batch after batch.
+
+        They are numbered as if all sources were laid end to end.
+        """
+        return _members(self, numbers, _of_rows)
+
+
+def _members(
+    mixed: MixRef,
+    numbers: SupportsIndex | Sequence[int] | Ints,
+    read: Callable[[Any, Ints], tuple[Ints, Ints]],
+) -> tuple[Ints, Ints]:
+    """How many documents each of some rows (B,) of a mixture is made of, and these; `read` says it of one."""
+    rows = row_numbers(np.atleast_1d(np.asarray(numbers)), len(mixed))
+    begins = bounds_of([len(source.whole) for source in cast(Any, mixed.sources)])
+    found: list[Ints] = [rows] * len(rows)
+    for source, number, places, own in mixed.dealt(rows):
+        counts, documents = read(source, own)
+        each = np.split(documents + begins[number], np.cumsum(counts)[:-1])
+        for place, some in zip(places.tolist(), each, strict=True):
+            found[place] = some
+    return np.array(list(map(len, found)), np.int64), np.concatenate([rows[:0], *found])
+
+
+def _of_packs(packs: PackView, numbers: Ints) -> tuple[Ints, Ints]:
+    rows, bounds = packs.members(numbers)
+    return np.diff(bounds), rows
+
+
+def _of_rows(made: TokenWindowsRef | TokenBatchesRef, numbers: Ints) -> tuple[Ints, Ints]:
+    return made.members(numbers)
