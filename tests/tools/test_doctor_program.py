@@ -45,7 +45,7 @@ if "wait" in sys.argv:
     time.sleep(300)
 sys.exit(3)
 """
-DOCTOR = [sys.executable, "-m", "torchyoga", "doctor", "--seconds", "4"]
+DOCTOR = [sys.executable, "-m", "torchyoga", "doctor", "--seconds", "10"]
 
 
 @pytest.fixture
@@ -105,6 +105,82 @@ def test_a_program_that_is_killed_or_has_no_loader_is_said_so() -> None:
     missing = process(*DOCTOR, "--", "no-such-program")
     assert (missing.returncode, missing.stdout) == (2, "")
     assert missing.stderr.startswith("error: no-such-program cannot be run: No such file or directory\n")
+
+
+def test_a_loader_that_is_local_to_a_function_is_examined(tmp_path: Path) -> None:
+    code = """
+    import torch, torchyoga
+    from torch.utils.data import DataLoader, TensorDataset
+    def main():
+        test_loader = DataLoader(TensorDataset(torch.rand(30, 2)), batch_size=16, drop_last=True)
+        for batch in test_loader:
+            pass
+    main()
+    """
+    (tmp_path / "train.py").write_text(textwrap.dedent(code))
+    done = process(*DOCTOR, "--json", "--", sys.executable, str(tmp_path / "train.py"))
+    found = {one["name"]: one for one in json.loads(done.stdout)["findings"]}
+    assert "test_loader looks like an evaluation" in found["dropped-validation"]["measured"]
+    assert found["dropped-validation"]["severity"] == "maybe"
+
+
+DISTRIBUTED = """
+import sys
+import torch, torchyoga
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
+
+class Lines(IterableDataset):
+    def __init__(self, split):
+        self.split = split
+    def __iter__(self):
+        step = dist.get_world_size() if self.split else 1
+        rows = torch.rand(64, 3, generator=torch.Generator().manual_seed(0))
+        yield from rows[dist.get_rank() % step :: step]
+
+def main(kind):
+    dist.init_process_group("gloo")
+    rows = TensorDataset(torch.rand(64, 3))
+    loaders = {
+        "rows": lambda: DataLoader(rows, 8),
+        "split": lambda: DataLoader(rows, 8, sampler=DistributedSampler(rows)),
+        "stream": lambda: DataLoader(Lines(False), 8),
+        "split stream": lambda: DataLoader(Lines(True), 8),
+    }
+    loader = loaders[kind]()
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1))
+    for batch in loader:
+        model(batch[0] if isinstance(batch, list) else batch)
+    dist.destroy_process_group()
+
+main(sys.argv[1])
+"""
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("kind", ["rows", "split", "stream", "split stream"])
+def test_ranks_that_torchrun_starts_are_compared_row_by_row(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "train.py").write_text(DISTRIBUTED)
+    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    done = process(*DOCTOR, "--json", "--", *run, str(tmp_path / "train.py"), kind)
+    assert done.returncode == 0, done.stderr
+    severities = [
+        one["severity"] for one in json.loads(done.stdout)["findings"] if one["name"] == "not-sharded"
+    ]
+    assert severities == ([] if "split" in kind else ["wrong"])
+
+
+@pytest.mark.rest
+def test_what_a_report_of_a_bug_needs_is_printed() -> None:
+    found = parsed("doctor", "--env")
+    assert set(found) == {"torch", "packages", "file systems"}
+    assert any(line.startswith("PyTorch version: ") for line in found["torch"])
+    assert {"torchyoga", "torch", "numpy"} <= set(found["packages"])
+    assert re.search(r"\w+, .+ free of .+", found["file systems"]["/dev/shm"])
+    text = said("doctor", "--env")
+    assert "PyTorch version: " in text
+    assert "finding" not in text
+    assert "--env runs no program" in said("doctor", "--env", "--", "true", code=2)
 
 
 @pytest.mark.rest
