@@ -203,7 +203,7 @@ def _speed(paths: Sequence[str], seconds: float, flag: int | None) -> float | No
 
 
 def _in_memory(paths: Sequence[str]) -> float | None:
-    """The share of the files' pages that are in memory; to those who may not write a file Linux lies."""
+    """The share of the files' pages that are in memory. Linux reports it to users who may write them only."""
     if not sys.platform.startswith("linux"):
         return None
     library = ctypes.CDLL(None, use_errno=True)

@@ -44,7 +44,7 @@ _SHM = "/dev/shm"
 _RATE_SECONDS, _READ_SECONDS = 2.0, 3.0
 _LEAST_RATE_SECONDS = 0.2
 _MOST_WORKERS = 4096
-_START_SECONDS = 20.0  # for workers that import torch anew
+_START_SECONDS = 20.0  # for workers that import torch again
 _FORK_SECONDS = 0.1  # for each worker, on a busy machine
 _EPOCH_SECONDS = 1.0  # of an epoch that is run
 _HELD = 1  # batches that the training loop has, besides those under way
@@ -346,7 +346,7 @@ def _of_hang(patient: Patient, found: Mapping[str, Any], hang: Hang, cpus: Cpus)
         f"{hang.step}: it did not end in {hang.seconds:.0f} s, and did nothing"
         + (" but wait for a lock" if hang.is_locked else "")
         + where,
-        "A worker that waits for ever stops training without an error.",
+        "A worker that waits forever stops training without an error.",
         "timeout=60 makes the loader raise; py-spy dump --pid of a worker shows where it waits",
         "wrong" if hang.is_locked else "maybe",  # it may wait for a disk or a server
     )

@@ -61,7 +61,7 @@ def handle_findings(
                 "; ".join(paths)
                 + (f"; workers made {wrong_rows} rows that are others here" if wrong_rows else ""),
                 "Forked workers share its file offset, its connection or its locked state with the training "
-                "process, and have none of its threads: rows may come out wrong, or a worker waits for ever.",
+                "process, and have none of its threads: rows may come out wrong, or a worker waits forever.",
                 f"open {found['open'][0][0]} on first use in each worker, not in __init__",
                 "wrong" if wrong_rows else "maybe",
             )

@@ -15,7 +15,7 @@ __all__ = ["chunk_findings", "compressed_chunks", "copied_memory", "python_objec
 _MOST_FREE, _MOST_BYTES = 100_000, 32 * 2**20  # objects, and bytes of all workers, that are worth no word
 _HOLDERS = (list, tuple, dict, set, frozenset)
 _SAMPLE, _DEEPEST = 32, 3
-_CACHE = 2**20  # bytes of HDF5's cache of chunks, as it is if nobody says otherwise
+_CACHE = 2**20  # bytes of HDF5's cache of chunks, unless it is set
 
 
 def python_objects(dataset: object) -> list[list[Any]]:

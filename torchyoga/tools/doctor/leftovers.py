@@ -56,7 +56,7 @@ def _finding(kind: str, some: list[Left], where: str) -> Finding:
         ),
         "forgotten-files": ("No version names them; they only take space.", clean),
         "stale-lock": (
-            "Its holder has ended and left no version. The kernel has freed it, so nobody waits for it.",
+            "Its holder has ended and left no version. The kernel has freed it, so no process waits for it.",
             clean,
         ),
         "stale-lease": (
@@ -77,7 +77,7 @@ def age_text(seconds: float) -> str:
 
 
 def _of_builds(store: Versions, forgotten: float) -> Iterable[Left]:
-    """Part builds, plans and files of no version, unless somebody is at work on them."""
+    """Part builds, plans and files of no version, unless a process is at work on them."""
     sizes, locks = _cleanable(store), _held_locks()
     for name, nbytes in sorted(sizes.items()):
         age = _age(store, name)
@@ -114,7 +114,7 @@ def _cleanable(store: Versions, grace: float = 0.0) -> dict[str, int]:
 def _locks(
     store: Versions, locks: set[tuple[int, int]] | None, builds: set[str], forgotten: float
 ) -> Iterable[Left]:
-    """Old locks that nobody holds, of versions that are not there; builds name theirs themselves."""
+    """Old locks that no process holds, of versions that are not there; builds name their own."""
     if not isinstance(store, Store) or locks is None:
         return
     folder = store.root / ".locks"

@@ -177,6 +177,24 @@ class Patient:
             given.setdefault("sampler", Endless(len(rows)))
         return TorchLoader(cast("Dataset[Any]", rows), **given)
 
+    def probe(self, collate_fn: Any, keys: Sequence[Any], num_workers: int, **more: Any) -> TorchLoader[Any]:
+        """A loader of torch's over the dataset itself, whose batches are what a function makes of a row.
+
+        Nothing takes the dataset's place, so that its `worker_init_fn` finds it. Make and use it in a trial.
+        """
+        loader = self.loader
+        given: dict[str, Any] = {"batch_size": 1, "generator": torch.Generator().manual_seed(0)}
+        if loader is not None:
+            given["worker_init_fn"] = loader.worker_init_fn
+            given["multiprocessing_context"] = loader.multiprocessing_context
+            given["persistent_workers"] = loader.persistent_workers and num_workers > 0
+        if not self.is_iterable:
+            given["sampler"] = keys
+            if loader is not None and loader.batch_sampler is None:
+                given["batch_size"] = None  # its sampler gives lists of rows
+        given |= {"collate_fn": collate_fn, "num_workers": num_workers, **more}
+        return TorchLoader(self.dataset, **given)
+
     def again(self, num_workers: int | None = None) -> TorchLoader[Any]:
         """The loader itself, from its next epoch on, with workers of its own. Make and use it in a trial."""
         loader = copy.copy(self.loader)

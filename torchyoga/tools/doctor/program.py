@@ -51,7 +51,7 @@ def ran(command: Sequence[str], seconds: float) -> Ran:
 def _waited_for(command: Sequence[str], environment: dict[str, str]) -> int:
     if not hasattr(signal, "sigtimedwait"):
         process = subprocess.Popen(command, env=environment)
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells the program, too
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal signals the program, too
         try:
             return _code(process.wait())
         finally:

@@ -3,7 +3,6 @@
 In both workers, and in both epochs, the same two rows are made, each twice.
 A row that differs from itself in one worker is random. If both workers, or both epochs, then have the same
 numbers, they are equal and should differ, which proves it; where the generators stood says which one it was.
-Nothing takes the dataset's place: `get_worker_info().dataset` is the user's, as `worker_init_fn` expects.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, get_worker_info
+from torch.utils.data import get_worker_info
 
 from ...process.seeding import GeneratorsPutBack
 from ...sampling.seeding import draws_random_numbers
@@ -39,24 +38,12 @@ def may_draw(patient: Patient) -> str | None:
 
 def drawn(patient: Patient) -> dict[str, Any]:
     """For each epoch: which worker made which rows, and where the generators stood before and after."""
-    loader, dataset = patient.loader, patient.dataset
     workers = min(_WORKERS, patient.num_workers or _WORKERS)
-    more: dict[str, Any] = {"num_workers": workers, "generator": torch.Generator().manual_seed(0)}
-    begin = None
-    if loader is not None:
-        begin = loader.worker_init_fn
-        more["multiprocessing_context"] = loader.multiprocessing_context
-        more["persistent_workers"] = loader.persistent_workers
-    if patient.is_iterable:
-        count = workers * _STREAMED
-    else:
-        # Batches go to the workers in turn, so that each row reaches each of them.
-        more["sampler"] = [key for key in patient.keys(2) for _ in range(workers * _TIMES)]
-        count = len(more["sampler"])
-    # A loader whose sampler gives lists of rows collates nothing.
-    size = None if loader is not None and loader.batch_sampler is None and not patient.is_iterable else 1
-    more |= {"batch_size": size, "collate_fn": _Spy(size is None), "worker_init_fn": _Begin(begin)}
-    spied: Any = DataLoader(dataset, **more)
+    # Batches go to the workers in turn, so that each row reaches each of them.
+    keys = [] if patient.is_iterable else [key for key in patient.keys(2) for _ in range(workers * _TIMES)]
+    begin = _Begin(None if patient.loader is None else patient.loader.worker_init_fn)
+    spied = patient.probe(_Spy(), keys, workers, worker_init_fn=begin)
+    count = workers * _STREAMED if patient.is_iterable else len(keys)
     epochs = [[record for _, record in zip(range(count), spied, strict=False)] for _ in range(_EPOCHS)]
     alike = [] if patient.is_iterable else _seeded_alike(patient)
     return {"epochs": epochs, "alike": alike, "stream": patient.is_iterable, "ours": patient.is_ours}
@@ -82,11 +69,8 @@ _STOOD: dict[str, str | None] = {}  # where the generators of this worker stood 
 class _Spy:
     """A `collate_fn` that gives what making a row did."""
 
-    def __init__(self, is_single: bool) -> None:
-        self._is_single = is_single
-
     def __call__(self, batch: Any) -> Record:
-        rows = [batch] if self._is_single else batch
+        rows = batch if isinstance(batch, list) and len(batch) == 1 else [batch]
         info = get_worker_info()
         assert info is not None
         before, after = dict(_STOOD), _states(info.dataset)
@@ -151,7 +135,7 @@ def _finding(name: str, among: bool, again: bool, is_proved: bool) -> Finding:
     where = " and ".join(["in two workers"] * among + ["in two epochs"] * again)
     held = name.replace("dataset", "get_worker_info().dataset", 1)
     change = (
-        f"in worker_init_fn, make {held} anew from torch.initial_seed()"
+        f"in worker_init_fn, make {held} again from torch.initial_seed()"
         if name not in _SHARED
         else "leave seeding out of worker_init_fn and __getitem__; yoga.DataLoader seeds each row"
     )

@@ -146,7 +146,7 @@ def short_epochs(sent: Mapping[str, Any], batch_seconds: float) -> list[Finding]
         Finding(
             "short-epochs",
             f"workers take {start:.2g} s to start, and an epoch {whole:.2g} s in all",
-            "They start anew for each epoch, which waits for them.",
+            "They start again for each epoch, which waits for them.",
             "persistent_workers=True",
             "slow",
         )

@@ -5,40 +5,46 @@ from __future__ import annotations
 import importlib
 import os
 import time
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from .diagnosis import Finding
-from .patient import Patient, made
+from .patient import Patient
 
 __all__ = ["oversubscribed", "used_threads"]
 
-_SECONDS, _ROWS = 0.5, 64
+_SECONDS, _ROWS, _TIMES = 0.5, 64, 20
+_LEAST = 0.05  # seconds; less is the clocks' error
 _OTHERS = 0.1  # share of a worker's CPU time in threads other than its first
 _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def used_threads(patient: Patient) -> dict[str, Any]:
     """The load of a real worker while it makes rows: the threads of its libraries, and CPU time by thread."""
-    probe = (
-        _BusyStream(patient.dataset)
-        if patient.is_iterable
-        else _BusyRows(patient.dataset, patient.keys(_ROWS))
-    )
-    loader = patient.loader
-    more: dict[str, Any] = {}
-    if loader is not None and loader.num_workers:
-        more = {
-            "worker_init_fn": loader.worker_init_fn,
-            "multiprocessing_context": loader.multiprocessing_context,
-        }
-    found: dict[str, Any] = next(
-        iter(DataLoader(probe, batch_size=None, num_workers=1, generator=torch.Generator(), **more))
-    )
-    return found
+    clocks: list[dict[str, Any]] = []
+    keys = [] if patient.is_iterable else patient.keys(_ROWS) * _TIMES
+    for clock in patient.probe(_Clock(), keys, 1):
+        clocks.append(clock)
+        if clock["at"] - clocks[0]["at"] > _SECONDS:
+            break
+    # From the first row on: what is done once does not count.
+    of_all, of_this = (clocks[-1][name] - clocks[0][name] if clocks else 0.0 for name in ("all", "this"))
+    threads, library, variable = clocks[-1]["pools"] if clocks else (0, "", "")
+    share = max(0.0, 1 - of_this / of_all) if of_all > _LEAST else 0.0
+    return {"threads": threads, "library": library, "variable": variable, "others": share}
+
+
+class _Clock:
+    """A `collate_fn` that gives the CPU time of its process so far, and of its thread."""
+
+    def __init__(self) -> None:
+        self._pools: tuple[int, str, str] | None = None
+
+    def __call__(self, batch: object) -> dict[str, Any]:
+        self._pools = self._pools or _pools()
+        times = {"at": time.perf_counter(), "all": time.process_time(), "this": time.thread_time()}
+        return {**times, "pools": self._pools}
 
 
 def oversubscribed(found: dict[str, Any], num_workers: int, usable: int) -> list[Finding]:
@@ -74,45 +80,3 @@ def _pools() -> tuple[int, str, str]:
             return int(os.environ[variable]), variable, variable
     # NumPy's BLAS takes all CPUs; torch has one thread in a worker.
     return max(torch.get_num_threads(), os.cpu_count() or 1), "BLAS or OpenMP", "OMP_NUM_THREADS"
-
-
-def _busy(rows: Iterator[object]) -> dict[str, Any]:
-    ends = time.perf_counter() + _SECONDS
-    next(rows, None)  # what is done once does not count
-    of_all, of_this = time.process_time(), time.thread_time()
-    for _ in rows:
-        if time.perf_counter() > ends:
-            break
-    of_all, of_this = time.process_time() - of_all, time.thread_time() - of_this
-    threads, library, variable = _pools()
-    share = max(0.0, 1 - of_this / of_all) if of_all > 0.05 else 0.0  # less is the clocks' error
-    return {"threads": threads, "library": library, "variable": variable, "others": share}
-
-
-class _BusyRows(Dataset[dict[str, Any]]):
-    """In place of a dataset: one row, which says how rows are made."""
-
-    def __init__(self, dataset: Any, keys: Sequence[Any]) -> None:
-        self.dataset = dataset
-        self._keys = keys
-
-    def __len__(self) -> int:
-        return 1
-
-    def __getitem__(self, row: int) -> dict[str, Any]:
-        return _busy(self._rows())
-
-    def _rows(self) -> Iterator[object]:
-        while self._keys:
-            for row in self._keys:
-                yield made(self.dataset, row)
-
-
-class _BusyStream(IterableDataset[dict[str, Any]]):
-    """The same for a dataset without row numbers."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        yield _busy(iter(self.dataset))
