@@ -148,17 +148,18 @@ def _change(last: Numbers, setting: Setting, costs: Costs, wait: float, starts: 
     now = setting.number
     if last.stages["copy"] > 0.5 * sum(last.stages.values()):
         return _of_copies(setting)
-    advice = costs.advice(now, setting.is_persistent or not setting.num_workers, last.epochs, wait)
+    lasts = setting.is_persistent or not setting.num_workers
+    advice = costs.advice(now, lasts, max(1, last.epochs), wait)
     starting = setting.num_workers and not setting.is_persistent and starts > 0.5 * wait
     if starting and last.epochs <= 1:
         fewer = "" if advice is None else f", else num_workers={advice.num_workers}"
         return f"if there are more epochs, set persistent_workers=True, so that workers start once{fewer}"
     if advice is not None:
-        lasts = advice.is_persistent and not (setting.is_persistent and setting.num_workers)
         if advice.num_workers == now:
             return "set persistent_workers=True, so that workers start once, not in each epoch"
         word = "raise" if advice.num_workers > now else "lower"
-        also = " and set persistent_workers=True" if lasts else ""
+        is_so = setting.is_persistent and setting.num_workers
+        also = " and set persistent_workers=True" if advice.is_persistent and not is_so else ""
         return f"{word} num_workers from {now} to {advice.num_workers}{also}"
     if not now and last.epochs <= 1:
         later = costs.advice(0, is_persistent=True, epochs=_MANY, waited=wait)
