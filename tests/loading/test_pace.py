@@ -98,6 +98,21 @@ def test_a_wait_that_workers_do_not_explain_is_not_theirs() -> None:
     assert advice.num_workers == 0  # then nothing but making is left
 
 
+def test_measured_seconds_are_taken_for_what_they_are() -> None:
+    measured = {0: 0.02, 1: 0.022, 2: 0.011}
+    costs = Costs(make=0.02, cpu=0.0, loop=0.03, cpus=2, measured=measured)
+    assert [costs.step(number) for number in (0, 1, 2)] == pytest.approx([0.05, 0.03, 0.03])
+    advice = costs.advice(0, is_persistent=True)
+    assert advice is not None
+    assert advice.num_workers == 1
+    assert costs.advice(2, is_persistent=True) is None
+    # Rates of a busy machine prove nothing where more workers can be no more hands.
+    busy = Costs(
+        make=0.02, cpu=0.0, cpus=2, is_ahead=True, are_threads=True, measured={0: 0.02, 1: 0.03, 2: 0.01}
+    )
+    assert busy.advice(0, is_persistent=True) is None
+
+
 @given(
     make=st.floats(2e-4, 1.0),
     cpus=st.sampled_from([1, 2, 4, 8]),
