@@ -248,6 +248,9 @@ def test_batches_that_take_long_now_and_then_are_made_further_ahead() -> None:
     said = verdict(found, Setting(2, 8, is_persistent=True))
     assert "raise prefetch_factor from 2 to 10" in said
     assert "prefetch_factor" not in verdict(found, Setting(2, 8, is_persistent=True, prefetch=32))
+    assert "waited for a CPU, of which there are 8, 50% of" in verdict(
+        found._replace(delayed=1.5), Setting(2, 8, is_persistent=True)
+    )
     even = found._replace(waits=Waits(0.01, 0.01, 0.01, 0, 40))
     assert "prefetch_factor" not in verdict(even, Setting(2, 8, is_persistent=True))
 

@@ -80,7 +80,8 @@ class Costs:
         """Seconds from one batch to the next with so many workers, over so many epochs."""
         steady = self._steady(num_workers)
         if num_workers in self.measured:
-            steady = max(self.loop, self.measured[num_workers])
+            seconds, is_beside = self.measured[num_workers], num_workers > 0 or self.is_ahead
+            steady = max(self.loop, seconds) if is_beside else self.loop + seconds
         if not num_workers or self.are_threads:
             return steady
         # The first batch of an epoch has no worker ahead of it.

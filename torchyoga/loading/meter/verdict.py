@@ -148,17 +148,18 @@ def _change(last: Numbers, setting: Setting, costs: Costs, wait: float, starts: 
     now = setting.number
     if last.stages["copy"] > 0.5 * sum(last.stages.values()):
         return _of_copies(setting)
-    advice = costs.advice(now, setting.is_persistent or not setting.num_workers, last.epochs, wait)
+    lasts = setting.is_persistent or not setting.num_workers
+    advice = costs.advice(now, lasts, max(1, last.epochs), wait)
     starting = setting.num_workers and not setting.is_persistent and starts > 0.5 * wait
     if starting and last.epochs <= 1:
         fewer = "" if advice is None else f", else num_workers={advice.num_workers}"
         return f"if there are more epochs, set persistent_workers=True, so that workers start once{fewer}"
     if advice is not None:
-        lasts = advice.is_persistent and not (setting.is_persistent and setting.num_workers)
         if advice.num_workers == now:
             return "set persistent_workers=True, so that workers start once, not in each epoch"
         word = "raise" if advice.num_workers > now else "lower"
-        also = " and set persistent_workers=True" if lasts else ""
+        is_so = setting.is_persistent and setting.num_workers
+        also = " and set persistent_workers=True" if advice.is_persistent and not is_so else ""
         return f"{word} num_workers from {now} to {advice.num_workers}{also}"
     if not now and last.epochs <= 1:
         later = costs.advice(0, is_persistent=True, epochs=_MANY, waited=wait)
@@ -179,7 +180,7 @@ def _ahead(last: Numbers, setting: Setting, costs: Costs) -> str:
     makers = setting.number or int(setting.is_ahead)
     if not makers or costs.make / makers > 0.8 * costs.loop:
         return ""
-    if last.waits.bursts < 0.5 * last.waited:
+    if last.waits.bursts < 0.5 * last.waited or _lacks_cpus(last, costs):
         return ""
     wanted = min(_MOST_AHEAD, setting.prefetch + math.ceil(_AMPLE * last.waits.burst / (makers * costs.loop)))
     if wanted <= setting.prefetch:
@@ -190,13 +191,18 @@ def _ahead(last: Numbers, setting: Setting, costs: Costs) -> str:
     )
 
 
+def _lacks_cpus(last: Numbers, costs: Costs) -> bool:
+    """True if a good part of the time of making was spent waiting for a CPU."""
+    return last.delayed > 0.3 * costs.make * last.batches
+
+
 def _enough(last: Numbers, setting: Setting, costs: Costs) -> str:
     """Why more workers are not advised."""
     number, cpus = setting.number, setting.num_cpus
-    made = costs.make * max(1, last.batches)
-    if last.delayed > 0.3 * made:
+    if _lacks_cpus(last, costs):
         who = "workers" if number else "the loop"
-        return f"{who} waited for a CPU, of which there are {cpus}, {last.delayed / made:.0%} of that time; "
+        share = min(1.0, last.delayed / (costs.make * last.batches or 1.0))
+        return f"{who} waited for a CPU, of which there are {cpus}, {share:.0%} of that time; "
     kind = "thread" if setting.num_threads or setting.are_threads else "worker"
     if number and number >= cpus - (kind == "thread"):
         return f"{number} {kind}{'s are' if number > 1 else ' is'} enough for {cpus} CPUs; "

@@ -1,0 +1,132 @@
+"""The arithmetic of workers: what is advised helps by its own account, and following it comes to an end."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchyoga.loading.meter.numbers import Numbers
+from torchyoga.loading.meter.pace import Costs, start_seconds
+from torchyoga.loading.meter.verdict import Setting, verdict
+from torchyoga.process.stages import STAGES
+from torchyoga.tools.doctor.workers import few_workers
+
+SECONDS = st.floats(1e-5, 10.0)
+COSTS = st.builds(
+    Costs,
+    make=SECONDS,
+    cpu=SECONDS,
+    loop=st.just(0.0) | SECONDS,
+    loop_cpu=st.just(0.0) | SECONDS,
+    transfer=st.none() | st.floats(1e-5, 0.1),
+    batch_bytes=st.integers(0, 10**9),
+    start=st.floats(0.0, 60.0),
+    started=st.integers(0, 8),
+    batches=st.sampled_from([1.0, 3.0, 100.0, 1e5, math.inf]),
+    cpus=st.integers(1, 16),
+    is_ahead=st.booleans(),
+    are_threads=st.booleans(),
+)
+
+
+@given(COSTS, st.integers(0, 20), st.booleans(), st.integers(1, 100))
+def test_what_is_advised_helps_and_following_it_ends(
+    costs: Costs, current: int, is_persistent: bool, epochs: int
+) -> None:
+    seen = [(current, is_persistent)]
+    while advice := costs.advice(current, is_persistent, epochs):
+        assert 0 <= advice.num_workers <= costs.cpus
+        assert 0 <= advice.after <= 0.8 * advice.before + 1e-9
+        current = advice.num_workers
+        is_persistent = advice.is_persistent if current and not costs.are_threads else True
+        assert (current, is_persistent) not in seen
+        seen.append((current, is_persistent))
+    assert len(seen) <= 3
+
+
+@given(COSTS, st.integers(0, 20))
+def test_more_cpus_and_cheaper_batches_never_make_it_slower(costs: Costs, number: int) -> None:
+    costs = replace(costs, started=0)  # it was measured with the CPUs there are
+    assert replace(costs, cpus=costs.cpus + 1).step(number) <= costs.step(number) + 1e-9
+    cheaper = replace(costs, make=costs.make / 2, cpu=costs.cpu / 2)
+    assert cheaper.step(number) <= costs.step(number)
+    assert costs.step(number, is_persistent=True, epochs=9) <= costs.step(number, is_persistent=False)
+
+
+@pytest.mark.parametrize(
+    ("costs", "current", "advised"),
+    [
+        (Costs(make=0.04, cpu=0.0, loop=0.01, cpus=8), 0, 4),
+        (Costs(make=0.04, cpu=0.04, loop=0.01, loop_cpu=0.01, cpus=2), 0, 2),
+        (Costs(make=0.04, cpu=0.04, loop=0.05, cpus=8), 0, 1),
+        (Costs(make=0.04, cpu=0.04, loop=0.05, cpus=8), 1, None),
+        (Costs(make=0.04, cpu=0.04, loop=0.01, cpus=2), 2, None),
+        (Costs(make=0.04, cpu=0.64, cpus=16), 0, None),  # torch's operators take all CPUs already
+        (Costs(make=0.001, cpu=0.001, transfer=0.01, cpus=4), 2, 0),
+        (Costs(make=0.1, cpu=0.1, batch_bytes=10**9, cpus=2), 0, None),  # to send it takes longer
+        (Costs(make=0.04, cpu=0.04, cpus=2, is_ahead=True, are_threads=True), 0, None),
+        (Costs(make=0.04, cpu=0.04, cpus=8, is_ahead=True, are_threads=True), 0, 7),
+        (Costs(make=0.04, cpu=0.04, start=4.0, batches=10, cpus=4), 0, None),
+        (Costs(make=0.04, cpu=0.04, start=4.0, batches=1e4, cpus=4), 0, 4),
+    ],
+)
+def test_the_number_of_workers(costs: Costs, current: int, advised: int | None) -> None:
+    advice = costs.advice(current, is_persistent=True)
+    assert (None if advice is None else advice.num_workers) == advised
+
+
+def test_workers_that_start_in_each_epoch() -> None:
+    costs = Costs(make=0.1, cpu=0.1, loop=0.05, start=3.0, started=2, batches=20, cpus=4)
+    advice = costs.advice(2, is_persistent=False, epochs=5)
+    assert advice is not None
+    assert (advice.num_workers, advice.is_persistent) == (2, True)
+    assert costs.advice(2, is_persistent=True, epochs=50) is None
+    assert start_seconds("fork") < 1 < start_seconds("spawn") == start_seconds("forkserver")
+
+
+def test_a_wait_that_workers_do_not_explain_is_not_theirs() -> None:
+    costs = Costs(make=0.02, cpu=0.02, loop=0.05, cpus=8)
+    for current in (1, 2, 8):
+        assert costs.advice(current, is_persistent=True, waited=0.5) is None
+    light = replace(costs, make=0.001, cpu=0.001)
+    advice = light.advice(2, is_persistent=True, waited=0.5)
+    assert advice is not None
+    assert advice.num_workers == 0  # then nothing but making is left
+
+
+def test_measured_seconds_are_taken_for_what_they_are() -> None:
+    measured = {0: 0.02, 1: 0.022, 2: 0.011}
+    costs = Costs(make=0.02, cpu=0.0, loop=0.03, cpus=2, measured=measured)
+    assert [costs.step(number) for number in (0, 1, 2)] == pytest.approx([0.05, 0.03, 0.03])
+    advice = costs.advice(0, is_persistent=True)
+    assert advice is not None
+    assert advice.num_workers == 1
+    assert costs.advice(2, is_persistent=True) is None
+    # Rates of a busy machine prove nothing where more workers can be no more hands.
+    busy = Costs(
+        make=0.02, cpu=0.0, cpus=2, is_ahead=True, are_threads=True, measured={0: 0.02, 1: 0.03, 2: 0.01}
+    )
+    assert busy.advice(0, is_persistent=True) is None
+
+
+@given(
+    make=st.floats(2e-4, 1.0),
+    cpus=st.sampled_from([1, 2, 4, 8]),
+    current=st.sampled_from([0, 1, 2, 4, 8]),
+)
+def test_doctor_and_meter_say_the_same(make: float, cpus: int, current: int) -> None:
+    current = min(current, cpus)
+    costs = Costs(make=make, cpu=make, cpus=cpus)
+    rates = {count: 1 / costs.step(count) for count in (0, 1, 2, 4, 8) if count <= cpus}
+    by_doctor = [finding.change for finding in few_workers(rates, current)]
+    stages = dict.fromkeys(STAGES, 0.0) | {"transform": 100 * make}
+    wait = 100 * costs.step(current)
+    found = Numbers(100, wait, 0.0, 0.0, stages, cpu=100 * make, epochs=0)
+    said = verdict(found, Setting(current, cpus, is_persistent=True))
+    assert by_doctor == (
+        [f"num_workers={said.split(' to ')[1].split()[0]}"] if "num_workers from" in said else []
+    )
