@@ -28,7 +28,7 @@ class Cell:
 
     Attributes:
         column: its name; `text`: what it is.
-        picture: the URL of a thumbnail, which holds it; None if it is no image.
+        picture: the URL of a thumbnail, which holds it; None if it is not an image.
         is_number: texts of numbers stand at the right.
     """
 
