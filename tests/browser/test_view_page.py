@@ -248,7 +248,7 @@ def test_the_file_that_the_command_opens_leads_to_the_view(opened: Open, tmp_pat
     copies = f"import sys, shutil; shutil.copy(sys.argv[1][7:], {str(file)!r})"
     browser = tmp_path / "browser.py"
     browser.write_text(copies, encoding="utf-8")
-    command = [sys.executable, "-m", "torchyoga", "view", storage.url, "--open"]
+    command = [sys.executable, "-m", "torchyoga", "view", "--storage", storage.url, "--open"]
     environment = {**os.environ, "BROWSER": f"{sys.executable} {browser} %s"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import hashlib
 import json
 import random
@@ -113,9 +114,20 @@ def test_a_page_has_every_section(ref: yoga.DataRef, tmp_path: Path) -> None:
         "Statistics of all 200 rows, made when the version was built", "1 file (lmdb)",
     ]:  # fmt: skip
         assert words in page.text, words
+    assert page.text.count("1 dog") > 10  # in rows, too
     assert page.tags.count("img") == 64
     assert all(re.match(r"image of row \d+: uint8 \(9, 9\)", text) for text in page.all("alt"))
     assert "Histogram of label: 200 values, from 0 to 2" in " ".join(page.all("aria-label"))
+
+
+def test_dates_are_iso(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    when = [dt.datetime(2024, 2, 28, 12, n, tzinfo=dt.timezone.utc) for n in range(30)]
+    kinds = pa.array(["cat", "Ankle boot"] * 15).dictionary_encode()
+    page = seen(yoga.from_arrow(pa.table({"when": when, "kind": kinds}), words=True), tmp_path)
+    for said in ("2024-02-28T12:29:00", "2024-02-28T12:07:00", "Ankle boot"):
+        assert said in page.text
+    assert ".000000" not in page.text
 
 
 @pytest.mark.rest

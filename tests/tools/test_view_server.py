@@ -167,7 +167,7 @@ def test_the_token_is_on_no_command_line(tmp_path: Path) -> None:
     browser.chmod(browser.stat().st_mode | stat.S_IXUSR)
     storage = yoga.Storage(tmp_path / "storage")
     storage.submit([{"x": 1}], "a", "1", progress=False)
-    command = [sys.executable, "-m", "torchyoga", "view", storage.url, "--open"]
+    command = [sys.executable, "-m", "torchyoga", "view", "--storage", storage.url, "--open"]
     run: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "preexec_fn": hears_ctrl_c}
     environment = {**os.environ, **ENVIRONMENT, "BROWSER": f"{browser} %s"}
     with subprocess.Popen(command, text=True, env=environment, **run) as process:

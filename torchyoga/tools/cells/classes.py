@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from urllib.parse import unquote
 
 import numpy as np
 
 from ...rows.column import Column
+from ...rows.schema import Schema
 from .text import shown
 
-__all__ = ["class_names", "is_label", "named_class"]
+__all__ = ["class_names", "classes_of", "is_label", "named_class"]
 
 _LABELS = frozenset({"label", "labels", "target", "targets", "class", "y", "fine_label", "coarse_label"})
 
@@ -38,6 +40,13 @@ def class_names(column: Column, info: Mapping[str, object]) -> Sequence[str]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         return ()
     return names
+
+
+def classes_of(schema: Schema | None, info: Mapping[str, object]) -> dict[str, Sequence[str]]:
+    """The names of classes of each column that has some, by its name in rows; in a schema they are quoted."""
+    columns = () if schema is None else schema.columns
+    named = {unquote(one.name, errors="surrogateescape"): class_names(one, info) for one in columns}
+    return {name: names for name, names in named.items() if names}
 
 
 def named_class(names: Sequence[str], value: object) -> str:

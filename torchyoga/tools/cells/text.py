@@ -95,7 +95,7 @@ def _shown(value: Any, most: int, depth: int) -> str:
         if torch is not None and isinstance(value, torch.Tensor):
             return _of_tensor(value)
         if isinstance(value, (np.generic, Decimal, timedelta)):
-            return str(value)
+            return str(value).removesuffix(".000000")  # of times in microseconds
         if isinstance(value, (date, clock)):
             return value.isoformat()
         if depth == _MOST_DEPTH and isinstance(value, (Mapping, list, tuple)):

@@ -98,7 +98,7 @@ def drawn_of(order: object, length: int, seed: int) -> Drawn:
         seed: of the positions that are looked at.
 
     Raises:
-        TypeError: it is nothing of that.
+        TypeError: it is none of these.
     """
     own = _own_sampler(order)
     name = type(order).__name__

@@ -106,7 +106,7 @@ def report(
         )
     text = page_of(ref, order, meter, title, as_int("seed", seed, low=0))
     target = Path(path)
-    part = target.with_name(f".{target.name[:80]}-{os.getpid()}.part")  # renamed, so that nobody reads half
+    part = target.with_name(f".{target.name[:80]}-{os.getpid()}.part")  # renamed: no reader finds half of it
     try:
         part.write_text(text, encoding="utf-8", newline="\n")
         os.replace(part, target)

@@ -10,6 +10,7 @@ from ...reading.dataref import DataRef
 from ...reading.in_epoch import in_epoch
 from ...reading.version_ref import VersionColumns, VersionRef
 from ...rows.types import Ints
+from ..cells.classes import classes_of, named_class
 from ..cells.flat import bytes_of, flat
 from ..cells.picture import thumbnail, url_of
 from ..cells.text import shown, visible
@@ -28,7 +29,7 @@ class Cell:
 
     Attributes:
         column: its name; `text`: what it is.
-        picture: the URL of a thumbnail, which holds it; None if it is no image.
+        picture: the URL of a thumbnail, which holds it; None if it is not an image.
         is_number: texts of numbers stand at the right.
     """
 
@@ -89,7 +90,7 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
     notes = []
     wanted = most if not ref.row_bytes else max(1, min(most, _MOST_BYTES // ref.row_bytes))
     drawn = _drawn(ref, min(wanted, len(ref)), seed)
-    source = in_epoch(ref, 0, seed)
+    source, classes = in_epoch(ref, 0, seed), classes_of(ref.schema, ref.info)
     rows: list[SampleRow] = []
     names: tuple[str, ...] = ()
     read = pictures = total = left_out = 0
@@ -110,7 +111,9 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
                     picture, left_out = None, left_out + 1
                 pictures += 0 if picture is None else len(picture)
                 is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-                cells.append(Cell(visible(name), shown(value, text), picture, is_number))
+                named = named_class(classes.get(name, ()), value)
+                said = f"{shown(value, text)} {named}" if named else shown(value, text)
+                cells.append(Cell(visible(name), said, picture, is_number and not named))
                 read += bytes_of(value)
             rows.append(SampleRow(row_number, tuple(cells)))
             names = tuple(dict.fromkeys([*names, *(cell.column for cell in cells)]))[:most_columns]

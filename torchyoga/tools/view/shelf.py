@@ -25,7 +25,7 @@ from ...rows.projection import Projection
 from ...storage import Storage, store_of
 from ...stores.history.log import LogEntry
 from ...stores.refs import fetched
-from ..cells.classes import class_names, named_class
+from ..cells.classes import classes_of, named_class
 from ..cells.flat import flat, flat_names
 from ..cells.picture import thumbnail
 from ..cells.text import visible
@@ -100,9 +100,7 @@ class OpenRef:
     @cached_property
     def classes(self) -> Mapping[str, Sequence[str]]:
         """The names of classes, by the name of their column in rows."""
-        info = self.ref.info
-        known = {name: class_names(column, info) for name, column in self.columns.items()}
-        return {name: names for name, names in known.items() if names}
+        return classes_of(self.ref.schema, self.ref.info)
 
     def named(self, values: Values, first: int, most: int) -> Values:
         """The values of a row that `window` has cut down, by their names in whole rows."""
