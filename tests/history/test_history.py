@@ -24,7 +24,7 @@ from torchyoga.versions.lineage import Lineage, sendable
 from torchyoga.versions.outline import Outline
 from torchyoga.versions.parent import Parent
 
-TITLES = ("version", "parents", "rows", "+rows", "bytes", "when", "who", "tags", "code", "message")
+TITLES = ("version", "parent", "rows", "+rows", "bytes", "when", "who", "tags", "code", "message")
 
 
 def node(version: str, *parents: tuple[str, str], created: str = "", fingerprint: str = "f") -> Outline:

@@ -131,8 +131,8 @@ class Store(Versions):
     def versions(self, id: str) -> list[str]:
         """The published versions of an id, sorted, 1.9 before 1.10."""
         names = _decoded_names(self.root / encoded("id", id))
-        found = (version for version in names if (self.directory(id, version) / MANIFEST).is_file())
-        return sorted(found, key=natural)
+        known = (version for version in names if (self.directory(id, version) / MANIFEST).is_file())
+        return sorted(known, key=natural)
 
     def places(self, id: str) -> dict[str, Place]:
         """The folders of an id, and that of all.

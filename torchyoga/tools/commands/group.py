@@ -134,9 +134,9 @@ class _Group(click.Group):
         name = args[0]
         if not ctx.resilient_parsing and not name.startswith("-") and self.get_command(ctx, name) is None:
             names = self.list_commands(ctx)
-            found = difflib.get_close_matches(name, [*names, *_ALIKE], 3, 0.5)
+            alike = difflib.get_close_matches(name, [*names, *_ALIKE], 3, 0.5)
             longer = [one for one in names if one.startswith(name)]
-            near = longer or list(dict.fromkeys(_ALIKE.get(one, one) for one in found))
+            near = longer or list(dict.fromkeys(_ALIKE.get(one, one) for one in alike))
             near = [_ALIKE[name]] if name in _ALIKE else near
             what = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names)}"
             raise click.UsageError(f"there is no command {name!r:.80}; {what}", ctx)
