@@ -267,6 +267,7 @@ def test_the_public_names() -> None:
         "from_arrow",
         "from_hdf5",
         "from_huggingface",
+        "from_jsonl",
         "from_litdata",
         "from_lmdb",
         "from_mds",

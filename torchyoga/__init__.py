@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .storage import Storage
     from .stores.history.keep import Keep
     from .tables.arrow_ref import from_arrow
+    from .tables.foreign.json_lines import from_jsonl
     from .tables.foreign.litdata import from_litdata
     from .tables.foreign.mds import from_mds
     from .tables.foreign.tokens import from_megatron, from_tokens
@@ -78,6 +79,7 @@ __all__ = [
     "from_arrow",
     "from_hdf5",
     "from_huggingface",
+    "from_jsonl",
     "from_litdata",
     "from_lmdb",
     "from_mds",
@@ -128,6 +130,7 @@ _PLACES = {  # of the public names
     "from_arrow": ".tables.arrow_ref",
     "from_hdf5": ".adapters.hdf5",
     "from_huggingface": ".tables.huggingface",
+    "from_jsonl": ".tables.foreign.json_lines",
     "from_litdata": ".tables.foreign.litdata",
     "from_lmdb": ".adapters.pickled",
     "from_mds": ".tables.foreign.mds",

@@ -94,7 +94,9 @@ class InPlaceRef(DataRef):
         self._layout, self._of = layout, of
         self._shards = shards or MappedShards(layout.files, layout.check)
         self._length = int(layout.starts[-1])
-        self._columns = tuple(range(len(layout.schema.columns))) if of is None else of.columns
+        self._schema = layout.schema if of is None else of.schema
+        self._keys = self._schema.tree.keys or None  # of rows that are dicts
+        self._columns = tuple(range(len(self._schema.columns))) if of is None else of.columns
 
     def __reduce__(self) -> tuple[object, ...]:
         return InPlaceRef, (self._layout, self._of)
@@ -121,8 +123,8 @@ class InPlaceRef(DataRef):
         if alone is not None and type(index) is int and 0 <= index < self._length:
             values = alone(index)
             if values is not None:
-                tree = self.schema.tree
-                return values[0] if tree.kind == "leaf" else dict(zip(tree.keys, values, strict=True))
+                keys = self._keys
+                return values[0] if keys is None else dict(zip(keys, values, strict=True))
         return super().__getitem__(index)
 
     @cached_property
@@ -165,7 +167,7 @@ class InPlaceRef(DataRef):
     @property
     def schema(self) -> Schema:
         """How a row looks."""
-        return self._layout.schema if self._of is None else self._of.schema
+        return self._schema
 
     @property
     def file_starts(self) -> Ints:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ...errors import CorruptError, SchemaError
 from ...formats.mapped.gather import Bytes, Memory
 from ...formats.mapped.items import MappedRuns
-from ...process.lazy import torch
+from ...process.lazy import cached_property, torch
 from ...reading.in_place_ref import files_of
 from ...reading.shards import MappedShards, ShardFiles
 from ...rows.collector import block_of
@@ -200,8 +200,8 @@ class ArrayValue:
                     f"an array of {ndim} dimensions, where others have {column.ndim}; pass ndims="
                 )
             sizes = group.shapes.astype(np.float64).prod(1) * own.itemsize
-            wrong = sizes != part.nbytes[group.places] - group.head
-            if wrong.any() or float(sizes.max()) > _MOST_BYTES:
+            wrong = (sizes != part.nbytes[group.places] - group.head) | (group.shapes > _MOST_BYTES).any(1)
+            if wrong.any():
                 nth = int(wrong.argmax())
                 raise _Bad(
                     int(group.places[nth]), f"an array of shape {group.shapes[nth].tolist()} and dtype {own}"
@@ -414,6 +414,11 @@ class Records:
         file = int(self.starts.searchsorted(row, "right")) - 1
         return f"{self.files.where(file)}: record {row - int(self.starts[file])} (row {row})"
 
+    @cached_property
+    def _bounds(self) -> tuple[Ints, Ints]:
+        """(files,) where the first record of each can begin, and its size."""
+        return _COUNT * (np.diff(self.starts) + 2), np.array(self.files.nbytes, np.int64)
+
     def _records(self, shards: MappedShards, rows: Ints) -> tuple[Memory, Ints, Ints]:
         files = files_of(self.starts, rows)
         memory, origins = shards.hold(files)
@@ -422,9 +427,8 @@ class Records:
             memory.gather(origins + _COUNT * (1 + local), 2 * _COUNT, shards.empty).view("<u4").reshape(-1, 2)
         )
         first, last = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
-        rows_there = np.diff(self.starts)
-        low = _COUNT * (rows_there.take(files) + 2)
-        wrong = (first < low) | (last < first) | (last > np.array(self.files.nbytes, np.int64).take(files))
+        low, most = self._bounds
+        wrong = (first < low.take(files)) | (last < first) | (last > most.take(files))
         if wrong.any():
             nth = int(wrong.argmax())
             raise CorruptError(

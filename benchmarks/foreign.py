@@ -1,0 +1,105 @@
+"""Other libraries' datasets in place, beside their own readers: rows a second, shuffled, warm, in turns.
+
+python benchmarks/foreign.py  # of those of mosaicml-streaming, litdata and megatron-core that are installed
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import torchyoga as yoga
+
+ROWS, SINGLE, TURNS = 50_000, 5_000, 3
+RNG = np.random.default_rng(0)
+
+
+def rows() -> Iterable[dict[str, Any]]:
+    """Images of 784 bytes, with a label and a text."""
+    for number in range(ROWS):
+        yield {
+            "image": RNG.integers(0, 256, 784, np.uint8),
+            "label": number % 10,
+            "text": "text " * (number % 5),
+        }
+
+
+def mds(folder: Path) -> tuple[Any, yoga.DataRef]:
+    """A dataset of MosaicML Streaming, by its reader and in place."""
+    from streaming import MDSWriter, StreamingDataset
+
+    columns = {"image": "ndarray:uint8:784", "label": "int", "text": "str"}
+    with MDSWriter(columns=columns, out=str(folder), size_limit=2**24) as out:
+        for row in rows():
+            out.write(row)
+    theirs = StreamingDataset(local=str(folder), shuffle=True, batch_size=256)
+    return theirs, yoga.from_mds(folder)
+
+
+def litdata(folder: Path) -> tuple[Any, yoga.DataRef]:
+    """A dataset of LitData, by its reader and in place."""
+    from litdata import StreamingDataset
+    from litdata.streaming.writer import BinaryWriter
+
+    folder.mkdir()
+    writer = BinaryWriter(str(folder), chunk_bytes=2**24)
+    for number, row in enumerate(rows()):
+        writer[number] = row
+    writer.done()
+    writer.merge()
+    return StreamingDataset(str(folder), shuffle=True), yoga.from_litdata(folder)
+
+
+def megatron(folder: Path) -> tuple[Any, yoga.DataRef]:
+    """A dataset of Megatron, by its reader and in place."""
+    from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder
+
+    builder = IndexedDatasetBuilder(f"{folder}.bin", dtype=np.uint16)
+    for _ in range(ROWS):
+        tokens = torch.from_numpy(RNG.integers(0, 60_000, RNG.integers(1, 1000)))
+        builder.add_document(tokens, [len(tokens)])
+    builder.finalize(f"{folder}.idx")
+    return IndexedDataset(str(folder)), yoga.from_megatron(folder)["tokens"]
+
+
+def rate(count: int, act: Callable[[], object]) -> float:
+    """Rows a second."""
+    began = time.perf_counter()
+    act()
+    return count / (time.perf_counter() - began)
+
+
+def compare(name: str, theirs: Any, ours: yoga.DataRef) -> None:
+    """Prints rows a second of both, and how many times as fast the second is."""
+    are_tokens = name == "megatron"
+    options: dict[str, Any] = {"shuffle": True, "collate_fn": np.concatenate} if are_tokens else {}
+    ragged = {"collate_fn": yoga.jagged} if are_tokens else {}
+    loader = torch.utils.data.DataLoader(theirs, 256, **options)
+    for _ in range(TURNS):
+        one = rate(ROWS, lambda: list(loader))
+        other = rate(ROWS, lambda: list(yoga.DataLoader(ours, 256, shuffle=True, **ragged)))
+        print(f"{name}, batches: {one:,.0f} and {other:,.0f} rows/s, {other / one:.1f} times")
+        one = rate(SINGLE, lambda: [theirs[number] for number in range(SINGLE)])
+        other = rate(SINGLE, lambda: [ours[number] for number in range(SINGLE)])
+        print(f"{name}, single rows in order: {one:,.0f} and {other:,.0f} rows/s, {other / one:.1f} times")
+
+
+def main() -> None:
+    """Compares with those that are installed."""
+    for module, make in {"streaming": mds, "litdata": litdata, "megatron": megatron}.items():
+        if importlib.util.find_spec(module) is None:
+            print(f"{module} is not installed")
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            compare(module, *make(Path(folder, module)))
+
+
+if __name__ == "__main__":
+    main()
