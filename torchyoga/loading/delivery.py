@@ -21,7 +21,7 @@ from ..sampling.indices import are_skipped
 from .accelerate import Accelerated
 from .device_copy import Moving
 from .failures import BatchError, is_late
-from .in_process import can_pin
+from .in_process import InProcess, can_pin
 from .meter.meter import Meter
 from .meter.verdict import Setting
 from .pipeline import Arriving, Pipeline, TorchLoader, start_method
@@ -44,7 +44,8 @@ class Delivery(Iterator[Batch]):
         self._made = self._indices.clock()
         self._iteration: Iteration | None = None
         self._failed: list[int] = []  # batches since the last one that did not
-        self._process = self._steps = 0
+        self._process = self._steps = self._num_changes = 0
+        self._started: Arriving | InProcess | None = None
         self._over = False
 
     def move_to(self, device: torch.device) -> None:
@@ -56,10 +57,10 @@ class Delivery(Iterator[Batch]):
 
     def __next__(self) -> Batch:
         asked = self._meter.asked()
-        iteration, batches = self._iteration, self._batches
-        if iteration is None or batches is None or self._process != os.getpid():
+        iteration, batches, cursor = self._iteration, self._batches, self._indices.cursor
+        is_here = self._process == os.getpid() and self._num_changes == cursor.num_changes
+        if iteration is None or batches is None or not is_here:
             iteration, batches = self._begin()
-        cursor = self._indices.cursor
         if iteration.generation != cursor.generation:
             cursor.check_generation(iteration.generation)
         error: Exception | None = None
@@ -135,12 +136,19 @@ class Delivery(Iterator[Batch]):
             with self._indices.cursor.lock:
                 self._leave_out(iteration)
                 iteration.restart()
-        if self._batches is not None:
-            # A forked child does not have the threads and workers of its parent: it goes on by itself.
-            pipeline.leave_to_parent(self._batches)
+                if self._num_changes != self._indices.cursor.num_changes:
+                    self._indices.follow(iteration)
+        if self._process != os.getpid():
+            if self._batches is not None:
+                # A forked child does not have the threads and workers of its parent: it goes on by itself.
+                pipeline.leave_to_parent(self._batches)
+            self._started = None
+        # What was made ahead in another order is made anew, by the workers that are there.
+        running, self._batches = (None if self._batches is None else self._started), None
         self._process, self._steps = os.getpid(), iteration.num_steps
+        self._num_changes = self._indices.cursor.num_changes
         try:
-            started = pipeline.start(loader, iteration)
+            self._started = started = pipeline.start(loader, iteration, running)
         except SamplerError as failed:
             raise failed.error from failed.error.__cause__
         if isinstance(started, Arriving) and pipeline.plan.is_unordered:
@@ -163,7 +171,7 @@ class Delivery(Iterator[Batch]):
 
     def _end(self, iteration: Iteration, asked: float) -> None:
         self._over = True
-        self._batches = None  # ends the workers, if they are not persistent
+        self._batches = self._started = None  # ends the workers, if they are not persistent
         if self._failed:
             self._leave_out(iteration)
             self._indices.cursor.moved(iteration)

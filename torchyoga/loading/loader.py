@@ -192,7 +192,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             num_ahead = num_workers * (torch_arguments.get("prefetch_factor") or 2)
         self._indices = indices
         watch = Stopwatch()
-        self._meter = Meter(watch)
+        self._meter = Meter(watch, indices.cursor.account)
         quiet = Quiet(is_asked=seed_rows is None)
         self._pipeline = Pipeline(
             plan, reads_here, num_ahead, self._seeds_rows, quiet, seeds_collation, watch, num_threads
@@ -391,6 +391,37 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
                     f"{ROW_SEEDS_VERSION}: the rows are the same, but random augmentation of the rest may be "
                     "another than it would have been"
                 )
+
+    def reweight(self, weights: Mapping[Any, float]) -> None:
+        """Other weights of a mixture, or shares of classes, from the next batch on: for callbacks.
+
+        Batches that the training loop has are past. Those that workers or threads have made ahead are dropped
+        and made anew, by the same workers, so that every rank changes its weights at the same row: call it
+        on all ranks, at the same step, with the same weights; `check_ranks` finds a rank where it was not so.
+        It may be called within an epoch and between two.
+
+        States tell the weights: `load_state_dict` goes on with them. `load_state_dict` of a state of before
+        goes back.
+
+        Args:
+            weights: a number for each source, as `yoga.mix` takes them; for each class, as `balanced` does.
+
+        Raises:
+            TypeError: the dataset has no such weights.
+            ValueError: weights as `mix` refuses them; the loader goes on with those that it has.
+            StateError: every epoch is the same, or ranks do not agree where they are, with in_order=False.
+
+        Example:
+            >>> data = yoga.from_arrays({"x": np.arange(9)})
+            >>> mix = yoga.mix({"a": data, "b": data}, {"a": 1, "b": 1}, rows=100, source_column="source")
+            >>> loader = yoga.DataLoader(mix, 10, shuffle=True, seed=7)
+            >>> batches = iter(loader)
+            >>> for batch in itertools.islice(batches, 5):
+            ...     loader.reweight({"a": 0, "b": 1})
+            >>> next(batches)["source"].tolist()
+            [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+        """
+        self._indices.reweight(weights)
 
     def rows_in_step(self, step: int, epoch: int | None = None) -> npt.NDArray[np.int64]:
         """The rows of batch `step` of an epoch, of all ranks; see `ResumableBatchSampler.rows_in_step`."""

@@ -140,6 +140,15 @@ class BlockOrder(AnyOrder):
         held = self.held if begun is None else (begun, self.shards_in(begun) or 1)
         return replace(self, shards=num_replicas, held=held)
 
+    def prefix(self, rows: int) -> BlockOrder | None:
+        """This order of the first rows, as it was before others came; None if files were laid anew."""
+        if rows > self.length:
+            return None
+        if np.array_equal(self.starts, equal_runs(self.length)):
+            return replace(self, starts=equal_runs(rows))
+        starts = self.starts[: int(np.searchsorted(self.starts, rows)) + 1]
+        return replace(self, starts=starts) if int(starts[-1]) == rows else None
+
     def resumed(self, epoch: int | None, shards: int | None, version: int) -> BlockOrder:
         """This order, with the shards and the version that the running epoch, if any, was begun with."""
         held = None if epoch is None or self.shards is None else (epoch, shards or self.shards)

@@ -6,12 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-import numpy as np
-
 from ..errors import StateError
-from .by_file import BlockOrder, equal_runs
 from .contract import AnyOrder
-from .full import ORDER_VERSION, Order
+from .full import ORDER_VERSION
 from .grown import CARRIED_VERSION, Grown
 from .saved import Pin
 from .state import MOST_JOINED, State
@@ -69,7 +66,7 @@ def carried(
                 f"the state has a dataset of {saved.rows} rows, but here it has {whole.length}: it is of "
                 "another dataset, or damaged"
             )
-        if saved.joined and (type(whole) is not Order or not whole.shuffle):
+        if saved.joined and (whole.keeps_prefixes or whole.joining(1, 0, 2, 0) is None):
             raise StateError("the state has joined rows, which only a full shuffle has; it is damaged")
         return saved, Grown(whole, first, saved.epoch, saved.joined, saved.length)
     if appended is None:
@@ -100,12 +97,12 @@ def carried(
 
 def _joining(saved: State, whole: AnyOrder, first: AnyOrder) -> tuple[State, AnyOrder]:
     """A state whose epoch all new rows join."""
-    if type(whole) is not Order:
+    if whole.joining(1, 0, 2, 0) is None:
         raise StateError(
             "appended='now' needs shuffle=True or False over all rows: a block shuffle and files of each "
             "rank's own are laid out for the epoch; pass appended='next'"
         )
-    if not whole.shuffle:
+    if whole.keeps_prefixes:
         plain = replace(saved, joined=(), grown=None, length=whole.length, version=ORDER_VERSION)
         return plain, whole
     if saved.share is not None and saved.share.num_replicas > 1:
@@ -132,16 +129,11 @@ def _joining(saved: State, whole: AnyOrder, first: AnyOrder) -> tuple[State, Any
 
 def _first(whole: AnyOrder, rows: int) -> AnyOrder:
     """The order of the first rows, as it was before the others were appended."""
-    if isinstance(whole, Order):
-        return whole.changed(length=rows)
-    if isinstance(whole, BlockOrder) and rows <= whole.length:
-        if np.array_equal(whole.starts, equal_runs(whole.length)):
-            return replace(whole, starts=equal_runs(rows))
-        starts = whole.starts[: int(np.searchsorted(whole.starts, rows)) + 1]
-        if int(starts[-1]) == rows:
-            return replace(whole, starts=starts)
+    first = whole.prefix(rows)
+    if first is not None:
+        return first
     raise StateError(
-        "the sources of the state have grown, and a mixture, weights, stages, buckets or files that were "
-        "laid anew do not know the order before; finish the epoch over the version of the state, or pass "
-        "strict=False to take its epoch and position"
+        "the sources of the state have grown, and weights of rows, or files that were laid anew, do not know "
+        "the order before; finish the epoch over the version of the state, or pass strict=False to take its "
+        "epoch and position"
     )

@@ -1,8 +1,8 @@
 """Whole numbers -> short text for states, and back.
 
 Rice codes (R. Rice and J. Plaunt, "Adaptive Variable-Length Coding for Efficient Compression of Spacecraft
-Television Data", 1971): a number's low bits as they are, the rest in unary. So numbers of one size take two bits
-more than they need, and one that is much larger than the others does no harm.
+Television Data", 1971): a number's low bits as they are, the rest in unary. So numbers of one size take two
+bits more than they need, and one that is much larger than the others does no harm.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Sequence
 
-__all__ = ["compact", "expanded", "lists_compact", "lists_expanded"]
+__all__ = ["MARKS", "compact", "expanded", "lists_compact", "lists_expanded"]
 
 _MOST_BITS = 62
+MARKS = ":["  # one of them may stand behind lists
 _FOR_STATES = str.maketrans(";", ",")  # which divides the stages of a state
 _FROM_STATES = str.maketrans(",", ";")
 
 
 def compact(numbers: Sequence[int]) -> str:
-    """Whole numbers as text: digits, letters and signs that JSON takes as they are, and no ";", ".", ":" or "/".
+    """Whole numbers as text that JSON takes as it is, without ";", ".", ":" and "/".
 
     Example:
         >>> compact([3, 1, 2]), expanded(compact([3, 1, 2]), 3)
@@ -51,13 +52,15 @@ def expanded(text: str, count: int) -> list[int]:
 
 
 def lists_compact(text: str) -> str:
-    """Lists of whole numbers, written with "," within and "/" between them, as short text that begins with "~".
+    """Lists of whole numbers, written with "," within and "/" between them, as short text after a "~".
 
     Example:
         >>> lists_compact("5,3,2/1000,600,400"), lists_expanded(lists_compact("5,3,2/1000,600,400"))
         ('~3.01+dl/3.09y%AxM', '5,3,2/1000,600,400')
     """
-    return "~" + "/".join(_list_compact(list(map(int, part.split(",")))) for part in text.split("/"))
+    numbers = text.rstrip(MARKS)
+    found = "~" + "/".join(_list_compact(list(map(int, part.split(",")))) for part in numbers.split("/"))
+    return found + text[len(numbers) :]
 
 
 def lists_expanded(text: str) -> str:
@@ -68,7 +71,9 @@ def lists_expanded(text: str) -> str:
     """
     if not text.startswith("~"):
         return text
-    return "/".join(",".join(map(str, _list_expanded(part))) for part in text[1:].split("/"))
+    told = text[1:].rstrip(MARKS)
+    numbers = "/".join(",".join(map(str, _list_expanded(part))) for part in told.split("/"))
+    return numbers + text[1 + len(told) :]
 
 
 def _list_compact(numbers: Sequence[int]) -> str:

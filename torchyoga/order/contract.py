@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from .saved import Pin
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from .carry import Appended
     from .state import State
 from ..process.lazy import np
 
@@ -23,7 +24,17 @@ if TYPE_CHECKING:
 else:
     Ints = Any
 
-__all__ = ["ARRANGED", "AnyOrder", "Arrangement", "Locality", "Shuffle", "before_known", "check_epoch"]
+__all__ = [
+    "ARRANGED",
+    "Account",
+    "AnyOrder",
+    "Arrangement",
+    "Locality",
+    "Shuffle",
+    "before_known",
+    "check_epoch",
+    "without_weights",
+]
 
 Shuffle = bool | Literal["block"]
 Locality = Literal["global", "shard"]
@@ -48,6 +59,14 @@ def before_known(epoch: int, position: int, known: int) -> ValueError:
     )
 
 
+def without_weights() -> TypeError:
+    """The error of a dataset without weights that a loader can be told."""
+    return TypeError(
+        "this dataset has no weights that a loader can be told: yoga.mix(...) and ref.balanced(...) have; "
+        "weights of rows change by ref.weighted(...).reweighted(weights, at=state)"
+    )
+
+
 class AnyOrder(ABC):
     """Which row comes at which position of every epoch, over all ranks; a frozen dataclass.
 
@@ -64,6 +83,8 @@ class AnyOrder(ABC):
     shuffle: Shuffle
     reshuffle: bool
     shards: int | None = None
+
+    keeps_prefixes = False  # when rows are appended, the first positions stay what they are
 
     @abstractmethod
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
@@ -110,6 +131,24 @@ class AnyOrder(ABC):
         """
         return saved
 
+    def prefix(self, rows: int) -> AnyOrder | None:
+        """This order of the first rows, as it was before others were appended; None if it is not known."""
+        return None
+
+    def joining(self, rows: int, start: int, end: int, seed: int) -> AnyOrder | None:
+        """The order in which rows that are appended come in the rest of an epoch, with those left of it.
+
+        Args:
+            rows: how many there were.
+            start: the position from which on they come.
+            end: how many there are.
+            seed: of the order.
+
+        Returns:
+            The positions from 0 on, for those from `start` on; None if they cannot come before its end.
+        """
+        return None
+
     def changed(self, **fields: int) -> Self:
         """This order with another `seed` or `length`."""
         return replace(self, **fields)  # type: ignore[type-var]
@@ -126,6 +165,16 @@ class AnyOrder(ABC):
         return "block once" if self.shuffle == "block" else "once"
 
 
+class Account(Protocol):
+    """What has been read of each source of a mixture; printed, a table."""
+
+    def markdown(self) -> str:
+        """The table as Markdown, for a model card."""
+
+    def numbers(self) -> dict[str, float]:
+        """Rows and passes of each source as one flat dict, for exporters."""
+
+
 class Arrangement(ABC):
     """The choice of which rows of a dataset come in an epoch, where not each of them comes once.
 
@@ -136,3 +185,29 @@ class Arrangement(ABC):
     @abstractmethod
     def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> AnyOrder:
         """The order of every epoch."""
+
+    def going_on(self, order: AnyOrder, saved: State, appended: Appended | None) -> AnyOrder:
+        """The order in which a state goes on, if that says more about it than is known here.
+
+        Args:
+            order: one of this arrangement.
+            saved: the state.
+            appended: when rows come that were appended since.
+
+        Raises:
+            StateError: the state is of other data.
+        """
+        return order
+
+    def account(self, order: AnyOrder, saved: State) -> Account | None:
+        """What was delivered of each source up to a state; None if there are none."""
+        return None
+
+    def reweighted(self, order: AnyOrder, weights: object, saved: State) -> AnyOrder:
+        """An order with other weights from a state on.
+
+        Raises:
+            TypeError: it has none that can be changed.
+            ValueError: the weights are none.
+        """
+        raise without_weights()

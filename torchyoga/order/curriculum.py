@@ -14,9 +14,10 @@ import numpy as np
 
 from ..process.distinct import distinct
 from ..rows.types import Ints
-from .contract import ARRANGED, Shuffle, check_epoch
+from .contract import ARRANGED, Shuffle, before_known, check_epoch
 from .full import GOING_ON
 from .passes import Passes, passes_over
+from .saved import Pin
 from .stages import ArrangedOrder, written_stages
 
 __all__ = ["OpenStage", "StagedOrder"]
@@ -28,10 +29,19 @@ class OpenStage(NamedTuple):
     Attributes:
         start: the place, over all epochs, at which it begins.
         rows: the first so many rows.
+        number: of the stage, if those before are not all told here.
+        has_grown: True if rows were appended before, since the first stage.
     """
 
     start: int
     rows: int
+    number: int | None = None
+    has_grown: bool = False
+
+    @property
+    def told(self) -> str:
+        """It as text, for states."""
+        return f"{self.rows}{'+' * self.has_grown}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +51,7 @@ class StagedOrder(ArrangedOrder):
     The number of a row is `ARRANGED.start` + row + N times the number of passes of the epoch before its own.
 
     Args:
-        stages: the first begins at 0.
+        stages: the first begins at 0, or `past` tells those before.
         num_rows: rows N there are.
         length: places of an epoch.
         seed: any int.
@@ -50,6 +60,9 @@ class StagedOrder(ArrangedOrder):
         window: files mixed with each other at once, if shuffle is "block".
         files: where files begin, if shuffle is "block".
         begun: an epoch that was begun in an earlier version of the order, and that version.
+        adopts: what states are of that this goes on from, besides its own.
+        past: a digest of stages that are over.
+        least: rows of the smallest stage of all, if that is not among `stages`.
     """
 
     stages: tuple[OpenStage, ...]
@@ -61,27 +74,32 @@ class StagedOrder(ArrangedOrder):
     window: int = 8
     files: Ints | None = None
     begun: tuple[int, int] | None = None
+    adopts: tuple[Pin, ...] = ()
+    past: str = ""
+    least: int = 0
 
     what = "these stages"
 
     def _rows(self, epoch: int, positions: Ints) -> Ints:
-        parts, first = self._parts(epoch), self._first_pass(epoch)
+        parts = self._parts(epoch)
         which = np.searchsorted([part.first for part in parts], positions, "right") - 1
+        if len(which) and int(which.min()) < 0:
+            raise before_known(epoch, int(positions.min()), self.stages[0].start)
         out = np.empty_like(positions)
         for number in distinct(which).tolist():
             some, part = np.flatnonzero(which == number), parts[number]
             turn, place = np.divmod(positions[some] - part.first, part.rows)
-            row = self._passes(part.stage).rows(first + turn, place)
+            row = self._passes(part.stage).rows(self._first_pass(epoch, part.stage) + turn, place)
             out[some] = ARRANGED.start + (part.turns + turn) * self.num_rows + row
         return out
 
     def _positions(self, epoch: int, numbers: Ints) -> Ints:
-        parts, first = self._parts(epoch), self._first_pass(epoch)
+        parts = self._parts(epoch)
         turns, row = np.divmod(numbers - ARRANGED.start, self.num_rows)
         which = np.searchsorted([part.turns for part in parts], turns, "right") - 1
         found = np.full(numbers.shape, -1, np.int64)
         for number in distinct(np.maximum(which, 0)).tolist():
-            part = parts[number]
+            part, first = parts[number], self._first_pass(epoch, parts[number].stage)
             some = np.flatnonzero((which == number) & (row < part.rows))
             turn = turns[some] - part.turns
             places = self._passes(part.stage).positions(first + turn, row[some]) if some.size else turn
@@ -90,6 +108,11 @@ class StagedOrder(ArrangedOrder):
             found[some[places < end]] = places[places < end]
         return found
 
+    @property
+    def known(self) -> tuple[Pin, ...]:
+        """What states are of that this goes on from, besides its own."""
+        return self.adopts
+
     def check_place(self, epoch: int, position: int) -> None:
         """Raises ValueError if it cannot go on from this position of the epoch."""
         check_epoch(epoch, self.length * max(stage.rows for stage in self.stages))
@@ -97,16 +120,17 @@ class StagedOrder(ArrangedOrder):
     @property
     def told(self) -> str:
         """Its stages, as a state records them."""
-        return written_stages([(stage.start, str(stage.rows)) for stage in self.stages])
+        return written_stages([(stage.start, stage.told) for stage in self.stages], self.past)
 
     def _parts(self, epoch: int) -> list[_StageSpan]:
         is_alike = not self.reshuffle if self.shuffle else self.version_in(epoch) < GOING_ON
         return _parts(self, 0 if is_alike else epoch)
 
-    def _first_pass(self, epoch: int) -> int:
-        """The number of an epoch's first pass, so that no two epochs have a pass in common."""
+    def _first_pass(self, epoch: int, stage: int) -> int:
+        """The number of an epoch's first pass over a stage, so that no two epochs have a pass in common."""
         self.check_place(epoch, 0)
-        most = self.length // min(stage.rows for stage in self.stages) + 1
+        least = self.least or min(stage.rows for stage in self.stages)
+        most = self.length // (1 if self.stages[stage].has_grown else least) + 1
         return epoch * most if self.shuffle and self.reshuffle else 0
 
     def _passes(self, stage: int) -> Passes:
@@ -150,7 +174,9 @@ def _parts(order: StagedOrder, epoch: int) -> list[_StageSpan]:
 
 @lru_cache(maxsize=256)
 def _passes_of(order: StagedOrder, number: int) -> Passes:
-    count, files = order.stages[number].rows, None
+    stage = order.stages[number]
+    count, files = stage.rows, None
     if order.files is not None:
         files = np.append(order.files[order.files < count], count)
-    return passes_over(count, order.shuffle, order.window, files, "staged", order.seed, number)
+    key = (number if stage.number is None else stage.number, *((stage.start,) if stage.has_grown else ()))
+    return passes_over(count, order.shuffle, order.window, files, "staged", order.seed, *key)

@@ -27,7 +27,7 @@ from ..errors import StateError
 from ..process.forks import renew_in_children
 from ..process.warned import warn_user
 from .carry import Appended, Prefixes, carried, check_appended
-from .contract import AnyOrder, Locality, Shuffle
+from .contract import Account, AnyOrder, Arrangement, Locality, Shuffle, without_weights
 from .full import as_int
 from .grown import Grown
 from .iteration import Iteration, IterationOptions, Left, Reporting, Standing
@@ -89,6 +89,8 @@ class Cursor:
         appended: when rows come that were appended since a state; None if that is to be said.
         prefixes: fingerprint and rows of the versions that the dataset begins with.
         pins: what identifies the dataset besides its fingerprint.
+        arrangement: what made the order, if not each row comes once.
+        num_changes: how often weights were changed, so that iterators can notice.
     """
 
     def __init__(
@@ -128,6 +130,8 @@ class Cursor:
         self.appended: Appended | None = None
         self.prefixes: Prefixes = ()
         self.pins: Mapping[str, Pin] = {}
+        self.arrangement: Arrangement | None = None
+        self.num_changes = 0
 
     def renew(self) -> None:
         """Makes the lock anew, in a forked child: it may be held by a thread that the child does not have."""
@@ -569,18 +573,24 @@ class Cursor:
     @_alone
     def state_dict(self) -> Saved:
         """The state after the rows delivered so far: small, JSON-able, the same on every rank."""
+        return self._state().to_dict()
+
+    def _state(self) -> State:
         at = self._at
         # An epoch is over even if set_epoch has named it after its last batch.
-        return self.state_of(at.last) if at.last and at.running else self.state_at(at.place, at.steps)
+        return self._state_of(at.last) if at.last and at.running else self._state_at(at.place, at.steps, None)
 
     @_alone
     def state_of(self, iteration: Iteration) -> Saved:
         """The state after the rows that an iteration has delivered, whatever others have delivered since."""
+        return self._state_of(iteration).to_dict()
+
+    def _state_of(self, iteration: Iteration) -> State:
         iteration = copy(iteration)  # another thread may deliver meanwhile
         place = self.rolled(
             iteration.place, iteration.batch_size, iteration.drop_last, iteration.shard, iteration.rows
         )
-        return self.state_at(place, iteration.steps if place == iteration.place else 0, iteration)
+        return self._state_at(place, iteration.steps if place == iteration.place else 0, iteration)
 
     def state_at(self, place: Place, steps: int | None = None, iteration: Iteration | None = None) -> Saved:
         """The state of an iteration that has reached `place`, after `steps` batches of its epoch.
@@ -693,6 +703,8 @@ class Cursor:
             # If no seed was passed here, that of the state counts.
             seed = self._order.seed if self._draw is None else saved.seed
             when = self.appended if appended is None else appended
+            if self.arrangement is not None:
+                order = self.arrangement.going_on(order, saved, when)
             saved, order = carried(saved, order, self.fingerprint, self.prefixes, when, seed, self.pins)
         entry = saved.entry
         if not strict and entry.place.position and self._is_foreign(saved, order):
@@ -718,6 +730,19 @@ class Cursor:
         self._rebase = self._num_begun = 0
         self.latest = None
         self.generation += 1
+
+    @_alone
+    def reweight(self, weights: object) -> None:
+        """Other weights for all that comes behind what is delivered; see `DataLoader.reweight`."""
+        if self.arrangement is None:
+            raise without_weights()
+        self._order = self.arrangement.reweighted(self.order, weights, self._state())
+        self.num_changes += 1
+
+    @_alone
+    def account(self) -> Account | None:
+        """What was delivered of each source of a mixture; None for other datasets."""
+        return None if self.arrangement is None else self.arrangement.account(self.order, self._state())
 
     def _is_foreign(self, saved: State, order: AnyOrder) -> bool:
         """True if a state is of another order than the one here, whatever the rows are called."""

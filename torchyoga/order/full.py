@@ -123,6 +123,19 @@ class Order(AnyOrder):
         """The positions in 0..N-1 at which these rows come in the epoch: the inverse of `rows`."""
         return self._turned(epoch, checked_rows(rows, self.length), forward=False)
 
+    @property
+    def keeps_prefixes(self) -> bool:  # type: ignore[override]
+        """True without a shuffle: when rows are appended, the first positions stay what they are."""
+        return not self.shuffle
+
+    def prefix(self, rows: int) -> Order:
+        """This order of the first rows, as it was before others were appended."""
+        return replace(self, length=rows)
+
+    def joining(self, rows: int, start: int, end: int, seed: int) -> Order:
+        """The order in which rows that are appended come in the rest of an epoch, with those left of it."""
+        return Order(end - start, seed, self.shuffle)
+
     def resumed(self, epoch: int | None, shards: int | None, version: int) -> Order:
         """This order, in the version that the running epoch, if any, was begun with; shards do not matter."""
         return replace(self, begun=earlier(epoch, version))

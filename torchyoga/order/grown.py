@@ -11,19 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ..rows.types import Ints
 from .contract import AnyOrder, Shuffle
-from .full import ORDER_VERSION, Order, checked_rows, keyed_bytes, within
+from .full import ORDER_VERSION, checked_rows, keyed_bytes, within
 from .saved import Pin
 
 __all__ = ["CARRIED_VERSION", "Grown", "Joins"]
 
 CARRIED_VERSION = 3  # of states that only readers of this order can continue
+
+
+# Makes the order in which appended rows come: see `AnyOrder.joining`.
+Joining: TypeAlias = Callable[[int, int, int, int], "AnyOrder | None"]
 
 
 class Joins(NamedTuple):
@@ -35,23 +39,25 @@ class Joins(NamedTuple):
     """
 
     rows_before: int
-    steps: tuple[tuple[int, int, Order], ...]
+    steps: tuple[tuple[int, int, AnyOrder], ...]
 
     @classmethod
-    def of(cls, joined: Sequence[tuple[int, int]], until: int, shuffle: bool, *key: int | str) -> Joins:
+    def of(cls, joined: Sequence[tuple[int, int]], until: int, joining: Joining, *key: int | str) -> Joins:
         """The bijections of rows that joined.
 
         Args:
             joined: (N, position) for each time: the rows before, and the place.
             until: rows in all.
-            shuffle: False keeps rows as they lie.
+            joining: makes one of them.
             key: what they depend on.
         """
         ends = [rows for rows, _ in joined[1:]] + [until]
         steps = []
         for (rows, start), end in zip(joined, ends, strict=True):
             seed = int.from_bytes(keyed_bytes(8, *key, rows, start, end), "little")
-            steps.append((start, end, Order(end - start, seed, shuffle)))
+            order = joining(rows, start, end, seed)
+            assert order is not None, "rows join only what they can"
+            steps.append((start, end, order))
         return cls(joined[0][0], tuple(steps))
 
     def rows(self, positions: Ints, before: Callable[[Ints], Ints]) -> Ints:
@@ -133,7 +139,7 @@ class Grown(AnyOrder):
 
     @property
     def _joins(self) -> Joins:
-        return Joins.of(self.joined, self.until, True, "joined", self.seed, self.epoch)
+        return Joins.of(self.joined, self.until, self.whole.joining, "joined", self.seed, self.epoch)
 
     def dealt(self, num_replicas: int, begun: int | None) -> Grown:
         """This order for so many ranks; epoch `begun`, if any, goes on as it was dealt."""

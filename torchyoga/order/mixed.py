@@ -19,7 +19,7 @@ its own pass.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -31,18 +31,20 @@ from ..process.distinct import distinct
 from ..process.lazy import cached_property
 from ..rows.data import bounds_of
 from ..rows.types import Ints
+from .compact import MARKS
 from .contract import ARRANGED, Shuffle, before_known, check_epoch
 from .full import GOING_ON, keyed_bytes, words_at
 from .proportions import Proportions
 from .saved import Pin
 from .sources import Source, written_sources
 from .stages import ArrangedOrder, folded, short, written_stages
-from .state import State
 from .turns import Era, Turns, since
 
-__all__ = ["Asked", "MixOrder", "MixStage", "Mixture", "identity_of", "numbered", "unpacked"]
+__all__ = ["APPENDED", "TOLD", "Asked", "MixOrder", "MixStage", "Mixture", "numbered", "unpacked"]
 
 _CHUNK = 65536  # positions computed at once
+# Behind weights that states alone know: a loader was told them, or that rows were appended.
+TOLD, APPENDED = tuple(MARKS)
 _MOST_NUMBERS = 2**20  # of cells that are looked at together: of their places, and of their shares
 
 
@@ -53,17 +55,20 @@ class MixStage(NamedTuple):
         start: the place, over all epochs, at which it begins.
         weights: (S,) whole numbers, of the sources that there were.
         counts: (S,) how many rows each of them has given before.
+        mark: TOLD or APPENDED, if states alone know of it.
     """
 
     start: int
     weights: tuple[int, ...]
     counts: tuple[int, ...]
+    mark: str = ""
 
     @property
     def told(self) -> str:
         """It as text, for states."""
         found = ",".join(map(str, self.weights))
-        return found + ("/" + ",".join(map(str, self.counts)) if any(self.counts) else "")
+        found += "/" + ",".join(map(str, self.counts)) if any(self.counts) else ""
+        return found + self.mark
 
     def count_of(self, source: int) -> int:
         """How many rows a source has given before; none if it came later."""
@@ -76,11 +81,13 @@ class MixStage(NamedTuple):
         Raises:
             ValueError: it is damaged, or of another number of sources.
         """
-        weights, slash, counts = told.partition("/")
+        numbers = told.rstrip(MARKS)
+        weights, slash, counts = numbers.partition("/")
         found = cls(
             start,
             tuple(map(_count, weights.split(","))),
             tuple(map(_count, counts.split(","))) if slash else (0,) * (weights.count(",") + 1),
+            told[len(numbers) :],
         )
         if len(found.weights) > num_sources or len(found.counts) != len(found.weights):
             raise ValueError(f"weights of {len(found.weights)} sources, expected {num_sources}")
@@ -131,10 +138,11 @@ class Mixture:
         passes: the most passes over each source in an epoch, and before it; None if any number will do.
         names: of the sources.
         past: if the first stage begins later, a digest of those before.
-        tags: (S,) short digests of their rows, for states.
+        versions: (S,) of each, the rows and a short digest of them, as it is, and before rows were appended.
         grown: (S,) the passes over each, if rows were appended to some.
-        known: what states are of that this goes on from, besides its own: fingerprint, view and sources.
+        known: what the state is of that this goes on from, if it is not as others of this: see `identity_of`.
         is_counted: True if the number of places follows from that of the rows.
+        is_one: True if the sources are parts of one dataset.
         measures: (S,) what weights are shares of, such as the tokens of all rows; empty for the rows.
         strata: of each source, how many rows it has of each size, if these are to come evenly; or empty.
         asked: how it was asked for.
@@ -147,10 +155,11 @@ class Mixture:
     passes: tuple[float | None, ...]
     names: tuple[str, ...]
     past: str = ""
-    tags: tuple[str, ...] = ()
+    versions: tuple[tuple[tuple[int, str], ...], ...] = ()
     grown: tuple[tuple[Era, ...], ...] = ()
     known: tuple[Pin, ...] = ()
     is_counted: bool = False
+    is_one: bool = False
 
     def eras(self, source: int) -> tuple[Era, ...]:
         """The passes over a source."""
@@ -159,17 +168,24 @@ class Mixture:
     @property
     def sources(self) -> list[Source]:
         """The sources as states tell them."""
-        tags = self.tags or ("",) * len(self.names)
-        plain = zip(self.names, self.lengths, tags, strict=True)
+        tags = [some[0][1] for some in self.versions] or [""] * len(self.names)
+        grown = self.grown or ((),) * len(self.names)
+        plain = zip(self.names, self.lengths, tags, grown, strict=True)
         return [
-            Source(name, rows, tag, () if self.eras(number) == (Era(0, 0, rows),) else self.eras(number))
-            for number, (name, rows, tag) in enumerate(plain)
+            Source(name, rows, tag, () if eras == (Era(0, 0, rows),) else eras)
+            for name, rows, tag, eras in plain
         ]
+
+    @cached_property
+    def told(self) -> str:
+        """Its stages; the first weights are those a program begins with, as a digest if many."""
+        stages = [(stage.start, stage.told if stage.start else short(stage.told)) for stage in self.stages]
+        return written_stages(stages, self.past)
 
     @cached_property
     def told_sources(self) -> str:
         """The sources as one text, for states."""
-        return written_sources(self.sources)
+        return written_sources(tuple(self.sources), self.is_one)
 
     measures: tuple[int, ...] = ()
     strata: tuple[tuple[int, ...], ...] = ()
@@ -202,6 +218,11 @@ class Mixture:
             for number, most in enumerate(self.passes)
         ]
 
+    def passes_of(self, source: int, count: int) -> float:
+        """How often a source was read when it has given so many rows."""
+        eras = self.eras(source)
+        return eras[max(0, bisect_left([era.first for era in eras], count) - 1)].passes(count)
+
     def most_passes(self, source: int) -> int:
         """How many passes over a source have row numbers of their own; later ones share theirs."""
         return len(ARRANGED) // len(self.lengths) // self.lengths[source]
@@ -229,6 +250,16 @@ class Mixture:
         first = self.stages[over]
         grown = tuple(since(eras, first.count_of(number)) for number, eras in enumerate(self.grown))
         return replace(self, stages=self.stages[over:], past=past, grown=grown)
+
+    def with_stage(self, place: int, weights: tuple[int, ...]) -> Mixture:
+        """The same with other weights from the end of the cell on that a place lies in."""
+        last = self.stages[-1]
+        base = max(last.start, place // self.rows * self.rows)
+        begin = min(base - (base - place) // self.cell * self.cell, (base // self.rows + 1) * self.rows)
+        if begin == last.start:
+            return replace(self, stages=(*self.stages[:-1], last._replace(weights=weights)))
+        counts = tuple(self.counts(np.array([begin]))[:, 0].tolist())
+        return replace(self, stages=(*self.stages, MixStage(begin, weights, counts)))
 
     def of_first(self, rows: int) -> list[int]:
         """How many of the first rows, of all epochs together, come from each source.
@@ -319,10 +350,14 @@ class MixOrder(ArrangedOrder):
             found[some[inside]] = self._places(source, key[inside], first) - first
         return found
 
+    def rows_of(self, source: int, numbers: Ints) -> Ints:
+        """The rows behind numbers (B,) of a source, which it gives one after the other."""
+        return self._source(source).rows(numbers)[1]
+
     def consumed(self, place: int) -> tuple[int, ...]:
         """(S,) how many rows each source has given before a place, wherever it lies in its cell."""
         epoch, position = divmod(place, self.length)
-        stage = self.mixture.stage_at(np.array([place - 1])) if place else None
+        stage = self.mixture.stage_at(np.array([place - 1])) if place > self.mixture.stages[0].start else None
         if stage is None or not position:
             return tuple(self.mixture.counts(np.array([place]))[:, 0].tolist())
         first = max(self.mixture.stages[int(stage[0])].start, epoch * self.length)
@@ -341,25 +376,21 @@ class MixOrder(ArrangedOrder):
     def pins(self, epoch: int) -> dict[str, Pin]:
         """Entries of a state, so that it is not continued in another order."""
         found = super().pins(epoch)
-        if self.mixture.tags:
+        if self.mixture.versions:
             found["sources"] = self.mixture.told_sources
         if self.shuffle == "block":
             found["files"] = keyed_bytes(8, *(some.tobytes().hex() for some in self.files)).hex()
         return found
 
-    def adopted(self, saved: State, fingerprint: str | None, pins: Mapping[str, Pin]) -> State:
-        """A state that this order was made to go on from, as one of this order."""
-        if not self.mixture.known or self.mixture.known != identity_of(saved):
-            return saved
-        own = {**saved.pins, **pins, **self.pins(saved.epoch), "stages": saved.pins["stages"]}
-        return replace(saved, fingerprint=fingerprint, pins=own)
+    @property
+    def known(self) -> tuple[Pin, ...]:
+        """What states are of that this goes on from, besides its own."""
+        return self.mixture.known
 
-    @cached_property
+    @property
     def told(self) -> str:
-        """Its stages; the first weights are those a program begins with, as a digest if many."""
-        mixture = self.mixture
-        stages = [(stage.start, stage.told if stage.start else short(stage.told)) for stage in mixture.stages]
-        return written_stages(stages, mixture.past)
+        """Its stages, as a state records them."""
+        return self.mixture.told
 
     def _first(self, epoch: int) -> int:
         """The place at which an epoch begins."""
@@ -452,11 +483,6 @@ class MixOrder(ArrangedOrder):
     def _key(self) -> int:
         """The key by which cells are permuted."""
         return int.from_bytes(keyed_bytes(8, "mix", self.seed if self.shuffle else 0), "little")
-
-
-def identity_of(state: State) -> tuple[Pin, ...]:
-    """What a state is of: fingerprint, view and sources."""
-    return state.fingerprint, state.pins.get("view"), state.pins.get("sources")
 
 
 def numbered(mixture: Mixture, source: Ints, passes: Ints, rows: Ints) -> Ints:

@@ -107,6 +107,8 @@ class OrderOptions:
             draw=draw if self.seed is None else None,
         )
         cursor.appended, cursor.prefixes = self.appended, tuple(getattr(source, "prefixes", ()))
+        arrangement = getattr(source, "arrangement", None)
+        cursor.arrangement = arrangement if isinstance(arrangement, Arrangement) else None
         view = getattr(source, "view_pin", None)
         if isinstance(view, str) or cursor.fingerprint is None:
             cursor.pins = {"view": view if isinstance(view, str) else None}

@@ -101,6 +101,9 @@ class _SortedPasses:
         return self._looked_up(passes, rows, forward=False)
 
     def _looked_up(self, passes: Ints, numbers: Ints, forward: bool) -> Ints:
+        if len(passes) and int(passes.min()) == int(passes.max()):
+            rows = self._sorted(passes[:1])[0]
+            return rows[numbers] if forward else np.argsort(rows)[numbers]
         wanted = distinct(passes)
         which = np.searchsorted(wanted, passes)
         found = np.empty_like(numbers)

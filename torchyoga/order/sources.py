@@ -1,15 +1,16 @@
 """The sources that a mixture has, as a state tells them: names, how many rows, which ones.
 
 Few are told one by one: then new ones may stand anywhere among them. Many are told by a digest that is made
-source by source, and by four bits of it after each. So the versions that the sources had are found one after the
-other, although each may have grown: a wrong one is noticed after a few more sources. New ones then stand behind
-the others.
+source by source, and by four bits of it after each. So the versions that the sources had are found one after
+the other, although each may have grown: a wrong one is noticed after a few more sources. New ones then stand
+behind the others.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -18,7 +19,7 @@ from ..process.digests import hexdigest
 from .saved import Pin, digest
 from .turns import Era, read_era
 
-__all__ = ["Source", "read_sources", "tag_of", "written_sources"]
+__all__ = ["Source", "read_sources", "same_rows", "told_sources", "tag_of", "written_sources"]
 
 _LONG = 512  # characters
 _MOST_TRIES = 2**20  # versions in all
@@ -51,22 +52,28 @@ def tag_of(identity: str) -> str:
     return hexdigest(identity, size=_TAG // 2)
 
 
-def written_sources(sources: Sequence[Source]) -> str:
+@lru_cache(maxsize=16)
+def written_sources(sources: tuple[Source, ...], together: bool = False) -> str:
     """The sources as a state tells them.
 
+    Args:
+        sources: they.
+        together: they are parts of one dataset, so one digest names their versions.
+
     Example:
-        >>> written_sources([Source("web", 700, "0123abcd"), Source("c++", 90, "89ab4567")])
+        >>> written_sources((Source("web", 700, "0123abcd"), Source("c++", 90, "89ab4567")))
         'web=700-0123abcd,c%2B%2B=90-89ab4567'
     """
     eras = ["".join(f"@{era.told}" for era in source.eras) for source in sources]
     texts = [source.told for source in sources]
     if len(",".join(texts)) <= _LONG:
         return ",".join(text + passes for text, passes in zip(texts, eras, strict=True))
-    chain = list(itertools.accumulate(texts, _chained, initial=""))[1:]
-    tags = "".join(link[0] for link in chain)
+    names, tags, last = digest(*(source.name for source in sources)), "", hexdigest(",".join(texts), size=8)
+    if not together:
+        chain = list(itertools.accumulate(texts, _chained, initial=""))[1:]
+        tags, last = "".join(link[0] for link in chain), chain[-1]
     grown = [f"{number}{passes}" for number, passes in enumerate(eras) if passes]
-    names = digest(*(source.name for source in sources))
-    return ",".join([f"{names}#{chain[-1]}#{len(sources)}-{tags}", *grown])
+    return ",".join([f"{names}#{last}#{len(sources)}-{tags}", *grown])
 
 
 def _chained(before: str, told: str) -> str:
@@ -93,10 +100,38 @@ def read_sources(pin: Pin, versions: Mapping[str, Sequence[tuple[int, str]]], wh
     except StateError:
         raise
     except (ValueError, IndexError) as error:
-        raise StateError(f"the state's sources are damaged ({error}); pass what state_dict() gave") from error
+        raise _damaged(error) from error
 
 
-def _few(pin: str, versions: Mapping[str, Sequence[tuple[int, str]]], where: str) -> list[Source]:
+def _damaged(error: Exception) -> StateError:
+    return StateError(f"the state's sources are damaged ({error}); pass what state_dict() gave")
+
+
+def told_sources(pin: Pin) -> list[Source] | None:
+    """The sources that a state tells by name; None if it tells none, or digests.
+
+    Raises:
+        StateError: the text is damaged.
+    """
+    if not isinstance(pin, str) or pin.startswith("#"):
+        return None
+    try:
+        return _read_few(pin)
+    except ValueError as error:
+        raise _damaged(error) from error
+
+
+def same_rows(one: Pin, other: Pin) -> bool:
+    """True if two states tell the same sources with the same rows, whatever has been read of them."""
+    return _without_eras(one) == _without_eras(other)
+
+
+def _without_eras(pin: Pin) -> list[str]:
+    texts = pin.split(",") if isinstance(pin, str) else []
+    return texts[:1] if texts[:1] and texts[0].startswith("#") else [text.partition("@")[0] for text in texts]
+
+
+def _read_few(pin: str) -> list[Source]:
     sources = []
     for text in pin.split(","):
         told, *eras = text.split("@")
@@ -107,12 +142,17 @@ def _few(pin: str, versions: Mapping[str, Sequence[tuple[int, str]]], where: str
         sources.append(Source(unquote(quoted), int(rows), tag, tuple(map(read_era, eras))))
     if len({source.name for source in sources}) != len(sources):
         raise ValueError("a name comes twice")
+    return sources
+
+
+def _few(pin: str, versions: Mapping[str, Sequence[tuple[int, str]]], where: str) -> list[Source]:
+    sources = _read_few(pin)
     for source in sources:
         if source.name not in versions:
             raise StateError(
-                f"the state, at {where}, mixes the source {source.name!r}, which is not here: the sources are "
-                f"{list(versions)[:20]}. Pass it under that name; to leave it out from there on, give it the "
-                "weight 0"
+                f"the state, at {where}, mixes the source {source.name!r}, which is not here: the sources "
+                f"are {list(versions)[:20]}. Pass it under that name; to leave it out from there on, give it "
+                "the weight 0"
             )
         if (source.rows, source.tag) not in versions[source.name]:
             raise StateError(
@@ -127,20 +167,38 @@ def _many(pin: str, versions: Mapping[str, Sequence[tuple[int, str]]], where: st
     head, *grown = pin.split(",")
     _, names, last, rest = head.split("#")
     count, _, tags = rest.partition("-")
-    if not count.isascii() or not count.isdigit() or len(tags) != int(count) or not tags:
+    if not count.isascii() or not count.isdigit() or len(tags) not in (0, int(count)) or int(count) > 2**16:
         raise ValueError("damaged text")
-    here = list(versions)[: len(tags)]
-    if digest(*here) != f"#{names}":
-        raise StateError(
-            f"the state, at {where}, mixes {len(tags)} sources, which are not the first {len(tags)} of the "
-            f"{len(versions)} here; pass them under the names that they had, in the same order, and new ones "
-            "behind them"
-        )
-    sources = _traced([[Source(name, *one) for one in versions[name]] for name in here], tags, last, where)
+    if tags:
+        here = list(versions)[: len(tags)]
+        if digest(*here) != f"#{names}":
+            raise StateError(
+                f"the state, at {where}, mixes {count} sources, which are not the first {count} of the "
+                f"{len(versions)} here; pass them under the names that they had, in the same order, and new "
+                "ones behind them"
+            )
+        able = [[Source(name, *one) for one in versions[name]] for name in here]
+        sources = _traced(able, tags, last, where)
+    else:
+        sources = _together(versions, int(count), last, where)
     for text in grown:
         number, *eras = text.split("@")
         sources[int(number)] = sources[int(number)]._replace(eras=tuple(map(read_era, eras)))
     return sources
+
+
+def _together(
+    versions: Mapping[str, Sequence[tuple[int, str]]], count: int, last: str, where: str
+) -> list[Source]:
+    """The parts of the version of one dataset whose digest is `last`."""
+    for parts in zip(*versions.values(), strict=True):
+        sources = [Source(name, *one) for name, one in zip(versions, parts, strict=True) if one[0]]
+        if len(sources) == count and hexdigest(",".join(one.told for one in sources), size=8) == last:
+            return sources
+    raise StateError(
+        f"the state, at {where}, has other rows, of {count} classes, than there are here, or were before "
+        "rows were appended; pass the version of the state, or one that storage.append(...) made of it"
+    )
 
 
 def _traced(able: Sequence[Sequence[Source]], tags: str, last: str, where: str) -> list[Source]:

@@ -9,7 +9,7 @@ are the same: see `same_past`.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -24,7 +24,19 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from typing_extensions import Self
 
-__all__ = ["ArrangedOrder", "Told", "folded", "parsed", "same_past", "short", "told_at", "written_stages"]
+    from .state import State
+
+__all__ = [
+    "ArrangedOrder",
+    "Told",
+    "folded",
+    "identity_of",
+    "parsed",
+    "same_past",
+    "short",
+    "told_at",
+    "written_stages",
+]
 
 Told: TypeAlias = tuple[int, str]  # the place at which a stage begins, and what it is
 _MOST_CHARACTERS = 2**22
@@ -121,6 +133,11 @@ def short(text: str) -> str:
     return text if len(text) <= _LONG else digest(text)
 
 
+def identity_of(state: State) -> tuple[Pin, ...]:
+    """What a state is of: fingerprint, view, sources and stages."""
+    return state.fingerprint, *(state.pins.get(name) for name in ("view", "sources", "stages"))
+
+
 class ArrangedOrder(AnyOrder):
     """An order that decides which rows come, in stages; its row numbers are in `ARRANGED`.
 
@@ -133,6 +150,11 @@ class ArrangedOrder(AnyOrder):
     window: int
     begun: tuple[int, int] | None = None
     what: str
+
+    @property
+    def known(self) -> tuple[Pin, ...]:
+        """What states are of that this goes on from, besides its own: see `identity_of`."""
+        return ()
 
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
         """The row numbers at these positions of the epoch; past N they wrap around."""
@@ -165,6 +187,13 @@ class ArrangedOrder(AnyOrder):
     @abstractmethod
     def told(self) -> str:
         """Its stages, as `written_stages` writes them."""
+
+    def adopted(self, saved: State, fingerprint: str | None, pins: Mapping[str, Pin]) -> State:
+        """A state that this order was made to go on from, as one of this order."""
+        if not self.known or self.known != identity_of(saved):
+            return saved
+        own = {**saved.pins, **pins, **self.pins(saved.epoch), "stages": saved.pins["stages"]}
+        return replace(saved, fingerprint=fingerprint, pins=own)
 
     def resumed(self, epoch: int | None, shards: int | None, version: int) -> Self:
         """This order, in the version that the running epoch, if any, was begun with."""

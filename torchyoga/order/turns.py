@@ -1,8 +1,8 @@
 """The numbers of a source of a mixture -> pass over it and place in the pass, while the source grows.
 
-A source gives its numbers 0, 1, 2, ... in passes of as many rows as it has. When rows are appended, later passes
-have them too; those that join a pass under way are mixed with what is left of it, as in `grown.py`. So a
-source is a few eras, and most have one.
+A source gives its numbers 0, 1, 2, ... in passes of as many rows as it has. When rows are appended, later
+passes have them too; those that join a pass under way are mixed with what is left of it, as in `grown.py`. So
+a source is a few eras, and most have one.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ..rows.types import Ints
 from .carry import Appended
 from .contract import Shuffle
 from .even import EvenPasses
+from .full import Order
 from .grown import Joins
 from .passes import Passes, passes_over
 from .state import MOST_JOINED
@@ -28,6 +29,7 @@ from .state import MOST_JOINED
 __all__ = ["Era", "Turns", "read_era", "since", "turns_after"]
 
 _MOST = 2**61
+_MOST_ERAS = 16
 
 
 class Era(NamedTuple):
@@ -49,6 +51,10 @@ class Era(NamedTuple):
     def told(self) -> str:
         """It as text, for states."""
         return ".".join(map(str, (*self[:3], *(number for join in self.joined for number in join))))
+
+    def passes(self, count: int) -> float:
+        """How often the source was read when it has given so many numbers, the last of them here."""
+        return self.turn + (count - self.first) / self.rows if self.rows else 0.0
 
     def most(self, passes: float) -> float:
         """How many numbers the source gives in so many passes, the last of them here."""
@@ -104,8 +110,8 @@ def turns_after(
         return (*begun, Era(begin + last.rows, turn + 1, rows))
     if shuffle == "block":
         raise StateError(
-            f"rows were appended to the source {name!r}, and a block shuffle is laid out for a whole pass over "
-            "it, which they cannot join; pass appended='next'"
+            f"rows were appended to the source {name!r}, and a block shuffle is laid out for a whole pass "
+            "over it, which they cannot join; pass appended='next'"
         )
     joined = (*(last.joined if not turns else ()), (last.rows, place))
     if len(joined) > MOST_JOINED:
@@ -118,8 +124,8 @@ def turns_after(
 
 
 def since(eras: Sequence[Era], count: int) -> tuple[Era, ...]:
-    """The eras that are needed once so many numbers have been given."""
-    over = sum(later.first <= count for later in eras[1:])
+    """The eras that are needed once so many numbers have been given; those before only if they are few."""
+    over = sum(later.first <= count for later in eras[1:]) if len(eras) > _MOST_ERAS else 0
     return tuple(eras[over:])
 
 
@@ -151,6 +157,11 @@ class Turns:
 
     def rows(self, keys: Ints) -> tuple[Ints, Ints]:
         """The pass, and the row in it, of each number of the source (B,)."""
+        if len(self._eras) == 1 and not self._eras[0].joined:
+            era = self._eras[0]
+            passes, rows = np.divmod(keys - era.first, era.rows)
+            passes += era.turn
+            return passes, self._of(era).rows(passes, rows)
         passes, rows = np.empty_like(keys), np.empty_like(keys)
         for era, some in self._parts(np.searchsorted(self._firsts, keys, "right") - 1):
             turns, place = np.divmod(keys[some] - era.first, era.rows)
@@ -203,8 +214,8 @@ class Turns:
         return self._passes[rows]
 
     def _joins(self, era: Era) -> Joins:
-        key = ("rows", *self._key, era.turn)
-        return Joins.of(era.joined, era.rows, bool(self._shuffle), *key)
+        joining = Order(era.rows, 0, bool(self._shuffle)).joining
+        return Joins.of(era.joined, era.rows, joining, "rows", *self._key, era.turn)
 
 
 def _in_pass(turned: Callable[[Ints, Ints], Ints], turn: int, numbers: Ints) -> Ints:

@@ -22,6 +22,7 @@ from ..order.contract import ARRANGED, Arrangement, Locality, Shuffle
 from ..order.full import as_int
 from ..order.options import OrderOptions
 from ..order.saved import described, digest
+from ..order.scale import Scale, StagedBy
 from ..order.shard import Shard
 from ..process.digests import hexdigest
 from ..process.distinct import distinct
@@ -679,7 +680,15 @@ class DataRef(ABC, Dataset[RowT]):
         """
         return _balanced.balanced(self, column, rows, batch, shares)
 
-    def staged(self, stages: Sequence[tuple[int, float]], rows: int | None = None) -> RowView[RowT]:
+    def staged(
+        self,
+        stages: Sequence[tuple[float, float]],
+        rows: int | None = None,
+        *,
+        by: StagedBy = "rows",
+        batch: int | None = None,
+        tokens: str | None = None,
+    ) -> DataRef[RowT]:
         """A curriculum: the first rows only, and from each stage on more of them.
 
         Within a stage its rows come again and again, each pass in another order if they are shuffled. An
@@ -689,9 +698,14 @@ class DataRef(ABC, Dataset[RowT]):
             stages: pairs (position, share): from this position on, counted over all epochs and ranks, this
                 share of the rows may come, those in front. The first position is 0.
             rows: of an epoch; as many as there are by default.
+            by: what positions count: "rows", "steps" of `batch` rows, "tokens", or "epochs", of which there
+                may be fractions.
+            batch: rows of a step, of all ranks together.
+            tokens: a ragged column, whose values positions count; a row has as many as those that are open
+                have on average.
 
         Raises:
-            ValueError: positions do not rise from 0, or a share is not in 0 to 1.
+            ValueError: positions do not rise from 0, or a share is not in 0 to 1; names the stage.
 
         Example:
             >>> ref = yoga.from_arrays({"x": np.arange(8)}).order_by("x").staged([(0, 0.25), (4, 1.0)])
@@ -699,7 +713,7 @@ class DataRef(ABC, Dataset[RowT]):
             >>> sorted(rows[:4]), len(set(rows[4:]))
             ([0, 0, 1, 1], 4)
         """
-        return _staged.staged(self, stages, rows)
+        return _staged.staged(self, stages, rows, Scale(by, batch, tokens))
 
     def bucketed(
         self, lengths: str | Sequence[int] | Array | Numbers, *, pool: int = 8192, batch: int = 64

@@ -44,6 +44,9 @@ def read_batches(source: RandomAccess[RowT], batches: Iterable[Ints]) -> Iterato
             yield rows[start:end]
 
 
+_MOST = 2**20  # batches
+
+
 class Window(NamedTuple):
     """Some batches that are read at once."""
 
@@ -77,14 +80,17 @@ def windows_of(
             yield Window(batch, [len(batch)])
         return
     windows: deque[Window] = deque()  # those that `announced` holds back
+    # Which rows of a mixture of many sources come takes long to say: the first batch waits for no others.
+    is_slow_to_begin = read_here and getattr(source, "arrangement", None) is not None
 
     def numbers() -> Iterator[Ints]:
-        left = iter(batches)
+        left, begun = iter(batches), 1 if is_slow_to_begin else _MOST
         while True:
             first = next(left, None)
             if first is None:
                 return
-            together = readahead.batches_of_read(len(first))
+            together = min(readahead.batches_of_read(len(first)), begun)
+            begun *= 2
             window = [first, *islice(left, min(together, most or together) - 1)]
             joined = np.concatenate(window) if len(window) > 1 else first
             windows.append(Window(joined, list(accumulate(map(len, window)))))

@@ -175,7 +175,10 @@ class Indices(ABC):
         """
         with self.cursor.lock:
             self.cursor.check_generation(iteration.generation)
-            return self.state_of(iteration.after(as_int("steps", steps, low=0)))
+            then = iteration.after(as_int("steps", steps, low=0))
+            place = then.place
+            self.cursor.order.check_place(place.epoch, place.left[0].start if place.left else place.position)
+            return self.state_of(then)
 
     def set_epoch(self, epoch: int) -> None:
         """See `ResumableSampler.set_epoch`."""
@@ -194,6 +197,15 @@ class Indices(ABC):
         self, state: Mapping[str, object], strict: bool = True, appended: Appended | None = None
     ) -> None:
         """See `ResumableSampler.load_state_dict`."""
+
+    def reweight(self, weights: object) -> None:
+        """See `DataLoader.reweight`."""
+        with self.cursor.lock:
+            self.settle()
+            self.cursor.reweight(weights)
+
+    def follow(self, iteration: Iteration) -> None:  # noqa: B027 (what nobody foresees is not read ahead)
+        """Lets files be read ahead in the order of an iteration from where it begins, or begins again."""
 
     @abstractmethod
     def receipt(self) -> Saved:

@@ -117,7 +117,8 @@ class OrderedIndices(Indices):
             self.settle()
             self.ranks.check_alone()
             cursor = self.located
-            self.check_length(self.cursor.length, "order")
+            if cursor.arrangement is None:  # else an epoch has as many rows as it is said to have
+                self.check_length(cursor.length, "order")
             if not options.counts or is_only_looked_at():
                 return cursor.iteration(replace(options, counts=False))
             has_drawn = cursor.fix_seed()
@@ -129,11 +130,16 @@ class OrderedIndices(Indices):
             self._warn_of_trainers(begun)
             cursor.warn_of_rows_left_out(begun)
             cursor.begun(begun)
-            source = flattened(self.dataset)
-            readahead = None if source is None else source.readahead
-            if readahead is not None:
-                readahead.follow(chunks(cursor.order, begun.shard, begun.start), progress or begun.progress)
+            self.follow(begun, progress)
             return begun
+
+    def follow(self, iteration: Iteration, progress: Progress | None = None) -> None:
+        """Lets files be read ahead in the order of an iteration from where it begins, or begins again."""
+        source = flattened(self.dataset)
+        readahead = None if source is None else source.readahead
+        if readahead is not None:
+            rows = chunks(self.cursor.order, iteration.shard, iteration.start)
+            readahead.follow(rows, progress or iteration.progress)
 
     def batches(self, iteration: Iteration, source: object) -> Iterator[npt.NDArray[np.int64]]:
         """The rows of each batch from the start of an iteration."""

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch.distributed import ProcessGroup
 
+from ...order.contract import Account
 from ...process.control_group import scheduled
 from ...process.stages import CPU, DELAY, STAGES, Stopwatch
 from ...rows.tree import mapped
@@ -81,6 +82,7 @@ class Meter:
 
     Args:
         watch: counts the seconds of each stage.
+        account: says what was delivered of each source of a mixture.
 
     Example:
         >>> loader = yoga.DataLoader(list(range(1000)), batch_size=10)
@@ -92,8 +94,9 @@ class Meter:
         True
     """
 
-    def __init__(self, watch: Stopwatch) -> None:
+    def __init__(self, watch: Stopwatch, account: Callable[[], Account | None] | None = None) -> None:
         self._watch = watch
+        self._account = account
         self._subscriptions: list[Subscription] = []
         self._lock_watch = LockWatch()
         self._setting = Setting(0, 1)
@@ -259,6 +262,21 @@ class Meter:
             self._batch_bytes,
         )
 
+    @property
+    def sources(self) -> Account | None:
+        """What was delivered of each source of a mixture, in all epochs; None for other datasets.
+
+        It is worked out when it is asked for. Printed it is a table; `numbers()` of it are for exporters.
+
+        Example:
+            >>> data = yoga.from_arrays({"x": np.arange(10)})
+            >>> loader = yoga.DataLoader(yoga.mix({"a": data, "b": data}, {"a": 3, "b": 1}, rows=100), 10)
+            >>> batches = list(loader)
+            >>> loader.meter.sources.numbers()["a/rows"]
+            75.0
+        """
+        return None if self._account is None else self._account()
+
     def numbers(self) -> dict[str, float]:
         """The epoch and the last 100 batches as one flat dict, for exporters.
 
@@ -266,10 +284,13 @@ class Meter:
         in seconds for the first batch, `p50`, `p99` and `longest` wait in seconds, `longest_epoch` and
         `longest_step` at which that came, CPU seconds of making batches (`cpu`) and of the loop (`loop_cpu`),
         seconds in which makers wanted a CPU and there was none (`delayed`), and the seconds of each stage;
-        those of the last 100 batches begin with `last/`.
+        those of the last 100 batches begin with `last/`. Of a mixture also the rows and passes of each
+        source: `sources/web/rows`.
         """
         epoch, last = self.epoch.flat(), self.last.flat()
-        return {**epoch, **{f"last/{name}": value for name, value in last.items()}}
+        sources = self.sources
+        read = {} if sources is None else {f"sources/{name}": n for name, n in sources.numbers().items()}
+        return {**epoch, **{f"last/{name}": value for name, value in last.items()}, **read}
 
     def verdict(self) -> str:
         """In words: what the loop waits for, and the setting to change."""
@@ -302,7 +323,7 @@ class Meter:
                 self._cpu_left = -1.0
 
     def __reduce__(self) -> tuple[type[Meter], tuple[object, ...]]:
-        return Meter, (self._watch,)
+        return Meter, (self._watch, self._account)
 
     def __str__(self) -> str:
         return f"{self.last}; {self.verdict()}"

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
 from ...order.by_file import equal_runs
+from ...order.carry import Appended
 from ...order.contract import ARRANGED, AnyOrder, Arrangement, Shuffle
+from ...order.mixed import TOLD, MixOrder, Mixture
+from ...order.state import State
 from ...process.distinct import first_places
 from ...process.lazy import cached_property
 from ...process.warned import warn_user
 from ...reading.dataref import DataRef, RowView, title_of
 from ...rows.types import Ints
+from .account import Account, account_of_counts, counts_at
+from .restaged import continued, restaged
 
-__all__ = ["Arranged", "ArrangedRef", "warn_if_arranged"]
+__all__ = ["Arranged", "ArrangedMixture", "ArrangedRef", "warn_if_arranged"]
 
 
 def warn_if_arranged(ref: DataRef, what: str) -> None:
@@ -94,3 +101,49 @@ class Arranged(Arrangement):
     def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> AnyOrder:
         """The order of every epoch."""
         return self._order(shuffle, reshuffle, window, seed)
+
+
+class Mixed(Protocol):
+    """A view with the orders of a mixture: a `MixRef` or a `BalancedRef`."""
+
+    mixture: Mixture
+
+    def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> MixOrder:
+        """The order of every epoch."""
+
+    def whole_weights(self, weights: object) -> tuple[int, ...]:
+        """What a user gives as weights, as whole numbers."""
+
+    def over_mixture(self, mixture: Mixture) -> Mixed:
+        """The same view with another mixture of the same sources."""
+
+
+class ArrangedMixture(Arrangement):
+    """The arrangement of a mixture, which goes on from states of fewer rows and changes of weights."""
+
+    def __init__(self, ref: Mixed) -> None:
+        self._ref = ref
+
+    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> MixOrder:
+        """The order of every epoch."""
+        return self._ref.order(shuffle, reshuffle, window, seed)
+
+    def going_on(self, order: AnyOrder, saved: State, appended: Appended | None) -> AnyOrder:
+        """The order in which a state goes on; if rows were appended since, or a loader was told weights."""
+        assert isinstance(order, MixOrder)
+        mixture = continued(self._ref.mixture, saved, appended)
+        return self._ref.over_mixture(mixture).order(order.shuffle, order.reshuffle, order.window, order.seed)
+
+    def account(self, order: AnyOrder, saved: State) -> Account:
+        """What was delivered of each source up to a state."""
+        assert isinstance(order, MixOrder)
+        mixture, counts, _ = counts_at(order.mixture, saved)
+        return account_of_counts(mixture, counts, saved)
+
+    def reweighted(self, order: AnyOrder, weights: object, saved: State) -> AnyOrder:
+        """An order with other weights from a state on."""
+        assert isinstance(order, MixOrder)
+        mixture, _ = restaged(order.mixture, self._ref.whole_weights(weights), saved, mark=TOLD)
+        changed = replace(order, mixture=mixture)
+        changed.rows(*divmod(saved.place, changed.length))  # raises if `epochs` are too few
+        return changed

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
 
-from ...order.contract import Shuffle
+from ...order.carry import Appended, check_appended
+from ...order.contract import Arrangement, Shuffle
 from ...order.full import as_int
 from ...order.mixed import MixOrder, MixStage, Mixture, unpacked
 from ...order.proportions import whole_weights
 from ...order.saved import described
+from ...order.sources import tag_of
+from ...order.stages import identity_of
 from ...order.state import State
 from ...process.digests import hexdigest
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
 from ...reading.dataref import DataRef, ReweightedView, identity, nameless_pin
+from ...rows.data import bounds_of
 from ...rows.types import Ints
 from ..split import labels_of
-from .arranged import ArrangedRef, warn_if_arranged
-from .restaged import restaged
+from .arranged import ArrangedMixture, ArrangedRef, warn_if_arranged
+from .restaged import is_foreign, restaged
 from .weighing import fraction
 
 __all__ = ["BalancedRef", "balanced"]
@@ -63,11 +68,25 @@ def balanced(
         cell,
         (None,) * len(classes),
         tuple(map(str, classes)),
+        versions=_versions(ref, members, lengths),
+        is_counted=rows is None,
+        is_one=True,
     )
     return BalancedRef(ref, members.astype(np.uint32) if len(ref) <= 2**32 else members, mixture, classes)
 
 
-def _weights(classes: Sequence[Hashable], shares: Shares | None) -> tuple[int, ...]:
+def _versions(ref: DataRef, members: Ints, lengths: Sequence[int]) -> tuple[tuple[tuple[int, str], ...], ...]:
+    """Of each class, its rows and a tag of the dataset: as it is, and as it was before rows were appended."""
+    starts = bounds_of(lengths)
+    told = [[(rows, tag_of(identity(ref)))] for rows in lengths]
+    for name, rows in ref.prefixes:
+        # Members of a class ascend.
+        for number, (begin, end) in enumerate(pairwise(starts.tolist())):
+            told[number].append((int(np.searchsorted(members[begin:end], rows)), tag_of(name)))
+    return tuple(map(tuple, told))
+
+
+def _weights(classes: Sequence[Hashable], shares: object) -> tuple[int, ...]:
     """The weight of each class; equal ones by default."""
     if shares is None:
         return (1,) * len(classes)
@@ -94,32 +113,48 @@ class BalancedRef(ArrangedRef, ReweightedView):
         members: (N,) the rows of the first class, then those of the second, ...
         mixture: the classes as sources.
         class_labels: the value of each class, ascending.
+
+    Attributes:
+        mixture: the classes as sources.
     """
 
     def __init__(
         self, whole: DataRef, members: Ints, mixture: Mixture, class_labels: Sequence[Hashable]
     ) -> None:
         super().__init__(whole, members, mixture, class_labels)
-        self._members, self._mixture, self._labels = members, mixture, list(class_labels)
+        self._members, self.mixture, self._labels = members, mixture, list(class_labels)
 
     def __len__(self) -> int:
-        return self._mixture.rows
+        return self.mixture.rows
+
+    def whole_weights(self, weights: object) -> tuple[int, ...]:
+        """What a user gives as shares of the classes, as whole numbers."""
+        return _weights(self._labels, weights)
+
+    def over_mixture(self, mixture: Mixture) -> BalancedRef:
+        """The same rows in other shares."""
+        return BalancedRef(self.whole, self._members, mixture, self._labels)
+
+    @property
+    def arrangement(self) -> Arrangement:
+        """The maker of its orders."""
+        return ArrangedMixture(self)
 
     def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> MixOrder:
         """The order of every epoch: each class by itself, in the shares."""
         files = tuple(self._files) if shuffle == "block" else ()
-        mixture = self._mixture.plain if shuffle and not reshuffle else self._mixture
+        mixture = self.mixture.plain if shuffle and not reshuffle else self.mixture
         return MixOrder(mixture, seed, shuffle, reshuffle, window, files)
 
     @cached_property
     def _plain(self) -> MixOrder:
         """The order of its own rows."""
-        return MixOrder(self._mixture.plain, shuffle=False)
+        return MixOrder(self.mixture.plain, shuffle=False)
 
     @cached_property
     def _files(self) -> list[Ints]:
         """For each class, where among its rows files begin."""
-        found, starts = [], self._mixture.starts.tolist()
+        found, starts = [], self.mixture.starts.tolist()
         for begin, end in pairwise(starts):
             rows = self._members[begin:end].astype(np.int64)
             found.append(distinct(np.append(np.searchsorted(rows, self.whole.file_starts), [0, len(rows)])))
@@ -127,8 +162,8 @@ class BalancedRef(ArrangedRef, ReweightedView):
 
     def unpacked(self, numbers: Ints) -> Ints:
         """The rows of the whole that numbers of its orders (B,) stand for."""
-        of_class, _, place = unpacked(self._mixture, numbers)
-        found: Ints = self._members[self._mixture.starts[of_class] + place].astype(np.int64)
+        of_class, _, place = unpacked(self.mixture, numbers)
+        found: Ints = self._members[self.mixture.starts[of_class] + place].astype(np.int64)
         return found
 
     def counts(self, rows: int) -> dict[Hashable, int]:
@@ -141,11 +176,15 @@ class BalancedRef(ArrangedRef, ReweightedView):
             >>> ref.balanced("label", batch=2).counts(8)
             {0: 4, 1: 4}
         """
-        counts = self._mixture.of_first(as_int("rows", rows, 0, _MOST_ROWS))
+        counts = self.mixture.of_first(as_int("rows", rows, 0, _MOST_ROWS))
         return dict(zip(self._labels, counts, strict=True))
 
-    def reweighted(self, shares: Shares | None, *, at: Mapping[str, object]) -> BalancedRef:
+    def reweighted(
+        self, shares: Shares | None, *, at: Mapping[str, object], appended: Appended = "next"
+    ) -> BalancedRef:
         """The same rows with other shares from a state on; what came before stays.
+
+        The dataset may have rows that were appended since, and classes that are new: see `MixRef.reweighted`.
 
         Load the same state into a loader of what this returns, which goes on from there, and from later
         states; without it a loader raises ValueError when it reads, or peeks.
@@ -153,25 +192,32 @@ class BalancedRef(ArrangedRef, ReweightedView):
         Args:
             shares: of each class, as `DataRef.balanced` takes them.
             at: what `state_dict()` of a loader of this view gave.
+            appended: when rows come that were appended: "next", in the next pass over their class, or "now".
 
         Raises:
             StateError: the state is of other data.
         """
         state = State.from_dict(at)
-        mixture, _ = restaged(self._mixture, _weights(self._labels, shares), state)
-        return BalancedRef(self.whole, self._members, mixture, self._labels)
+        check_appended(appended)
+        mixture, numbers = restaged(self.mixture, _weights(self._labels, shares), state, appended)
+        if is_foreign(mixture, state):
+            mixture = replace(mixture, known=identity_of(state))
+        starts = self.mixture.starts
+        members = [self._members[starts[number] : starts[number + 1]] for number in numbers]
+        labels = [self._labels[number] for number in numbers]
+        return BalancedRef(self.whole, np.concatenate(members), mixture, labels)
 
     @cached_property
     def view_pin(self) -> str | None:
         """How classes are balanced; shares are told by states besides."""
-        mixture = self._mixture
+        mixture = self.mixture
         column = nameless_pin(self, self._members.data, mixture.lengths)
         of = nameless_pin(self, identity(self.whole))
         return described("balanced", batch=mixture.cell, rows=mixture.rows, column=column, of=of)
 
     def _pinned(self, whole: str) -> str:
         """A name for the content, made of one for the whole's and the classes."""
-        text = f"{whole} balanced {self._mixture.rows} {self._mixture.cell} {self._mixture.lengths}\n"
+        text = f"{whole} balanced {self.mixture.rows} {self.mixture.cell} {self.mixture.lengths}\n"
         return hexdigest(text, self._members.astype("<i8").tobytes())
 
     def _title(self) -> str:

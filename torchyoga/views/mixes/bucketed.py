@@ -100,9 +100,14 @@ class BucketedRef(RowView):
         lengths, of = nameless_pin(self, self._lengths.data), nameless_pin(self, identity(self.whole))
         return described("bucketed", batch=self._run, pool=self._pool, lengths=lengths, of=of)
 
-    def _pinned(self, whole: str) -> str:
-        """A name for the content and its buckets, made of one for the whole's."""
-        lengths = self._lengths.astype("<i8").tobytes()
+    @property
+    def prefixes(self) -> Sequence[tuple[str, int]]:
+        """The whole's, in buckets."""
+        return [(self._pinned(name, rows), rows) for name, rows in self.whole.prefixes]
+
+    def _pinned(self, whole: str, rows: int | None = None) -> str:
+        """A name for the content and its buckets, made of one for the whole's, or for its first rows."""
+        lengths = self._lengths[:rows].astype("<i8").tobytes()
         return hexdigest(f"{whole} bucketed {self._pool} {self._run}\n", lengths)
 
     def _title(self) -> str:

@@ -17,8 +17,7 @@ import numpy as np
 
 from ...order.mixed import MixStage, Mixture
 from ...order.proportions import whole_weights
-from ...order.sources import tag_of
-from ...reading.dataref import DataRef, PackView, identity, row_numbers
+from ...reading.dataref import DataRef, PackView, row_numbers
 from ...reading.pack_report import PackReport
 from ...rows.data import bounds_of
 from ...rows.types import Ints
@@ -26,7 +25,7 @@ from ..chosen import check_alike
 from ..tokens.plan import BatchReport
 from ..tokens.token_batches import TokenBatchesRef
 from ..tokens.token_windows import TokenWindowsRef
-from .mix import MixRef, length_until
+from .mix import MixRef, length_until, versions_of
 from .recipe import Recipe
 from .weighing import fractions_of, of_rows
 
@@ -110,7 +109,7 @@ def _remade(recipe: Recipe, make: Callable[[DataRef], _Made], tokens: Callable[[
         before.cell,
         before.passes,
         names,
-        tags=tuple(tag_of(identity(ref)) for ref in made),
+        versions=tuple(map(versions_of, made)),
         is_counted=True,
         measures=measures,
         asked=asked,

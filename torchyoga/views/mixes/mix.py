@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import numbers
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,10 +16,12 @@ from ...order.by_file import equal_runs
 from ...order.carry import Appended, check_appended
 from ...order.contract import Arrangement, Shuffle
 from ...order.full import as_int
-from ...order.mixed import Asked, MixOrder, MixStage, Mixture, identity_of, numbered, unpacked
+from ...order.mixed import Asked, MixOrder, MixStage, Mixture, numbered, unpacked
 from ...order.proportions import whole_weights
 from ...order.saved import described
+from ...order.scale import Begin, Scale, StagedBy, exact
 from ...order.sources import tag_of
+from ...order.stages import identity_of
 from ...order.state import State
 from ...process.digests import hexdigest
 from ...process.distinct import distinct
@@ -29,13 +32,15 @@ from ...rows.schema import Schema
 from ...rows.types import Ints, Row, Seeds
 from ..chosen import check_alike, in_one_order
 from ..joined import JoinedRef
-from .arranged import Arranged, warn_if_arranged
+from .account import Account, account_of_counts, counts_at, tokens_at
+from .arranged import ArrangedMixture, warn_if_arranged
 from .numbered import check_column, with_column, with_numbers
 from .recipe import Recipe
-from .restaged import Versions, restaged
+from .restaged import is_foreign, restaged, shuffle_of
+from .staged import mean_of, pairs_of
 from .weighing import fractions_of, of_rows
 
-__all__ = ["MixRef", "Until", "length_until", "mix"]
+__all__ = ["MixRef", "Until", "length_until", "mix", "versions_of"]
 
 Until = Literal["first", "all"]
 _MOST_SOURCES, _MOST_CELL, _MOST_ROWS = 4096, 2**16, 2**60
@@ -124,7 +129,7 @@ def mix(
         size_of_cell,
         passes,
         tuple(names),
-        tags=tuple(tag_of(identity(ref)) for ref in refs),
+        versions=tuple(map(versions_of, refs)),
         is_counted=rows is None,
         asked=Asked(temperature if isinstance(weights, str) else None, None if rows else until or "first"),
     )
@@ -196,6 +201,12 @@ def _passes(epochs: float | Mapping[str, float] | None, names: Sequence[str]) ->
     return tuple(most.item() if isinstance(most, np.generic) else most for most in found)
 
 
+def versions_of(ref: DataRef) -> tuple[tuple[int, str], ...]:
+    """The rows, and a tag, of a source as it is, and as it was before rows were appended."""
+    before = ((rows, tag_of(name)) for name, rows in ref.prefixes)
+    return (len(ref), tag_of(identity(ref))), *before
+
+
 def length_until(stage: MixStage, sizes: Sequence[int], until: Until) -> int:
     """The rows until the first, or the last, of the sources has been read once."""
     if until not in ("first", "all"):
@@ -251,35 +262,74 @@ class MixRef(JoinedRef):
         """
         return self.mixture.num_epochs
 
-    def counts(self, rows: int) -> dict[str, int]:
-        """How many of the first rows, of all epochs together, come from each source.
+    def counts(
+        self, rows: int | None = None, *, at: Mapping[str, object] | None = None, tokens: str | None = None
+    ) -> dict[str, int]:
+        """How many rows come from each source: of the first ones of all epochs together, or up to a state.
 
-        At the ends of cells and epochs this is exact, elsewhere a row of the cell may come earlier or later.
-        After `reweighted` it is known from the row on that its state had reached, with all that came before.
+        At the ends of cells and epochs the first is exact, elsewhere a row of the cell may come earlier or
+        later. After `reweighted` it is known from the row on that its state had reached, with all that came
+        before. What was delivered up to a state is exact anywhere, whatever changed on the way.
+
+        Args:
+            rows: how many.
+            at: in place of that, what `state_dict()` of a loader of this mixture gave, or of the mixture
+                before it had all of its sources and rows.
+            tokens: a ragged column, with `at`: counts its values in place of rows. Their lengths are read.
 
         Raises:
             ValueError: the weights were changed later than that.
+            StateError: the state is of another dataset.
 
         Example:
             >>> data = yoga.from_arrays({"x": np.arange(9)})
             >>> yoga.mix({"a": data, "b": data}, {"a": 0.7, "b": 0.3}, rows=100).counts(10**12)
             {'a': 700000000000, 'b': 300000000000}
         """
+        if at is not None:
+            account = self.account(at=at, tokens=tokens)
+            if rows is None:
+                given = {one.name: one.rows if one.tokens is None else one.tokens for one in account.sources}
+                return {name: given[name] for name in self.names}
+        if rows is None or at is not None or tokens is not None:
+            raise ValueError("pass rows, or at=state, with tokens= or without; not both, and not neither")
         counts = self.mixture.of_first(as_int("rows", rows, 0, _MOST_ROWS))
         return dict(zip(self.names, counts, strict=True))
 
-    def passes(self, rows: int) -> dict[str, float]:
-        """How often each source is read in the first rows, of all epochs together; see `counts`.
+    def account(self, *, at: Mapping[str, object], tokens: str | None = None) -> Account:
+        """What was delivered of each source up to a state, as a table; see `counts`.
+
+        `print(mix.account(at=state))` shows it, and its `markdown()` is for a model card.
+        """
+        state = State.from_dict(at)
+        mixture, counts, numbers = counts_at(self.mixture, state)
+        counted = None
+        if tokens is not None:
+            columns = [self.sources[number][tokens] for number in numbers]
+            shuffle, window = shuffle_of(state, goes_on=True) if state.place else (True, 8)
+            order = MixRef([self.sources[number] for number in numbers], mixture).order(
+                shuffle, True, window, state.seed
+            )
+            counted = tokens_at(order, counts, state, lambda n, rows: columns[n].lengths(rows), tokens)
+        return account_of_counts(mixture, counts, state, counted)
+
+    def passes(self, rows: int | None = None, *, at: Mapping[str, object] | None = None) -> dict[str, float]:
+        """How often each source is read in the first rows, of all epochs together, or up to a state.
+
+        See `counts`. A pass over a source to which rows were appended later is one pass over what it had.
 
         Example:
             >>> data = yoga.from_arrays({"x": np.arange(10)})
             >>> yoga.mix({"a": data, "b": data[:5]}, {"a": 1, "b": 1}, rows=20).passes(20)
             {'a': 1.0, 'b': 2.0}
         """
-        sizes = self.mixture.lengths
+        if at is not None and rows is None:
+            passes = {one.name: one.passes for one in self.account(at=at).sources}
+            return {name: passes[name] for name in self.names}
+        counts = self.counts(rows, at=at).values()
         return {
-            name: count / size if size else 0.0
-            for (name, count), size in zip(self.counts(rows).items(), sizes, strict=True)
+            name: self.mixture.passes_of(number, count)
+            for number, (name, count) in enumerate(zip(self.names, counts, strict=True))
         }
 
     def reweighted(
@@ -304,8 +354,8 @@ class MixRef(JoinedRef):
 
         Args:
             weights: as `mix` takes them.
-            at: what `state_dict()` of a loader of this mixture gave, or of a view of it with the same rows; or
-                of the mixture before it had all of its sources and rows.
+            at: what `state_dict()` of a loader of this mixture gave, or of a view of it with the same rows;
+                or of the mixture before it had all of its sources and rows.
             temperature: as `mix` takes it.
             appended: when rows come that were appended to a source: "next", in the next pass over it, or
                 "now", in the rest of the pass that is under way.
@@ -324,34 +374,84 @@ class MixRef(JoinedRef):
             >>> loader = yoga.DataLoader(mix, 10, shuffle=True, seed=7)
         """
         state = State.from_dict(at)
-        measures, lengths = self.mixture.measures, self.mixture.lengths
-        fractions = fractions_of(weights, self.names, measures or lengths, temperature)
-        _check_filled(self.names, lengths, fractions)
         check_appended(appended)
-        whole = whole_weights(of_rows(fractions, lengths, measures))
+        weighed = self.whole_weights(weights, temperature)
         asked = self.mixture.asked._replace(temperature=temperature if isinstance(weights, str) else None)
-        return self._restaged(state, whole, appended, replace(self.mixture, asked=asked))
-
-    def _restaged(
-        self, state: State, weights: tuple[int, ...] | None, appended: Appended | None, mixture: Mixture
-    ) -> MixRef:
-        """A mixture as it goes on from a state, with other weights from there on, if there are any."""
-        mixture, numbers = restaged(mixture, weights, state, self._versions, appended)
+        mixture, numbers = restaged(replace(self.mixture, asked=asked), weighed, state, appended)
         sources = [self.sources[number] for number in numbers]
-        has_changed = sources != list(self.sources) or state.pins.get("sources") != mixture.told_sources
-        if has_changed and "sources" in state.pins:
+        if numbers != tuple(range(len(sources))) or is_foreign(mixture, state):
             mixture = replace(mixture, known=identity_of(state))
         made = type(self)(sources, mixture, self._column)
         made.order(True, True, 1, 0).rows(*divmod(state.place, len(made)))  # raises if `epochs` are too few
         return made
 
-    @cached_property
-    def _versions(self) -> Versions:
-        """Of each source, the rows and the tag of what it is, and of what it was before rows were appended."""
-        return [
-            [(len(source), tag), *((rows, tag_of(name)) for name, rows in source.prefixes)]
-            for source, tag in zip(self.sources, self.mixture.tags, strict=True)
-        ]
+    def staged(
+        self,
+        stages: Sequence[tuple[float, Any]],
+        rows: int | None = None,
+        *,
+        by: StagedBy = "rows",
+        batch: int | None = None,
+        tokens: str | None = None,
+    ) -> DataRef:
+        """This mixture with other weights from each stage on: a curriculum of sources.
+
+        A stage begins at the end of the cell in which its position lies. Stages that begin after a state may
+        be changed; `reweighted`, and weights that a loader is told, take the place of those to come.
+
+        Args:
+            stages: pairs (position, weights), with a weight for each source, as `mix` takes them. The first
+                position is 0. Or shares of the rows: see `DataRef.staged`.
+            rows: with weights, those of an epoch stay.
+            by: what positions count, see `DataRef.staged`.
+            batch: rows of a step, of all ranks together.
+            tokens: a ragged column, whose values positions count: as many for a row as the weights of the
+                stage give on average.
+
+        Raises:
+            ValueError: positions do not rise from 0, or a stage has weights as `mix` refuses them, or of
+                sources that are not here; names the stage.
+
+        Example:
+            >>> data = yoga.from_arrays({"x": np.arange(9)})
+            >>> mix = yoga.mix({"a": data, "b": data}, {"a": 1, "b": 1}, rows=1000)
+            >>> mix = mix.staged([(0, {"a": 1, "b": 0}), (10, {"a": 1, "b": 1})], by="steps", batch=64)
+            >>> mix.counts(640), mix.counts(1280)
+            ({'a': 640, 'b': 0}, {'a': 960, 'b': 320})
+        """
+        scale = Scale(by, batch, tokens)
+        if not any(isinstance(pair, Sequence) and isinstance(pair[-1], Mapping) for pair in stages):
+            return super().staged(stages, rows, by=by, batch=batch, tokens=tokens)
+        if rows is not None or self.mixture.past:
+            raise ValueError("stages of weights keep the rows of an epoch, and begin with the mixture")
+        means: list[Fraction] = []
+        begins: list[Begin] = []
+        mixture = self.mixture.plain
+        for number, (position, given) in enumerate(pairs_of(stages)):
+            try:
+                weights = self.whole_weights(given)
+            except ValueError as error:
+                raise ValueError(f"{scale.told(number, position)}: {error}") from error
+            if tokens is not None and not means:
+                means = [mean_of(source, tokens, len(source)) for source in self.sources]
+            last = mixture.stages[-1].weights
+            mean = sum(map(operator.mul, last, means), Fraction(0)) / sum(last)
+            before = begins[-1] if begins else Begin(Fraction(0), 0)
+            place = scale.place(position, number, before, mixture.rows, mean)
+            begins.append(Begin(exact(position), place))
+            mixture = mixture.with_stage(place, weights)
+        return self.over_mixture(mixture)
+
+    def whole_weights(self, weights: object, temperature: float = 1.0) -> tuple[int, ...]:
+        """What a user gives as weights of the sources, as whole numbers."""
+        measures, lengths = self.mixture.measures, self.mixture.lengths
+        fractions = fractions_of(weights, self.names, measures or lengths, temperature)
+        _check_filled(self.names, lengths, fractions)
+        return whole_weights(of_rows(fractions, lengths, measures))
+
+    def over_mixture(self, mixture: Mixture) -> MixRef:
+        """The same sources in another mixture."""
+        return type(self)(self.sources, mixture, self._column)
 
     def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> MixOrder:
         """The order of every epoch: each source by itself, in the proportions."""
@@ -367,7 +467,7 @@ class MixRef(JoinedRef):
     @property
     def arrangement(self) -> Arrangement:
         """The maker of its orders."""
-        return Arranged(self.order)
+        return ArrangedMixture(self)
 
     # -- rows
 

@@ -5,25 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from ...errors import StateError
 from ...order.carry import Appended
-from ...order.compact import lists_compact
+from ...order.compact import MARKS, lists_compact
 from ...order.contract import Shuffle, check_epoch
 from ...order.full import GOING_ON
-from ...order.mixed import MixOrder, MixStage, Mixture
-from ...order.proportions import Proportions, whole_weights
-from ...order.sources import Source, read_sources
-from ...order.stages import parsed, short
+from ...order.mixed import APPENDED, TOLD, MixOrder, MixStage, Mixture
+from ...order.proportions import MOST_WEIGHT, Proportions, whole_weights
+from ...order.sources import Source, read_sources, same_rows
+from ...order.stages import identity_of, parsed, same_past, short
 from ...order.state import State
 from ...order.turns import Era, turns_after
 
-__all__ = ["Restaged", "Versions", "place_of", "restaged", "short_weights", "shuffle_of", "where_of"]
+__all__ = [
+    "Restaged",
+    "continued",
+    "is_foreign",
+    "place_of",
+    "restaged",
+    "short_weights",
+    "shuffle_of",
+    "where_of",
+]
 
-# Of each source, the rows and the tag of the versions that it may have been.
-Versions: TypeAlias = Sequence[Sequence[tuple[int, str]]]
 _LONG, _DIGITS = 1250, 10  # characters of weights, and binary digits of one that is rounded
+_KEPT = 8  # changes that a loader was told
 
 
 def place_of(state: State, length: int) -> int:
@@ -100,8 +108,8 @@ def restaged(
     mixture: Mixture,
     weights: tuple[int, ...] | None,
     state: State,
-    versions: Versions | None = None,
     appended: Appended | None = "next",
+    mark: str = "",
 ) -> Restaged:
     """A mixture with the stages that a state needs to go on, and other weights from its place on.
 
@@ -109,21 +117,22 @@ def restaged(
         mixture: what the state is of, or that with more sources, or more rows of some.
         weights: whole numbers, of each source; None for those that the state has.
         state: of a loader.
-        versions: the rows and the tag of each source, as it is, and as it was before rows were appended.
         appended: when rows come that were appended: in the next pass over a source, or in the rest of this
             one; None if there are to be none.
+        mark: TOLD if a loader is told these weights, APPENDED if it is told when rows come.
 
     Raises:
         StateError: the state does not tell its weights, its stages do not follow from each other, nothing
             can change within it, or it has sources that are not here.
     """
     where = where_of(state)
-    if mixture.is_counted and state.length:
+    if mixture.is_counted and state.length and "sources" in state.pins:
         mixture = replace(mixture, rows=state.length)
     place = place_of(state, mixture.rows)
     mine, then = mixture.sources, mixture.sources
-    if versions is not None and "sources" in state.pins:
-        then = read_sources(state.pins["sources"], dict(zip(mixture.names, versions, strict=True)), where)
+    if mixture.versions and state.pins.get("sources") not in (None, mixture.told_sources):
+        here = dict(zip(mixture.names, mixture.versions, strict=True))
+        then = read_sources(state.pins["sources"], here, where)
     kept = [mixture.names.index(source.name) for source in then]
     sources = (*kept, *(number for number in range(len(mine)) if number not in set(kept)))
     mine = [mine[number] for number in sources]
@@ -148,7 +157,10 @@ def restaged(
             "loader of this dataset gave"
         ) from error
     _check_counts(mixture, past, stages, state)
-    before = replace(mixture, stages=tuple(stages), past=past).since(state.first)
+    first = state.first
+    if mark == TOLD:  # a loop may ask for the states of some batches before
+        first = min(first, stages[max(0, len(stages) - _KEPT)].start)
+    before = replace(mixture, stages=tuple(stages), past=past).since(first)
     last = stages[-1]
     rest = (0,) * (len(mine) - len(then))
     weights = (*last.weights, *rest) if weights is None else weights
@@ -161,7 +173,7 @@ def restaged(
     shuffle = shuffle_of(state, goes_on=True)[0] if place else True
     counts = last.counts if last.start == place else _consumed(before, shuffle, state.seed, place)
     counts = (*counts, *(0,) * len(mine))[: len(mine)]
-    stage = MixStage(place, weights, counts)
+    stage = MixStage(place, weights, counts, mark)
     # Nothing has come by weights that begin here.
     begun = before.stages[:-1] if last.start == place else before.stages
     eras = [
@@ -173,13 +185,62 @@ def restaged(
     is_plain = all(own == (Era(0, 0, source.rows),) for own, source in zip(eras, mine, strict=True))
     lengths = tuple(source.rows for source in mine)
     grown = replace(before, stages=(*begun, stage), lengths=lengths, grown=() if is_plain else tuple(eras))
-    return Restaged(grown.since(state.first), sources)
+    return Restaged(grown.since(first), sources)
+
+
+def is_foreign(mixture: Mixture, state: State) -> bool:
+    """True if a mixture that was made to go on from a state differs from what the state alone makes."""
+    told = state.pins.get("sources")
+    return told is not None and (told != mixture.told_sources or str(state.pins.get("stages"))[-1:] in MARKS)
+
+
+def continued(mixture: Mixture, state: State, appended: Appended | None) -> Mixture:
+    """A mixture as it goes on from a state with what the state alone says, if there is anything.
+
+    That is rows that were appended to its sources since, and weights that a loader was told.
+
+    Raises:
+        StateError: it cannot go on from the state.
+    """
+    told = state.pins.get("sources")
+    is_as_made = not mixture.stages[0].start and not mixture.past
+    if told is None or mixture.known == identity_of(state):
+        return mixture
+    stages = str(state.pins.get("stages"))
+    is_live, is_grown = stages.endswith(TOLD), stages.endswith(APPENDED)
+    if same_past(stages, mixture.told, state.place + 1) if is_live or is_grown else not is_as_made:
+        return mixture
+    is_as_long = state.length == mixture.rows or not mixture.is_counted or "@" not in str(told)
+    if same_rows(told, mixture.told_sources) and not (is_live or is_grown) and is_as_long:
+        return mixture
+    if len(mixture.stages) > 1:
+        raise StateError(
+            f"rows were appended since the state, at {where_of(state)}, and the mixture has stages that are "
+            "to come; give the loader mix.reweighted(weights, at=state), made without them"
+        )
+    given = mixture.stages[0].weights
+    grown, sources = restaged(mixture, None, state, appended, APPENDED)
+    if sources != tuple(range(len(given))):
+        raise StateError(
+            f"the state mixes the sources {list(grown.names)[:20]} in this order, here they are "
+            f"{list(mixture.names)[:20]}; give the loader mix.reweighted(weights, at=state)"
+        )
+    if not is_live and given != grown.stages[-1].weights:
+        if given != whole_weights(list(map(Fraction, mixture.lengths))):
+            last = list(grown.stages[-1].weights)
+            raise StateError(
+                f"up to the state, at {where_of(state)}, the weights were {last[:20]}, here they are "
+                f"{list(given)[:20]}; for other weights from there on, give the loader "
+                "mix.reweighted(weights, at=state)"
+            )
+        grown, _ = restaged(mixture, given, state, appended, APPENDED)  # by size, which has grown
+    return replace(grown, known=identity_of(state))
 
 
 def _with_sources(mixture: Mixture, sources: Sequence[int], then: Sequence[Source]) -> Mixture:
     """A mixture with its sources in another order, the first of them with the rows that a state has."""
     names = tuple(mixture.names[number] for number in sources)
-    tags = tuple(mixture.tags[number] for number in sources) if mixture.tags else ()
+    versions = tuple(mixture.versions[number] for number in sources) if mixture.versions else ()
     lengths = tuple(mixture.lengths[number] for number in sources)
     eras = [source.eras or (Era(0, 0, source.rows),) for source in then]
     eras += [(Era(0, 0, rows),) for rows in lengths[len(then) :]]
@@ -187,7 +248,7 @@ def _with_sources(mixture: Mixture, sources: Sequence[int], then: Sequence[Sourc
     return replace(
         mixture,
         names=names,
-        tags=tags,
+        versions=versions,
         lengths=lengths,
         passes=tuple(mixture.passes[number] for number in sources),
         measures=tuple(mixture.measures[number] for number in sources) if mixture.measures else (),
@@ -228,10 +289,12 @@ def short_weights(weights: tuple[int, ...]) -> tuple[int, ...]:
     """Weights as a state can tell them: of many that would take long, the first ten binary digits of each."""
     if len(lists_compact(",".join(map(str, weights)))) <= _LONG:
         return weights
-    return tuple(_rounded(weight) for weight in weights)
+    rounded = tuple(map(_rounded, weights))
+    return rounded if sum(rounded) <= MOST_WEIGHT else tuple(max(_rounded(n // 2), n > 0) for n in weights)
 
 
 def _rounded(weight: int) -> int:
+    """A weight with ten binary digits; what is not 0 stays so."""
     spare = max(0, weight.bit_length() - _DIGITS)
     rounded: int = (weight + (1 << spare >> 1)) >> spare << spare
     return rounded

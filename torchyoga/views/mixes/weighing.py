@@ -55,9 +55,10 @@ def fractions_of(
     elif isinstance(weights, Mapping):
         unknown, missing = [n for n in weights if n not in names], [n for n in names if n not in weights]
         if unknown or missing:
+            told = [f"there is no {unknown[:20]}"] * bool(unknown)
+            told += [f"without a weight are {missing[:20]}"] * bool(missing)
             raise ValueError(
-                f"weights must name each source once: the sources are {list(names)}, "
-                + (f"without a weight are {missing}" if missing else f"there is no {unknown}")
+                f"weights must name each source once: the sources are {list(names)[:100]}, {', '.join(told)}"
             )
         found = [fraction(weights[name], name) for name in names]
     else:

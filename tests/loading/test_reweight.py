@@ -1,0 +1,180 @@
+"""Weights that a loader is told while it runs: from the next batch on, on every rank, with its workers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+import torchyoga as yoga
+from torchyoga.errors import StateError
+from torchyoga.sampling.ranks import check_same
+
+SIZES = {"web": 90, "code": 30, "math": 7}
+WEIGHTS = {"web": 5, "code": 3, "math": 2}
+KINDS: dict[str, dict[str, Any]] = {
+    "here": {},
+    "nothing read ahead": {"prefetch_factor": 0},
+    "threads": {"num_workers": 2},
+    "processes": {"num_workers": 2, "multiprocessing_context": "fork"},
+    "persistent processes": {"num_workers": 2, "multiprocessing_context": "fork", "persistent_workers": True},
+    "single rows": {"batch_size": None, "num_workers": 1, "multiprocessing_context": "fork"},
+}
+
+
+def mixed(rows: int = 200) -> Any:
+    sources = {
+        name: yoga.from_arrays({"id": 1000 * number + np.arange(size)})
+        for number, (name, size) in enumerate(SIZES.items())
+    }
+    return yoga.mix(sources, WEIGHTS, rows=rows, source_column="source", cell=10)
+
+
+def loader(mix: Any, batch: int = 10, **more: Any) -> Any:
+    return yoga.DataLoader(
+        mix, **{"batch_size": batch, "shuffle": True, "seed": 7, "remainder": "keep", **more}
+    )
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_the_next_batch_has_the_weights(kind: str) -> None:
+    mix = mixed()
+    own = loader(mix, **KINDS[kind])
+    size = own.batch_size or 1
+    batches = iter(own)
+    found: list[list[int]] = []
+    states = {}
+    for step in range(200 // size):
+        found.append(np.atleast_1d(next(batches)["id"]).tolist())
+        if step == 80 // size:
+            own.reweight({"web": 0, "code": 1, "math": 1})
+            states[step + 1] = own.state_dict()
+        if step == 120 // size:
+            own.reweight({"web": 1, "code": 0, "math": 0})
+            states[step + 1] = own.state_dict()
+    assert next(batches, None) is None
+    rows = list(itertools.chain.from_iterable(found))
+    first, second = (step * size for step in states)
+    shares = [Counter(row // 1000 for row in part) for part in (rows[first:second], rows[second:])]
+    assert abs(shares[0][1] - shares[0][2]) <= 1
+    assert not shares[0][0]
+    assert shares[1] == {0: 200 - second}
+    # Nothing is lost or repeated in a pass, the first rows are those of the weights before, and it is proved.
+    assert rows[:first] == [int(n) for batch in loader(mix) for n in batch["id"]][:first]
+    for number, size_of in enumerate(SIZES.values()):
+        counts = Counter(row for row in rows if row // 1000 == number)
+        assert max(counts.values()) - min([counts[1000 * number + n] for n in range(size_of)]) <= 1
+    assert own.prove()
+    assert own.state_dict()["epoch"] == 1
+    # Each state goes on in a loader that was told nothing, with other ranks; and takes this one back.
+    for step, state in states.items():
+        saved = json.loads(json.dumps(state))
+        ranks = [loader(mix, 3, num_replicas=2, rank=rank) for rank in range(2)]
+        for rank in ranks:
+            rank.load_state_dict(saved)
+        later = [int(n) for rank in ranks for batch in rank for n in batch["id"]]
+        own.load_state_dict(saved)
+        again = np.atleast_1d(next(iter(own))["id"]).tolist()
+        if step == max(states):
+            assert sorted(later) == sorted(rows[step * size :])
+        assert again == found[step]
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_the_workers_stay_alive(persistent: bool) -> None:
+    mix = mixed().map(lambda row: {**row, "pid": os.getpid()})
+    options = {"num_workers": 2, "multiprocessing_context": "fork", "persistent_workers": persistent}
+    own = loader(mix, **options)
+    made: list[set[int]] = [set(), set()]
+    batches = iter(own)
+    for step, batch in enumerate(batches):
+        made[step >= 6].update(batch["pid"].tolist())
+        if step % 3 == 2:
+            own.reweight({"web": 1, "code": step, "math": 1})
+    assert made[0] == made[1]
+    assert len(made[0]) == 2
+
+
+def test_a_change_between_epochs_and_one_before_the_first() -> None:
+    own = loader(mixed(60))
+    own.reweight({"web": 0, "code": 0, "math": 1})
+    assert {int(n) for batch in own for n in batch["source"]} == {2}
+    own.reweight({"web": 1, "code": 0, "math": 0})
+    state = own.state_dict()
+    assert {int(n) for batch in own for n in batch["source"]} == {0}
+    other = loader(mixed(60))
+    other.load_state_dict(state)
+    assert {int(n) for batch in other for n in batch["source"]} == {0}
+    even = yoga.from_arrays({"label": np.arange(60) % 3}).balanced("label", batch=10)
+    own = loader(even)
+    batches = iter(own)
+    next(batches)
+    own.reweight({0: 1, 1: 0, 2: 1})
+    assert {int(n) for batch in batches for n in batch["label"]} == {0, 2}
+    state = own.state_dict()
+    other = loader(even)
+    other.load_state_dict(state)
+    assert {int(n) for batch in other for n in batch["label"]} == {0, 2}
+
+
+def test_states_of_some_batches_before_are_known_after_a_change() -> None:
+    own = loader(mixed())
+    batches = iter(own)
+    for _ in range(5):
+        next(batches)
+    before = own.state_dict()
+    own.reweight({"web": 0, "code": 1, "math": 1})
+    next(batches)
+    held = own.state_after(5)
+    assert held["position"] == before["position"] == 50
+    other = loader(mixed())
+    other.load_state_dict(held)
+    assert {int(n) for batch in other for n in batch["source"]} == {1, 2}
+    # Far behind many changes nothing is known any more, and it says so.
+    for step in range(12):
+        next(batches)
+        own.reweight({"web": 1, "code": 1 + step, "math": 1})
+    with pytest.raises(ValueError, match=r"position 20 of epoch 0 lies before place .*weights are known"):
+        own.state_after(2)
+
+
+def test_a_rank_that_was_told_otherwise_is_found() -> None:
+    ranks = [loader(mixed(), num_replicas=2, rank=rank) for rank in range(2)]
+    messages = []
+    for rank, own in enumerate(ranks):
+        batches = iter(own)
+        next(batches)
+        own.reweight({"web": 1, "code": 1 + rank, "math": 1})
+        state = own.state_dict()
+        messages.append({**state, "rank": rank, "num_replicas": 2})
+    with pytest.raises(StateError, match=r"process 1 has stages .*process 0 has .*load the same state"):
+        check_same(messages, False)
+
+
+def test_what_cannot_be_told() -> None:
+    with pytest.raises(TypeError, match="no weights that a loader can be told"):
+        loader(yoga.from_arrays({"x": np.arange(9)})).reweight({"a": 1})
+    with pytest.raises(TypeError, match="weights of rows change by"):
+        loader(yoga.from_arrays({"x": np.arange(9)}).weighted(np.ones(9))).reweight({"a": 1})
+    own = loader(mixed())
+    batches = iter(own)
+    first = next(batches)["id"].tolist()
+    for weights, message in (
+        ({"web": 1, "code": 1}, r"without a weight are \['math'\]"),
+        ({**WEIGHTS, "x": 1}, r"there is no \['x'\]"),
+        (dict.fromkeys(WEIGHTS, 0), "all weights are 0"),
+        ({**WEIGHTS, "math": float("nan")}, "the weight of 'math' must be a number"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            own.reweight(weights)
+    plain = [batch["id"].tolist() for batch in loader(mixed())]
+    assert [first, *(batch["id"].tolist() for batch in batches)] == plain
+    data = yoga.from_arrays({"x": np.arange(90)})
+    few = yoga.mix({"a": data[:9], "b": data}, {"a": 1, "b": 9}, rows=20, epochs=1)
+    with pytest.raises(ValueError, match=r"reads the 9 rows of 'a' .* times, and epochs= allows 1"):
+        loader(few).reweight({"a": 1, "b": 0})

@@ -1,0 +1,389 @@
+"""Mixtures whose sources, rows and weights change: stories of runs that are resumed, against sets of rows."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from growing import Oracle, Rows, delivered, listed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import torchyoga as yoga
+from torchyoga.errors import StateError
+from torchyoga.order.state import State
+from torchyoga.views.mixes.account import account_of_state
+
+NAMES = "abcdefgh"
+SOAK = 100_000
+
+
+def story(seed: int, length: int = 8) -> None:
+    """A run that is resumed so many times; each time something may have changed."""
+    draw = random.Random(seed)
+    sizes = {name: [draw.randint(1, 12)] for name in NAMES[: draw.randint(1, 3)]}
+    weights = {name: draw.randint(0, 5) for name in sizes}
+    weights[draw.choice(list(weights))] += 1
+    rows, cell = draw.randint(30, 90), draw.choice([1, 4, 16, 64])
+    kind = draw.choice([True, True, False])
+    oracle = Oracle({name: some[-1] for name, some in sizes.items()}, weights, cell)
+    view: Any = yoga.mix(
+        {name: Rows(name, some) for name, some in sizes.items()}, weights, rows=rows, cell=cell
+    )
+    state: Any = None
+    for _ in range(length):
+        world, batch = draw.randint(1, 3), draw.randint(1, 5)
+        tell = None
+        if draw.random() < 0.3 and kind:
+            told = {name: draw.randint(1, 5) for name in view.names}
+
+            def tell(loaders: Any, some: Any, told: Any = told, before: int = 0) -> None:
+                for loader in loaders:
+                    loader.reweight(told)
+                oracle.give(some)
+                oracle.change(told)
+                some.clear()
+
+            weights = told
+        got, state = delivered(view, state, world, batch, draw.randint(1, 9), tell, shuffle=kind)
+        oracle.give(got)
+        assert view.counts(at=state) == oracle.counts
+        mode = draw.choice(["next", "now"])
+        change = draw.choice(["nothing", "weights", "source", "rows", "rows only"])
+        if change == "source" and len(sizes) < len(NAMES):
+            name = NAMES[len(sizes)]
+            sizes[name] = [draw.randint(1, 12)]
+            oracle.sources[name] = type(oracle.sources["a"])(sizes[name][-1])
+        elif change.startswith("rows"):
+            for name in draw.sample(list(sizes), draw.randint(1, len(sizes))):
+                sizes[name].append(sizes[name][-1] + draw.randint(1, 9))
+                oracle.sources[name].grow(sizes[name][-1], mode)
+        order = list(sizes)
+        if change in ("weights", "source", "rows"):
+            weights = {name: draw.randint(0, 5) for name in sizes}
+            weights[draw.choice(order)] += 1
+            oracle.change(weights)
+            draw.shuffle(order)
+        mixed = {name: Rows(name, sizes[name]) for name in order}
+        if change == "rows only":
+            oracle.change(weights)
+        fresh = yoga.mix(mixed, dict.fromkeys(mixed, 1), rows=rows, cell=cell)
+        view = fresh.reweighted(weights, at=state, appended=mode)
+        if change == "nothing":
+            assert len(view.mixture.stages) == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32))
+def test_each_source_goes_on_where_it_was_whatever_changes(seed: int) -> None:
+    story(seed)
+
+
+def drained(view: Any, state: Any, rows: int, **more: Any) -> list[int]:
+    """The numbers of the next rows of a view."""
+    return [row for _, row in delivered(view, state, 1, 1, rows, **more)[0]]
+
+
+@pytest.mark.parametrize("kind", [True, False])
+@pytest.mark.parametrize("mode", ["next", "now"])
+@pytest.mark.parametrize("steps", [0, 1, 4, 9, 14])
+def test_a_loader_is_told_when_appended_rows_come(kind: Any, mode: str, steps: int) -> None:
+    """A mixture and buckets that are made anew over more rows: the loader alone says when they come."""
+    few, many = Rows("a", [40]), Rows("a", [40, 61])
+    other = Rows("b", [7])
+    mixes = [yoga.mix({"a": rows, "b": other}, {"a": 3, "b": 1}, rows=64) for rows in (few, many)]
+    before, state = delivered(mixes[0], None, 2, 2, steps, shuffle=kind)
+    with pytest.raises(StateError, match=r"appended since .*'a' \(40 rows, here 61\).*Pass appended='next'"):
+        delivered(mixes[1], state, 1, 1, 1, shuffle=kind)
+    options: dict[str, Any] = {"shuffle": kind, "appended": mode}
+    after, later = delivered(mixes[1], state, 3, 2, 30, **options)
+    oracle = Oracle({"a": 40, "b": 7}, {"a": 3, "b": 1}, 64)
+    oracle.give(before)
+    oracle.sources["a"].grow(61, mode)
+    oracle.change(oracle.weights)
+    oracle.give(after)
+    assert mixes[1].counts(at=later) == oracle.counts
+    # From a state of after that it goes on without being told, and any state of before may be loaded again.
+    rest, end = delivered(mixes[1], later, 1, 3, 40, shuffle=kind)
+    oracle.give(rest)
+    assert mixes[1].counts(at=end) == oracle.counts
+    assert delivered(mixes[1], state, 3, 2, 30, **options)[0] == after
+
+
+@pytest.mark.parametrize("kind", [True, False])
+@pytest.mark.parametrize("mode", ["next", "now"])
+@pytest.mark.parametrize("steps", [1, 4, 9])
+def test_buckets_go_on_over_appended_rows(kind: Any, mode: str, steps: int) -> None:
+    few, many = Rows("a", [40]), Rows("a", [40, 61])
+    lengths = np.arange(61) * 7919 % 50
+    buckets = [rows.bucketed(lengths[: len(rows)], pool=16, batch=4) for rows in (few, many)]
+    some, state = delivered(buckets[0], None, 2, 2, steps, shuffle=kind)
+    whole = 40 if mode == "next" else 61
+    options: dict[str, Any] = {"shuffle": kind, "appended": mode}
+    rest = drained(buckets[1], state, whole - len(some) + 61, **options)
+    assert sorted([row for _, row in some] + rest[: whole - len(some)]) == list(range(whole))
+    assert sorted(rest[whole - len(some) :]) == list(range(61))
+    # Resumed within, under other ranks, it is the same.
+    one, later = delivered(buckets[1], state, 1, 4, 1, **options)
+    two = delivered(buckets[1], later, 3, 2, 4, **options)[0]
+    assert [row for _, row in one + two] == rest[: len(one + two)]
+    # What is left of the epoch keeps to its runs, and what is new has runs of its own.
+    spreads = [np.ptp(lengths[rest[at : at + 4]]) for at in range(0, whole - len(some) - 3, 4)]
+    assert np.mean(spreads) < 20
+
+
+@pytest.mark.parametrize("mode", ["next", "now"])
+@pytest.mark.parametrize("steps", [3, 11, 30, 60])
+def test_a_curriculum_goes_on_over_appended_rows(mode: str, steps: int) -> None:
+    few, many = Rows("a", [40]), Rows("a", [40, 70])
+    stages = [(0, 0.2), (30, 0.5), (200, 1.0)]
+    views = [rows.staged(stages, 50) for rows in (few, many)]
+    _, state = delivered(views[0], None, 2, 2, steps)
+    with pytest.raises(
+        StateError, match=r"is of 40 rows, and 30 rows were appended since. Pass appended='next'"
+    ):
+        delivered(views[1], state, 1, 1, 1)
+    whole = drained(views[1], state, 300, appended=mode)
+    place = 4 * steps
+    begin = place if mode == "now" or not state["position"] else (state["epoch"] + 1) * 50
+    plain = drained(views[0], state, 300)
+    assert whole[: begin - place] == plain[: begin - place]
+    for at, row in enumerate(whole, place):
+        share = [share for start, share in stages if start <= at][-1]
+        assert row < (70 if at >= begin else 40) * share
+    assert max(whole[-100:]) >= 40
+    # Resumed on the way, under other ranks, it is the same.
+    one, later = delivered(views[1], state, 3, 2, 12, appended=mode)
+    two = delivered(views[1], later, 1, 1, 300 - len(one), appended=mode)[0]
+    assert [row for _, row in one + two] == whole
+
+
+def test_classes_that_are_new_and_rows_that_are_appended(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    rows = [{"id": n, "label": "cd"[n % 2]} for n in range(20)]
+    new = [{"id": n, "label": "bcd"[n % 3]} for n in range(20, 41)]
+    storage.submit(rows, "rows", "1", progress=False)
+    storage.append(new, "rows", "2", progress=False)
+    views = [storage.fetch("rows", version).balanced("label", batch=6) for version in "12"]
+
+    def read(view: Any, state: Any, steps: int) -> tuple[list[int], Any]:
+        loader = yoga.DataLoader(view, 6, shuffle=True, seed=7, collate_fn=list, remainder="keep")
+        if state is not None:
+            loader.load_state_dict(state)
+        found = [[int(row["id"]) for row in rows] for rows in itertools.islice(loader, steps)]
+        return [row for some in found for row in some], loader.state_dict()
+
+    before, state = read(views[0], None, 2)
+    with pytest.raises(StateError, match=r"does not mix the sources \['b'\], which are here"):
+        read(views[1], state, 1)
+    view = views[1].reweighted({"b": 1, "c": 1, "d": 1}, at=state)
+    labels = {row["id"]: row["label"] for row in rows + new}
+    came = Counter(before)
+    for _ in range(8):
+        after, state = read(view, state, None)  # type: ignore[arg-type]
+        came.update(after)
+        view = views[1].reweighted({"b": 1, "c": 1, "d": 1}, at=state)
+    for label in "bcd":
+        own = [came[row] for row in labels if labels[row] == label]
+        assert max(own) - min(own) <= 2, label  # one for the pass under way, one for the first pass
+    assert view.counts(len(before) + 8 * 20)
+
+
+def test_what_was_read_in_rows_tokens_and_passes(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    lengths = {"a": [3, 1, 4, 1, 5, 9, 2], "b": [6, 5, 3]}
+    schema = yoga.Schema.of({"ids": np.zeros(1, np.int32), "name": 0}, ragged=["ids"])
+    refs = {
+        name: storage.submit(
+            [{"ids": np.full(n, k, np.int32), "name": k} for k, n in enumerate(some)],
+            name,
+            "1",
+            schema=schema,
+            progress=False,
+        )
+        for name, some in lengths.items()
+    }
+    mix = yoga.mix(refs, {"a": 2, "b": 1}, rows=20, source_column="source")
+    loader = yoga.DataLoader(mix, 3, shuffle=True, seed=7, collate_fn=list, remainder="keep")
+    rows: Counter[str] = Counter()
+    tokens: Counter[str] = Counter()
+    for _ in range(3):
+        for batch in loader:
+            for row in batch:
+                rows[mix.names[row["source"]]] += 1
+                tokens[mix.names[row["source"]]] += len(row["ids"])
+            state = loader.state_dict()
+            assert mix.counts(at=state) == {"a": rows["a"], "b": rows["b"]}
+            assert mix.counts(at=state, tokens="ids") == {"a": tokens["a"], "b": tokens["b"]}
+            assert mix.passes(at=state) == {"a": rows["a"] / 7, "b": rows["b"] / 3}
+            read = loader.meter.sources
+            assert read is not None
+            assert read.numbers() == mix.account(at=state).numbers()
+            assert account_of_state(State.from_dict(state)) == mix.account(at=state)
+        # Rows that are appended count from the pass on that has them.
+    more = [{"ids": np.full(n, 9, np.int32), "name": 9} for n in (10, 20)]
+    storage.append(more, "a", "2", progress=False)
+    grown = yoga.mix(
+        {**refs, "a": storage.fetch("a", "2")}, {"a": 2, "b": 1}, rows=20, source_column="source"
+    )
+    grown = grown.reweighted({"b": 1, "a": 2}, at=state, appended="now")
+    loader = yoga.DataLoader(grown, 3, shuffle=True, seed=7, collate_fn=list, remainder="keep")
+    loader.load_state_dict(state)
+    for _ in range(4):
+        for batch in loader:
+            for row in batch:
+                tokens[mix.names[row["source"]]] += len(row["ids"])
+        assert grown.counts(at=loader.state_dict(), tokens="ids") == {"a": tokens["a"], "b": tokens["b"]}
+    table = str(grown.account(at=loader.state_dict(), tokens="ids"))
+    assert table.splitlines()[0].split() == ["source", "rows", "tokens", "share", "passes"]
+    assert grown.account(at=state, tokens="ids").markdown().startswith("| source | rows | tokens |")
+    with pytest.raises(ValueError, match="pass rows, or at=state"):
+        mix.counts(10, at=state)
+    with pytest.raises(ValueError, match="pass rows, or at=state"):
+        mix.counts()
+    with pytest.raises(ValueError, match="pass rows, or at=state"):
+        mix.counts(10, tokens="ids")
+
+
+def test_what_was_read_when_batches_came_in_any_order_or_epochs_are_alike() -> None:
+    mix = yoga.mix({"a": Rows("a", [9]), "b": Rows("b", [4])}, {"a": 2, "b": 1}, rows=30)
+    rows, state = delivered(mix, None, 1, 3, 5)
+    # The third batch is still to come: the place counts what came, and `left` names what did not.
+    gaps = {**state, "position": 12, "left": [[6, 9]], "proof": None}
+    here = Counter(name for name, _ in rows[:6] + rows[9:])
+    assert mix.counts(at=gaps) == {"a": here["a"], "b": here["b"]}
+    options: dict[str, Any] = {
+        "sampler": yoga.ResumableSampler(mix, shuffle=True, seed=7),
+        "collate_fn": listed,
+    }
+    loader = yoga.DataLoader(mix, 4, **options)
+    came: Counter[str] = Counter()
+    for _ in range(2):
+        for batch in loader:
+            came.update(name for name, _ in batch)
+            read = loader.meter.sources
+            assert read is not None
+            assert {name: n for name, n in read.numbers().items() if name.endswith("rows")} == {
+                "a/rows": came["a"],
+                "b/rows": came["b"],
+            }
+
+
+BAD = {
+    "not there": ({"a": 1, "zz": 1}, {"a": [9]}, "there is no \\['zz'\\]"),
+    "removed": (
+        {"b": 1},
+        {"b": [4]},
+        "at step 4 of epoch 0, position 12, mixes the source 'a', which is not here",
+    ),
+    "renamed": ({"A": 1, "b": 1}, {"A": [9], "b": [4]}, "mixes the source 'a'.* under that name"),
+    "shrunk": ({"a": 1, "b": 1}, {"a": [8], "b": [4]}, "has 9 rows of the source 'a', which are not those"),
+    "rewritten": ({"a": 1, "b": 1}, {"a": [8, 12], "b": [4]}, "one that storage.append"),
+}
+
+
+@pytest.mark.parametrize("bad", list(BAD))
+def test_sources_that_do_not_go_on(bad: str) -> None:
+    state = delivered(yoga.mix({"a": Rows("a", [9]), "b": Rows("b", [4])}, rows=30), None, 1, 3, 4)[1]
+    weights, sizes, message = BAD[bad]
+    mix = yoga.mix({name: Rows(name, some) for name, some in sizes.items()}, rows=30)
+    with pytest.raises(ValueError, match=message):
+        mix.reweighted(weights, at=state)
+
+
+def test_a_block_shuffle_is_laid_out_for_a_pass() -> None:
+    mixes = [yoga.mix({"a": Rows("a", some)}, rows=30) for some in ([40], [40, 50])]
+    state = delivered(mixes[0], None, 1, 3, 4, shuffle="block")[1]
+    with pytest.raises(StateError, match=r"appended to the source 'a', and a block shuffle.*appended='next'"):
+        mixes[1].reweighted({"a": 1}, at=state, appended="now")
+    with pytest.raises(ValueError, match="appended must be"):
+        mixes[1].reweighted({"a": 1}, at=state, appended="soon")  # type: ignore[arg-type]
+
+
+def test_stages_of_weights_by_rows_steps_epochs_and_tokens(tmp_path: Path) -> None:
+    mix = yoga.mix({"a": Rows("a", [50]), "b": Rows("b", [20])}, {"a": 1, "b": 1}, rows=100, cell=8)
+    first, then = {"a": 1, "b": 0}, {"a": 1, "b": 1}
+    by_rows = mix.staged([(0, first), (120, then)])
+    assert by_rows.mixture.stages == mix.staged([(0, first), (30, then)], by="steps", batch=4).mixture.stages
+    assert by_rows.mixture.stages == mix.staged([(0, first), (1.2, then)], by="epochs").mixture.stages
+    whole = delivered(by_rows, None, 1, 1, 400)[0]
+    assert {name for name, _ in whole[:124]} == {"a"}
+    assert Counter(name for name, _ in whole[124:324]) == {"a": 100, "b": 100}
+    for steps in (3, 20, 40):
+        before, state = delivered(by_rows, None, 2, 3, steps)
+        after, _ = delivered(by_rows, state, 3, 2, 20)
+        assert before + after == whole[: len(before + after)]
+    for stages, message in (
+        ([(0, first), (9, {"a": 1, "zz": 1})], r"stage 1, from 9 rows on: .*there is no \['zz'\]"),
+        ([(5, first)], "the position of stage 0 must"),
+        ([(0, first), (0, then)], "the position of stage 1 must"),
+        ([(0, first), (3, {"a": 0, "b": 0})], "stage 1, from 3 rows on: all weights are 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            mix.staged(stages)
+    schema = yoga.Schema.of({"ids": np.zeros(1), "id": 0}, ragged=["ids"])
+    rows = [{"ids": np.zeros(n % 5), "id": n} for n in range(100)]
+    ref = yoga.Storage(tmp_path).submit(rows, "rows", "1", schema=schema, progress=False)
+    course = ref.staged([(0, 0.2), (100, 1.0)], by="tokens", tokens="ids")
+    came = [int(row["id"]) for row in course.stream(shuffle=True)]
+    assert max(came[:50]) < 20 <= max(came[50:])  # 2 tokens a row
+    mixed = yoga.mix({"a": ref, "b": ref.where("ids", lambda ids: ids.lengths == 4)}, rows=100, cell=1)
+    mixed = mixed.staged([(0, first), (100, {"a": 0, "b": 1}), (200, then)], by="tokens", tokens="ids")
+    assert [stage.start for stage in mixed.mixture.stages] == [0, 50, 75]
+    for options, message in (
+        ({"by": "steps"}, "needs batch="),
+        ({"batch": 4}, "needs batch="),
+        ({"by": "tokens"}, "needs tokens="),
+        ({"by": "years"}, "by must be"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ref.staged([(0, 0.2)], **options)
+    with pytest.raises(ValueError, match="must lie behind that of the stage before, 2"):
+        ref.staged([(0, 0.2), (2, 0.4), (1.5, 1)], by="epochs")
+
+
+@pytest.mark.rest
+def test_hundreds_of_sources_and_of_changes() -> None:
+    """States stay small, whether weights are told to the loader or to the mixture."""
+    chance = random.Random(1)
+    refs = {f"the corpus number {n}": Rows(str(n), [1000 + n]) for n in range(500)}
+    mix = yoga.mix(refs, {name: chance.random() for name in refs}, rows=10**9)
+
+    def weights() -> dict[str, float]:
+        return {name: chance.random() for name in refs}
+
+    loader = yoga.DataLoader(mix, 64, shuffle=True, seed=7, collate_fn=listed)
+    batches = iter(loader)
+    for _ in range(200):
+        next(batches)
+        loader.reweight(weights())
+    state = loader.state_dict()
+    assert len(json.dumps(state)) <= 4096
+    other = yoga.DataLoader(mix, 64, shuffle=True, seed=7, collate_fn=listed)
+    other.load_state_dict(json.loads(json.dumps(state)))
+    assert next(iter(other)) == next(batches)
+    for _ in range(5):
+        view = mix.reweighted(weights(), at=state)
+        state = delivered(view, state, 1, 64, 2)[1]
+    # One more source, and one that has grown, far on: 10**9 rows.
+    stage = state["stages"].rpartition(";")[2]
+    assert stage.partition(":")[2].startswith("~")
+    refs["the corpus number 7"] = Rows("7", [1007, 2000])
+    more = yoga.mix({**refs, "new": Rows("new", [5])}, rows=10**9)
+    view = more.reweighted({**weights(), "new": 0.5}, at=state)
+    state = delivered(view, state, 1, 64, 4)[1]
+    assert view.counts(at=state)["new"]
+    with pytest.raises(StateError, match="are not the first 501 of the 501 here; pass them under the names"):
+        yoga.mix({"new": Rows("new", [5]), **refs}, rows=10**9).reweighted("size", at=state)
+
+
+@pytest.mark.soak
+def test_many_stories() -> None:
+    for seed in range(SOAK):
+        story(seed)

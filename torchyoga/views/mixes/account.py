@@ -1,0 +1,226 @@
+"""A state of a mixture -> what has been read of each source up to there: rows, tokens, passes, its share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ...errors import StateError
+from ...order.mixed import MixOrder, MixStage, Mixture, unpacked
+from ...order.sources import told_sources
+from ...order.state import State
+from ...rows.types import Ints
+from .restaged import restaged, shuffle_of, where_of
+
+__all__ = ["Account", "SourceAccount", "account_of_counts", "account_of_state", "counts_at", "tokens_at"]
+
+_STEP = 2**16  # rows whose lengths are asked for at once
+# The lengths of rows (B,) of a source.
+Lengths = Callable[[int, Ints], Ints]
+
+
+class SourceAccount(NamedTuple):
+    """What has been read of a source.
+
+    Attributes:
+        name: its name.
+        size: how many rows it has.
+        rows: how many were delivered, a row of each pass counted by itself.
+        passes: how often it was read.
+        tokens: how many were delivered; None if they were not asked for.
+    """
+
+    name: str
+    size: int
+    rows: int
+    passes: float
+    tokens: int | None = None
+
+
+class Account(NamedTuple):
+    """What has been read of each source of a mixture: a table, for logs and for model cards.
+
+    Attributes:
+        where: the place up to which it counts.
+        sources: of each source.
+
+    Example:
+        >>> data = yoga.from_arrays({"x": np.arange(10)})
+        >>> mix = yoga.mix({"a": data, "b": data[:5]}, {"a": 1, "b": 1}, rows=20)
+        >>> loader = yoga.DataLoader(mix, 10, shuffle=True, seed=7)
+        >>> batches = list(loader)
+        >>> print(mix.account(at=loader.state_dict()))
+        source  rows  share  passes
+        a         10  50.0%    1.00
+        b         10  50.0%    2.00
+    """
+
+    where: str
+    sources: tuple[SourceAccount, ...]
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """The titles of its columns, and the text of each source."""
+        has_tokens = any(source.tokens is not None for source in self.sources)
+        counted = [source.tokens if has_tokens else source.rows for source in self.sources]
+        total = sum(count or 0 for count in counted) or 1
+        titles = ["source", "rows", *(["tokens"] if has_tokens else []), "share", "passes"]
+        rows = [
+            [
+                source.name,
+                f"{source.rows:,}",
+                *([f"{source.tokens or 0:,}"] if has_tokens else []),
+                f"{(count or 0) / total:.1%}",
+                f"{source.passes:.2f}",
+            ]
+            for source, count in zip(self.sources, counted, strict=True)
+        ]
+        return titles, rows
+
+    def markdown(self) -> str:
+        """The table as Markdown, for a model card."""
+        titles, rows = self.table()
+        rule = ["---", *["---:"] * (len(titles) - 1)]
+        cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+        return "\n".join(f"| {' | '.join(row)} |" for row in [titles, rule, *cells])
+
+    def numbers(self) -> dict[str, float]:
+        """Rows, passes and tokens of each source as one flat dict, for exporters: `web/rows` and so on."""
+        flat: dict[str, float] = {}
+        for source in self.sources:
+            flat |= {f"{source.name}/rows": float(source.rows), f"{source.name}/passes": source.passes}
+            if source.tokens is not None:
+                flat[f"{source.name}/tokens"] = float(source.tokens)
+        return flat
+
+    def __str__(self) -> str:
+        titles, rows = self.table()
+        lines = [titles, *rows]
+        widths = [max(len(line[number]) for line in lines) for number in range(len(titles))]
+        shown = [[cell.rjust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
+        return "\n".join(
+            "  ".join([line[0].ljust(widths[0]), *cells[1:]])
+            for line, cells in zip(lines, shown, strict=True)
+        )
+
+
+def counts_at(mixture: Mixture, state: State) -> tuple[Mixture, tuple[int, ...], list[int]]:
+    """What was delivered up to a state.
+
+    Returns:
+        The mixture as it goes on from the state; how many rows each of its sources has given; and which of
+        the sources of `mixture` each is.
+
+    Raises:
+        StateError: the state does not tell it.
+    """
+    reshuffles = state.pins.get("shuffle") not in ("once", "block once")
+    mixture, numbers = restaged(mixture, None, state)
+    if not reshuffles:  # every epoch is the first one again
+        plain = mixture.plain
+        order = MixOrder(plain, state.seed)
+        epochs, position = divmod(state.place, mixture.rows)
+        each = zip(order.consumed(plain.rows), order.consumed(position), strict=True)
+        return plain, tuple(epochs * whole + rest for whole, rest in each), list(numbers)
+    shuffle, _ = shuffle_of(state, goes_on=True) if state.place else (True, 8)
+    order = MixOrder(mixture, state.seed, bool(shuffle))
+    counts = np.array(order.consumed(state.place))
+    counts -= np.bincount(_left(order, state)[0], minlength=len(counts))
+    return mixture, tuple(counts.tolist()), list(numbers)
+
+
+def _left(order: MixOrder, state: State) -> tuple[Ints, Ints]:
+    """The sources, and the rows there, of what comes later although later rows have come."""
+    positions = np.concatenate([np.zeros(0, np.int64), *map(np.array, state.left)])
+    source, _, row = unpacked(order.mixture, order.rows(state.epoch, positions))
+    return source, row
+
+
+def account_of_counts(
+    mixture: Mixture, counts: Sequence[int], state: State, tokens: Sequence[int] | None = None
+) -> Account:
+    """The account of a state, by how many rows each source had given."""
+    return Account(
+        where_of(state),
+        tuple(
+            SourceAccount(
+                name, size, rows, mixture.passes_of(number, rows), None if tokens is None else tokens[number]
+            )
+            for number, (name, size, rows) in enumerate(
+                zip(mixture.names, mixture.lengths, counts, strict=True)
+            )
+        ),
+    )
+
+
+def account_of_state(state: State) -> Account:
+    """What was delivered of each source up to a state, by what the state itself tells.
+
+    Raises:
+        StateError: it is of no mixture, or tells its sources or weights by digests only, as there are many.
+    """
+    sources = told_sources(state.pins.get("sources"))
+    cell = re.search(r"(?:cell|batch)=(\d+)", str(state.pins.get("view")))
+    if sources is None or cell is None:
+        raise StateError(
+            "the state does not name its sources: it is of no mixture, or of many sources, which it tells by "
+            "digests; print(mix.account(at=state)) in a program that makes the mixture"
+        )
+    lengths = tuple(source.rows for source in sources)
+    first = MixStage(0, (1,) * len(sources), (0,) * len(sources))
+    mixture = Mixture(
+        lengths,
+        (first,),
+        state.length,
+        int(cell.group(1)),
+        (None,) * len(sources),
+        tuple(source.name for source in sources),
+        versions=tuple(((source.rows, source.tag),) for source in sources),
+    )
+    mixture, counts, _ = counts_at(mixture, state)
+    return account_of_counts(mixture, counts, state)
+
+
+def tokens_at(
+    order: MixOrder, counts: Sequence[int], state: State, lengths: Lengths, column: str
+) -> list[int]:
+    """How many tokens each source has given up to a state.
+
+    Args:
+        order: of the mixture that goes on from the state.
+        counts: how many rows each source has given.
+        state: the state.
+        lengths: the lengths of rows of a source.
+        column: what they are of, for messages.
+
+    Raises:
+        StateError: too much was appended to a source for a state to know of.
+    """
+    source_left, row_left = _left(order, state)
+    totals = []
+    for number in range(len(counts)):
+        left = row_left[source_left == number]
+        before = counts[number] + len(left)
+        eras = order.mixture.eras(number)
+        if before and eras[0].first:
+            raise StateError(
+                f"rows were appended to the source {order.mixture.names[number]!r} so often that the state "
+                f"does not know how many of {column!r} each pass had; ask at earlier states, and add up"
+            )
+        total = 0
+        for era, end in zip(eras, [*(era.first for era in eras[1:]), before], strict=True):
+            given = max(0, min(end, before) - era.first)
+            passes, rest = divmod(given, era.rows or 1)
+            total += passes * _sum(lengths, number, np.arange(era.rows)) if passes else 0
+            if rest:
+                begin = era.first + passes * era.rows
+                total += _sum(lengths, number, order.rows_of(number, np.arange(begin, begin + rest)))
+        totals.append(total - _sum(lengths, number, left))
+    return totals
+
+
+def _sum(lengths: Lengths, number: int, rows: Ints) -> int:
+    parts = (rows[start : start + _STEP] for start in range(0, len(rows), _STEP))
+    return sum(int(lengths(number, part).sum()) for part in parts)
