@@ -62,10 +62,10 @@ class ByObstore:
             while sink.at < nbytes:
                 start, stop = sink.at, min(sink.at + _MOST_BYTES, nbytes)
                 options = None if (start, stop) == (0, nbytes) else {"range": (start, stop)}
-                found = obstore.get(store, key, options=options)
-                if found.meta["size"] != nbytes:
-                    raise ConnectionError(f"it has {found.meta['size']} bytes where {nbytes} were expected")
-                sink.add(found.bytes())
+                reply = obstore.get(store, key, options=options)
+                if reply.meta["size"] != nbytes:
+                    raise ConnectionError(f"it has {reply.meta['size']} bytes where {nbytes} were expected")
+                sink.add(reply.bytes())
                 if sink.at != stop:
                     raise ConnectionError(f"{sink.at} of {stop} bytes arrived")
                 if time.monotonic() > ends:
@@ -81,18 +81,18 @@ class ByObstore:
 
         def read(obstore: Any, store: Any, key: str) -> list[bytes]:
             starts, ends = map(list, zip(*bounds, strict=True))
-            found = list(map(bytes, obstore.get_ranges(store, key, starts=starts, ends=ends, coalesce=0)))
-            if [len(run) for run in found] != [stop - start for start, stop in bounds]:
+            runs = list(map(bytes, obstore.get_ranges(store, key, starts=starts, ends=ends, coalesce=0)))
+            if [len(run) for run in runs] != [stop - start for start, stop in bounds]:
                 raise ConnectionError("fewer bytes arrived than were asked for")
-            return found
+            return runs
 
-        found: list[bytes] | None = self._tried(fs, path, seconds, read)
-        return found
+        runs: list[bytes] | None = self._tried(fs, path, seconds, read)
+        return runs
 
     def _tried(
         self, fs: AbstractFileSystem, path: str, seconds: float, read: Callable[[Any, Any, str], Any]
     ) -> Any:
-        """What `read` returns, given obstore, a store and a key; None if obstore does not do it."""
+        """The result of `read`, given obstore, a store and a key; None if obstore does not do it."""
         # In a forked child, obstore would wait for threads that its parent may have had.
         if self._made_by is None or self._failures >= _MOST_FAILURES or in_forked_child():
             return None
@@ -106,7 +106,7 @@ class ByObstore:
                 self._stores[wanted] = self._made_by(fs, *wanted)
             if self._stores[wanted] is None or not key:
                 return None
-            found = read(obstore, self._stores[wanted], key)
+            result = read(obstore, self._stores[wanted], key)
         except ImportError:
             self._failures = _MOST_FAILURES
             return None
@@ -115,7 +115,7 @@ class ByObstore:
             _log.info("%s: obstore: %s; fsspec reads it", path, type(error).__name__)
             return None
         self._failures = 0
-        return found
+        return result
 
 
 def _place(fs: Any, path: str) -> tuple[str, str]:
@@ -134,7 +134,7 @@ def _web_place(path: str) -> tuple[str, str]:
 
 
 def _client(seconds: float, **more: object) -> dict[str, Any]:
-    """What each store is told besides its address: retries are in one place, which is not here."""
+    """The options of a store besides its address; retries are in one place, which is not here."""
     options = {
         "allow_http": True,
         "connect_timeout": "10s",
@@ -183,11 +183,11 @@ def _of_s3fs(fs: Any, bucket: str, seconds: float) -> Any:
     }
 
     async def credentials() -> Any:
-        found = await (await fs.session.get_credentials()).get_frozen_credentials()
+        keys = await (await fs.session.get_credentials()).get_frozen_credentials()
         return {
-            "access_key_id": found.access_key,
-            "secret_access_key": found.secret_key,
-            "token": found.token,
+            "access_key_id": keys.access_key,
+            "secret_access_key": keys.secret_key,
+            "token": keys.token,
         }
 
     def provided() -> Any:

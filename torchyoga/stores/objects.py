@@ -320,7 +320,7 @@ class Remote:
     def _ranges(
         self, fs: AbstractFileSystem, path: str, bounds: list[tuple[int, int]], nbytes: int
     ) -> list[bytes]:
-        """What `read_ranges` returns, by one call of the filesystem."""
+        """The result of `read_ranges`, by one call of the filesystem."""
         starts, stops = map(list, zip(*bounds, strict=True))
         found = self._run(
             fs,
