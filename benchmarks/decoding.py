@@ -18,6 +18,7 @@ import torchyoga as yoga
 
 THREADS = 2
 PILLOW, FULL, PLAIN = "Pillow", "in full", "not compressed"
+PART = "RandomResizedCrop to 224"
 
 
 def photograph(number: int, height: int, width: int) -> np.ndarray:
@@ -30,6 +31,24 @@ def photograph(number: int, height: int, width: int) -> np.ndarray:
 
 def by_pillow(file: bytes) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(file)))
+
+
+def part_by_pillow(file: bytes, box: tuple[int, int, int, int]) -> np.ndarray:
+    image = Image.open(io.BytesIO(file)).convert("RGB")
+    return np.asarray(image.resize((224, 224), Image.Resampling.BILINEAR, box))
+
+
+def boxes(count: int, side: int) -> list[tuple[int, int, int, int]]:
+    """Parts as torchvision's RandomResizedCrop draws them."""
+    rng = np.random.default_rng(0)
+    found = []
+    while len(found) < count:
+        area, aspect = side * side * rng.uniform(0.08, 1), np.exp(rng.uniform(np.log(3 / 4), np.log(4 / 3)))
+        width, height = round((area * aspect) ** 0.5), round((area / aspect) ** 0.5)
+        if max(width, height) <= side:
+            left, top = (int(rng.integers(0, side - length + 1)) for length in (width, height))
+            found.append((left, top, left + width, top + height))
+    return found
 
 
 def measure(repetitions: int = 5) -> list[list[str]]:
@@ -45,19 +64,28 @@ def measure(repetitions: int = 5) -> list[list[str]]:
 
 def small_images(storage: yoga.Storage, repetitions: int) -> list[list[str]]:
     """JPEG images of 256 x 256, decoded in full by two threads. FFCV says of itself: 1.95 times Pillow."""
-    return lines("JPEG, 256 x 256, 2 threads", small_rates(storage, repetitions), PILLOW, {"decoded": 1.8})
+    rates = small_rates(storage, repetitions)
+    what = "JPEG, 256 x 256, 2 threads"
+    parts = {PILLOW: rates.pop(f"{PILLOW}, {PART}"), "decoded": rates.pop(PART)}
+    return lines(what, rates, PILLOW, {"decoded": 1.8}) + lines(
+        f"{what}, {PART}", parts, PILLOW, {"decoded": 1.8}
+    )
 
 
 def small_rates(storage: yoga.Storage, repetitions: int) -> dict[str, list[float]]:
-    """Images a second by Pillow, and decoded here."""
+    """Images a second by Pillow, and decoded here: whole, and random parts."""
     rows = [{"image": photograph(n, 256, 256)} for n in range(256)]
     ref = storage.submit(rows, "small", "1", codecs={"image": yoga.codecs.jpeg()}, progress=False)
     files, numbers = [row["image"] for row in ref], np.arange(256)
     view = ref.decoded({"image": yoga.codecs.image(size=256)}, threads=THREADS)
+    parts = ref.decoded({"image": yoga.codecs.image(size=224, crop="random")}, threads=THREADS)
+    drawn = boxes(256, 256)
     with ThreadPoolExecutor(THREADS) as pool:
         ways = {
             PILLOW: lambda: len(np.stack(list(pool.map(by_pillow, files)))),
             "decoded": lambda: len(view.take(numbers)),
+            f"{PILLOW}, {PART}": lambda: len(np.stack(list(pool.map(part_by_pillow, files, drawn)))),
+            PART: lambda: len(parts.take(numbers)),
         }
         return interleaved(ways, repetitions)
 

@@ -421,7 +421,11 @@ def pictures() -> dict[str, float]:
     """JPEG of 256 x 256, decoded by two threads, beside Pillow by two."""
     with tempfile.TemporaryDirectory() as name:
         rates = decoding.small_rates(yoga.Storage(name), 5)
-    return {"JPEG, decoded: of Pillow": ratio(rates["decoded"], rates[decoding.PILLOW])}
+    parts = rates[decoding.PART], rates[f"{decoding.PILLOW}, {decoding.PART}"]
+    return {
+        "JPEG, decoded: of Pillow": ratio(rates["decoded"], rates[decoding.PILLOW]),
+        "JPEG, random parts: of Pillow": ratio(*parts),
+    }
 
 
 def small_objects() -> dict[str, float]:

@@ -91,7 +91,8 @@ class Watched(Remote):
             super().write(name, data)
 
     create, replace, put, delete = map(_seen, ("create", "replace", "put", "delete"))
-    find, find_one, read, read_ranges, now = map(_seen, ("find", "find_one", "read", "read_ranges", "now"))
+    find, find_one, read, read_ranges = map(_seen, ("find", "find_one", "read", "read_ranges"))
+    stream, now = map(_seen, ("stream", "now"))
 
 
 def watched(

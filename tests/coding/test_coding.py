@@ -223,6 +223,19 @@ def test_parts_are_the_same_for_any_batches(photos: yoga.DataRef) -> None:
     assert_rows_equal(list(one.take_seeded(rows, seeds)), list(view.take_seeded(rows, seeds)))
 
 
+@pytest.mark.parametrize("mode", ["rgb", "gray", "rgba"])
+def test_parts_are_the_same_in_each_layout(photos: yoga.DataRef, mode: Any) -> None:
+    """In one of them they are resized straight into the batch."""
+    rows, seeds = np.arange(24), np.arange(24, dtype=np.uint64)
+    found = [
+        photos.decoded({"image": yoga.codecs.image(32, crop="random", layout=layout, mode=mode)})
+        for layout in ("hwc", "chw")
+    ]
+    flat, tall = (list(view.take_seeded(rows, seeds)) for view in found)
+    for row, other in zip(flat, tall, strict=True):
+        assert np.array_equal(row["image"].transpose(2, 0, 1), other["image"])
+
+
 def test_a_resumed_epoch_has_the_same_parts(photos: yoga.DataRef) -> None:
     view = photos.decoded({"image": yoga.codecs.image(size=16, crop="random")})
     whole = [batch["image"] for batch in yoga.DataLoader(view, 6, shuffle=True, seed=7)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import stat
 import threading
 import time
@@ -11,10 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import filelock
 import pytest
 from children import run_program
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import PATIENCE
 
 from torchyoga.errors import CorruptError, YogaError
 from torchyoga.files.root import Root, beside
@@ -318,3 +321,47 @@ def test_a_file_with_another_name_is_not_written(root: Root, tmp_path: Path) -> 
     with pytest.raises(YogaError, match=r"a/part is a file that has other names \(hard links\); remove it"):
         root.reopen("a/part")
     assert (tmp_path / "mine").read_bytes() == b"mine"
+
+
+def test_a_lock_is_held_by_one_and_by_those_who_know_filelock(tmp_path: Path) -> None:
+    root, other = Root(tmp_path), filelock.FileLock(tmp_path / "k.lock")
+    with root.locked("k.lock") as is_held:
+        assert is_held
+        with root.locked("k.lock") as is_held_again:
+            assert not is_held_again
+        with pytest.raises(filelock.Timeout):
+            other.acquire(timeout=0)
+    with other.acquire(timeout=0), root.locked("k.lock") as is_held:
+        assert not is_held
+
+
+def test_a_forked_child_does_not_keep_its_parents_lock(tmp_path: Path) -> None:
+    """The child lives on, as a worker does, when the parent has left the lock, or has died."""
+    root = Root(tmp_path)
+    ours, theirs = os.pipe()
+    holder = os.fork()
+    if not holder:
+        with root.locked("k.lock") as is_held:
+            child = os.fork()
+            if not child:
+                time.sleep(PATIENCE)
+                os.kill(os.getpid(), signal.SIGKILL)
+            os.write(theirs, child.to_bytes(4, "little") if is_held else bytes(4))
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(holder, 0)
+    child = int.from_bytes(os.read(ours, 4), "little")
+    try:
+        assert child
+        with root.locked("k.lock") as is_held:
+            assert is_held
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_a_lock_is_not_taken_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "k.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(YogaError, match="is a link"), Root(tmp_path).locked("k.lock"):
+        raise AssertionError
+    assert not (tmp_path / "elsewhere").exists()

@@ -229,7 +229,17 @@ def gcs_server() -> Iterator[Gcs]:
     for attempt in range(5):
         port = _free_port()
         endpoint = f"http://127.0.0.1:{port}"
-        told = [*command, "-port", str(port), "-external-url", endpoint, "-log-level", "error"]
+        told = [
+            *command,
+            "-port",
+            str(port),
+            "-external-url",
+            endpoint,
+            "-public-host",
+            endpoint.removeprefix("http://"),
+            "-log-level",
+            "error",
+        ]
         with tempfile.TemporaryDirectory() as folder, machine(told, Path(folder)) as server:
             if not _answers(server, f"{endpoint}/storage/v1/b?project=testing"):
                 assert attempt < 4, f"the GCS server did not start:\n{server.stderr}"

@@ -354,7 +354,7 @@ class _Image(Decoder):
     def _part(
         self, data: Bytes, found: Header, box: Ints, into: Pixels | None, lost: Callable[[str], None] | None
     ) -> npt.NDArray[Any]:
-        """(H, W, C) the part of an image, in the size that is wanted; `into`, if it was decoded there."""
+        """(H, W, C) the part of an image, in the size that is wanted; `into`, if it lies there."""
         assert self.size is not None
         top, left, height, width = box.tolist()
         least = None
@@ -364,8 +364,8 @@ class _Image(Decoder):
             tall, wide = (max(1, min(side, round(side * share))) for side in (found.height, found.width))
             least = tall, wide
         is_whole = (top, left, height, width) == (0, 0, *self.size) == (0, 0, *found.shape)
-        into = into if is_whole and found.turn == 1 else None
-        pixels = turned(self._pixels(data, found, least, into, lost), found.turn)
+        there = into if is_whole and found.turn == 1 else None
+        pixels = turned(self._pixels(data, found, least, there, lost), found.turn)
         if is_whole and pixels.shape[:2] == self.size:
             return pixels
         tall, wide = pixels.shape[:2]
@@ -373,7 +373,7 @@ class _Image(Decoder):
             down, across = tall / found.shape[0], wide / found.shape[1]
             top, left = int(top * down), int(left * across)
             height, width = max(1, round(height * down)), max(1, round(width * across))
-        return resized(pixels[top : top + height, left : left + width], *self.size)
+        return resized(pixels[top : top + height, left : left + width], *self.size, into)
 
     def _in_their_sizes(
         self, values: Sequence[Bytes], column: Column, draw: Draw | None, run: Run

@@ -17,6 +17,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, NoReturn, TypeVar
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 from ..errors import CorruptError, YogaError
 from .regular import check_regular
 
@@ -125,6 +130,9 @@ class Root:
 
     def make(self, name: str = "") -> None:
         """Makes a folder and those above it, unless they exist."""
+        with contextlib.suppress(OSError), self._folder(name):
+            if HAS_HANDLES:  # else it was not looked at
+                return
         for left in reversed(range(_TRIES)):
             try:
                 self._make_top()
@@ -188,6 +196,26 @@ class Root:
             if found is not None and not found.is_file:
                 self._refuse(self.path / name, "a file")
         return self.path / name
+
+    @contextlib.contextmanager
+    def locked(self, name: str) -> Iterator[bool]:
+        """Holds the kernel's lock of a file, which is made if it does not exist; `filelock` knows the same.
+
+        Gives False, without it, if another process or thread holds it, or where there are no such locks.
+        """
+        if fcntl is None:
+            yield False
+            return
+        with self._parent(name) as (folder, last):
+            handle = self._opened(folder, last, os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0))
+        _locks.add(handle)
+        try:
+            yield _has_locked(handle)
+        finally:
+            with contextlib.suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_UN)  # a forked child may have it open, too
+            _locks.discard(handle)
+            os.close(handle)
 
     def write(self, name: str, data: bytes) -> None:
         """Replaces a file in one step; when this returns, the new one is on the disk."""
@@ -381,6 +409,28 @@ class Root:
             "writable, or choose another directory",
             str(self.path),
         )
+
+
+_locks: set[int] = set()  # descriptors
+
+
+def _has_locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    status = os.fstat(handle)
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1  # not one that was deleted meanwhile
+
+
+def _leave_locks() -> None:
+    """Leaves the locks to the parent, which may die before this child."""
+    while _locks:
+        os.close(_locks.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_locks)
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,8 @@ _NOTICE_SECONDS = 5.0  # how long to wait for another process in silence
 _LONGEST_STANDSTILL = 600.0  # seconds without a byte, after which waiting for another process ends
 _ROOM_SECONDS = 600.0  # to wait for other processes that make room
 _FORGOTTEN_SECONDS = 86400.0  # after which a download that no process continued is deleted
+_LOOK_SECONDS = 60.0  # between looks for such
+_looked: dict[str, float] = {}  # when this process last did, in each folder
 _MOST_DOWNLOADS = 20  # of a file that other processes keep deleting
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Files with any other name are not ours, because the user may choose any folder as the cache. The second part
@@ -165,8 +167,7 @@ class Cache:
 
     def _download(self, key: str, nbytes: int, download: Callable[[Path], None], what: str) -> None:
         self.make("parts")
-        for entry in self._files("parts", before=time.time() - _FORGOTTEN_SECONDS):
-            self._delete(f"parts/{entry.name}")
+        self._delete_forgotten()
         self.make_room(nbytes)
         tries: int | None = None  # each but the last deletes one; files are counted when the disk is full
         while True:
@@ -186,6 +187,14 @@ class Cache:
             f"no space left for {what} ({nbytes / 1e6:.0f} MB); make room there, or choose another cache_dir",
             str(self.folder),
         ) from full
+
+    def _delete_forgotten(self) -> None:
+        """Deletes downloads that no process has continued for a day; looks for them now and then."""
+        now, place = time.time(), self._place("parts", "")
+        if abs(now - _looked.get(place, 0.0)) > _LOOK_SECONDS:
+            _looked[place] = now
+            for entry in self._files("parts", before=now - _FORGOTTEN_SECONDS):
+                self._delete(f"parts/{entry.name}")
 
     def part(self, key: str) -> BinaryIO:
         """The downloaded part of a file, opened for reading and for writing at its end."""
@@ -355,6 +364,13 @@ class Cache:
     @contextlib.contextmanager
     def _lock(self, key: str, what: str) -> Iterator[bool]:
         """Holds the lock of a key; gives False, without it, once another process has downloaded the file."""
+        with contextlib.ExitStack() as stack:
+            name = f"locks/{key}.lock"
+            with self._advising():
+                is_held = self.root.in_folder(name, lambda name: stack.enter_context(self.root.locked(name)))
+            if is_held:
+                yield True
+                return
         lock = self._filelock(key)
         started = moved = time.monotonic()
         notice, size = _NOTICE_SECONDS, -1

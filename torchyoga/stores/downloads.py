@@ -14,6 +14,7 @@ import contextlib
 import itertools
 import logging
 import math
+import os
 import threading
 import time
 import weakref
@@ -41,8 +42,9 @@ from .objects import Remote
 __all__ = ["Downloads"]
 
 _log = logging.getLogger("torchyoga")
-_AT_ONCE = 4  # files
-_RUN, _RUNS = 8 * 2**20, 2  # bytes of a request, and requests at once, for each file
+_AT_ONCE = 2, 4, 32  # files: at least; of `_LARGE` bytes and more, and of any size at first; at most
+_LARGE = 2**22
+_WORTH = 1.5  # times as long as it computes, another thread waits for the store if it is worth it
 _MOST_DOWNLOADS = 20  # of a file that is deleted again and again before it can be read
 _TRIES = 3  # of a file that arrives damaged
 _AHEAD_SHARE = 4  # a file is downloaded this part of the cache's bound before it is needed
@@ -107,6 +109,10 @@ class Downloads(ABC, Generic[EntryT]):
     def _check_size(self, entry: EntryT) -> None:
         """Raises an error if a file in the store has another size, or is missing."""
 
+    def _is_summed(self, entry: EntryT) -> bool:
+        """True if `_arrived` looks at the CRC-32, which takes a while to compute."""
+        return False
+
     @abstractmethod
     def _arrived(self, entry: EntryT, crc: int, path: Path) -> str | None:
         """The damage of a file that has arrived at a path, with this CRC-32; None if there is none."""
@@ -120,7 +126,7 @@ class Downloads(ABC, Generic[EntryT]):
         self._lock = threading.Lock()
         self._wanted: deque[tuple[EntryT, Future[None]]] = deque()
         self._under_way: dict[str, Future[None]] = {}
-        self._threads = 0
+        self._threads, self._at_once = 0, _AT_ONCE[1]
         self._plan: object = None
         self._downloaded: set[str] = set()
         self._checked: set[str] = set()
@@ -323,7 +329,7 @@ class Downloads(ABC, Generic[EntryT]):
     def _begin_thread(self) -> None:
         """Begins a thread, which waits for the lock, unless there are enough; call it before anything waits
         for the thread, for it may fail."""
-        if self._threads < _AT_ONCE:
+        if self._threads < min(self._at_once, _AT_ONCE[2]):
             try:
                 threading.Thread(target=self._work, name="torchyoga download", daemon=True).start()
             except RuntimeError:  # the system allows no more
@@ -335,21 +341,41 @@ class Downloads(ABC, Generic[EntryT]):
     def _work(self) -> None:
         while True:
             with self._lock:
-                if not self._wanted:
+                if not self._wanted or self._threads > self._at_once:
                     self._threads -= 1
                     return
                 entry, future = self._wanted.popleft()
             error: BaseException | None = None
+            began, busy = time.perf_counter(), time.thread_time()
             try:
                 self._fetch(entry)
             except BaseException as found:
                 error = found
+            waited = (time.perf_counter() - began) / max(1e-6, time.thread_time() - busy)
             with self._lock:
                 self._under_way.pop(self.key(entry), None)
+                self._weigh(entry.nbytes, waited)
             if error is not None:
                 future.set_exception(error)
             else:
                 future.set_result(None)
+
+    def _weigh(self, nbytes: int, waited: float) -> None:
+        """Chooses how many files are read at once; call it while holding the lock.
+
+        Threads that wait for each other, as beside a near store, only take the interpreter's lock from the
+        training loop; those that wait for a store that is far away cost nothing.
+
+        Args:
+            nbytes: of a file that was read.
+            waited: seconds that took, for each second that the thread was computing.
+        """
+        fewest, usual, most = _AT_ONCE
+        wanted = min(most, max(fewest, int(waited / _WORTH))) if nbytes < _LARGE else usual
+        self._at_once += (wanted > self._at_once) - (wanted < self._at_once)
+        if self._wanted and self._threads < self._at_once:
+            with contextlib.suppress(RuntimeError):  # the system allows no more
+                self._begin_thread()
 
     def _fetch(self, entry: EntryT) -> None:
         key = self.key(entry)
@@ -373,22 +399,12 @@ class Downloads(ABC, Generic[EntryT]):
 
     def _append(self, name: str, entry: EntryT, file: BinaryIO) -> int:
         """Writes the missing rest; returns the CRC-32 of the whole file."""
-        part, nbytes = _PartFile(file), self._sent(entry)
+        part, nbytes = _PartFile(file, self._is_summed(entry)), self._sent(entry)
         if part.at > nbytes:
             part.restart()
         try:
-            if self.remote.streams and part.at < nbytes:
+            if part.at < nbytes:
                 self.remote.stream(name, part, nbytes)
-            while part.at < nbytes:
-                bounds = [
-                    (start, min(start + _RUN, nbytes))
-                    for start in range(part.at, min(part.at + _RUNS * _RUN, nbytes), _RUN)
-                ]
-                runs = self.remote.read_ranges(name, bounds, nbytes)
-                if len(runs[0]) == nbytes:  # the whole file, whatever was asked for
-                    part.restart()
-                for run in runs:
-                    part.add(run)
         except FileNotFoundError:
             self._raise_what_happened(entry)
             raise
@@ -400,18 +416,22 @@ class _PartFile:
     """The downloaded part of a file, open at its end.
 
     Attributes:
-        at: number of bytes it has; `crc`: their CRC-32.
+        at: number of bytes it has; `crc`: their CRC-32, if that is wanted.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
-        file.seek(0)
-        self._file = file
-        self.crc, self.at = crc32_of(file)
+    def __init__(self, file: BinaryIO, wants_crc: bool) -> None:
+        self._file, self._wants_crc = file, wants_crc
+        self.at, self.crc = file.seek(0, os.SEEK_END), 0
+        if self.at and wants_crc:
+            file.seek(0)
+            self.crc, self.at = crc32_of(file)
 
     def add(self, piece: bytes) -> None:
         """Appends bytes."""
         self._file.write(piece)
-        self.crc, self.at = crc32(piece, self.crc), self.at + len(piece)
+        if self._wants_crc:
+            self.crc = crc32(piece, self.crc)
+        self.at += len(piece)
 
     def restart(self) -> None:
         """Begins anew."""

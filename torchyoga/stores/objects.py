@@ -35,8 +35,9 @@ from urllib.parse import quote, unquote, urlsplit
 from ..errors import CorruptError, RemoteError
 from ..process.forks import renew_in_children
 from ..process.lazy import cached_property
+from .by_obstore import ByObstore
 from .patience import first_pause, num_starting, pause_after
-from .streaming import ByObstore, Sink, from_s3, from_web
+from .streaming import RUN, RUNS, Sink, from_s3, from_web
 
 __all__ = ["Found", "Remote", "Sink"]
 
@@ -131,7 +132,7 @@ class Remote:
         self._token = secrets.token_hex(8)
         self._ignores_conditions = False
         self._filesystem: tuple[AbstractFileSystem, str] | None = None
-        self._obstore = ByObstore()
+        self._obstore = ByObstore(self.protocol)
         self._lock = threading.Lock()
         self._remember()
         renew_in_children(self)
@@ -308,40 +309,41 @@ class Remote:
 
             A server that does not support ranges sends everything; then that is the only run.
         """
-        total = sum(stop - start for start, stop in bounds)
 
         def read() -> list[bytes]:
             fs, path = self._at(name)
-            starts, stops = map(list, zip(*bounds, strict=True))
-            found = self._run(
-                fs,
-                "cat_ranges",
-                [path] * len(bounds),
-                starts,
-                stops,
-                on_error="return",
-                seconds=_seconds(total),
-            )
-            for run in found:
-                if isinstance(run, BaseException):
-                    raise run
-            if len(found[0]) == nbytes:
-                return [bytes(found[0])]
-            runs: list[bytes] = found
-            for run, (start, stop) in zip(runs, bounds, strict=True):
-                if len(run) != stop - start:
-                    raise ConnectionError(f"{len(run)} bytes arrived where {stop - start} were asked for")
-            return runs
+            found = self._obstore.ranges(fs, path, bounds, _seconds(_total(bounds)))
+            return self._ranges(fs, path, bounds, nbytes) if found is None else found
 
         return self._sized(name, nbytes, read)
 
-    @property
-    def streams(self) -> bool:
-        """True if `stream` may be called: without it, a run is in memory before it is on the disk."""
-        return self.is_s3 or self.protocol in ("http", "https")
+    def _ranges(
+        self, fs: AbstractFileSystem, path: str, bounds: list[tuple[int, int]], nbytes: int
+    ) -> list[bytes]:
+        """The result of `read_ranges`, by one call of the filesystem."""
+        starts, stops = map(list, zip(*bounds, strict=True))
+        found = self._run(
+            fs,
+            "cat_ranges",
+            [path] * len(bounds),
+            starts,
+            stops,
+            on_error="return",
+            seconds=_seconds(_total(bounds)),
+        )
+        for run in found:
+            if isinstance(run, BaseException):
+                raise run
+        if len(found[0]) == nbytes:
+            return [bytes(found[0])]
+        runs: list[bytes] = found
+        for run, (start, stop) in zip(runs, bounds, strict=True):
+            if len(run) != stop - start:
+                raise ConnectionError(f"{len(run)} bytes arrived where {stop - start} were asked for")
+        return runs
 
     def stream(self, name: str, sink: Sink, nbytes: int) -> None:
-        """Reads all bytes under a name, from the sink's position on, a piece at a time; where `streams`.
+        """Reads all bytes under a name, from the sink's position on, a piece at a time.
 
         Args:
             name: what to read.
@@ -356,14 +358,27 @@ class Remote:
 
         def read() -> None:
             fs, path = self._at(name)
-            if self.is_s3 and self._obstore.read(fs, path, sink, nbytes, _seconds(nbytes - sink.at)):
+            if self._obstore.read(fs, path, sink, nbytes, _seconds(nbytes - sink.at)):
                 return
-            coming = from_s3(fs, path, sink, nbytes) if self.is_s3 else from_web(fs, path, sink)
-            self._awaited(fs, coming, _seconds(nbytes - sink.at))
+            if self.is_s3 or self.protocol in ("http", "https"):
+                coming = from_s3(fs, path, sink, nbytes) if self.is_s3 else from_web(fs, path, sink)
+                self._awaited(fs, coming, _seconds(nbytes - sink.at))
+            else:
+                self._add_ranges(fs, path, sink, nbytes)
             if sink.at != nbytes:
                 raise ConnectionError(f"{sink.at} of {nbytes} bytes arrived")
 
         self._sized(name, nbytes, read)
+
+    def _add_ranges(self, fs: AbstractFileSystem, path: str, sink: Sink, nbytes: int) -> None:
+        """Reads the rest of an object, some runs at once, each of which is in memory before it is added."""
+        while sink.at < nbytes:
+            starts = range(sink.at, min(sink.at + RUNS * RUN, nbytes), RUN)
+            runs = self._ranges(fs, path, [(start, min(start + RUN, nbytes)) for start in starts], nbytes)
+            if len(runs[0]) == nbytes and sink.at:  # the whole file, whatever was asked for
+                sink.restart()
+            for run in runs:
+                sink.add(run)
 
     def _sized(self, name: str, nbytes: int, read: Callable[[], T]) -> T:
         """The result of `read`, tried a few times; CorruptError if the object does not have so many bytes."""
@@ -928,6 +943,10 @@ def _s3_config() -> dict[str, object]:
 def _own_name() -> str:
     """A name that no other process uses, in a place where `clean` finds it."""
     return f".leases/clock-{secrets.token_hex(8)}"
+
+
+def _total(bounds: Iterable[tuple[int, int]]) -> int:
+    return sum(stop - start for start, stop in bounds)
 
 
 def _seconds(nbytes: int) -> float:

@@ -124,6 +124,9 @@ class VersionDownloads(Downloads[FileEntry]):
                 str(self.cache.folder),
             )
 
+    def _is_summed(self, entry: FileEntry) -> bool:
+        return entry.crc is not None
+
     def _arrived(self, entry: FileEntry, crc: int, path: Path) -> str | None:
         if entry.crc is not None:
             return None if crc == entry.crc else f"its CRC-32 is {crc:08x}, the manifest says {entry.crc:08x}"

@@ -149,7 +149,9 @@ class Proxy:
     ) -> bool:
         reader, writer = await asyncio.open_connection(self.host, self.port, limit=1 << 20)
         try:
-            writer.write(b"%s\r\n" % start + lines(headers, without=(b"expect", b"connection")))
+            # Some servers do other things under a name that is not their own.
+            own = b"%s\r\nHost: %s:%d\r\n" % (start, str(self.host).encode(), self.port)
+            writer.write(own + lines(headers, without=(b"expect", b"connection", b"host")))
             writer.write(b"Connection: close\r\n\r\n" + body)
             await writer.drain()
             status, answer = await head(reader)

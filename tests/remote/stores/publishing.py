@@ -54,4 +54,4 @@ def damaged(storage: yoga.Storage, pattern: str, change: Callable[[bytes], bytes
 
 def download_one_by_one(patch: pytest.MonkeyPatch) -> None:
     """One thread of each process downloads what is planned."""
-    patch.setattr("torchyoga.stores.downloads._AT_ONCE", 1)
+    patch.setattr("torchyoga.stores.downloads._AT_ONCE", (1, 1, 1))

@@ -49,7 +49,7 @@ def before_downloads(act: Callable[[str], None], storage: yoga.Storage) -> None:
         act(name.rpartition("/")[2])
         return send(name, *rest)
 
-    objects_of(storage).instead["read_ranges"] = read
+    objects_of(storage).instead["stream"] = read
 
 
 def test_later_epochs_of_a_block_shuffle_do_not_warn(tmp_path: Path) -> None:
