@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import socket
 import stat
 import subprocess
@@ -99,6 +100,40 @@ def test_only_some_downloads_run_at_once(shown: str) -> None:
     while ask(f"{shown}download?format=csv").status == 503 and time.monotonic() < until:
         time.sleep(0.05)  # until it has noticed that they have gone
     assert ask(f"{shown}download?format=csv").status == 200
+
+
+def test_a_client_that_speaks_as_it_gives_way(shown: str) -> None:
+    """The one that is dropped for another has said something in the same moment."""
+    with clients(shown, 600) as silent:
+        for old in silent[300:]:
+            with contextlib.suppress(ConnectionError), clients(shown, 2):
+                old.sendall(b"G")
+        assert ask(shown).status == 200
+    assert ask(shown).status == 200
+
+
+class Alone(yoga.DataRef[Any]):
+    """Rows with a schema that only one thread may take at once."""
+
+    schema = yoga.Schema.of({"text": "x"})
+    row_bytes = 2**18
+
+    def __len__(self) -> int:
+        return 200
+
+    def take(self, rows: npt.NDArray[np.int64]) -> list[Any]:
+        return [{"text": random.Random(row).randbytes(2**17).hex()} for row in rows.tolist()]
+
+
+def test_a_download_that_waits_for_its_client_keeps_no_page_from_loading() -> None:
+    pytest.importorskip("pyarrow")
+    with yoga.view(Alone()) as found:
+        parts = urlsplit(found.url)
+        sent = f"GET {parts.path}download?format=parquet HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode()
+        with clients(found.url, 1, sent) as (slow,):
+            assert slow.recv(12) == b"HTTP/1.1 200"
+            time.sleep(0.5)  # until the sockets are full
+            assert ask(found.url).status == 200
 
 
 def test_more_clients_than_files_may_be_open(tmp_path: Path) -> None:

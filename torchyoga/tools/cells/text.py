@@ -94,8 +94,10 @@ def _shown(value: Any, most: int, depth: int) -> str:
             return _of_array(value, most, depth)
         if torch is not None and isinstance(value, torch.Tensor):
             return _of_tensor(value)
+        if isinstance(value, np.datetime64):
+            return str(value).removesuffix(".000000")
         if isinstance(value, (np.generic, Decimal, timedelta)):
-            return str(value).removesuffix(".000000")  # of times in microseconds
+            return str(value)
         if isinstance(value, (date, clock)):
             return value.isoformat()
         if depth == _MOST_DEPTH and isinstance(value, (Mapping, list, tuple)):

@@ -103,8 +103,9 @@ def _parquet(opened: OpenRef, ref: DataRef, chunks: Iterator[Ints]) -> Iterator[
 
     def blocks() -> Iterator[Any]:
         for rows in chunks:
-            with opened.held:
-                yield block_of(in_epoch(ref, 0, 0).take(rows), schema)
+            with opened.held:  # and not while the block is sent
+                block = block_of(in_epoch(ref, 0, 0).take(rows), schema)
+            yield block
 
     yield from parquet_of(schema, blocks())
 

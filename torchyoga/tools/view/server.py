@@ -125,7 +125,7 @@ class Server:
                     elif key.fileobj is self._woken:
                         with suppress(OSError):
                             self._woken.recv(_AT_ONCE)
-                    else:
+                    elif key.fileobj in self._silent:  # and has not just been dropped for another one
                         self._hear(key.fileobj)
                 now = time.monotonic()
                 for client in [one for one, known in self._silent.items() if known.until < now]:
@@ -143,8 +143,7 @@ class Server:
     def _accept(self) -> None:
         try:
             client, _ = self._listener.accept()
-            client.setblocking(False)
-        except BlockingIOError:
+        except (BlockingIOError, ConnectionError):  # it has gone again
             return
         except OSError:  # such as too many open files, of which answers need some, too
             self._most_silent = max(1, len(self._silent) - _SPARE_FILES)
@@ -152,6 +151,7 @@ class Server:
             time.sleep(0.01)  # the client waits, and the next look finds it
             return
         self._drop_silent()
+        client.setblocking(False)
         self._silent[client] = _Client(bytearray(), time.monotonic() + _SECONDS_TO_ASK)
         self._selector.register(client, selectors.EVENT_READ)
 
@@ -198,8 +198,8 @@ class Server:
 
     def _drop_slow(self) -> None:
         with self._lock:
-            client = min(self._taking, key=self._taking.__getitem__)
-            if time.monotonic() - self._taking[client] > _SECONDS_WITHOUT_PROGRESS:
+            client = min(self._taking, key=self._taking.__getitem__, default=None)
+            if client is not None and time.monotonic() - self._taking[client] > _SECONDS_WITHOUT_PROGRESS:
                 with suppress(OSError):  # it has just gone
                     client.shutdown(socket.SHUT_RDWR)
 
