@@ -26,7 +26,7 @@ from .written import CONTAINERS, batches_of, column_names, schema_of
 
 __all__ = ["Answer", "answer", "tables_of"]
 
-_BYTES, _ROWS = 8 * 2**20, 2**16  # of a batch
+_BYTES, _ROWS = 2 * 2**20, 2**16  # of a batch
 _NUMBERS = "row"  # the column of row numbers, which costs nothing to count
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": False,
@@ -154,7 +154,13 @@ class _Source:
             if columns is None or name in columns or re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)
         ]
         given = pa.schema([self.schema.field(name) for name in names or self.schema.names[:1]])
-        return ds.Scanner.from_batches(self._batches(given), schema=given, columns=columns, filter=filter)
+        return ds.Scanner.from_batches(
+            self._batches(given),
+            schema=given,
+            columns=columns,
+            filter=filter,
+            batch_readahead=1,  # instead of 16, which it would hold
+        )
 
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         start, own = 0, [name for name in schema.names if not (self.has_numbers and name == _NUMBERS)]
