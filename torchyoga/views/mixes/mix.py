@@ -8,7 +8,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -39,6 +39,9 @@ from .recipe import Recipe
 from .restaged import is_foreign, restaged, shuffle_of
 from .staged import mean_of, pairs_of
 from .weighing import fractions_of, of_rows
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["MixRef", "Until", "length_until", "mix", "versions_of"]
 
@@ -508,7 +511,7 @@ class MixRef(JoinedRef):
         source, _, _ = self._numbers.apart(numbers)
         return with_numbers(rows, super().schema, self._column, source)
 
-    def in_epoch(self, epoch: int) -> DataRef:
+    def in_epoch(self, epoch: int) -> Self:
         """Itself: row numbers tell the pass over each source."""
         return self
 
