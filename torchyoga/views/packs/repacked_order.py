@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ..process.lazy import np
-from ..rows.types import Ints
-from .contract import ARRANGED, AnyOrder, Shuffle, before_known
-from .full import Order, keyed_bytes, within
-from .saved import Pin
+from ...order.contract import ARRANGED, AnyOrder, Shuffle, before_known
+from ...order.full import Order, keyed_bytes, within
+from ...order.saved import Pin
+from ...process.lazy import np
+from ...rows.types import Ints
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from .state import State
+    from ...order.state import State
 
 __all__ = ["RepackedOrder", "apart", "told_in"]
 
