@@ -240,6 +240,7 @@ class MixRef(JoinedRef):
         super().__init__(sources, self._numbers)
         self.mixture = mixture
         self._column = source_column
+        self._passes: dict[int, tuple[tuple[int, DataRef], ...]] = {}
         if source_column is not None:
             check_column(super().schema, source_column)
 
@@ -497,7 +498,16 @@ class MixRef(JoinedRef):
                 continue
             for number in distinct(passes[some]).tolist():
                 places = some[passes[some] == number]
-                yield ref.in_epoch(number), index, places, numbers[places]
+                yield self._in_pass(index, number), index, places, numbers[places]
+
+    def _in_pass(self, index: int, number: int) -> DataRef:
+        """A source as it is in a pass; those of the last two are kept, with what they have looked up."""
+        kept = self._passes.get(index, ())
+        found = next((ref for turn, ref in kept if turn == number), None)
+        if found is None:
+            found = self.sources[index].in_epoch(number)
+            self._passes[index] = (*kept[-1:], (number, found))
+        return found
 
     @cached_property
     def _changes(self) -> list[bool]:
