@@ -1,21 +1,32 @@
-"""A source in the order of each pass over it, many passes at once."""
+"""A source in the order of each pass over it, many passes at once.
+
+A mixture counts what its rows hold, such as tokens, and packs are not all equally full. Were they shuffled
+freely, the tokens of a prefix would wander off its share, as a random walk does. So the rows of each size are
+dealt evenly, by the rounding of `Proportions`, in a tree over the sizes in their order: each node is off by
+half a row at most, and what it confuses are rows of like sizes. Which row of a size comes follows from a
+keyed bijection of these in each pass.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ..process.distinct import distinct
+from ..rows.data import bounds_of
 from ..rows.types import Ints
-from .by_file import BlockOrder
+from .by_file import BlockOrder, Permutations
 from .contract import AnyOrder, Shuffle
-from .full import Order, keyed_bytes, words_at
+from .full import ORDER_VERSION, Order, keyed_bytes, words_at
+from .proportions import MOST_WEIGHT
 
-__all__ = ["Passes", "passes_over"]
+__all__ = ["EvenPasses", "Passes", "passes_over", "strata_of"]
 
 _MOST_NUMBERS = 2**20  # sorted together
+_MOST_SIZES = 2**12  # of rows, that come evenly
 _MOST_SORTED, _SORTED_BITS = 4096, 12  # rows of a source whose passes are sorted
 
 
@@ -123,4 +134,91 @@ class _SortedPasses:
         words |= rows.astype(np.uint64)
         words.sort(axis=1)
         found: Ints = (words & np.uint64(2**_SORTED_BITS - 1)).astype(np.int64)
+        return found
+
+
+def strata_of(sizes: Sequence[int], costs: Sequence[int]) -> tuple[int, ...]:
+    """How many rows there are of each of some costs, if rows of like costs follow each other; else nothing.
+
+    Args:
+        sizes: rows of each of some runs.
+        costs: what a row of each costs, in order.
+
+    Example:
+        >>> strata_of([3, 1, 2], [8, 8, 5]), strata_of([1, 1, 1], [5, 8, 6])
+        ((4, 2), ())
+    """
+    total = np.asarray(sizes, np.int64)
+    each = np.asarray(costs, np.int64)
+    changes = np.diff(each)
+    if not len(total) or total.sum() > MOST_WEIGHT or not ((changes >= 0).all() or (changes <= 0).all()):
+        return ()
+    found = np.add.reduceat(total, np.append(0, np.flatnonzero(changes) + 1))
+    return tuple(found.tolist()) if len(found) <= _MOST_SIZES else ()
+
+
+class EvenPasses:
+    """A source in the order of each pass over it.
+
+    Args:
+        strata: (K,) how many rows of each size it has, one size after the other.
+        key: what the order depends on; none for rows as they lie.
+
+    Example:
+        >>> passes = EvenPasses((6, 3), ("packs", 7))
+        >>> rows = passes.rows(np.zeros(9, np.int64), np.arange(9))
+        >>> (rows >= 6).tolist(), sorted(rows.tolist()) == list(range(9))
+        ([False, True, False, False, True, False, False, True, False], True)
+    """
+
+    def __init__(self, strata: Sequence[int], key: tuple[int | str, ...] | None) -> None:
+        self._sizes = np.array(strata, np.int64)
+        self._starts = bounds_of(self._sizes)
+        self._key = key
+
+    def rows(self, passes: Ints, positions: Ints) -> Ints:
+        """The row at each position of a pass."""
+        place, first = positions.astype(np.int64), np.zeros(len(positions), np.int64)
+        last = np.full(len(positions), len(self._sizes), np.int64)
+        for _ in range(len(self._sizes).bit_length()):
+            middle = np.where(last - first > 1, (first + last) // 2, last)
+            share = self._starts[middle] - self._starts[first]
+            total = self._starts[last] - self._starts[first]
+            before, after = ((k * share + total // 2) // total for k in (place, place + 1))
+            is_left = after > before
+            place = np.where(is_left, before, place - before)
+            first, last = np.where(is_left, first, middle), np.where(is_left, middle, last)
+        return self._turned(passes, self._starts[first] + place, first, True)
+
+    def positions(self, passes: Ints, rows: Ints) -> Ints:
+        """The position of each row in a pass."""
+        size = np.searchsorted(self._starts, rows, "right") - 1
+        place = self._turned(passes, rows, size, False) - self._starts[size]
+        first, last = np.zeros(len(rows), np.int64), np.full(len(rows), len(self._sizes), np.int64)
+        way = []
+        while int((last - first).max(initial=1)) > 1:
+            middle = np.where(last - first > 1, (first + last) // 2, last)
+            way.append((first, middle, last))
+            is_left = size < middle
+            first, last = np.where(is_left, first, middle), np.where(is_left, middle, last)
+        for first, middle, last in reversed(way):
+            total = self._starts[last] - self._starts[first]
+            share = self._starts[middle] - self._starts[first]
+            is_left = size < middle
+            weight = np.where(is_left, share, total - share)
+            rest = np.where(is_left, total // 2, total - 1 - total // 2)
+            # The smallest k of which floor((k w + rest) / R) is above the place.
+            rounds, left = np.divmod(place + 1, weight)
+            place = rounds * total - (rest - left * total) // weight - 1
+        return place
+
+    def _turned(self, passes: Ints, rows: Ints, sizes: Ints, forward: bool) -> Ints:
+        """Rows that change places with others of their size."""
+        if self._key is None:
+            return rows
+        found = np.empty_like(rows)
+        for number in distinct(passes).tolist():
+            some = np.flatnonzero(passes == number)
+            within = Permutations(ORDER_VERSION, self._sizes, "even", *self._key, number).within
+            found[some] = within(rows[some], self._starts, sizes[some], forward=forward)
         return found

@@ -20,10 +20,9 @@ from ..process.distinct import distinct
 from ..rows.types import Ints
 from .carry import Appended
 from .contract import Shuffle
-from .even import EvenPasses
 from .full import Order
 from .grown import Joins
-from .passes import Passes, passes_over
+from .passes import EvenPasses, Passes, passes_over
 from .state import MOST_JOINED
 
 __all__ = ["Era", "Turns", "read_era", "since", "turns_after"]

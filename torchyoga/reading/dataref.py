@@ -92,6 +92,7 @@ else:
     _balanced = later("torchyoga.views.mixes.balanced")
     _bucketed = later("torchyoga.views.mixes.bucketed")
     _by_tokens = later("torchyoga.views.mixes.by_tokens")
+    _recipe = later("torchyoga.views.mixes.recipe")
     _staged = later("torchyoga.views.mixes.staged")
     _weighted = later("torchyoga.views.mixes.weighted")
     _packed = later("torchyoga.views.packs.packed")

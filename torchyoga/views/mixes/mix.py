@@ -8,7 +8,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -39,6 +39,9 @@ from .recipe import Recipe
 from .restaged import is_foreign, restaged, shuffle_of
 from .staged import mean_of, pairs_of
 from .weighing import fractions_of, of_rows
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["MixRef", "Until", "length_until", "mix", "versions_of"]
 
@@ -237,6 +240,7 @@ class MixRef(JoinedRef):
         super().__init__(sources, self._numbers)
         self.mixture = mixture
         self._column = source_column
+        self._passes: dict[int, tuple[tuple[int, DataRef], ...]] = {}
         if source_column is not None:
             check_column(super().schema, source_column)
 
@@ -494,7 +498,16 @@ class MixRef(JoinedRef):
                 continue
             for number in distinct(passes[some]).tolist():
                 places = some[passes[some] == number]
-                yield ref.in_epoch(number), index, places, numbers[places]
+                yield self._in_pass(index, number), index, places, numbers[places]
+
+    def _in_pass(self, index: int, number: int) -> DataRef:
+        """A source as it is in a pass; those of the last two are kept, with what they have looked up."""
+        kept = self._passes.get(index, ())
+        found = next((ref for turn, ref in kept if turn == number), None)
+        if found is None:
+            found = self.sources[index].in_epoch(number)
+            self._passes[index] = (*kept[-1:], (number, found))
+        return found
 
     @cached_property
     def _changes(self) -> list[bool]:
@@ -508,7 +521,7 @@ class MixRef(JoinedRef):
         source, _, _ = self._numbers.apart(numbers)
         return with_numbers(rows, super().schema, self._column, source)
 
-    def in_epoch(self, epoch: int) -> DataRef:
+    def in_epoch(self, epoch: int) -> Self:
         """Itself: row numbers tell the pass over each source."""
         return self
 

@@ -9,8 +9,8 @@ from typing import SupportsIndex
 import numpy as np
 
 from ...order.by_file import equal_runs
-from ...order.even import strata_of
 from ...order.full import as_int
+from ...order.passes import strata_of
 from ...order.saved import described, digest
 from ...process.buffers import BufferPool
 from ...process.digests import hexdigest

@@ -11,7 +11,6 @@ from ...errors import StateError
 from ...order.by_file import equal_runs
 from ...order.contract import AnyOrder, Arrangement, Shuffle
 from ...order.options import OrderOptions
-from ...order.repacked import RepackedOrder, apart, told_in
 from ...order.saved import described
 from ...order.state import State
 from ...process.digests import hexdigest
@@ -30,6 +29,7 @@ from .layout import ANY_PART
 from .members import Documents
 from .packed import PackedRef
 from .plan import planned
+from .repacked_order import RepackedOrder, apart, told_in
 from .request import Packing
 
 __all__ = ["RepackedRef", "repacked"]

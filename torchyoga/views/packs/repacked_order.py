@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ..process.lazy import np
-from ..rows.types import Ints
-from .contract import ARRANGED, AnyOrder, Shuffle, before_known
-from .full import Order, keyed_bytes, within
-from .saved import Pin
+from ...order.contract import ARRANGED, AnyOrder, Shuffle, before_known
+from ...order.full import Order, keyed_bytes, within
+from ...order.saved import Pin
+from ...process.lazy import np
+from ...rows.types import Ints
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from .state import State
+    from ...order.state import State
 
 __all__ = ["RepackedOrder", "apart", "told_in"]
 
@@ -68,26 +68,26 @@ class RepackedOrder(AnyOrder):
         self.check_place(epoch, 0)
         if epoch != self.epoch or not self.place:
             return self.whole.rows(epoch, positions)
-        found = np.array(within(positions, self.length_in(epoch)))
-        is_past = found < self.place
-        past, coming = found[is_past], found[~is_past] - self.place
-        found[is_past] = _behind(self.first.rows(epoch, past))
-        found[~is_past] = ARRANGED.start + (1 << _BITS) + self._order.rows(0, coming)
-        return found
+        out = np.array(within(positions, self.length_in(epoch)))
+        is_past = out < self.place
+        past, coming = out[is_past], out[~is_past] - self.place
+        out[is_past] = _behind(self.first.rows(epoch, past))
+        out[~is_past] = ARRANGED.start + (1 << _BITS) + self._order.rows(0, coming)
+        return out
 
     def positions(self, epoch: int, rows: npt.ArrayLike) -> Ints:
         """The positions at which these row numbers come in the epoch: the inverse of `rows`."""
         self.check_place(epoch, 0)
         if epoch != self.epoch or not self.place:
             return self.whole.positions(epoch, rows)
-        found = np.array(rows, np.int64)
-        source, row = apart(found)
+        out = np.array(rows, np.int64)
+        source, row = apart(out)
         is_rest = source == 1
         if not (source > 0).all():
-            raise ValueError(f"row number {int(found[source < 1][0])} does not come in epoch {epoch}")
-        found[is_rest] = self.place + self._order.positions(0, row[is_rest])
-        found[~is_rest] = self.first.positions(epoch, _ahead(found[~is_rest]))
-        return found
+            raise ValueError(f"row number {int(out[source < 1][0])} does not come in epoch {epoch}")
+        out[is_rest] = self.place + self._order.positions(0, row[is_rest])
+        out[~is_rest] = self.first.positions(epoch, _ahead(out[~is_rest]))
+        return out
 
     @property
     def _order(self) -> Order:
@@ -140,12 +140,12 @@ class RepackedOrder(AnyOrder):
 def told_in(saved: State) -> Stages:
     """How packs are made, by a state: the position of its epoch from which on, and the way."""
     pin = saved.pins.get("stages")
-    found: list[tuple[int, str]] = []
+    out: list[tuple[int, str]] = []
     for text in pin[2:].split(">") if isinstance(pin, str) and pin.startswith("0:") else ():
         told, _, place = text.partition("+")
         is_number = place.isascii() and place.isdigit() and len(place) < 19
-        found.append((int(place) if is_number else 0, told))
-    return tuple(found)
+        out.append((int(place) if is_number else 0, told))
+    return tuple(out)
 
 
 def apart(numbers: Ints) -> tuple[Ints, Ints]:

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchyoga.order.even import EvenPasses, strata_of
+from torchyoga.order.passes import EvenPasses, strata_of
 
 
 def dealt(sizes: list[int]) -> list[int]:
