@@ -1,7 +1,7 @@
 """A compressed chunk of 500 rows, decoded for each row of a shuffled order.
 
 says: compressed-chunks
-names: dataset.file
+names: /x of rows.h5
 """
 
 import h5py
@@ -11,15 +11,14 @@ from torch.utils.data import DataLoader, Dataset
 
 class Chunked(Dataset):
     def __init__(self, path):
-        self.path, self.file = path, None
+        self.path = path
 
     def __len__(self):
         return 1000
 
     def __getitem__(self, row):
-        if self.file is None:
-            self.file = h5py.File(self.path, "r")
-        return self.file["x"][row]
+        with h5py.File(self.path, "r") as file:
+            return file["x"][row]
 
 
 with h5py.File("rows.h5", "w") as file:

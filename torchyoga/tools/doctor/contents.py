@@ -17,7 +17,7 @@ from .diagnosis import Finding
 from .patient import Patient, made
 from .walk import walk
 
-__all__ = ["content_findings", "contents", "digest", "leaves"]
+__all__ = ["content_findings", "contents", "digest", "leaves", "rows_of"]
 
 _MOST_ROWS, _SECONDS, _MOST_BYTES = 48, 1.0, 64 * 2**20
 _MOST_LEAVES, _DEEPEST = 256, 8
@@ -88,7 +88,7 @@ def contents(patient: Patient, seconds: float = _SECONDS) -> dict[str, Any]:
     kept: list[tuple[object, str | None]] = []
     ends, nbytes = time.monotonic() + min(seconds, _SECONDS), 0
     cpu = (0.0, 0.0)
-    for row in _rows(patient):
+    for row in rows_of(patient):
         first = digest(row)
         kept.append((row, first))
         for path, leaf in leaves(row):
@@ -116,7 +116,8 @@ def contents(patient: Patient, seconds: float = _SECONDS) -> dict[str, Any]:
     }
 
 
-def _rows(patient: Patient) -> Iterator[object]:
+def rows_of(patient: Patient) -> Iterator[object]:
+    """Some rows from all over the dataset, or the first ones of a stream."""
     dataset = patient.dataset
     if patient.is_iterable:
         for _, row in zip(range(_MOST_ROWS), dataset, strict=False):

@@ -63,8 +63,8 @@ def doctor(
     seconds: float = 30.0,
     receipts: Sequence[Mapping[str, object]] = (),
 ) -> Diagnosis:
-    """Finds what slows down or spoils training: CPUs, shared memory, random numbers, open handles, sharding,
-    the disk, the number of workers, threads, and what killed processes have left. See docs/doctor.md.
+    """Finds what slows down or spoils training: in the rows that come out, in workers and over epochs, and in
+    the CPUs, memory and disk that they need. What is `wrong` was proved. See docs/doctor.md.
 
     Rows are made in child processes, so the loader's position and all random numbers stay as they are, and a
     dataset that hangs is a finding. Nothing is deleted or changed.
@@ -159,7 +159,7 @@ def _groups(
         Step(_ROW, lambda found: first_row(patient), quick),
         Step(_BATCH, lambda found: first_batch(patient), quick),
         Step(_CONTENT, lambda found: contents(patient, quick / 4), quick),
-        Step(_CHUNKS, lambda found: compressed_chunks(patient.dataset), quick),
+        Step(_CHUNKS, lambda found: compressed_chunks(patient), quick),
         Step(_ORDER, lambda found: order(patient), quick),
     ]
     if job.world > 1 and patient.is_iterable:
