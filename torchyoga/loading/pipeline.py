@@ -33,7 +33,6 @@ import torch.utils.data
 from torch._utils import ExceptionWrapper
 from torch.utils.data import ConcatDataset, Subset
 from torch.utils.data._utils.pin_memory import pin_memory
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from ..order.iteration import Iteration, IterationOptions
 from ..order.saved import Saved
@@ -298,8 +297,9 @@ class Arriving(Iterator[Batch]):
         It drops what they have made ahead, as where persistent workers begin another epoch.
         """
         fetched = self._fetched
-        assert isinstance(fetched, _MultiProcessingDataLoaderIter)
-        fetched._reset(self.inner, first_iter=False)
+        reset = getattr(fetched, "_reset", None)
+        assert reset is not None, "torch's iterators over worker processes have it"
+        reset(self.inner, first_iter=False)
         return fetched
 
     def __next__(self) -> Batch:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
 
 from ..errors import StateError
-from .contract import AnyOrder
+from .contract import AnyOrder, Appended
 from .full import ORDER_VERSION
 from .grown import CARRIED_VERSION, Grown
 from .saved import Pin
@@ -15,7 +14,6 @@ from .state import MOST_JOINED, State
 
 __all__ = ["Appended", "Prefixes", "carried", "check_appended"]
 
-Appended = Literal["next", "now"]
 Prefixes = Sequence[tuple[str, int]]
 
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from .carry import Appended
-    from .state import State
 from ..process.lazy import np
 
 if TYPE_CHECKING:
@@ -28,6 +26,7 @@ __all__ = [
     "ARRANGED",
     "Account",
     "AnyOrder",
+    "Appended",
     "Arrangement",
     "Locality",
     "Shuffle",
@@ -38,6 +37,8 @@ __all__ = [
 
 Shuffle = bool | Literal["block"]
 Locality = Literal["global", "shard"]
+Appended = Literal["next", "now"]
+SavedState = Any  # a `State`, which knows of orders
 ARRANGED = range(2**61, 2**62)
 _MOST_PLACES = 2**61
 
@@ -121,7 +122,7 @@ class AnyOrder(ABC):
     def check_place(self, epoch: int, position: int) -> None:  # noqa: B027 (most orders have all places)
         """Raises ValueError if it cannot go on from this position of the epoch."""
 
-    def adopted(self, saved: State, fingerprint: str | None, pins: Mapping[str, Pin]) -> State:
+    def adopted(self, saved: SavedState, fingerprint: str | None, pins: Mapping[str, Pin]) -> SavedState:
         """A state as one of this order, if this was made to go on from it; else as it is.
 
         Args:
@@ -186,7 +187,7 @@ class Arrangement(ABC):
     def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> AnyOrder:
         """The order of every epoch."""
 
-    def going_on(self, order: AnyOrder, saved: State, appended: Appended | None) -> AnyOrder:
+    def going_on(self, order: AnyOrder, saved: SavedState, appended: Appended | None) -> AnyOrder:
         """The order in which a state goes on, if that says more about it than is known here.
 
         Args:
@@ -199,11 +200,11 @@ class Arrangement(ABC):
         """
         return order
 
-    def account(self, order: AnyOrder, saved: State) -> Account | None:
+    def account(self, order: AnyOrder, saved: SavedState) -> Account | None:
         """What was delivered of each source up to a state; None if there are none."""
         return None
 
-    def reweighted(self, order: AnyOrder, weights: object, saved: State) -> AnyOrder:
+    def reweighted(self, order: AnyOrder, weights: object, saved: SavedState) -> AnyOrder:
         """An order with other weights from a state on.
 
         Raises:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ..process.lazy import np
 from ..rows.types import Ints
 from .compact import lists_compact, lists_expanded
-from .contract import AnyOrder
+from .contract import AnyOrder, SavedState
 from .full import GOING_ON, ORDER_VERSION, earlier, version_of, within
 from .saved import Pin, digest
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from typing_extensions import Self
 
-    from .state import State
 
 __all__ = [
     "ArrangedOrder",
@@ -133,7 +132,7 @@ def short(text: str) -> str:
     return text if len(text) <= _LONG else digest(text)
 
 
-def identity_of(state: State) -> tuple[Pin, ...]:
+def identity_of(state: SavedState) -> tuple[Pin, ...]:
     """What a state is of: fingerprint, view, sources and stages."""
     return state.fingerprint, *(state.pins.get(name) for name in ("view", "sources", "stages"))
 
@@ -188,7 +187,7 @@ class ArrangedOrder(AnyOrder):
     def told(self) -> str:
         """Its stages, as `written_stages` writes them."""
 
-    def adopted(self, saved: State, fingerprint: str | None, pins: Mapping[str, Pin]) -> State:
+    def adopted(self, saved: SavedState, fingerprint: str | None, pins: Mapping[str, Pin]) -> SavedState:
         """A state that this order was made to go on from, as one of this order."""
         if not self.known or self.known != identity_of(saved):
             return saved

@@ -114,7 +114,8 @@ class RepackedOrder(AnyOrder):
         if epoch != known.epoch:
             known = replace(known, epoch=epoch, position=0, steps=0, again=0)
         mine = {**self.pins(epoch), **pins}
-        return replace(known, fingerprint=fingerprint, length=self.length_in(epoch), pins=mine)
+        adopted: State = replace(known, fingerprint=fingerprint, length=self.length_in(epoch), pins=mine)
+        return adopted
 
     def resumed(self, epoch: int | None, shards: int | None, version: int) -> RepackedOrder:
         """This order, with the version that the running epoch, if any, was begun with."""
