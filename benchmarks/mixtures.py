@@ -20,7 +20,7 @@ from common import ratio, verdict
 
 import torchyoga as yoga
 from torchyoga.order.full import Order
-from torchyoga.order.mixed import MixOrder, MixStage, Mixture
+from torchyoga.order.mixing.mixed import MixOrder, MixStage, Mixture
 from torchyoga.order.weighted import WeightedOrder, WeightedStage, whole_ends
 
 BATCH = 256

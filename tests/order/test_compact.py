@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from torchyoga.errors import StateError
 from torchyoga.order.compact import compact, expanded, lists_compact, lists_expanded
-from torchyoga.order.sources import Source, read_sources, same_rows, tag_of, written_sources
-from torchyoga.order.turns import Era, read_era
+from torchyoga.order.mixing.sources import Source, read_sources, same_rows, tag_of, written_sources
+from torchyoga.order.mixing.turns import Era, read_era
 
 NUMBERS = st.lists(st.integers(0, 2**40) | st.integers(0, 3), min_size=1, max_size=80)
 

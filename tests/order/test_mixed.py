@@ -15,9 +15,9 @@ import pytest
 
 from torchyoga.order.cursor import Cursor
 from torchyoga.order.iteration import IterationOptions
-from torchyoga.order.mixed import MixOrder, MixStage, Mixture, unpacked
+from torchyoga.order.mixing.mixed import MixOrder, MixStage, Mixture, unpacked
+from torchyoga.order.mixing.proportions import Proportions
 from torchyoga.order.place import positions as positions_of_rank
-from torchyoga.order.proportions import Proportions
 from torchyoga.order.shard import Shard
 
 SOAK = 200_000

@@ -21,7 +21,7 @@ from ..rows.types import Ints
 from .by_file import BlockOrder, Permutations
 from .contract import AnyOrder, Shuffle
 from .full import ORDER_VERSION, Order, keyed_bytes, words_at
-from .proportions import MOST_WEIGHT
+from .mixing.proportions import MOST_WEIGHT
 
 __all__ = ["EvenPasses", "Passes", "passes_over", "strata_of"]
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...errors import StateError
-from ...order.mixed import MixOrder, MixStage, Mixture, unpacked
-from ...order.sources import told_sources
+from ...order.mixing.mixed import MixOrder, MixStage, Mixture, unpacked
+from ...order.mixing.sources import told_sources
 from ...order.state import State
 from ...rows.types import Ints
 from .restaged import restaged, shuffle_of, where_of

@@ -12,7 +12,7 @@ import numpy as np
 from ...order.by_file import equal_runs
 from ...order.carry import Appended
 from ...order.contract import ARRANGED, AnyOrder, Arrangement, Shuffle
-from ...order.mixed import TOLD, MixOrder, Mixture
+from ...order.mixing.mixed import TOLD, MixOrder, Mixture
 from ...order.state import State
 from ...process.distinct import first_places
 from ...process.lazy import cached_property

@@ -12,10 +12,10 @@ import numpy as np
 from ...order.carry import Appended, check_appended
 from ...order.contract import Arrangement, Shuffle
 from ...order.full import as_int
-from ...order.mixed import MixOrder, MixStage, Mixture, unpacked
-from ...order.proportions import whole_weights
+from ...order.mixing.mixed import MixOrder, MixStage, Mixture, unpacked
+from ...order.mixing.proportions import whole_weights
+from ...order.mixing.sources import tag_of
 from ...order.saved import described
-from ...order.sources import tag_of
 from ...order.stages import identity_of
 from ...order.state import State
 from ...process.digests import hexdigest

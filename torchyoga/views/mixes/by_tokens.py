@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, SupportsIndex, TypeVar, cast
 
 import numpy as np
 
-from ...order.mixed import MixStage, Mixture
-from ...order.proportions import whole_weights
+from ...order.mixing.mixed import MixStage, Mixture
+from ...order.mixing.proportions import whole_weights
 from ...reading.dataref import DataRef, PackView, row_numbers
 from ...reading.pack_report import PackReport
 from ...rows.data import bounds_of

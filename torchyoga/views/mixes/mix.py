@@ -16,11 +16,11 @@ from ...order.by_file import equal_runs
 from ...order.carry import Appended, check_appended
 from ...order.contract import Arrangement, Shuffle
 from ...order.full import as_int
-from ...order.mixed import Asked, MixOrder, MixStage, Mixture, numbered, unpacked
-from ...order.proportions import whole_weights
+from ...order.mixing.mixed import Asked, MixOrder, MixStage, Mixture, numbered, unpacked
+from ...order.mixing.proportions import whole_weights
+from ...order.mixing.sources import tag_of
 from ...order.saved import described
 from ...order.scale import Begin, Scale, StagedBy, exact
-from ...order.sources import tag_of
 from ...order.stages import identity_of
 from ...order.state import State
 from ...process.digests import hexdigest

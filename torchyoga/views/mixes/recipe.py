@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...order.mixed import Mixture
+from ...order.mixing.mixed import Mixture
 from ...reading.dataref import DataRef
 from .numbered import NumberedRef
 

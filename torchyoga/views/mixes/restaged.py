@@ -12,12 +12,12 @@ from ...order.carry import Appended
 from ...order.compact import MARKS, lists_compact
 from ...order.contract import Shuffle, check_epoch
 from ...order.full import GOING_ON
-from ...order.mixed import APPENDED, TOLD, MixOrder, MixStage, Mixture
-from ...order.proportions import MOST_WEIGHT, Proportions, whole_weights
-from ...order.sources import Source, read_sources, same_rows
+from ...order.mixing.mixed import APPENDED, TOLD, MixOrder, MixStage, Mixture
+from ...order.mixing.proportions import MOST_WEIGHT, Proportions, whole_weights
+from ...order.mixing.sources import Source, read_sources, same_rows
+from ...order.mixing.turns import Era, turns_after
 from ...order.stages import identity_of, parsed, same_past, short
 from ...order.state import State
-from ...order.turns import Era, turns_after
 
 __all__ = [
     "Restaged",

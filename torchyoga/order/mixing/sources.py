@@ -14,9 +14,9 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from ..errors import StateError
-from ..process.digests import hexdigest
-from .saved import Pin, digest
+from ...errors import StateError
+from ...process.digests import hexdigest
+from ..saved import Pin, digest
 from .turns import Era, read_era
 
 __all__ = ["Source", "read_sources", "same_rows", "told_sources", "tag_of", "written_sources"]

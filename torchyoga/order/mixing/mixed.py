@@ -27,17 +27,17 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ..process.distinct import distinct
-from ..process.lazy import cached_property
-from ..rows.data import bounds_of
-from ..rows.types import Ints
-from .compact import MARKS
-from .contract import ARRANGED, Shuffle, before_known, check_epoch
-from .full import GOING_ON, keyed_bytes, words_at
+from ...process.distinct import distinct
+from ...process.lazy import cached_property
+from ...rows.data import bounds_of
+from ...rows.types import Ints
+from ..compact import MARKS
+from ..contract import ARRANGED, Shuffle, before_known, check_epoch
+from ..full import GOING_ON, keyed_bytes, words_at
+from ..saved import Pin
+from ..stages import ArrangedOrder, folded, short, written_stages
 from .proportions import Proportions
-from .saved import Pin
 from .sources import Source, written_sources
-from .stages import ArrangedOrder, folded, short, written_stages
 from .turns import Era, Turns, since
 
 __all__ = ["APPENDED", "TOLD", "Asked", "MixOrder", "MixStage", "Mixture", "numbered", "unpacked"]

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..rows.types import Ints
+from ...rows.types import Ints
 
 __all__ = ["MOST_WEIGHT", "Proportions", "whole_weights"]
 

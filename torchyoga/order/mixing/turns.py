@@ -15,15 +15,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import StateError
-from ..process.distinct import distinct
-from ..rows.types import Ints
-from .carry import Appended
-from .contract import Shuffle
-from .full import Order
-from .grown import Joins
-from .passes import EvenPasses, Passes, passes_over
-from .state import MOST_JOINED
+from ...errors import StateError
+from ...process.distinct import distinct
+from ...rows.types import Ints
+from ..carry import Appended
+from ..contract import Shuffle
+from ..full import Order
+from ..grown import Joins
+from ..passes import EvenPasses, Passes, passes_over
+from ..state import MOST_JOINED
 
 __all__ = ["Era", "Turns", "read_era", "since", "turns_after"]
 
