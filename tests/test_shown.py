@@ -54,6 +54,7 @@ OF_A_REF |= {
     "view_pin",
 }
 OF_A_REF |= {"stats", "to_arrow", "to_huggingface", "to_pandas", "to_parquet", "to_polars"}
+OF_A_REF |= {"recipe"}
 OF_STATES = {"load_state_dict", "receipt", "set_epoch", "state_after", "state_dict"}
 
 
@@ -150,6 +151,7 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
     assert shown(yoga.DataLoader(ref)) - shown(torch.utils.data.DataLoader([1])) == OF_STATES | {  # type: ignore[arg-type]
         *(
             "check_ranks",
+            "reweight",
             "end_of_dataloader",
             "epoch",
             "meter",

@@ -131,7 +131,7 @@ def test_the_log_is_a_table(tmp_path: Path) -> None:
     assert lines[2].split()[-4:] == ["ada", "prod", "abababab+", "first"]
     assert (log[0].parents, log[0].added, log[1].tags, log[1].who) == (("1.0",), 2, ("prod",), "ada")
     assert len(storage.log("photos", limit=1)) == 1
-    assert str(storage.log("photos", limit=1)).endswith("and 1 older versions")
+    assert str(storage.log("photos", limit=1)).endswith("and 1 older version")
     assert str(storage.log("photos", limit=0)).endswith("and 2 older versions")
     assert log == storage.log("photos")
     with pytest.raises(ValueError, match="limit must be"):

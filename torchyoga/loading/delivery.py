@@ -23,7 +23,7 @@ from .device_copy import Moving
 from .failures import BatchError, is_late
 from .in_process import InProcess, can_pin
 from .meter.meter import Meter
-from .meter.verdict import Setting
+from .meter.verdict import Setting, num_batches_of
 from .pipeline import Arriving, Pipeline, TorchLoader, start_method
 
 __all__ = ["Delivery"]
@@ -196,7 +196,7 @@ def _setting(loader: TorchLoader, pipeline: Pipeline) -> Setting:
         is_ahead=pipeline.is_ahead,
         can_pin=can_pin(),
         prefetch=(pipeline.num_ahead if pipeline.is_ahead else loader.prefetch_factor) or 2,
-        num_batches=len(pipeline.plan),
+        num_batches=num_batches_of(pipeline.plan),
         start_method=start_method(loader),
         is_block=getattr(loader.sampler, "shuffle", None) in (False, "block"),
         is_stored=stored is not None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack
 from copy import copy
 from time import perf_counter
 from typing import Any, Generic, cast
@@ -25,7 +25,7 @@ from ...rows.types import Batch, BatchT, Collate, Row
 from ..in_process import can_pin
 from ..pipeline import TorchLoader, start_method
 from .meter import Meter, Subscription, Target
-from .verdict import Setting
+from .verdict import Setting, num_batches_of
 
 __all__ = ["MeteredLoader"]
 
@@ -241,9 +241,6 @@ def _is_plain(loader: TorchLoader) -> bool:
 
 def _setting(loader: TorchLoader) -> Setting:
     """What the loader is set to."""
-    num_batches = 0
-    with suppress(TypeError, NotImplementedError):  # a dataset without a length
-        num_batches = len(loader)
     return Setting(
         num_workers=loader.num_workers,
         num_cpus=num_cpus(),
@@ -251,7 +248,7 @@ def _setting(loader: TorchLoader) -> Setting:
         pins=loader.pin_memory,
         can_pin=can_pin(),
         prefetch=loader.prefetch_factor or 2,
-        num_batches=num_batches,
+        num_batches=num_batches_of(loader),
         start_method=start_method(loader),
         is_block=isinstance(loader.sampler, SequentialSampler),
         is_batched=hasattr(loader.dataset, "__getitems__"),

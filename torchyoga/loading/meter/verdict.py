@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
+from contextlib import suppress
 from dataclasses import dataclass
 
 from .numbers import Numbers, seconds_text
 from .pace import Costs, start_seconds
 from .threads import Holder
 
-__all__ = ["Setting", "costs_of", "verdict"]
+__all__ = ["Setting", "costs_of", "num_batches_of", "verdict"]
 
 _FEW, _FEW_SECONDS = 10, 1.0  # batches, or two of them that took so long: fewer say nothing yet
 _FINE = 0.05  # of the time
@@ -78,6 +79,13 @@ class Setting:
     def number(self) -> int:
         """Workers, of either kind."""
         return self.num_workers or self.num_threads
+
+
+def num_batches_of(epoch: Sized) -> int:
+    """How many batches an epoch has; 0 if it does not know."""
+    with suppress(TypeError, NotImplementedError):  # a dataset without a length
+        return len(epoch)
+    return 0
 
 
 def costs_of(last: Numbers, setting: Setting) -> Costs:
