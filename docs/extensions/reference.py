@@ -199,7 +199,7 @@ GROUPS = {
         ["doctor", "metered", "Meter", "Log", "ProgressBar", "Tensorboard", "OpenTelemetry"],
         [
             "torchyoga.loading.meter.meter.Numbers",
-            "torchyoga.loading.meter.meter.Ranks",
+            "torchyoga.loading.meter.meter.RankWaits",
             "torchyoga.tools.doctor.diagnosis.Diagnosis",
             "torchyoga.tools.doctor.diagnosis.Finding",
         ],

@@ -574,6 +574,6 @@ def test_commands_on_terminals(storage: yoga.Storage, monkeypatch: pytest.Monkey
 def test_the_table_has_a_line_for_each_command() -> None:
     assert list(COMMANDS) == sorted(COMMANDS)
     folder = Path(yoga.__file__).parent / "tools" / "commands"
-    helpers = {"__init__", "group", "inputs", "output", "places", "published"}
+    helpers = {"__init__", "group", "output", "places", "published"}
     names = {path.stem for path in folder.glob("*.py")}
     assert {name.replace("_", "-") for name in names - helpers} <= set(COMMANDS)

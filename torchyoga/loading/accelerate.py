@@ -143,7 +143,7 @@ def show_to_accelerate(kind: type) -> None:
         setattr(kind, name, _Attribute(name, getattr(kind, name, None)))
 
 
-class _Batches(Protocol):
+class _Skippable(Protocol):
     """An iterator over batches of which some may be left out."""
 
     def __next__(self) -> Batch: ...
@@ -162,7 +162,7 @@ class _Loader(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __iter__(self) -> _Batches: ...
+    def __iter__(self) -> _Skippable: ...
 
 
 class _Attribute:
@@ -209,7 +209,7 @@ class _Delivered:
     def __getitem__(self, row: Index) -> Row:
         return self._loader.dataset[row]
 
-    def __getitems__(self, delivery: _Batches) -> Batch:
+    def __getitems__(self, delivery: _Skippable) -> Batch:
         return next(delivery)
 
 

@@ -24,7 +24,7 @@ else:
 
 __all__ = [
     "ARRANGED",
-    "Account",
+    "SourceCounts",
     "AnyOrder",
     "Appended",
     "Arrangement",
@@ -166,7 +166,7 @@ class AnyOrder(ABC):
         return "block once" if self.shuffle == "block" else "once"
 
 
-class Account(Protocol):
+class SourceCounts(Protocol):
     """What has been read of each source of a mixture; printed, a table."""
 
     def markdown(self) -> str:
@@ -200,7 +200,7 @@ class Arrangement(ABC):
         """
         return order
 
-    def account(self, order: AnyOrder, saved: SavedState) -> Account | None:
+    def account(self, order: AnyOrder, saved: SavedState) -> SourceCounts | None:
         """What was delivered of each source up to a state; None if there are none."""
         return None
 

@@ -27,7 +27,7 @@ from ..errors import StateError
 from ..process.forks import renew_in_children
 from ..process.warned import warn_user
 from .carry import Appended, Prefixes, carried, check_appended
-from .contract import Account, AnyOrder, Arrangement, Locality, Shuffle, without_weights
+from .contract import AnyOrder, Arrangement, Locality, Shuffle, SourceCounts, without_weights
 from .full import as_int
 from .grown import Grown
 from .iteration import Iteration, IterationOptions, Left, Reporting, Standing
@@ -740,7 +740,7 @@ class Cursor:
         self.num_changes += 1
 
     @_alone
-    def account(self) -> Account | None:
+    def account(self) -> SourceCounts | None:
         """What was delivered of each source of a mixture; None for other datasets."""
         return None if self.arrangement is None else self.arrangement.account(self.order, self._state())
 

@@ -21,7 +21,7 @@ __all__ = ["Iteration", "Left", "Reporting", "IterationOptions", "Standing"]
 _MOST_SEEN = 16  # epochs
 
 
-class Account(Protocol):
+class Reported(Protocol):
     """An object that makes iterations and takes their reports: a `Cursor`."""
 
     generation: int
@@ -181,7 +181,7 @@ class Iteration:
     """
 
     def __init__(
-        self, cursor: Account, entry: EpochEntry, options: IterationOptions, peeked: int = 0, looks: int = 0
+        self, cursor: Reported, entry: EpochEntry, options: IterationOptions, peeked: int = 0, looks: int = 0
     ) -> None:
         self.cursor, self.options, self.peeked, self.looks = cursor, options, peeked, looks
         self.batch_size, self.drop_last = options.batch_size, options.drop_last

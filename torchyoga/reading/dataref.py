@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from ..views.mixes import balanced as _balanced
     from ..views.mixes import bucketed as _bucketed
     from ..views.mixes import by_tokens as _by_tokens
-    from ..views.mixes import recipe as _recipe
+    from ..views.mixes import mix as _mix
     from ..views.mixes import staged as _staged
     from ..views.mixes import weighted as _weighted
     from ..views.packs import packed as _packed
@@ -92,7 +92,7 @@ else:
     _balanced = later("torchyoga.views.mixes.balanced")
     _bucketed = later("torchyoga.views.mixes.bucketed")
     _by_tokens = later("torchyoga.views.mixes.by_tokens")
-    _recipe = later("torchyoga.views.mixes.recipe")
+    _mix = later("torchyoga.views.mixes.mix")
     _staged = later("torchyoga.views.mixes.staged")
     _weighted = later("torchyoga.views.mixes.weighted")
     _packed = later("torchyoga.views.packs.packed")
@@ -273,7 +273,7 @@ class DataRef(ABC, Dataset[RowT]):
         return None
 
     @property
-    def recipe(self) -> _recipe.Recipe | None:
+    def recipe(self) -> _mix.Recipe | None:
         """What it is mixed of, if it is a mixture whose rows may be changed; None for all else."""
         return None
 
@@ -1496,7 +1496,7 @@ class ChangedRows(Over[RowT]):
         return self.whole.arrangement
 
     @property
-    def recipe(self) -> _recipe.Recipe | None:
+    def recipe(self) -> _mix.Recipe | None:
         """The whole's, with sources that are changed alike."""
         found = self.whole.recipe
         return None if found is None else found.over(self.over)

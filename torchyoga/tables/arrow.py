@@ -41,7 +41,7 @@ from .forms import Empty, Encoded, Form, Held, Lists, Numbers, Structs, Tensors,
 __all__ = [
     "ArrowPlan",
     "Decimals",
-    "Found",
+    "ArrowFacts",
     "block_of",
     "empty_block",
     "found_in",
@@ -76,7 +76,7 @@ class ArrowPlan:
             raise type(error)(f"{where}: {error}") from error
 
 
-class Found(NamedTuple):
+class ArrowFacts(NamedTuple):
     """Facts about the data that an Arrow schema does not say.
 
     Attributes:
@@ -178,7 +178,7 @@ def empty_block(schema: Schema) -> Block:
     return Block(schema, 0, tuple(made))
 
 
-def found_in(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> Found:
+def found_in(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> ArrowFacts:
     """Where there are nulls, and the words of dictionaries. Only nested columns and dictionaries are read.
 
     Example:
@@ -200,7 +200,7 @@ def found_in(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> Foun
         for array in arrays:
             _look(without_views(array), (name,), nulls, words)
     few = {place: tuple(found) for place, found in words.items() if len(found) <= _MOST_WORDS}
-    return Found(nulls, few)
+    return ArrowFacts(nulls, few)
 
 
 def _look(array: pa.Array, path: Path, nulls: dict[str, int], words: dict[str, dict[str, None]]) -> None:

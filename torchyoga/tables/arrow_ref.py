@@ -192,7 +192,7 @@ def from_arrow(
         >>> ref[1]["ids"], [int(row["label"]) for row in ref]
         (array([3]), [5, -1])
     """
-    how = _Reading(None if columns is None else tuple(columns), words, decimals)
+    how = _KeptColumns(None if columns is None else tuple(columns), words, decimals)
     if isinstance(data, (str, os.PathLike)):
         ref, counts = _of_file(Path(data).expanduser().absolute(), how)
     else:
@@ -219,7 +219,7 @@ def from_table(
         way: a function and its arguments that give the DataRef, and something besides, anew for pickling; by
             default the table itself is pickled.
     """
-    how = _Reading(None, words, decimals)
+    how = _KeptColumns(None, words, decimals)
     given = (_of_table, table, how)
     ref, counts = _over(name, table.to_batches(), table.schema, way or given, how)
     return without_nulls(ref, nulls, counts)
@@ -283,7 +283,7 @@ def table_of(data: Tabular) -> pa.Table:
     )
 
 
-class _Reading(NamedTuple):
+class _KeptColumns(NamedTuple):
     """The columns of a table that are kept, None for all, and how; see `from_arrow`."""
 
     columns: tuple[str, ...] | None
@@ -296,7 +296,7 @@ def remade(of: Callable[..., tuple[DataRef, object]], *arguments: object) -> Dat
     return of(*arguments)[0]
 
 
-def _of_table(table: pa.Table, how: _Reading, name: str = "arrow") -> tuple[ArrowRef, dict[str, int]]:
+def _of_table(table: pa.Table, how: _KeptColumns, name: str = "arrow") -> tuple[ArrowRef, dict[str, int]]:
     return _over(name, table.to_batches(), table.schema, (_of_table, table, how), how)
 
 
@@ -305,7 +305,7 @@ def _over(
     batches: Sequence[pa.RecordBatch],
     schema: pa.Schema,
     way: tuple[object, ...],
-    how: _Reading,
+    how: _KeptColumns,
 ) -> tuple[ArrowRef, dict[str, int]]:
     """A DataRef over batches, which `remade` makes anew in this way, and the nulls at each place."""
     columns = how.columns
@@ -321,7 +321,7 @@ def _over(
 
 
 def _of_file(
-    path: Path, how: _Reading, identity: tuple[int, int] | None = None
+    path: Path, how: _KeptColumns, identity: tuple[int, int] | None = None
 ) -> tuple[ArrowRef, dict[str, int]]:
     try:
         about = os.stat(path)

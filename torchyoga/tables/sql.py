@@ -24,7 +24,7 @@ from ..rows.schema import Schema
 from ..rows.types import Row
 from .written import CONTAINERS, batches_of, column_names, schema_of
 
-__all__ = ["Answer", "answer", "tables_of"]
+__all__ = ["QueryRows", "answer", "tables_of"]
 
 _BYTES, _ROWS = 2 * 2**20, 2**16  # of a batch
 _NUMBERS = "row"  # the column of row numbers, which costs nothing to count
@@ -38,7 +38,7 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
 _MOST_LINES = 3  # of an error
 
 
-class Answer(NamedTuple):
+class QueryRows(NamedTuple):
     """The first rows of a result.
 
     Attributes:
@@ -73,7 +73,7 @@ def tables_of(sql: str) -> list[str]:
             raise _refused(error) from None
 
 
-def answer(sql: str, refs: Mapping[str, DataRef], most: int) -> Answer:
+def answer(sql: str, refs: Mapping[str, DataRef], most: int) -> QueryRows:
     """What a query finds in some DataRefs.
 
     Args:
@@ -105,7 +105,7 @@ def answer(sql: str, refs: Mapping[str, DataRef], most: int) -> Answer:
             if failed:
                 raise failed[0] from None
             raise _refused(error) from None
-    return Answer(columns, tuple(rows[:most]), len(rows) > most)
+    return QueryRows(columns, tuple(rows[:most]), len(rows) > most)
 
 
 def _connected() -> duckdb.DuckDBPyConnection:
@@ -130,7 +130,7 @@ def _refuse_twins(what: str, names: Iterable[str]) -> None:
 
 
 @dataclass(frozen=True)
-class _Source:
+class _Scanned:
     """A DataRef whose rows are read in batches.
 
     Attributes:
@@ -205,7 +205,7 @@ def _table(ref: DataRef, failed: list[BaseException]) -> ds.Dataset:
     has_numbers = _NUMBERS not in (name.casefold() for name in schema.names)
     if has_numbers:  # first, as DuckDB counts rows by the first column
         schema = schema.insert(0, pa.field(_NUMBERS, pa.int64()))
-    source = _Source(ref, schema, has_numbers, failed)
+    source = _Scanned(ref, schema, has_numbers, failed)
 
     class Scanned(ds.InMemoryDataset):  # type: ignore[misc]
         """A dataset that holds no rows, as DuckDB asks for a scanner."""

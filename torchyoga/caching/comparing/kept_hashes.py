@@ -170,7 +170,7 @@ class _Keeping(Keeping[HashReader]):
         return found
 
     def parts(self, made: HashReader) -> Mapping[str, Array] | BlockSource:
-        return _Source(made, len(self._version))
+        return _HashedSource(made, len(self._version))
 
     def info(self, made: HashReader) -> Json:
         return {"hash": HASH}
@@ -186,7 +186,7 @@ class _Keeping(Keeping[HashReader]):
             _log.info("%s could not be kept: %s", self.place.what, problem)
 
 
-class _Source(BlockSource):
+class _HashedSource(BlockSource):
     """Hashes as they are kept."""
 
     name = "the row hashes"

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch.distributed import ProcessGroup
 
-from ...order.contract import Account
+from ...order.contract import SourceCounts
 from ...process.control_group import scheduled
 from ...process.stages import CPU, DELAY, STAGES, Stopwatch
 from ...rows.tree import mapped
 from ...rows.types import Batch, Row
-from .numbers import Histogram, Numbers, Ranks, Waits, of_ranks, waits_of
+from .numbers import Histogram, Numbers, RankWaits, Waits, of_ranks, waits_of
 from .threads import LockWatch
 from .verdict import Setting, verdict
 
@@ -94,7 +94,7 @@ class Meter:
         True
     """
 
-    def __init__(self, watch: Stopwatch, account: Callable[[], Account | None] | None = None) -> None:
+    def __init__(self, watch: Stopwatch, account: Callable[[], SourceCounts | None] | None = None) -> None:
         self._watch = watch
         self._account = account
         self._subscriptions: list[Subscription] = []
@@ -263,7 +263,7 @@ class Meter:
         )
 
     @property
-    def sources(self) -> Account | None:
+    def sources(self) -> SourceCounts | None:
         """What was delivered of each source of a mixture, in all epochs; None for other datasets.
 
         It is worked out when it is asked for. Printed it is a table; `numbers()` of it are for exporters.
@@ -296,7 +296,7 @@ class Meter:
         """In words: what the loop waits for, and the setting to change."""
         return verdict(self.last, self._setting, self._lock_watch.holders)
 
-    def over_ranks(self, group: ProcessGroup | None = None) -> Ranks:
+    def over_ranks(self, group: ProcessGroup | None = None) -> RankWaits:
         """The share of its time that each rank waited; every rank must call it.
 
         Args:

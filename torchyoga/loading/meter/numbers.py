@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch.distributed
 from torch.distributed import ProcessGroup
 
-__all__ = ["Histogram", "Numbers", "Ranks", "Waits", "of_ranks", "seconds_text", "waits_of"]
+__all__ = ["Histogram", "Numbers", "RankWaits", "Waits", "of_ranks", "seconds_text", "waits_of"]
 
 _MUCH = 0.05  # of all work: what is less is not named
 _BINS = 16  # between a power of two and the next: 4 % apart
@@ -164,7 +164,7 @@ def seconds_text(seconds: float) -> str:
     return "0 us"
 
 
-class Ranks(NamedTuple):
+class RankWaits(NamedTuple):
     """The share of its time that each rank waited.
 
     Attributes:
@@ -200,7 +200,7 @@ class Ranks(NamedTuple):
         )
 
 
-def of_ranks(numbers: Numbers, group: ProcessGroup | None) -> Ranks:
+def of_ranks(numbers: Numbers, group: ProcessGroup | None) -> RankWaits:
     """One gathering of a few numbers; alone, this process is all there is."""
     own = numbers.share, socket.gethostname(), numbers.most
     every = [own]
@@ -208,4 +208,4 @@ def of_ranks(numbers: Numbers, group: ProcessGroup | None) -> Ranks:
         every = [own] * torch.distributed.get_world_size(group)
         torch.distributed.all_gather_object(every, own, group)
     shares, hosts, stages = zip(*every, strict=True)
-    return Ranks(shares, hosts, stages)
+    return RankWaits(shares, hosts, stages)

@@ -1,18 +1,39 @@
-"""`yoga append` and `yoga add-columns`: rows or columns of files, added to a version."""
+"""`yoga append` and `yoga add-columns`: rows or columns of files, or of a function, added to a version."""
 
 from __future__ import annotations
 
-from collections.abc import Sized
-from typing import NamedTuple
+import difflib
+import importlib
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ...errors import SchemaError
-from .inputs import rows_of
+from ...errors import NotFoundError, SchemaError
 from .output import Asked
 from .places import as_one, fetched, id_argument, message_option, opened, storage_command
 
-__all__ = ["add_columns", "command"]
+if TYPE_CHECKING:
+    from ...reading.dataref import DataRef
+    from ...rows.schema import Schema
+
+__all__ = ["add_columns", "command", "imported"]
+
+_NAMED_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_KINDS = {
+    ".parquet": "Parquet",
+    ".npy": "NumPy",
+    ".h5": "HDF5",
+    ".hdf5": "HDF5",
+    ".jsonl": "JSON lines",
+    ".ndjson": "JSON lines",
+}
+_LONGEST = 256 * 2**20  # bytes of a line
+_FEW = 8
 
 
 class _How(NamedTuple):
@@ -79,3 +100,161 @@ def add_columns(
     rows = rows_of(source, None, named=True)
     found = place.add_columns(rows, old.id, new, after=old.version, replace=how.replace, message=message)
     asked.write_published(place, found)
+
+
+def imported(name: str) -> Any:
+    """The object that `module:function` names, from the current folder or from where Python finds the module.
+
+    Raises:
+        ValueError: the name is not of that form.
+        NotFoundError: there is no such module, or it has no such function; says which there are.
+    """
+    if not _NAMED_FUNCTION.fullmatch(name):
+        raise ValueError(f"{name!r:.200} is not of the form module:function, such as mydata:images")
+    module, _, path = name.partition(":")
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise NotFoundError(
+            f"there is no module {error.name!r} in {os.getcwd()} or among the installed ones; run it in the "
+            "folder of the module"
+        ) from None
+    for part in path.split("."):
+        if not hasattr(found, part):
+            names = (
+                [one for one in vars(found) if not one.startswith("_")] if hasattr(found, "__dict__") else []
+            )
+            near = difflib.get_close_matches(part, names, 3) or sorted(names)[:_FEW]
+            raise NotFoundError(f"{module!r} has no {part!r}; it has {', '.join(near) or 'nothing'}")
+        found = getattr(found, part)
+    return found
+
+
+def rows_of(sources: Sequence[str], schema: Schema | None, named: bool = False) -> object:
+    """The rows of files of one kind, one file after the other, or what a function of the user's gives.
+
+    Args:
+        sources: paths, `COLUMN=FILE.npy` or one `module:function`.
+        schema: what rows of the version look like; rows of JSON are turned into such.
+        named: rows must be dicts, so arrays have names.
+
+    Raises:
+        ValueError: the files are of several kinds, or of one that is not known.
+        NotFoundError: there is no such file or function.
+    """
+    if len(sources) == 1 and not os.path.exists(sources[0]) and _NAMED_FUNCTION.fullmatch(sources[0]):
+        return imported(sources[0])
+    kinds = {_kind(source) for source in sources}
+    if len(kinds) > 1:
+        raise ValueError(f"append takes files of one kind at a time, found {' and '.join(sorted(kinds))}")
+    kind = kinds.pop()
+    if kind == "JSON lines":
+        for path in sources:
+            _check_there(path)
+        return _JsonLines(sources, schema)
+    if kind == "NumPy":
+        return _arrays(sources, named)
+    if kind == "Parquet":
+        from ...tables.parquet.ref import from_parquet
+
+        return _joined([from_parquet(path) for path in sources])
+    from ...adapters.hdf5 import from_hdf5
+
+    return _joined([from_hdf5(path) for path in sources])
+
+
+def _kind(source: str) -> str:
+    suffix = os.path.splitext(source)[1].lower()
+    if suffix not in _KINDS:
+        raise ValueError(
+            f"{source!r:.200} is not a kind of file that append reads; there are {', '.join(_KINDS)}, or "
+            "module:function of your own"
+        )
+    return _KINDS[suffix]
+
+
+def _check_there(path: str) -> None:
+    if not os.path.isfile(path):
+        raise NotFoundError(f"there is no file {path!r}")
+
+
+def _joined(refs: Sequence[DataRef]) -> DataRef:
+    from ...views.chosen import concat
+
+    return refs[0] if len(refs) == 1 else concat(refs)
+
+
+def _arrays(sources: Sequence[str], must_be_named: bool) -> object:
+    """Rows of .npy files: one after the other, or side by side where they are named."""
+    from ...adapters.arrays import from_arrays
+
+    named = [source.partition("=") for source in sources if "=" in source and not os.path.exists(source)]
+    if must_be_named and len(named) < len(sources):
+        raise ValueError(f"name the columns of .npy files, as in score={sources[0]}")
+    if not named:
+        return _joined([from_arrays(_array(path)) for path in sources])
+    if len(named) < len(sources):
+        raise ValueError("name all columns, as in image=images.npy label=labels.npy, or none")
+    names = [name for name, _, _ in named]
+    if len(set(names)) < len(names):
+        raise ValueError(f"each column may come once, found {', '.join(names)}")
+    return from_arrays({name: _array(path) for name, _, path in named})
+
+
+def _array(path: str) -> Any:
+    _check_there(path)
+    return path
+
+
+class _JsonLines:
+    """The rows of files with a JSON text on each line; read anew each time."""
+
+    def __init__(self, paths: Sequence[str], schema: Schema | None) -> None:
+        self._paths = tuple(paths)
+        columns = schema.columns if schema is not None else ()
+        self._turned = {column.name: _turn(column.kind, str(column.dtype)) for column in columns}
+
+    def __iter__(self) -> Iterator[object]:
+        is_empty = True
+        for path in self._paths:
+            with open(path, "rb") as file:
+                number = 0
+                while line := file.readline(_LONGEST + 1):
+                    number += 1
+                    if len(line) > _LONGEST:
+                        raise SchemaError(f"{path}, line {number}: it is longer than {_LONGEST:,} bytes")
+                    if line.strip():
+                        is_empty = False
+                        yield self._row(line, f"{path}, line {number}")
+        if is_empty:  # it may have been cut
+            raise SchemaError(f"{', '.join(self._paths)} has no rows, so there is nothing to append")
+
+    def _row(self, line: bytes, where: str) -> object:
+        try:
+            row = json.loads(line)
+            return self._fitted(row, "")
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            raise SchemaError(f"{where}: {error}; each line must be a row in JSON") from None
+
+    def _fitted(self, value: object, name: str) -> object:
+        if isinstance(value, Mapping):
+            return {key: self._fitted(one, f"{name}/{key}" if name else key) for key, one in value.items()}
+        turn = self._turned.get(name or "value")
+        return value if turn is None or value is None else turn(value)
+
+
+def _turn(kind: str, dtype: str) -> Callable[[Any], object] | None:
+    """A function that makes a JSON value one of a column; None for one that is so already."""
+    import numpy as np
+
+    if kind == "ndarray":
+        return lambda value: np.asarray(value, dtype)
+    if kind == "float":
+        return lambda value: float(value) if type(value) is int else value
+    if kind == "scalar":
+        return lambda value: np.dtype(dtype).type(value)
+    return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .inputs import imported
+from .append import imported
 from .output import Asked
 from .places import id_argument, opened, placed, storage_command, version_argument
 

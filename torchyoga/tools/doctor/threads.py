@@ -24,7 +24,7 @@ def used_threads(patient: Patient) -> dict[str, Any]:
     """The load of a real worker while it makes rows: the threads of its libraries, and CPU time by thread."""
     clocks: list[dict[str, Any]] = []
     keys = [] if patient.is_iterable else patient.keys(_ROWS) * _TIMES
-    for clock in patient.probe(_Clock(), keys, 1):
+    for clock in patient.probe(_CpuTimes(), keys, 1):
         clocks.append(clock)
         if clock["at"] - clocks[0]["at"] > _SECONDS:
             break
@@ -35,7 +35,7 @@ def used_threads(patient: Patient) -> dict[str, Any]:
     return {"threads": threads, "library": library, "variable": variable, "others": share}
 
 
-class _Clock:
+class _CpuTimes:
     """A `collate_fn` that gives the CPU time of its process so far, and of its thread."""
 
     def __init__(self) -> None:

@@ -247,7 +247,7 @@ def _listener(port: int) -> socket.socket:
     return listener
 
 
-class _Sent(io.RawIOBase):
+class _ClientStream(io.RawIOBase):
     """A stream to a client."""
 
     def __init__(self, server: Server, client: socket.socket) -> None:
@@ -278,7 +278,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Reads what was heard."""
         self.connection = self.request
         self.rfile = io.BytesIO(self._head)
-        self.wfile = _Sent(self.server, self.connection)  # type: ignore[assignment]
+        self.wfile = _ClientStream(self.server, self.connection)  # type: ignore[assignment]
 
     def finish(self) -> None:
         """Nothing is left to be sent."""

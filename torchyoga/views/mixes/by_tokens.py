@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, NamedTuple, SupportsIndex, TypeVar, cast
+from typing import Any, SupportsIndex, TypeVar, cast
 
 import numpy as np
 
@@ -25,8 +25,7 @@ from ..chosen import check_alike
 from ..tokens.plan import BatchReport
 from ..tokens.token_batches import TokenBatchesRef
 from ..tokens.token_windows import TokenWindowsRef
-from .mix import MixRef, length_until, versions_of
-from .recipe import Recipe
+from .mix import MixRef, Recipe, length_until, versions_of
 from .weighing import fractions_of, of_rows
 
 __all__ = ["MixedBatches", "MixedPacks", "MixedWindows", "batches_of", "packs_of", "windows_of"]
@@ -38,7 +37,7 @@ def packs_of(recipe: Recipe, make: Callable[[DataRef], PackView | MixedPacks]) -
     """A mixture of packs of each source: see `DataRef.packed`."""
     parts = _remade(recipe, make, lambda made: made.report().tokens)
     strata = tuple(packs.strata for packs in cast(Sequence[PackView], parts.sources))
-    return _checked(MixedPacks, parts._replace(mixture=replace(parts.mixture, strata=strata)))
+    return _checked(MixedPacks, replace(parts, mixture=replace(parts.mixture, strata=strata)))
 
 
 def windows_of(recipe: Recipe, make: Callable[[DataRef], TokenWindowsRef | MixedWindows]) -> MixedWindows:
@@ -54,22 +53,14 @@ def batches_of(recipe: Recipe, make: Callable[[DataRef], TokenBatchesRef | Mixed
 _Kind = TypeVar("_Kind", bound=MixRef)
 
 
-def _checked(kind: type[_Kind], parts: _Parts) -> _Kind:
+def _checked(kind: type[_Kind], parts: Recipe) -> _Kind:
     """The mixture of some parts; raises if its first epoch takes too many rows of a source."""
-    made = kind(*parts)
+    made = kind(parts.sources, parts.mixture, parts.column)
     made.order(True, True, 1, 0).rows(0, 0)
     return made
 
 
-class _Parts(NamedTuple):
-    """What a `MixRef` is made with."""
-
-    sources: Sequence[DataRef]
-    mixture: Mixture
-    column: str | None
-
-
-def _remade(recipe: Recipe, make: Callable[[DataRef], _Made], tokens: Callable[[_Made], int]) -> _Parts:
+def _remade(recipe: Recipe, make: Callable[[DataRef], _Made], tokens: Callable[[_Made], int]) -> Recipe:
     """The mixture of what is made of each source.
 
     Args:
@@ -115,7 +106,7 @@ def _remade(recipe: Recipe, make: Callable[[DataRef], _Made], tokens: Callable[[
         asked=asked,
     )
     check_alike(made, [f"source {name!r}" for name in names])
-    return _Parts(made, mixture, recipe.column)
+    return Recipe(tuple(made), mixture, recipe.column)
 
 
 def _of_source(name: str, ref: DataRef, make: Callable[[DataRef], _Made]) -> _Made:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import numbers
 import operator
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +16,7 @@ from ...order.by_file import equal_runs
 from ...order.carry import Appended, check_appended
 from ...order.contract import Arrangement, Shuffle
 from ...order.full import as_int
-from ...order.mixing.mixed import Asked, MixOrder, MixStage, Mixture, numbered, unpacked
+from ...order.mixing.mixed import MixOrder, MixRequest, MixStage, Mixture, numbered, unpacked
 from ...order.mixing.proportions import whole_weights
 from ...order.mixing.sources import tag_of
 from ...order.saved import described
@@ -34,8 +34,7 @@ from ..chosen import check_alike, in_one_order
 from ..joined import JoinedRef
 from .account import Account, account_of_counts, counts_at, tokens_at
 from .arranged import ArrangedMixture, warn_if_arranged
-from .numbered import check_column, with_column, with_numbers
-from .recipe import Recipe
+from .numbered import NumberedRef, check_column, with_column, with_numbers
 from .restaged import is_foreign, restaged, shuffle_of
 from .staged import mean_of, pairs_of
 from .weighing import fractions_of, of_rows
@@ -43,7 +42,7 @@ from .weighing import fractions_of, of_rows
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["MixRef", "Until", "length_until", "mix", "versions_of"]
+__all__ = ["MixRef", "Recipe", "Until", "length_until", "mix", "versions_of"]
 
 Until = Literal["first", "all"]
 _MOST_SOURCES, _MOST_CELL, _MOST_ROWS = 4096, 2**16, 2**60
@@ -134,7 +133,9 @@ def mix(
         tuple(names),
         versions=tuple(map(versions_of, refs)),
         is_counted=rows is None,
-        asked=Asked(temperature if isinstance(weights, str) else None, None if rows else until or "first"),
+        asked=MixRequest(
+            temperature if isinstance(weights, str) else None, None if rows else until or "first"
+        ),
     )
     made = MixRef(refs, mixture, source_column)
     made.order(True, True, 1, 0).rows(0, 0)  # raises if the first epoch takes too many
@@ -236,7 +237,7 @@ class MixRef(JoinedRef):
     def __init__(
         self, sources: Sequence[DataRef], mixture: Mixture, source_column: str | None = None
     ) -> None:
-        self._numbers = _Numbers(mixture.plain)
+        self._numbers = _MixNumbers(mixture.plain)
         super().__init__(sources, self._numbers)
         self.mixture = mixture
         self._column = source_column
@@ -573,7 +574,34 @@ class MixRef(JoinedRef):
         return f"mix of {told}{more}"
 
 
-class _Numbers:
+@dataclass(frozen=True)
+class Recipe:
+    """A mixture taken apart, so that it can be made of views of its sources.
+
+    Attributes:
+        sources: the DataRefs that are mixed.
+        mixture: how.
+        column: the name of a column with the number of each row's source, if there is one.
+    """
+
+    sources: tuple[DataRef, ...]
+    mixture: Mixture
+    column: str | None
+
+    def over(self, view: Callable[[DataRef], DataRef]) -> Recipe:
+        """The mixture of a view of each source, which sees the numbers of sources as of the mixture."""
+        return Recipe(tuple(map(view, self.numbered.sources)), self.mixture, None)
+
+    @property
+    def numbered(self) -> Recipe:
+        """The same with the numbers of sources in these."""
+        if self.column is None:
+            return self
+        sources = (NumberedRef(ref, self.column, number) for number, ref in enumerate(self.sources))
+        return Recipe(tuple(sources), self.mixture, None)
+
+
+class _MixNumbers:
     """The row numbers of a mixture, and the rows of its sources that they name."""
 
     def __init__(self, mixture: Mixture) -> None:

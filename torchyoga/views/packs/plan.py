@@ -216,7 +216,7 @@ def planned(
     return PackPlan(table, sizes, np.ascontiguousarray(distinct[:, 0]), found, pieces, sorted_begins)
 
 
-class _Sorted(NamedTuple):
+class _ByCost(NamedTuple):
     """Documents by what they cost.
 
     Attributes:
@@ -232,7 +232,7 @@ class _Sorted(NamedTuple):
     begins: Ints
 
 
-def _by_costs(rows: Ints | None, costs: Ints, begins: Ints | None, table: Table) -> _Sorted:
+def _by_costs(rows: Ints | None, costs: Ints, begins: Ints | None, table: Table) -> _ByCost:
     """Documents of any costs, whose rows are put into a table."""
     order = np.arange(len(costs))
     for column in costs.T[::-1]:
@@ -248,10 +248,10 @@ def _by_costs(rows: Ints | None, costs: Ints, begins: Ints | None, table: Table)
         late = np.flatnonzero(order >= whole)
         begun = begins[order[late] - whole].astype(np.int64)
         pieces, begun = late[begun > 0], begun[begun > 0]
-    return _Sorted(ordered[firsts].astype(np.int64), np.diff(np.append(firsts, len(costs))), pieces, begun)
+    return _ByCost(ordered[firsts].astype(np.int64), np.diff(np.append(firsts, len(costs))), pieces, begun)
 
 
-def _by_counting(rows: Ints | None, costs: Ints, begins: Ints | None, table: Table) -> _Sorted:
+def _by_counting(rows: Ints | None, costs: Ints, begins: Ints | None, table: Table) -> _ByCost:
     """Documents of one cost below a bound: counted first, so that each finds its place in the table."""
     count, step = len(costs), max(_COUNTED_AT_ONCE, int(costs.max(initial=0)))
     counts = np.zeros(int(costs.max(initial=0)) + 1, np.int64)
@@ -276,7 +276,7 @@ def _by_counting(rows: Ints | None, costs: Ints, begins: Ints | None, table: Tab
             begun.append(own[own > 0])
     all_pieces, all_begun = np.concatenate(pieces), np.concatenate(begun)
     ascending = np.argsort(all_pieces)
-    return _Sorted(distinct[:, None], counts[distinct], all_pieces[ascending], all_begun[ascending])
+    return _ByCost(distinct[:, None], counts[distinct], all_pieces[ascending], all_begun[ascending])
 
 
 def _order_of(numbers: Ints) -> Ints:

@@ -227,7 +227,7 @@ class RepackedRef(JoinedRef):
     ) -> None:
         before = (packs,) if isinstance(packs, PackedRef) else packs.sources
         sources = (longer, longer if rest is None else rest, *before)
-        super().__init__(sources, _Numbers(bounds_of(map(len, sources))))
+        super().__init__(sources, _PackNumbers(bounds_of(map(len, sources))))
         self.newest, self._rest, self._packs, self._change = longer, rest, packs, change
 
     sources: tuple[PackedRef, ...]
@@ -320,7 +320,7 @@ class RepackedRef(JoinedRef):
         return f"packs made anew in epoch {self._change.epoch}, of {title_of(self.newest.whole)}"
 
 
-class _Numbers:
+class _PackNumbers:
     """The row numbers of packs that were made anew."""
 
     def __init__(self, starts: Ints) -> None:
