@@ -104,7 +104,9 @@ def contents(patient: Patient, seconds: float = _SECONDS) -> dict[str, Any]:
     return {
         "rows": count,
         "distinct": len({first for _, first in kept}),
-        "changed": sum(first is not None and digest(row) != first for row, first in kept),
+        "changed": _alike_at_once(patient)
+        if hasattr(dataset, "__getitems__") and patient.makes_batches
+        else sum(first is not None and digest(row) != first for row, first in kept),
         "files": _open_files() - files,
         "grown": [path for path, more in grown.items() if count >= _LEAST_ROWS and more >= _EACH * count],
         "threads": max(0.0, 1 - of_this / of_all) if of_all > 0.05 else 0.0,
@@ -144,6 +146,15 @@ def _alone(patient: Patient) -> list[str | None]:
         first, second = (digest([row_of(patient.dataset, row)]) for _ in range(2))
         found.append(first if first == second else None)
     return found
+
+
+def _alike_at_once(patient: Patient) -> int:
+    """How many rows that are made at once, as those of a batch, hold what another of them should alone."""
+    keys, alone = patient.keys(2), _alone(patient)
+    if len(keys) < 2 or None in alone or alone[0] == alone[1]:
+        return 0
+    together = [digest([row]) for row in patient.dataset.__getitems__(keys)]
+    return len(together) if len(set(together)) == 1 else 0
 
 
 class _Column:
@@ -216,7 +227,6 @@ def _sizes(dataset: object) -> dict[str, int]:
 def content_findings(found: dict[str, Any], patient: Patient, in_order: bool) -> list[Finding]:
     """Findings about what the rows hold; `in_order` if the loader gives them as they lie in the dataset."""
     rows, findings = found["rows"], []
-    is_batched = patient.loader is None or (patient.loader.batch_size or 2) > 1
     if found["changed"]:
         findings.append(
             Finding(
@@ -224,7 +234,7 @@ def content_findings(found: dict[str, Any], patient: Patient, in_order: bool) ->
                 f"{found['changed']} of {rows} rows had other values once later rows were made",
                 "They are one object, or share its memory: all rows of a batch hold what its last one does.",
                 "return a copy from __getitem__ or __iter__: x.copy() of an array, x.clone() of a tensor",
-                "wrong" if is_batched else "maybe",
+                "wrong" if patient.makes_batches else "maybe",
             )
         )
     for kind, said in (("nan", "NaN"), ("infinite", "infinite values")):

@@ -168,7 +168,7 @@ def _groups(
     patience = quick + (_START_SECONDS if spawned else _FORK_SECONDS * (workers or 0))
 
     def size(found: dict[str, Any]) -> int | None:
-        rows: int | None = found[_BATCH]["rows"]
+        rows: int | None = found[_BATCH]["rows"] if _BATCH in found else patient.batch_size()
         return rows
 
     in_workers = []
@@ -196,7 +196,7 @@ def _groups(
 
 def _threads(patient: Patient, found: dict[str, Any]) -> dict[str, Any] | None:
     """The threads of a worker, where rows have taken any."""
-    return used_threads(patient) if found.get(_CONTENT, {}).get("threads", 1.0) >= _BUSY else None
+    return used_threads(patient) if found.get(_CONTENT, {}).get("threads", 0.0) >= _BUSY else None
 
 
 def _rate_name(count: int) -> str:
@@ -293,7 +293,7 @@ def _of_rows(
         if patient.loader is not None and not patient.loader.persistent_workers:
             findings += short_epochs(sent, found.get(_ROW, 0.0) * (patient.loader.batch_size or 1))
     if _RANDOM in found:
-        findings += same_numbers(found[_RANDOM])
+        findings += same_numbers(found[_RANDOM], patient.is_evaluation)
         findings += rows_twice(found[_RANDOM])
     why = may_draw(patient)
     if why is not None:
@@ -309,19 +309,29 @@ def _of_rows(
             )
         else:
             findings.append(_of_hang(patient, found, trial.hung, cpus))
-    broken = [(name, error) for name, error in trial.errors.items() if name in names]
-    if broken:
-        name, error = broken[0]
-        findings.append(
-            Finding(
-                "broken-rows",
-                f"{name}: {error}",
-                "Rows cannot be made so: training ends with this error.",
-                "loader.peek() or dataset[0] raises it here",
-                "wrong",
-            )
-        )
-    return findings
+    return findings + _broken(patient, trial)
+
+
+def _broken(patient: Patient, trial: Trial) -> list[Finding]:
+    """A finding if rows raise where the loader makes them; what only the doctor has tried proves nothing."""
+    own, here = ((_SENT,) if patient.num_workers else ()), (_ROW, _BATCH, _CONTENT)
+    if patient.num_workers and _ROW not in trial.errors and _BATCH not in trial.errors:
+        own = (*own, _CONTENT)  # rows that come in this process, too, except for this one
+    elif not patient.num_workers or _SENT not in trial.found:
+        own = (*own, *here)
+    for name in own:
+        if name in trial.errors:
+            is_proved = patient.loader is not None and (name == _SENT or not patient.num_workers)
+            return [
+                Finding(
+                    "broken-rows",
+                    f"{name}: {trial.errors[name]}",
+                    "Rows cannot be made so: training ends with this error.",
+                    "loader.peek() or dataset[0] raises it here",
+                    "wrong" if is_proved else "maybe",
+                )
+            ]
+    return []
 
 
 def _has_threads() -> bool:
@@ -348,8 +358,15 @@ def _of_hang(patient: Patient, found: Mapping[str, Any], hang: Hang, cpus: Cpus)
         + where,
         "A worker that waits forever stops training without an error.",
         "timeout=60 makes the loader raise; py-spy dump --pid of a worker shows where it waits",
-        "wrong" if hang.is_locked else "maybe",  # it may wait for a disk or a server
+        # It may wait for a disk, a server or another process, or for what only a worker has.
+        "wrong" if hang.is_locked and _is_made_so(patient, hang.step) else "maybe",
     )
+
+
+def _is_made_so(patient: Patient, step: str) -> bool:
+    """True if what a step made, the loader makes in such a process, too."""
+    has_own = patient.loader is not None and patient.loader.worker_init_fn is not None
+    return not patient.num_workers or step == _SENT or not (has_own or patient.start_method != "fork")
 
 
 def _is_slow(patient: Patient, found: Mapping[str, Any], given: float) -> bool:

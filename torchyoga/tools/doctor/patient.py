@@ -96,6 +96,12 @@ class Patient:
         return self.evaluates or bool(words & _EVALUATION)
 
     @property
+    def makes_batches(self) -> bool:
+        """True if the loader puts rows together in batches of more than one."""
+        loader = self.loader
+        return loader is not None and loader.batch_sampler is not None and loader.batch_size != 1
+
+    @property
     def num_workers(self) -> int | None:
         """Worker processes of the loader; None without one."""
         return None if self.loader is None else self.loader.num_workers
@@ -115,7 +121,9 @@ class Patient:
     def keys(self, most: int) -> list[Any]:
         """Some row numbers, or what else its sampler gives, from all over the dataset. In a trial."""
         keys: Sequence[Any] = []
-        if self.loader is None or self.is_ours or type(self.loader.sampler) in _OF_ALL:
+        loader = self.loader
+        has_own = loader is not None and loader.batch_size is None and loader.batch_sampler is not None
+        if loader is None or self.is_ours or (type(loader.sampler) in _OF_ALL and not has_own):
             keys = range(len(self.dataset))
         if not keys and self.loader is not None:  # it may know which rows there are
             keys = list(islice(numbers(self.loader), _MOST_KEYS))

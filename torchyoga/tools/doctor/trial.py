@@ -34,6 +34,7 @@ _END_SECONDS = 2.0  # for a child that was killed to be gone
 _MOST_TEXT = 300
 _LOOK_SECONDS, _IDLE = 0.5, 0.2  # for how long processes are looked at; CPU time that idle ones may take
 _FUTEX = {"x86_64": "202", "aarch64": "98"}  # the system call that waits for a lock
+_FUTEX_PRIVATE = 128  # of its operation: not for other processes
 _FRAME = re.compile(r'  File "(.+?)", line (\d+) in (\S+)')
 
 
@@ -58,7 +59,8 @@ class Hang(NamedTuple):
         step: its name.
         seconds: that it was given.
         is_idle: True if its processes did nothing at its end.
-        is_locked: True if, besides, all threads of one of them waited for a lock.
+        is_locked: True if, besides, all threads of one of them waited, without a limit, for locks that no
+            other process can open.
         where: the line of the user's code that one of them was at; "" if there is none.
     """
 
@@ -196,12 +198,23 @@ def _busy(session: int) -> float:
 
 
 def _waits_for_locks(pid: int) -> bool:
-    """True if each thread of a process waits for a lock, which no thread of its own can open."""
+    """True if each thread of a process waits, without a limit, for a lock of this process alone.
+
+    Then no thread is left that could open one of them.
+    """
     try:
-        calls = [path.read_text().split()[0] for path in Path(f"/proc/{pid}/task").glob("*/syscall")]
+        calls = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/syscall")]
     except OSError:
         return False
-    return bool(calls) and all(call == _FUTEX.get(os.uname().machine) for call in calls)
+    return bool(calls) and all(map(_is_for_ever, calls))
+
+
+def _is_for_ever(call: list[str]) -> bool:
+    """True for a wait for a lock in memory that is not shared; the number of the call and its arguments."""
+    if len(call) < 5 or call[0] != _FUTEX.get(os.uname().machine):
+        return False
+    operation, limit = int(call[2], 16), int(call[4], 16)
+    return bool(operation & _FUTEX_PRIVATE) and limit == 0
 
 
 def _users_line(text: str) -> str:
