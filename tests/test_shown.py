@@ -50,6 +50,7 @@ OF_A_REF |= {
     "is_random",
     "keeps_rows",
     "only_copies",
+    "recipe",
     "take_seeded",
     "view_pin",
 }
@@ -159,6 +160,7 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
             "position_of",
             "prove",
             "remainder",
+            "reweight",
             "rows_in_step",
         ),
         *("seed_rows", "steps", "total_batch_size", "total_dataset_length", "use_stateful_dataloader"),

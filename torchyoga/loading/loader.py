@@ -416,8 +416,9 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             >>> mix = yoga.mix({"a": data, "b": data}, {"a": 1, "b": 1}, rows=100, source_column="source")
             >>> loader = yoga.DataLoader(mix, 10, shuffle=True, seed=7)
             >>> batches = iter(loader)
-            >>> for batch in itertools.islice(batches, 5):
-            ...     loader.reweight({"a": 0, "b": 1})
+            >>> for _ in range(5):
+            ...     batch = next(batches)
+            >>> loader.reweight({"a": 0, "b": 1})
             >>> next(batches)["source"].tolist()
             [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
         """

@@ -27,7 +27,7 @@ def environment(folders: Iterable[str] = ()) -> dict[str, Any]:
             of this directory.
 
     Returns:
-        lines of `torch.utils.collect_env` as "torch", and a text for each of "packages" and "file systems".
+        Lines of `torch.utils.collect_env` as "torch"; a text for each of "packages" and of "file systems".
     """
     places = dict.fromkeys([*folders, os.getcwd(), tempfile.gettempdir(), "/dev/shm"])
     return {

@@ -51,9 +51,10 @@ class Stacking:
     Example:
         >>> schema = Schema.of({"state": np.zeros(3), "action": 1.5})
         >>> print(Stacking.of(schema, {"action": range(8)}, static=["state"], masks=True).schema)
-        state: ndarray <f8 [3]
-        action: ndarray <f8 [8]
-        action_is_pad: ndarray |b1 [8]
+        column         type             shape
+        state          ndarray float64  3
+        action         ndarray float64  8
+        action_is_pad  ndarray bool     8
     """
 
     schema: Schema
