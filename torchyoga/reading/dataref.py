@@ -1606,6 +1606,10 @@ class PackView(Over):
     def packs_of(self, rows: Sequence[int] | Ints) -> Ints:
         """The packs (B,) that these rows of the other DataRef are in; -1 for those that are in none."""
 
+    @abstractmethod
+    def tokens_of(self, packs: Ints) -> Ints:
+        """How much of the first budget these packs (B,) take; it is the same in every epoch."""
+
     def repacked(self, packs: DataRef, *, at: Mapping[str, object]) -> _repacked.RepackedRef:
         """Packs that are made anew from a state on, as for a longer context: the past stays as it was.
 
