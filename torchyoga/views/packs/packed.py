@@ -216,6 +216,10 @@ class PackedRef(PackView):
         """See `RepackedRef.ways`."""
         return [(0, text) for text in self.told]
 
+    def size_in(self, epoch: int) -> int:
+        """See `RepackedRef.size_in`."""
+        return len(self.whole)
+
     @property
     def all_documents(self) -> tuple[Ints, Ints, Ints]:
         """Of all documents: the row, what it costs, and the token of the row that it begins with."""
