@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from packs import Own
 
 import torchyoga as yoga
-from torchyoga.errors import SchemaError
+from torchyoga.errors import SchemaError, StateError
 from torchyoga.views.mixes.by_tokens import MixedPacks
 
 BUDGET = 16
@@ -295,3 +295,28 @@ def test_bad_sources_are_named() -> None:
         mix.token_batches(np.ones(20, int), 4)
     with pytest.raises(KeyError, match="there is no column 'no'"):
         mix.packed("no", BUDGET)
+
+
+@pytest.mark.parametrize("kind", ["packs", "filled packs", "pieces", "windows", "batches"])
+def test_tokens_that_were_read_are_those_that_came(kind: str) -> None:
+    mix, size = mixed(), 1
+    view = {
+        "packs": lambda: mix.packed("ids", BUDGET),
+        "filled packs": lambda: mix.packed("ids", BUDGET, padded=0),
+        "pieces": lambda: mix.packed("ids", 5, padded=0, long="split"),
+        "windows": lambda: mix.token_windows("ids", 8),
+        "batches": lambda: mix.token_batches("ids", 40),
+    }[kind]()
+    batches, state = batches_of(view, steps=30, batch_size=None if kind == "batches" else size)
+    came = Counter[str]()
+    for batch in batches:
+        if kind == "batches":
+            tokens = int(batch["ids"].lengths.sum())
+        elif kind in ("filled packs", "pieces"):
+            tokens = int((batch["document_ids"] >= 0).sum())
+        else:
+            tokens = batch["ids"].numel()
+        came[NAMES[int(batch["source"].flatten()[0])]] += tokens
+    assert view.counts(at=state, tokens="ids") == came
+    with pytest.raises(StateError, match="ask the view that its loader reads, such as the packs of"):
+        mix.account(at=state)

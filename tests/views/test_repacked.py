@@ -6,6 +6,7 @@ import itertools
 import json
 import pickle
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -280,3 +281,33 @@ def test_columns_may_be_left_out() -> None:
     every, _ = came(made, None, state)
     assert [batch["k"].tolist() for batch in some] == [batch["rows"].tolist() for batch in every]
     assert "ids" not in some[0]
+
+
+@pytest.mark.parametrize("mode", ["next", "now"])
+@pytest.mark.parametrize("long", ["split", "drop"])
+@pytest.mark.parametrize("world", [1, 3])
+def test_documents_that_were_appended(tmp_path: Path, mode: Any, long: Any, world: int) -> None:
+    storage, more = yoga.Storage(tmp_path), [7, 2, 9, 4, 4]
+    sizes = [len(LENGTHS), len(LENGTHS) + 5, len(LENGTHS) + 10]
+    rows = [tokens_of([*LENGTHS, *more, *more])[number] for number in range(sizes[-1])]
+    schema = yoga.Schema.of(rows[0], ragged=["ids"])
+    refs = [storage.submit(rows[: sizes[0]], "grown", "1", schema=schema, progress=False)]
+    for version, (start, stop) in enumerate(itertools.pairwise(sizes), 2):
+        refs.append(storage.append(rows[start:stop], "grown", str(version), progress=False))
+    packs = [ref.packed("ids", budget, long=long) for ref, budget in zip(refs, (12, 12, 20), strict=True)]
+    first, state = came(packs[0], 4)
+    made: Any = packs[0].repacked(packs[1], at=state, appended=mode)
+    second, then = came(made, 3 // world, state, world)
+    # It is made anew by the same line, and goes on to documents that were appended after that.
+    made = packs[0].repacked(packs[1], at=then, appended=mode)
+    made = pickle.loads(pickle.dumps(made.repacked(packs[2], at=then, appended=mode)))
+    rest, end = came(made, None, then, 2)
+    counted = tokens([*first, *second, *rest])
+    documents = sizes[0] if mode == "next" else sizes[2]
+    assert counted == Counter(range(sum([*LENGTHS, *more, *more][:documents])))
+    assert tokens(came(made, None, end)[0]) == Counter(range(sum([*LENGTHS, *more, *more])))
+    other = packs[0].repacked(packs[1], at=state, appended="now" if mode == "next" else "next")
+    with pytest.raises(StateError):
+        came(other, 1, then)
+    with pytest.raises(ValueError, match="appended must be"):
+        packs[0].repacked(packs[1], at=state, appended="later")  # type: ignore[arg-type]

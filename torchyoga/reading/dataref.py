@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..order.by_file import equal_runs
-from ..order.contract import ARRANGED, Arrangement, Locality, Shuffle
+from ..order.contract import ARRANGED, Appended, Arrangement, Locality, Shuffle
 from ..order.full import as_int
 from ..order.options import OrderOptions
 from ..order.saved import described, digest
@@ -1606,7 +1606,13 @@ class PackView(Over):
     def packs_of(self, rows: Sequence[int] | Ints) -> Ints:
         """The packs (B,) that these rows of the other DataRef are in; -1 for those that are in none."""
 
-    def repacked(self, packs: DataRef, *, at: Mapping[str, object]) -> _repacked.RepackedRef:
+    @abstractmethod
+    def tokens_of(self, packs: Ints) -> Ints:
+        """How much of the first budget these packs (B,) take; it is the same in every epoch."""
+
+    def repacked(
+        self, packs: DataRef, *, at: Mapping[str, object], appended: Appended = "next"
+    ) -> _repacked.RepackedRef:
         """Packs that are made anew from a state on, as for a longer context: the past stays as it was.
 
         Documents that have come in the epoch under way do not come again in it; the others are packed as
@@ -1616,8 +1622,10 @@ class PackView(Over):
         the newest state.
 
         Args:
-            packs: of the same documents, made with one budget.
+            packs: of the same documents, or of a version to which some were appended; made with one budget.
             at: what `state_dict()` of a loader of these packs, or of what this returned, gave.
+            appended: when documents come that were appended: "next", in the epochs after the one under way,
+                or "now", in the packs of its rest.
 
         Raises:
             StateError: the state is of other packs, or of one rank alone.
@@ -1637,7 +1645,7 @@ class PackView(Over):
             >>> sorted(came + rest)
             [0, 1, 2, 3, 4, 5]
         """
-        return _repacked.repacked(self, packs, at)
+        return _repacked.repacked(self, packs, at, appended)
 
     @abstractmethod
     def in_epoch(self, epoch: int) -> PackView:

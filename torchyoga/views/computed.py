@@ -128,7 +128,8 @@ class ComputedRef(ChangedRows):
     def schema(self) -> Schema | None:
         """How a row looks, as the first row shows it; None if there are none."""
         if self._seen is None and len(self):
-            self.take(np.zeros(1, np.int64))
+            # With a seed, since to be looked at moves no generator.
+            self.take_seeded(np.zeros(1, np.int64), np.zeros(1, np.uint64))
         return self._seen
 
     def _pinned(self, whole: str) -> str:

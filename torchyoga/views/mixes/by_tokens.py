@@ -138,6 +138,13 @@ class MixedPacks(MixRef):
         counts, documents = _members(self, packs, _of_packs)
         return documents, bounds_of(counts)
 
+    def lengths_of(self, number: int, tokens: str) -> Callable[[Ints], Ints]:
+        """How many tokens packs have, without what fills them up."""
+        packs = self.sources[number]
+        schema = packs[tokens].schema
+        is_filled = schema is not None and schema.tree.kind == "leaf" and bool(schema.columns[0].shape)
+        return packs.tokens_of if is_filled else super().lengths_of(number, tokens)
+
 
 class MixedWindows(MixRef):
     """Windows of documents of several sources in fixed shares: what `mix(...).token_windows(...)` is."""
@@ -153,6 +160,14 @@ class MixedWindows(MixRef):
     def tokens_left_out(self) -> int:
         """Tokens that are in no window of a pass over their source."""
         return sum(source.tokens_left_out for source in self.sources)
+
+    def lengths_of(self, number: int, tokens: str) -> Callable[[Ints], Ints]:
+        """How many tokens windows have, which is the same for all."""
+        schema = self.sources[number][tokens].schema
+        shape = None if schema is None else schema.columns[0].shape
+        if not shape:
+            return super().lengths_of(number, tokens)
+        return lambda rows: np.full(len(rows), shape[0])
 
     def members(self, numbers: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
         """How many documents each of these windows (B,) has tokens of, and which, window after window.
@@ -180,6 +195,17 @@ class MixedBatches(MixRef):
             1 - elements / taken if taken else 0.0,
             sum(one.dropped for one in some),
         )
+
+    def lengths_of(self, number: int, tokens: str) -> Callable[[Ints], Ints]:
+        """How many tokens batches have, without padding."""
+        batches = self.sources[number]
+        of_rows = batches.whole[tokens].lengths
+
+        def of_batches(numbers: Ints) -> Ints:
+            counts, rows = batches.members(numbers)
+            return np.diff(np.append(0, np.cumsum(of_rows(rows)))[bounds_of(counts)])
+
+        return of_batches
 
     def members(self, numbers: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
         """How many rows each of these batches (B,) is made of, and which, batch after batch.

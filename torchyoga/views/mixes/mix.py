@@ -310,13 +310,17 @@ class MixRef(JoinedRef):
         mixture, counts, numbers = counts_at(self.mixture, state)
         counted = None
         if tokens is not None:
-            columns = [self.sources[number][tokens] for number in numbers]
+            lengths = [self.lengths_of(number, tokens) for number in numbers]
             shuffle, window = shuffle_of(state, goes_on=True) if state.place else (True, 8)
             order = MixRef([self.sources[number] for number in numbers], mixture).order(
                 shuffle, True, window, state.seed
             )
-            counted = tokens_at(order, counts, state, lambda n, rows: columns[n].lengths(rows), tokens)
+            counted = tokens_at(order, counts, state, lambda n, rows: lengths[n](rows), tokens)
         return account_of_counts(mixture, counts, state, counted)
+
+    def lengths_of(self, number: int, tokens: str) -> Callable[[Ints], Ints]:
+        """What says how many values of a column some rows of a source have."""
+        return self.sources[number][tokens].lengths
 
     def passes(self, rows: int | None = None, *, at: Mapping[str, object] | None = None) -> dict[str, float]:
         """How often each source is read in the first rows, of all epochs together, or up to a state.

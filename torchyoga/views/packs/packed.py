@@ -216,6 +216,10 @@ class PackedRef(PackView):
         """See `RepackedRef.ways`."""
         return [(0, text) for text in self.told]
 
+    def size_in(self, epoch: int) -> int:
+        """See `RepackedRef.size_in`."""
+        return len(self.whole)
+
     @property
     def all_documents(self) -> tuple[Ints, Ints, Ints]:
         """Of all documents: the row, what it costs, and the token of the row that it begins with."""
@@ -243,6 +247,11 @@ class PackedRef(PackView):
         """The rows of the whole (S,) in these packs, in this epoch, and where each pack begins (B + 1,)."""
         documents = self._members.documents(row_numbers(np.atleast_1d(np.asarray(packs)), len(self)))
         return documents.rows, documents.bounds
+
+    def tokens_of(self, packs: Ints) -> Ints:
+        """How much of the first budget these packs (B,) take; it is the same in every epoch."""
+        found = self._members.documents(packs)
+        return np.diff(np.append(0, np.cumsum(found.costs))[found.bounds])
 
     def packs_of(self, rows: Sequence[int] | Ints) -> Ints:
         """The packs (B,) that these rows of the whole are in, in this epoch; -1 for those that are in none.

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import StateError
 from ...order.by_file import equal_runs
+from ...order.carry import Appended, check_appended
 from ...order.contract import AnyOrder, Arrangement, Shuffle
 from ...order.options import OrderOptions
 from ...order.saved import described
@@ -35,6 +36,7 @@ from .request import Packing
 __all__ = ["RepackedRef", "repacked"]
 
 _CHUNK = 2**18  # packs that are looked up at once
+_JOINED = "n"  # behind a way of making packs: of documents that were appended, too
 
 
 class Change(NamedTuple):
@@ -45,15 +47,21 @@ class Change(NamedTuple):
         place: from which of its positions on; 0 for all of it.
         stages: the positions of the epoch from which on packs are made in some way, and these ways.
         before: the fingerprint and the view of the data before.
+        size: of how many documents the rest of the epoch is.
+        mark: behind the way in which packs are made, if documents that were appended are in them at once.
     """
 
     epoch: int
     place: int
     stages: tuple[tuple[int, str], ...]
     before: tuple[str | None, str | None]
+    size: int
+    mark: str
 
 
-def repacked(packs: DataRef, longer: DataRef, at: Mapping[str, object]) -> RepackedRef:
+def repacked(
+    packs: DataRef, longer: DataRef, at: Mapping[str, object], appended: Appended = "next"
+) -> RepackedRef:
     """Packs that are made anew from a state on: see `PackView.repacked`."""
     assert isinstance(packs, (PackedRef, RepackedRef)), "there are no others"
     if not isinstance(longer, PackedRef):
@@ -61,9 +69,12 @@ def repacked(packs: DataRef, longer: DataRef, at: Mapping[str, object]) -> Repac
             "repacked takes the packs from there on, as ref.packed('ids', 8192) makes them; found "
             f"{title_of(longer) if isinstance(longer, DataRef) else type(longer).__name__}"
         )
+    check_appended(appended)
     _check_alike(packs.newest, longer)
     state = State.from_dict(at)
-    told = [*packs.told, *longer.told]
+    total = len(longer.whole)
+    mark = _JOINED if appended == "now" and len(packs.newest.whole) < total else ""
+    told = [*packs.told, *(text + mark for text in longer.told)]
     stages, first = told_in(state), _order_of(packs, state)
     mine = packs.fingerprint, packs.view_pin
     known = first.adopted(state, mine[0], {"view": mine[1]})
@@ -84,22 +95,25 @@ def repacked(packs: DataRef, longer: DataRef, at: Mapping[str, object]) -> Repac
     _check_whole(state)
     # Of an epoch that began with the packs before, a state says where these had been made anew in turn.
     before = packs.ways(epoch, stages) if place else [(0, text) for text in packs.told]
-    ways = (*before, *((place, text) for text in longer.told))
-    change = Change(epoch, place, ways, mine)
+    ways = (*before, *((place, text) for text in told[len(packs.told) :]))
+    size = total if mark or not place else packs.size_in(epoch)
+    change = Change(epoch, place, ways, mine, size, mark)
     if not place:
         return RepackedRef(longer, None, packs, change)
     came, left = (
         _documents(packs, first, epoch, *bounds) for bounds in ((0, place), (place, first.length_in(epoch)))
     )
-    rest = _rest(longer, came, left, epoch)
+    rest = _rest(longer, came, left, epoch, size)
     return RepackedRef(longer, rest, packs, change)
 
 
 def _check_alike(packs: PackedRef, longer: PackedRef) -> None:
     """Raises ValueError if packs of the one cannot go on as packs of the other."""
-    if identity(packs.whole) != identity(longer.whole) or len(packs.whole) != len(longer.whole):
+    same = identity(packs.whole) == identity(longer.whole) and len(packs.whole) == len(longer.whole)
+    if not same and (packs.whole.fingerprint, len(packs.whole)) not in longer.whole.prefixes:
         raise ValueError(
-            f"packs are made anew of the same documents; here are {title_of(packs)} and {title_of(longer)}"
+            "packs are made anew of the same documents, or of a version that storage.append(...) made of "
+            f"them; here are {title_of(packs)} and {title_of(longer)}"
         )
     if len(longer.request["budgets"]) > 1:
         raise ValueError(
@@ -163,13 +177,13 @@ def _documents(packs: PackedRef | RepackedRef, order: AnyOrder, epoch: int, star
     return _Found(rows, costs, begun)
 
 
-def _rest(longer: PackedRef, came: _Found, left: _Found, epoch: int) -> PackedRef:
-    """Packs of what has not come, made as `longer` was made."""
+def _rest(longer: PackedRef, came: _Found, left: _Found, epoch: int, size: int) -> PackedRef:
+    """Packs of what has not come of the first `size` documents, made as `longer` was made."""
     rows, costs, begins = longer.all_documents
     total, budget = len(longer.whole), next(iter(longer.request["budgets"].values()))
     has_come = np.zeros(total, np.bool_)
     has_come[came.rows] = True
-    kept = ~has_come[rows]
+    kept = ~has_come[rows] & (rows < size)
     rows, costs, begins = rows[kept], costs[kept], begins[kept]
     if longer.request["long"] == "split":
         of_begun = has_come[left.rows]
@@ -241,10 +255,14 @@ class RepackedRef(JoinedRef):
             return told[: len(self.told)]
         return self._change.stages if epoch == self._change.epoch else [(0, text) for text in self.told]
 
+    def size_in(self, epoch: int) -> int:
+        """How many documents, the first ones, an epoch is made of."""
+        return self._change.size if epoch == self._change.epoch else len(self.newest.whole)
+
     @property
     def told(self) -> list[str]:
         """The ways in which packs were made, for states."""
-        return [*self._packs.told, *self.newest.told]
+        return [*self._packs.told, *(text + self._change.mark for text in self.newest.told)]
 
     def report(self) -> PackReport:
         """The outcome of packing, of later epochs."""
@@ -262,9 +280,11 @@ class RepackedRef(JoinedRef):
         """The packs (B,) of later epochs that these documents are in; -1 for those that are in none."""
         return self.newest.packs_of(rows)
 
-    def repacked(self, packs: DataRef, *, at: Mapping[str, object]) -> RepackedRef:
+    def repacked(
+        self, packs: DataRef, *, at: Mapping[str, object], appended: Appended = "next"
+    ) -> RepackedRef:
         """Packs that are made anew once more: see `PackView.repacked`."""
-        return repacked(self, packs, at)
+        return repacked(self, packs, at, appended)
 
     def documents(self, numbers: Ints, epoch: int) -> list[Documents]:
         """The documents of packs with these row numbers, in an epoch and in any order."""
