@@ -1,4 +1,4 @@
-"""What a dataset holds that costs memory or time in each worker: Python objects, compressed chunks."""
+"""Objects of Python, compressed chunks: things in a dataset that cost memory or time in each worker."""
 
 from __future__ import annotations
 

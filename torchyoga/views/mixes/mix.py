@@ -302,7 +302,7 @@ class MixRef(JoinedRef):
         return dict(zip(self.names, counts, strict=True))
 
     def account(self, *, at: Mapping[str, object], tokens: str | None = None) -> Account:
-        """What was delivered of each source up to a state, as a table; see `counts`.
+        """The rows delivered of each source up to a state, as a table; see `counts`.
 
         `print(mix.account(at=state))` shows it, and its `markdown()` is for a model card.
         """
@@ -452,7 +452,7 @@ class MixRef(JoinedRef):
         return self.over_mixture(mixture)
 
     def whole_weights(self, weights: object, temperature: float = 1.0) -> tuple[int, ...]:
-        """What a user gives as weights of the sources, as whole numbers."""
+        """The weights of the sources that a user gives, as whole numbers."""
         measures, lengths = self.mixture.measures, self.mixture.lengths
         fractions = fractions_of(weights, self.names, measures or lengths, temperature)
         _check_filled(self.names, lengths, fractions)
@@ -470,7 +470,7 @@ class MixRef(JoinedRef):
 
     @property
     def recipe(self) -> Recipe:
-        """What it is made of."""
+        """The sources that it is made of, and how."""
         return Recipe(self.sources, self.mixture, self._column)
 
     @property
