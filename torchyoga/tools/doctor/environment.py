@@ -37,11 +37,11 @@ def environment(folders: Iterable[str] = ()) -> dict[str, Any]:
     }
 
 
-def environment_text(found: dict[str, Any]) -> str:
+def environment_text(seen: dict[str, Any]) -> str:
     """The same in lines, to be pasted into a report."""
-    lines = list(found["torch"])
+    lines = list(seen["torch"])
     for title in ("packages", "file systems"):
-        lines += ["", title, *(f"  {name}: {text}" for name, text in found[title].items())]
+        lines += ["", title, *(f"  {name}: {text}" for name, text in seen[title].items())]
     return "\n".join(lines)
 
 
