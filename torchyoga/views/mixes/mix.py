@@ -16,7 +16,7 @@ from ...order.by_file import equal_runs
 from ...order.carry import Appended, check_appended
 from ...order.contract import Arrangement, Shuffle
 from ...order.full import as_int
-from ...order.mixing.mixed import MixOrder, MixRequest, MixStage, Mixture, numbered, unpacked
+from ...order.mixing.mixed import MixOrder, MixStage, MixTerms, Mixture, numbered, unpacked
 from ...order.mixing.proportions import whole_weights
 from ...order.mixing.sources import tag_of
 from ...order.saved import described
@@ -133,9 +133,7 @@ def mix(
         tuple(names),
         versions=tuple(map(versions_of, refs)),
         is_counted=rows is None,
-        asked=MixRequest(
-            temperature if isinstance(weights, str) else None, None if rows else until or "first"
-        ),
+        asked=MixTerms(temperature if isinstance(weights, str) else None, None if rows else until or "first"),
     )
     made = MixRef(refs, mixture, source_column)
     made.order(True, True, 1, 0).rows(0, 0)  # raises if the first epoch takes too many
