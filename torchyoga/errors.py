@@ -67,7 +67,7 @@ class LostError(YogaError, RuntimeError):
 
 
 class CorruptError(YogaError, ValueError):
-    """What is on disk is not what was written there: cut, damaged or hostile."""
+    """Files hold something else than was written to them: cut, damaged or hostile."""
 
 
 class RemoteError(YogaError, OSError):

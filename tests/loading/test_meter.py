@@ -164,7 +164,16 @@ def test_a_loop_that_does_not_wait_changes_nothing() -> None:
     assert re.match(said, loader.meter.verdict())
 
 
-def numbers(waited: float, away: float, batches: int = 100, epochs: int = 1, **stages: float) -> Numbers:
+def numbers(
+    waited: float,
+    away: float,
+    batches: int = 100,
+    epochs: int = 1,
+    idle: float = 0.0,
+    waits: Waits | None = None,
+    delayed: float = 0.0,
+    **stages: float,
+) -> Numbers:
     named = {name.replace("_", "-"): seconds for name, seconds in stages.items()}
     return Numbers(
         batches,
@@ -173,7 +182,9 @@ def numbers(waited: float, away: float, batches: int = 100, epochs: int = 1, **s
         0.0,
         dict.fromkeys(STAGES, 0.0) | named,
         epochs=epochs,
-        cpu=sum(stages.values()),
+        cpu=sum(stages.values()) - idle,
+        waits=waits or Waits(),
+        delayed=delayed,
     )
 
 
@@ -234,7 +245,7 @@ def test_nothing_is_advised_that_is_so_already() -> None:
     computing = numbers(5.0, 0.1, transform=5.0)
     assert verdict(computing, Setting(**full)).endswith("cache the rows, with storage.cacheable")
     assert "cacheable" not in verdict(computing, Setting(**full, is_stored=True))
-    waiting = computing._replace(cpu=0.1)
+    waiting = numbers(5.0, 0.1, transform=5.0, idle=4.9)
     assert "__getitems__" in verdict(waiting, Setting(**full))
     assert "__getitems__" not in verdict(waiting, Setting(**full, is_batched=True))
     copying = numbers(5.0, 0.1, copy=5.0)
@@ -244,14 +255,15 @@ def test_nothing_is_advised_that_is_so_already() -> None:
 
 
 def test_batches_that_take_long_now_and_then_are_made_further_ahead() -> None:
-    found = numbers(1.0, 5.0, transform=3.0)._replace(waits=Waits(0.0, 0.4, 0.5, 0, 40, 0.9, 0.5))
+    seldom = Waits(0.0, 0.4, 0.5, 0, 40, 0.9, 0.5)
+    found = numbers(1.0, 5.0, transform=3.0, waits=seldom)
     said = verdict(found, Setting(2, 8, is_persistent=True))
     assert "raise prefetch_factor from 2 to 10" in said
     assert "prefetch_factor" not in verdict(found, Setting(2, 8, is_persistent=True, prefetch=32))
     assert "waited for a CPU, of which there are 8, 50% of" in verdict(
-        found._replace(delayed=1.5), Setting(2, 8, is_persistent=True)
+        numbers(1.0, 5.0, transform=3.0, waits=seldom, delayed=1.5), Setting(2, 8, is_persistent=True)
     )
-    even = found._replace(waits=Waits(0.01, 0.01, 0.01, 0, 40))
+    even = numbers(1.0, 5.0, transform=3.0, waits=Waits(0.01, 0.01, 0.01, 0, 40))
     assert "prefetch_factor" not in verdict(even, Setting(2, 8, is_persistent=True))
 
 

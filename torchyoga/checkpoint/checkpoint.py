@@ -481,7 +481,7 @@ class Checkpoint:
             self._clean(name)
 
     def _said(self, what: str, do: Any) -> list[Saved]:
-        """What each rank does and says; if one of them fails, all raise."""
+        """The answers of all ranks to what each does; if one of them fails, all raise."""
         error: Exception | None = None
         try:
             message: Saved = do()

@@ -102,7 +102,7 @@ def _listed(value: Any) -> Any:
 
 
 def _arrays(value: Any, kind: str) -> Any:
-    """What NumPy takes: lists are arrays of 32 bits for a Mersenne twister, else of 64."""
+    """A state as NumPy takes it: lists are arrays of 32 bits for a Mersenne twister, else of 64."""
     if isinstance(value, dict):
         return {name: _arrays(part, kind) for name, part in value.items()}
     words = np.uint32 if kind == "MT19937" else np.uint64

@@ -97,7 +97,7 @@ class Steps(ABC):
         return f"step-{step}-{max(taken) + 1}" if taken else f"step-{step}"
 
     def index(self, name: str) -> Saved:
-        """What a step consists of.
+        """The parts of a step.
 
         Raises:
             NotFoundError: it was not finished.

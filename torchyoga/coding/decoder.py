@@ -22,7 +22,7 @@ Decoded: TypeAlias = "tuple[Data, set[int]]"
 
 
 class Run(NamedTuple):
-    """What a decoder works with.
+    """The things that a decoder works with.
 
     Attributes:
         each: calls a function with 0..count - 1, on threads.

@@ -489,7 +489,7 @@ class _BatchDecoder(Protocol):
 
 @lru_cache(8)
 def decoder_on(device: torch.device) -> _BatchDecoder:
-    """What decodes on a device.
+    """The decoder of a device.
 
     Raises:
         RuntimeError: no such device is here.

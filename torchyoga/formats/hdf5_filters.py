@@ -245,7 +245,7 @@ class _Filter(NamedTuple):
 
     @property
     def known(self) -> tuple[int, int, tuple[int, ...]]:
-        """What h5py reports reliably: the code, the number of values, and the first of them."""
+        """All that h5py reports reliably: the code, the number of values, and the first of them."""
         return self.code, len(self.values), self.values[:_MOST_VALUES]
 
 

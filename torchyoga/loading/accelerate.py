@@ -29,7 +29,7 @@ __all__ = ["Accelerated", "AcceleratePrepared", "show_to_accelerate"]
 
 
 class Accelerated:
-    """What an Accelerator knows about a loader.
+    """The facts that an Accelerator knows about a loader.
 
     Attributes:
         is_prepared: True if an Accelerator uses the loader.

@@ -182,7 +182,7 @@ class Delivery(Iterator[Batch]):
 
 
 def _setting(loader: TorchLoader, pipeline: Pipeline) -> Setting:
-    """What the loader is set to, for the meter."""
+    """The settings of the loader, for the meter."""
     threads, dataset = pipeline.num_threads, loader.dataset
     stored = dataset if isinstance(dataset, DataRef) else None
     schema = None if stored is None else stored.schema

@@ -1,4 +1,4 @@
-"""What went wrong with one batch of many: errors that do not end an iteration."""
+"""Faults of one batch of many: errors that do not end an iteration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STOPPED = "a row or batch could not be made: StopIteration was raised"
 
 
 class BatchError(Exception):
-    """What was raised while a batch was made; the batches after it come nevertheless."""
+    """An error raised while a batch was made; the batches after it come nevertheless."""
 
     def __init__(self, error: Exception) -> None:
         if isinstance(error, StopIteration):  # would end the loop
@@ -20,7 +20,7 @@ class BatchError(Exception):
 
 
 class Failure(NamedTuple):
-    """What comes in place of a batch that could not be read."""
+    """The stand-in of a batch that could not be read."""
 
     error: Exception
 

@@ -473,7 +473,7 @@ class _OwnOrder:
 
 @dataclass
 class _Choice:
-    """What a loader takes indices from.
+    """The source of a loader's indices.
 
     Attributes:
         shuffle, sampler, batch_sampler, batch_size, drop_last: as they were passed, and then as torch is to

@@ -66,7 +66,7 @@ _CURE = (
 
 
 class Pipeline:
-    """What makes the batches of a loader, one iteration after the other.
+    """The maker of a loader's batches, one iteration after the other.
 
     Args:
         plan: the indices.
@@ -360,7 +360,7 @@ class Arriving(Iterator[Batch]):
 
 
 def _error_of(failure: ExceptionWrapper) -> Exception:
-    """What was raised in a worker, with the worker's traceback in its message."""
+    """The error of a worker, with the worker's traceback in its message."""
     try:
         failure.reraise()  # type: ignore[no-untyped-call]
     except Exception as error:

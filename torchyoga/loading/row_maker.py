@@ -183,7 +183,7 @@ class RowMaker:
         return self._bound[1]
 
     def _numbers(self, job: Job) -> npt.NDArray[np.int64]:
-        """What the random numbers of each row come from."""
+        """The numbers from which those drawn for each row come."""
         if not self._seeding.by_place:
             return job.window.numbers
         bounds = zip(job.firsts, job.window.bounds, strict=True)

@@ -1,4 +1,4 @@
-"""What a worker sends, pickled where its error can be told: by the worker itself.
+"""Messages of workers, pickled where its error can be told: by the worker itself.
 
 torch's queue pickles on a thread of its own. If that fails, the thread prints the error, and the training
 loop waits without end. Numbers, text and arrays of numbers never fail; a batch with anything else in it is

@@ -423,7 +423,7 @@ class Permutations:
         return numbers
 
     def _rounds(self, which: Ints, low: int) -> list[tuple[_Digits, ...]]:
-        """What each round multiplies by, adds, and multiplies by."""
+        """The factors, summands and factors of each round."""
         _, own, keys = self._short if low < 16 else self._long
         mine: list[_Digits] = [some[which] for some in own]
         if self._is_first:

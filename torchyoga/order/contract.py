@@ -167,7 +167,7 @@ class AnyOrder(ABC):
 
 
 class SourceCounts(Protocol):
-    """What has been read of each source of a mixture; printed, a table."""
+    """The rows read of each source of a mixture; printed, a table."""
 
     def markdown(self) -> str:
         """The table as Markdown, for a model card."""
@@ -201,7 +201,7 @@ class Arrangement(ABC):
         return order
 
     def account(self, order: AnyOrder, saved: SavedState) -> SourceCounts | None:
-        """What was delivered of each source up to a state; None if there are none."""
+        """The rows delivered of each source up to a state; None if there are none."""
         return None
 
     def reweighted(self, order: AnyOrder, weights: object, saved: SavedState) -> AnyOrder:

@@ -741,7 +741,7 @@ class Cursor:
 
     @_alone
     def account(self) -> SourceCounts | None:
-        """What was delivered of each source of a mixture; None for other datasets."""
+        """The rows delivered of each source of a mixture; None for other datasets."""
         return None if self.arrangement is None else self.arrangement.account(self.order, self._state())
 
     def _is_foreign(self, saved: State, order: AnyOrder) -> bool:

@@ -1,4 +1,4 @@
-"""What positions of stages count -> rows, of all epochs and ranks."""
+"""Positions of stages, by what they count -> rows, of all epochs and ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST = 2**60
 
 @dataclass(frozen=True)
 class Scale:
-    """What positions count.
+    """The unit of positions.
 
     Args:
         by: "rows", "steps", "tokens" or "epochs".

@@ -1,4 +1,4 @@
-"""What an order does from which place on: stages, and how a state tells them.
+"""Orders that change from a place on: stages, and how a state tells them.
 
 Places are counted over all epochs: place g is position g % N of epoch g // N. What has begun cannot be
 changed, what comes can. A state tells the stages that it needs to go on, and of those before them a digest,
@@ -133,7 +133,7 @@ def short(text: str) -> str:
 
 
 def identity_of(state: SavedState) -> tuple[Pin, ...]:
-    """What a state is of: fingerprint, view, sources and stages."""
+    """The identity of what a state is of: fingerprint, view, sources and stages."""
     return state.fingerprint, *(state.pins.get(name) for name in ("view", "sources", "stages"))
 
 

@@ -271,7 +271,7 @@ def _are_there() -> bool:
 
 
 def _python_tuple(words: bytes, normal: object) -> tuple[object, ...]:
-    """What `random.setstate` takes."""
+    """A state as `random.setstate` takes it."""
     position, *key = _TWISTER.unpack(words)
     return 3, (*key, position), normal
 

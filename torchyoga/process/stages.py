@@ -67,7 +67,7 @@ _DELAYS = 0.05  # seconds between two looks at those
 
 
 class _Clock:
-    """What a thread does now.
+    """The stage that a thread is at now.
 
     Attributes:
         seconds: of each stage, where they are added up; None if nobody measures this thread.

@@ -1244,7 +1244,7 @@ class DataRef(ABC, Dataset[RowT]):
         return in_lines(f"{title_of(self)}: {self._counted()}", columns)
 
     def _title(self) -> str:
-        """What `repr` calls it."""
+        """The name that `repr` gives it."""
         return type(self).__name__
 
     def _counted(self) -> str:

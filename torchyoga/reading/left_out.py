@@ -52,7 +52,7 @@ def warn_of(
 
 
 def told_of(found: Sequence[LeftOut]) -> Json:
-    """What `info` says of them; nothing if there are none."""
+    """The entries of `info` about them; nothing if there are none."""
     if not found:
         return {}
     first = {part.name: part.reason for part in found[:_KEPT]}

@@ -265,7 +265,7 @@ class _Version:
         return opened(groups[0]) if len(groups) == 1 else GroupedReader(self.manifest.schema, groups, opened)
 
     def reopening(self) -> tuple[Files, str, bool, Marks | None]:
-        """What another process opens it with."""
+        """The call with which another process opens it."""
         marks = self.marks if self.marks.can_be_passed() else None
         return self.where, self.manifest.fingerprint, self.verify, marks
 

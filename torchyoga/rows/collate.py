@@ -50,7 +50,7 @@ def _collate_rows(batch: Sequence[Row], *, collate_fn_map: object = None) -> Bat
 
 
 def stacked(batch: Batch, found: str = "the rows differ in shape") -> Batch:
-    """What `default_collate` gives.
+    """The values as `default_collate` gives them.
 
     Args:
         batch: rows, or values of a column.

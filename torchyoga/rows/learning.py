@@ -219,7 +219,7 @@ def _list_of(items: Sequence[_Nesting], path: Path) -> _Nesting:
 def _declared(
     look: _Nesting, path: Path, ragged: Collection[str], nullable: Collection[str], unused: set[str]
 ) -> _Nesting:
-    """What rows look like, as names of columns say it; takes away the names that it finds."""
+    """The look of rows, as names of columns say it; takes away the names that it finds."""
     name = path_name(path)
     is_named = bool(path) or look.kind in ("leaf", "list", "varying")
     if is_named and name in ragged and look.kind in ("leaf", "list", "varying"):

@@ -1,4 +1,4 @@
-"""What the values of a column stand for, where their dtype does not say it."""
+"""The meaning of a column's values, where their dtype does not say it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Codec:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What values stand for. False if that is only what their dtype says.
+    """The meaning of values. False if that is only what their dtype says.
 
     Attributes:
         timezone: of times, which are stored in UTC: a name such as `Europe/Berlin`, or `+02:00`.

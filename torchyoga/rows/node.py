@@ -122,7 +122,7 @@ class Node:
 
     @cached_property
     def steps(self) -> tuple[Path, ...]:
-        """What leads to each child, at the end of a path."""
+        """The steps that lead to each child, at the end of a path."""
         if self.kind == "nullable":
             return (), (VALID,)
         if self.kind == "texts":

@@ -1,4 +1,4 @@
-"""What a loader takes indices from and reports to: an order, or any sampler."""
+"""The object that a loader takes indices from and reports to: an order, or any sampler."""
 
 from __future__ import annotations
 

@@ -149,14 +149,14 @@ class VersionDownloads(Downloads[FileEntry]):
     def _files_in_store(self, folder: str) -> dict[str, Found]:
         """The files in a folder of the store: one request for all rather than one for each."""
         with self._listing:
-            found = self._listed.get(folder)
-            if found is None:
+            files = self._listed.get(folder)
+            if files is None:
                 try:
-                    found = self.remote.find(folder)
+                    files = self.remote.find(folder)
                 except RemoteError:
-                    found = {}  # permission to read does not include permission to list
-                self._listed[folder] = found
-            return found
+                    files = {}  # permission to read does not include permission to list
+                self._listed[folder] = files
+            return files
 
     def _raise_what_happened(self, entry: FileEntry) -> None:
         now = Manifest.from_bytes(self.manifest()).located(partial(list_bytes, self))

@@ -21,7 +21,7 @@ from ..formats.mapped.gather import Memory, address_of
 from ..formats.mapped.items import MappedRuns
 from ..process.distinct import distinct
 from ..rows.block import interleaved_data
-from ..rows.data import Data
+from ..rows.data import Data, bounds_of
 from ..rows.types import Array, Ints
 from .buffers import Values, base_of, without_views
 from .forms import Encoded, Form, Held, Lists, Numbers, Structs, Texts
@@ -271,7 +271,7 @@ class _Ragged(GatheredPart):
             raise CorruptError("the offsets of an Arrow column lead outside of it; write the file again")
         if present is not None:
             lengths = lengths * present
-        offsets = np.append(0, np.cumsum(lengths))
+        offsets = bounds_of(lengths)
         if self._memory is None or not offsets[-1]:
             return [Data(np.empty(0, self._dtype), offsets)]
         addresses = self._values.take(chunks) + starts * self._dtype.itemsize

@@ -74,7 +74,7 @@ def tables_of(sql: str) -> list[str]:
 
 
 def answer(sql: str, refs: Mapping[str, DataRef], most: int) -> QueryRows:
-    """What a query finds in some DataRefs.
+    """The rows that a query finds in some DataRefs.
 
     Args:
         sql: a query, in DuckDB's SQL.

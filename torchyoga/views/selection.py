@@ -48,10 +48,10 @@ class _Form(Protocol):
         """Which rows are selected."""
 
     def arrays(self) -> tuple[npt.NDArray[np.generic], ...]:
-        """What it consists of."""
+        """The arrays that it consists of."""
 
     def parts(self) -> dict[str, Part]:
-        """What it is made from."""
+        """The parts that it is made from."""
 
 
 class Selection:

@@ -14,6 +14,7 @@ from ..order.full import Order, as_int, keyed_bytes
 from ..process.seeding import splitmix
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef, RowView
+from ..rows.data import bounds_of
 from ..rows.types import Array, Ints
 from .ragged import RaggedColumn
 from .scan import scan
@@ -159,7 +160,7 @@ def _stratified(ref: DataRef, name: str, shares: list[float], seed: int) -> Iter
     seen = dict.fromkeys(sizes, 0)
     for labels in labels_of(ref, name):
         found, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
-        places = np.split(np.argsort(inverse.reshape(-1), kind="stable"), np.cumsum(counts)[:-1])
+        places = np.split(np.argsort(inverse.reshape(-1), kind="stable"), bounds_of(counts)[1:-1])
         parts = np.zeros(len(labels), np.int64)
         for label, rows in zip(found.tolist(), places, strict=True):
             parts[rows] = part_of[label](np.arange(seen[label], seen[label] + len(rows)))

@@ -130,7 +130,7 @@ class PartFailure:
 
 @dataclass(frozen=True)
 class Look:
-    """What a listing shows.
+    """The contents of a listing.
 
     Attributes:
         done: parts that are done.

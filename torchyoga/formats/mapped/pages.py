@@ -68,7 +68,7 @@ _MOST_RANGES = 1024  # IOV_MAX: ranges of one call
 
 
 class Usage(NamedTuple):
-    """What a thread has caused so far: page faults that waited for the disk, and blocks read from it."""
+    """Counts of a thread so far: page faults that waited for the disk, and blocks read from it."""
 
     faults: int = 0
     blocks: int = 0

@@ -189,7 +189,7 @@ class Meter:
 
     @property
     def workers(self) -> str:
-        """What makes the batches: "this process", "2 threads" of it, or "2 processes".
+        """The makers of the batches: "this process", "2 threads" of it, or "2 processes".
 
         Where rows are only copied, `num_workers` means threads: see docs/meter.md.
 
@@ -264,7 +264,7 @@ class Meter:
 
     @property
     def sources(self) -> SourceCounts | None:
-        """What was delivered of each source of a mixture, in all epochs; None for other datasets.
+        """Rows delivered of each source of a mixture, in all epochs; None for other datasets.
 
         It is worked out when it is asked for. Printed it is a table; `numbers()` of it are for exporters.
 

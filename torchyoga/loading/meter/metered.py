@@ -151,7 +151,7 @@ class ProgressBar:
 
 
 class _Writer(Protocol):
-    """What `torch.utils.tensorboard.SummaryWriter` can do."""
+    """The methods of `torch.utils.tensorboard.SummaryWriter` that are called."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
         """Writes one number."""

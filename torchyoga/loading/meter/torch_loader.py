@@ -162,7 +162,7 @@ class _WatchOfProcess:
         return self._watch
 
     def sent(self) -> bytes:
-        """What this worker has taken since it last sent a batch."""
+        """The seconds that this worker has taken since it last sent a batch."""
         return self._clock.sent(self.mine())
 
 
@@ -240,7 +240,7 @@ def _is_plain(loader: TorchLoader) -> bool:
 
 
 def _setting(loader: TorchLoader) -> Setting:
-    """What the loader is set to."""
+    """The settings of the loader."""
     return Setting(
         num_workers=loader.num_workers,
         num_cpus=num_cpus(),

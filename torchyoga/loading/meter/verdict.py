@@ -37,7 +37,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Setting:
-    """What a loader is set to.
+    """The settings of a loader.
 
     Attributes:
         num_workers: processes that make batches.
@@ -110,7 +110,7 @@ def costs_of(last: Numbers, setting: Setting) -> Costs:
 
 
 def verdict(last: Numbers, setting: Setting, holders: Sequence[Holder] = ()) -> str:
-    """What the loop waits for most, and the setting to change.
+    """The stage that the loop waits for most, and the setting to change.
 
     Args:
         last: of the last batches, over epochs.

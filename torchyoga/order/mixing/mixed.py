@@ -40,7 +40,7 @@ from .proportions import Proportions
 from .sources import Source, written_sources
 from .turns import Era, Turns, since
 
-__all__ = ["APPENDED", "TOLD", "MixRequest", "MixOrder", "MixStage", "Mixture", "numbered", "unpacked"]
+__all__ = ["APPENDED", "TOLD", "MixTerms", "MixOrder", "MixStage", "Mixture", "numbered", "unpacked"]
 
 _CHUNK = 65536  # positions computed at once
 # Behind weights that states alone know: a loader was told them, or that rows were appended.
@@ -111,7 +111,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-class MixRequest(NamedTuple):
+class MixTerms(NamedTuple):
     """How a mixture was asked for, where that does not follow from it.
 
     Attributes:
@@ -123,7 +123,7 @@ class MixRequest(NamedTuple):
     until: Literal["first", "all"] | None = None
 
 
-_NOTHING = MixRequest()
+_NOTHING = MixTerms()
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class Mixture:
 
     measures: tuple[int, ...] = ()
     strata: tuple[tuple[int, ...], ...] = ()
-    asked: MixRequest = _NOTHING
+    asked: MixTerms = _NOTHING
 
     @property
     def total(self) -> int:

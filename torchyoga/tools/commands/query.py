@@ -54,26 +54,26 @@ def command(sql: str, id: str | None, version: str | None, limit: int, asked: As
         else fetched(storage, name)
         for name in names
     }
-    found = answer(sql, refs, limit)
+    result = answer(sql, refs, limit)
     plain = {
         "storage": storage.url,
         "tables": {
             name: {"id": one.manifest.id, "version": one.manifest.version} for name, one in refs.items()
         },
-        "columns": found.columns,
-        "rows": found.rows,
-        "is_cut": found.is_cut,
+        "columns": result.columns,
+        "rows": result.rows,
+        "is_cut": result.is_cut,
     }
-    lines = [tuple(map(value_text, row)) for row in found.rows]
+    lines = [tuple(map(value_text, row)) for row in result.rows]
     numbers = [
-        all(isinstance(row[place], (int, float, type(None))) for row in found.rows)
-        for place in range(len(found.columns))
+        all(isinstance(row[place], (int, float, type(None))) for row in result.rows)
+        for place in range(len(result.columns))
     ]
-    titles = [cell(name) for name in found.columns]
+    titles = [cell(name) for name in result.columns]
     right = [title for title, is_number in zip(titles, numbers, strict=True) if is_number]
     rows = count_of(len(lines), "row")
-    shown: list[str | Table] = [f"the first {rows}; --limit shows more"] if found.is_cut else []
+    shown: list[str | Table] = [f"the first {rows}; --limit shows more"] if result.is_cut else []
     if titles[:1] == ["explain_key"]:  # a drawing of several lines
-        asked.write(plain, [str(text) for row in found.rows for text in row[1:]])
+        asked.write(plain, [str(text) for row in result.rows for text in row[1:]])
     else:
         asked.write(plain, [Table(titles, lines, right), *shown] if lines else "no rows")

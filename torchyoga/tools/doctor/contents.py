@@ -224,32 +224,32 @@ def _sizes(dataset: object) -> dict[str, int]:
     }
 
 
-def content_findings(found: dict[str, Any], patient: Patient, in_order: bool) -> list[Finding]:
+def content_findings(seen: dict[str, Any], patient: Patient, in_order: bool) -> list[Finding]:
     """Findings about what the rows hold; `in_order` if the loader gives them as they lie in the dataset."""
-    rows, findings = found["rows"], []
-    if found["changed"]:
+    rows, findings = seen["rows"], []
+    if seen["changed"]:
         findings.append(
             Finding(
                 "shared-buffer",
-                f"{found['changed']} of {rows} rows had other values once later rows were made",
+                f"{seen['changed']} of {rows} rows had other values once later rows were made",
                 "They are one object, or share its memory: all rows of a batch hold what its last one does.",
                 "return a copy from __getitem__ or __iter__: x.copy() of an array, x.clone() of a tensor",
                 "wrong" if patient.makes_batches else "maybe",
             )
         )
     for kind, said in (("nan", "NaN"), ("infinite", "infinite values")):
-        if found[kind]:
+        if seen[kind]:
             findings.append(
                 Finding(
                     "not-finite",
-                    f"{_named(found[kind])}: {said} in {rows} rows that were looked at",
+                    f"{_named(seen[kind])}: {said} in {rows} rows that were looked at",
                     "One such value makes the loss, and then all weights, NaN.",
                     "fill them (torch.nan_to_num in the transform), or leave these rows out (ref.where)",
                     "maybe",
                 )
             )
-    constant = [path for path in found["constant"] if not any(word in path.lower() for word in _ONES)]
-    if constant and not found["changed"]:
+    constant = [path for path in seen["constant"] if not any(word in path.lower() for word in _ONES)]
+    if constant and not seen["changed"]:
         findings.append(
             Finding(
                 "constant-column",
@@ -259,32 +259,32 @@ def content_findings(found: dict[str, Any], patient: Patient, in_order: bool) ->
                 "maybe",
             )
         )
-    if found["sorted"] and in_order and not patient.is_evaluation and patient.loader is not None:
+    if seen["sorted"] and in_order and not patient.is_evaluation and patient.loader is not None:
         findings.append(
             Finding(
                 "sorted-labels",
-                f"{_named(found['sorted'])}: sorted in the dataset, and the loader gives its rows in order",
+                f"{_named(seen['sorted'])}: sorted in the dataset, and the loader gives its rows in order",
                 "Batches hold one label each, and the model forgets the others. Evaluation is not hurt.",
                 "shuffle=True",
                 "maybe",
             )
         )
-    if found["grown"]:
+    if seen["grown"]:
         findings.append(
             Finding(
                 "growing-memory",
-                f"{_named(found['grown'])} grew by one entry for each of {rows} rows",
+                f"{_named(seen['grown'])} grew by one entry for each of {rows} rows",
                 "It ends with all rows in memory, in each worker; workers lose what they keep as they end, "
                 "after each epoch unless persistent_workers=True.",
                 "bound it (functools.lru_cache(maxsize=...)), or cache before training: storage.cacheable",
                 "maybe",
             )
         )
-    if found["files"] >= max(_LEAST_ROWS, _EACH * rows):
+    if seen["files"] >= max(_LEAST_ROWS, _EACH * rows):
         findings.append(
             Finding(
                 "many-files",
-                f"{rows} rows left {found['files']} files open",
+                f"{rows} rows left {seen['files']} files open",
                 "Once the limit of open files (ulimit -n) is reached, no file and no worker can be opened.",
                 "open files by `with open(...)` in __getitem__, or once on first use in each worker",
                 "maybe",

@@ -1,4 +1,4 @@
-"""What a report of a bug needs: torch's own lines, versions of packages, file systems."""
+"""Facts that a report of a bug needs: torch's own lines, versions of packages, file systems."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PACKAGE = "torchyoga"
 
 
 def environment(folders: Iterable[str] = ()) -> dict[str, Any]:
-    """What a report of a bug needs. It takes some seconds, as torch asks programs for versions.
+    """The facts that a report of a bug needs. It takes some seconds, as torch asks programs for versions.
 
     Args:
         folders: of storages, whose file systems are named besides those of /dev/shm, of temporary files and
@@ -37,11 +37,11 @@ def environment(folders: Iterable[str] = ()) -> dict[str, Any]:
     }
 
 
-def environment_text(found: dict[str, Any]) -> str:
+def environment_text(seen: dict[str, Any]) -> str:
     """The same in lines, to be pasted into a report."""
-    lines = list(found["torch"])
+    lines = list(seen["torch"])
     for title in ("packages", "file systems"):
-        lines += ["", title, *(f"  {name}: {text}" for name, text in found[title].items())]
+        lines += ["", title, *(f"  {name}: {text}" for name, text in seen[title].items())]
     return "\n".join(lines)
 
 

@@ -167,8 +167,8 @@ def _groups(
     workers, spawned = patient.num_workers, patient.start_method != "fork"
     patience = quick + (_START_SECONDS if spawned else _FORK_SECONDS * (workers or 0))
 
-    def size(found: dict[str, Any]) -> int | None:
-        rows: int | None = found[_BATCH]["rows"] if _BATCH in found else patient.batch_size()
+    def size(seen: dict[str, Any]) -> int | None:
+        rows: int | None = seen[_BATCH]["rows"] if _BATCH in seen else patient.batch_size()
         return rows
 
     in_workers = []
@@ -194,9 +194,9 @@ def _groups(
     return [looks, rows, in_workers] if in_workers else [looks, rows]
 
 
-def _threads(patient: Patient, found: dict[str, Any]) -> dict[str, Any] | None:
+def _threads(patient: Patient, seen: dict[str, Any]) -> dict[str, Any] | None:
     """The threads of a worker, where rows have taken any."""
-    return used_threads(patient) if found.get(_CONTENT, {}).get("threads", 0.0) >= _BUSY else None
+    return used_threads(patient) if seen.get(_CONTENT, {}).get("threads", 0.0) >= _BUSY else None
 
 
 def _rate_name(count: int) -> str:
@@ -339,11 +339,11 @@ def _has_threads() -> bool:
     return os.path.isdir("/proc/self/task") and len(os.listdir("/proc/self/task")) > 1
 
 
-def _of_hang(patient: Patient, found: Mapping[str, Any], hang: Hang, cpus: Cpus) -> Finding:
+def _of_hang(patient: Patient, seen: Mapping[str, Any], hang: Hang, cpus: Cpus) -> Finding:
     """A deadlock, if all waits where rows came before; slow rows, if they work or the batch is long."""
     where = f"; it was at {hang.where}" if hang.where else ""
-    if _is_slow(patient, found, hang.seconds) or not hang.is_idle:
-        row = f"a row takes {found[_ROW]:.2g} s; " if _ROW in found else ""
+    if _is_slow(patient, seen, hang.seconds) or not hang.is_idle:
+        row = f"a row takes {seen[_ROW]:.2g} s; " if _ROW in seen else ""
         return Finding(
             "slow-rows",
             f"{row}{hang.step}: not within {hang.seconds:.0f} s, and no more was tried{where}",
@@ -369,10 +369,10 @@ def _is_made_so(patient: Patient, step: str) -> bool:
     return not patient.num_workers or step == _SENT or not (has_own or patient.start_method != "fork")
 
 
-def _is_slow(patient: Patient, found: Mapping[str, Any], given: float) -> bool:
+def _is_slow(patient: Patient, seen: Mapping[str, Any], given: float) -> bool:
     """True if the rows of a batch would take about as long as was given, one after the other."""
-    size = found.get(_BATCH, {}).get("rows") or getattr(patient.loader, "batch_size", None) or 1
-    return _ROW in found and 4 * found[_ROW] * size >= given
+    size = seen.get(_BATCH, {}).get("rows") or getattr(patient.loader, "batch_size", None) or 1
+    return _ROW in seen and 4 * seen[_ROW] * size >= given
 
 
 def _wanted(patient: Patient, rates: Mapping[int, float]) -> float | None:
@@ -382,15 +382,15 @@ def _wanted(patient: Patient, rates: Mapping[int, float]) -> float | None:
 
 
 def _of_disk(
-    found: Mapping[str, Any],
+    seen: Mapping[str, Any],
     findings: list[Finding],
     measured: dict[str, str],
     left_out: dict[str, str],
     wanted: float | None,
 ) -> None:
-    if found.get(_DISK) is None:
+    if seen.get(_DISK) is None:
         left_out.setdefault(_DISK, "no files of a version of torchyoga's on this machine")
         return
-    disk = Disk(**found[_DISK]["disk"])
+    disk = Disk(**seen[_DISK]["disk"])
     measured[_DISK] = describe(disk)
-    findings += disk_findings(disk, found[_DISK]["where"], wanted)
+    findings += disk_findings(disk, seen[_DISK]["where"], wanted)

@@ -37,24 +37,24 @@ def handles(dataset: object) -> dict[str, Any]:
 
 
 def handle_findings(
-    found: dict[str, Any],
+    seen: dict[str, Any],
     start_method: str,
     num_workers: int | None,
     wrong_rows: int = 0,
     error: str | None = None,
 ) -> list[Finding]:
-    """Findings about what `handles` has found, for workers that start in one way or the other.
+    """Findings about what `handles` has seen, for workers that start in one way or the other.
 
     Args:
-        found: by `handles`.
+        seen: by `handles`.
         start_method: of the workers.
         num_workers: of the loader.
         wrong_rows: rows that workers made otherwise than this process.
         error: raised as workers were started; None if they started.
     """
     findings = []
-    if found["open"] and start_method == "fork":
-        paths = [f"{path} is {what}" for path, what in found["open"]]
+    if seen["open"] and start_method == "fork":
+        paths = [f"{path} is {what}" for path, what in seen["open"]]
         findings.append(
             Finding(
                 "fork-unsafe",
@@ -62,12 +62,12 @@ def handle_findings(
                 + (f"; workers made {wrong_rows} rows that are others here" if wrong_rows else ""),
                 "Forked workers share its file offset, its connection or its locked state with the training "
                 "process, and have none of its threads: rows may come out wrong, or a worker waits forever.",
-                f"open {found['open'][0][0]} on first use in each worker, not in __init__",
+                f"open {seen['open'][0][0]} on first use in each worker, not in __init__",
                 "wrong" if wrong_rows else "maybe",
             )
         )
-    if found["unpicklable"]:
-        path, why = found["unpicklable"]
+    if seen["unpicklable"]:
+        path, why = seen["unpicklable"]
         findings.append(
             Finding(
                 "not-picklable",

@@ -1,4 +1,4 @@
-"""What a dataset holds that costs memory or time in each worker: Python objects, compressed chunks."""
+"""Objects of Python, compressed chunks: things in a dataset that cost memory or time in each worker."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def _first(value: Any) -> list[object]:
     return [one for _, pair in zip(range(_SAMPLE), pairs, strict=False) for one in pair]
 
 
-def copied_memory(found: list[list[Any]], start_method: str, num_workers: int) -> list[Finding]:
+def copied_memory(seen: list[list[Any]], start_method: str, num_workers: int) -> list[Finding]:
     """A finding if workers copy many objects as they touch them."""
-    if not found or not num_workers:
+    if not seen or not num_workers:
         return []
-    path, objects, nbytes = max(found, key=lambda one: one[2])
+    path, objects, nbytes = max(seen, key=lambda one: one[2])
     if num_workers * nbytes < _MOST_BYTES:
         return []
     how = (
@@ -100,9 +100,9 @@ def compressed_chunks(patient: Patient) -> list[list[Any]]:
     return list(found.values())
 
 
-def chunk_findings(found: list[list[Any]], in_order: bool) -> list[Finding]:
+def chunk_findings(seen: list[list[Any]], in_order: bool) -> list[Finding]:
     """A finding if a chunk is decoded for each of its rows."""
-    bad = [one for one in found if not in_order or one[2] > _CACHE]
+    bad = [one for one in seen if not in_order or one[2] > _CACHE]
     if not bad:
         return []
     path, rows, nbytes = max(bad, key=lambda one: one[1])

@@ -32,10 +32,10 @@ def leftovers(store: Versions, forgotten: float = _FORGOTTEN) -> list[Left]:
     return [*_of_builds(store, forgotten), *_leases(store)]
 
 
-def leftover_findings(found: Iterable[Left], where: str) -> list[Finding]:
+def leftover_findings(seen: Iterable[Left], where: str) -> list[Finding]:
     """One finding for each kind of what is left."""
     by_kind: dict[str, list[Left]] = {}
-    for one in found:
+    for one in seen:
         by_kind.setdefault(one["kind"], []).append(one)
     return [_finding(kind, some, where) for kind, some in by_kind.items()]
 

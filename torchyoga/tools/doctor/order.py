@@ -51,12 +51,12 @@ def _sampler(loader: Any) -> Any:
     return loader.sampler if inner is None else inner
 
 
-def order_findings(found: dict[str, Any], patient: Patient, rows: int) -> list[Finding]:
+def order_findings(seen: dict[str, Any], patient: Patient, rows: int) -> list[Finding]:
     """Findings about two epochs; `rows` is how many the dataset has, as far as is known."""
     loader, findings = patient.loader, []
     if loader is None:
         return []
-    if found["batches"] == 0 and rows:
+    if seen["batches"] == 0 and rows:
         size = loader.batch_size
         findings.append(
             Finding(
@@ -68,19 +68,19 @@ def order_findings(found: dict[str, Any], patient: Patient, rows: int) -> list[F
                 "wrong",
             )
         )
-    elif found["dropped"] and patient.is_evaluation:
-        other = "" if found["in_order"] else ", other ones in each epoch"
+    elif seen["dropped"] and patient.is_evaluation:
+        other = "" if seen["in_order"] else ", other ones in each epoch"
         findings.append(
             Finding(
                 "dropped-validation",
-                f"{patient.called} looks like an evaluation, and drops {found['dropped']:,} of {rows:,} rows"
+                f"{patient.called} looks like an evaluation, and drops {seen['dropped']:,} of {rows:,} rows"
                 + other,
                 "The measure is not of the whole set, and changes by which rows are left out.",
                 "shuffle=False, drop_last=False",
                 "maybe",
             )
         )
-    if found["same"] and not patient.is_evaluation:
+    if seen["same"] and not patient.is_evaluation:
         sampler = _sampler(loader)
         has_epoch = hasattr(sampler, "set_epoch")
         findings.append(

@@ -92,12 +92,12 @@ def _of(epoch: list[Record], worker: int) -> list[Record]:
     return [one for one in epoch if one["worker"] == worker]
 
 
-def same_numbers(found: dict[str, Any], is_evaluation: bool = False) -> list[Finding]:
+def same_numbers(seen: dict[str, Any], is_evaluation: bool = False) -> list[Finding]:
     """A finding for each generator that gave the same numbers to two workers or in both epochs.
 
     Rows of an evaluation should be alike in each epoch, so that these are not compared.
     """
-    (first, second), stream = found["epochs"], found["stream"]
+    (first, second), stream = seen["epochs"], seen["stream"]
     one, other, later = _of(first, 0), _of(first, 1), _of(second, 0)
     if is_evaluation:
         later = []
@@ -106,11 +106,11 @@ def same_numbers(found: dict[str, Any], is_evaluation: bool = False) -> list[Fin
     twice = [*zip(one[::2], one[1::2], strict=False)]  # the same row
     is_random = stream or any(a["row"] is None or a["row"] != b["row"] for a, b in twice)
     if not one or not is_random:
-        return [_alike(name) for name in found["alike"] if not found["ours"]]
+        return [_alike(name) for name in seen["alike"] if not seen["ours"]]
     names = sorted({name for record in one for name in record["used"]})
     if not stream:  # where each row seeds by itself, the same row is to be the same
         names = [name for name in names if any(a["after"][name] != b["after"].get(name) for a, b in twice)]
-    if found["ours"]:  # its loader seeds these for each row
+    if seen["ours"]:  # its loader seeds these for each row
         names = [name for name in names if name not in _SHARED]
     findings = []
     for name in names:
@@ -118,7 +118,7 @@ def same_numbers(found: dict[str, Any], is_evaluation: bool = False) -> list[Fin
         if among or again:
             equal = among and _is_equal(one, other), again and _is_equal(one, later)
             findings.append(_finding(name, among, again, not stream and any(equal)))
-    if not findings and not stream and not found["ours"] and (_is_equal(one, other) or _is_equal(one, later)):
+    if not findings and not stream and not seen["ours"] and (_is_equal(one, other) or _is_equal(one, later)):
         findings.append(
             _finding("a generator that was not found", _is_equal(one, other), _is_equal(one, later), True)
         )
@@ -181,11 +181,11 @@ def _seeded_alike(patient: Patient) -> list[str]:
     return [name for name in _SHARED if after[0][name] == after[1][name]]
 
 
-def rows_twice(found: dict[str, Any]) -> list[Finding]:
+def rows_twice(seen: dict[str, Any]) -> list[Finding]:
     """A finding if two workers gave the same rows of a stream."""
-    if not found["stream"]:
+    if not seen["stream"]:
         return []
-    one, other = (_of(found["epochs"][0], worker) for worker in (0, 1))
+    one, other = (_of(seen["epochs"][0], worker) for worker in (0, 1))
     count = min(len(one), len(other))
     if count < _LEAST:
         return []
@@ -212,14 +212,14 @@ def _is_same_column(one: list[Record], other: list[Record], path: str) -> bool:
     return all(a is not None and a == b for a, b in pairs) and len(set(pairs)) == len(pairs)
 
 
-def foreign_rows(found: dict[str, Any], alone: list[str | None]) -> int:
+def foreign_rows(seen: dict[str, Any], alone: list[str | None]) -> int:
     """How many rows workers made now so, now so, which this process makes alike each time."""
-    if found["stream"] or not alone:
+    if seen["stream"] or not alone:
         return 0
-    workers = {record["worker"] for record in found["epochs"][0]}
+    workers = {record["worker"] for record in seen["epochs"][0]}
     wrong = 0
     for worker in workers:
-        mine = _of(found["epochs"][0], worker)
+        mine = _of(seen["epochs"][0], worker)
         for number, expected in enumerate(alone):
             some = mine[number * _TIMES : (number + 1) * _TIMES]
             rows = [one["row"] for one in some]

@@ -47,18 +47,18 @@ class _CpuTimes:
         return {**times, "pools": self._pools}
 
 
-def oversubscribed(found: dict[str, Any], num_workers: int, usable: int) -> list[Finding]:
+def oversubscribed(seen: dict[str, Any], num_workers: int, usable: int) -> list[Finding]:
     """A finding if the workers' threads together are more than the CPUs, and do a tenth of the work."""
-    threads, share = found["threads"], found["others"]
+    threads, share = seen["threads"], seen["others"]
     if share < _OTHERS or threads < 2 or threads * max(1, num_workers) <= usable:
         return []
     return [
         Finding(
             "thread-oversubscription",
-            f"{num_workers} workers x {threads} threads of {found['library']} on {usable} CPUs; "
+            f"{num_workers} workers x {threads} threads of {seen['library']} on {usable} CPUs; "
             f"{share:.0%} of a worker's CPU time is in other threads than its own",
             "They wait for each other, mostly in a busy loop: rows come slower than with one thread each.",
-            f"{found['variable']}=1 in the environment, or threadpool_limits(1) in worker_init_fn",
+            f"{seen['variable']}=1 in the environment, or threadpool_limits(1) in worker_init_fn",
             "slow",
         )
     ]

@@ -87,19 +87,19 @@ class Trial(NamedTuple):
     left: dict[str, str]
 
 
-def tried(steps: Sequence[Step], seconds: float, found: Mapping[str, Any] | None = None) -> Trial:
+def tried(steps: Sequence[Step], seconds: float, seen: Mapping[str, Any] | None = None) -> Trial:
     """Does steps one after the other in a child process, for no more than some seconds.
 
     Args:
         steps: what to do.
         seconds: for all of them.
-        found: what steps before them have found.
+        seen: what steps before them have seen.
     """
     can_fork = sys.platform.startswith("linux")
     context = multiprocessing.get_context("fork" if can_fork else "spawn")
     ours, theirs = context.Pipe(duplex=False)
     stacks = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
-    arguments = (theirs, list(steps), dict(found or {}), stacks if can_fork else None)
+    arguments = (theirs, list(steps), dict(seen or {}), stacks if can_fork else None)
     child = context.Process(target=_do, args=arguments, daemon=False)  # type: ignore[attr-defined]
     trial = Trial({}, {}, None, {})
     try:
@@ -228,7 +228,7 @@ def _users_line(text: str) -> str:
     return ""
 
 
-def _do(pipe: Connection, steps: list[Step], found: dict[str, Any], stacks: IO[bytes] | None) -> None:
+def _do(pipe: Connection, steps: list[Step], seen: dict[str, Any], stacks: IO[bytes] | None) -> None:
     if hasattr(os, "setsid"):
         os.setsid()  # so that its workers end with it
     if stacks is not None:
@@ -241,8 +241,8 @@ def _do(pipe: Connection, steps: list[Step], found: dict[str, Any], stacks: IO[b
     for step in steps:
         pipe.send_bytes(json.dumps(["begin", step.name, None]).encode())
         try:
-            found[step.name] = step.work(found)
-            message = ["found", step.name, found[step.name]]
+            seen[step.name] = step.work(seen)
+            message = ["found", step.name, seen[step.name]]
         except BaseException as error:
             message = ["error", step.name, _said(error)]
         pipe.send_bytes(json.dumps(message).encode())

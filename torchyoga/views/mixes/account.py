@@ -23,7 +23,7 @@ Lengths = Callable[[int, Ints], Ints]
 
 
 class SourceAccount(NamedTuple):
-    """What has been read of a source.
+    """The rows that were read of a source.
 
     Attributes:
         name: its name.
@@ -41,7 +41,7 @@ class SourceAccount(NamedTuple):
 
 
 class Account(NamedTuple):
-    """What has been read of each source of a mixture: a table, for logs and for model cards.
+    """The rows that were read of each source of a mixture: a table, for logs and for model cards.
 
     Attributes:
         where: the place up to which it counts.
@@ -107,7 +107,7 @@ class Account(NamedTuple):
 
 
 def counts_at(mixture: Mixture, state: State) -> tuple[Mixture, tuple[int, ...], list[int]]:
-    """What was delivered up to a state.
+    """The counts of rows delivered up to a state.
 
     Returns:
         The mixture as it goes on from the state; how many rows each of its sources has given; and which of
@@ -156,7 +156,7 @@ def account_of_counts(
 
 
 def account_of_state(state: State) -> Account:
-    """What was delivered of each source up to a state, by what the state itself tells.
+    """The rows delivered of each source up to a state, by what the state itself tells.
 
     Raises:
         StateError: it is of no mixture, or tells its sources or weights by digests only, as there are many.

@@ -112,7 +112,7 @@ class Mixed(Protocol):
         """The order of every epoch."""
 
     def whole_weights(self, weights: object) -> tuple[int, ...]:
-        """What a user gives as weights, as whole numbers."""
+        """The weights that a user gives, as whole numbers."""
 
     def over_mixture(self, mixture: Mixture) -> Mixed:
         """The same view with another mixture of the same sources."""
@@ -135,7 +135,7 @@ class ArrangedMixture(Arrangement):
         return self._ref.over_mixture(mixture).order(order.shuffle, order.reshuffle, order.window, order.seed)
 
     def account(self, order: AnyOrder, saved: State) -> Account:
-        """What was delivered of each source up to a state."""
+        """The rows delivered of each source up to a state."""
         assert isinstance(order, MixOrder)
         mixture, counts, _ = counts_at(order.mixture, saved)
         return account_of_counts(mixture, counts, saved)

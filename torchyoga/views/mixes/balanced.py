@@ -128,7 +128,7 @@ class BalancedRef(ArrangedRef, ReweightedView):
         return self.mixture.rows
 
     def whole_weights(self, weights: object) -> tuple[int, ...]:
-        """What a user gives as shares of the classes, as whole numbers."""
+        """The shares of the classes that a user gives, as whole numbers."""
         return _weights(self._labels, weights)
 
     def over_mixture(self, mixture: Mixture) -> BalancedRef:

@@ -226,7 +226,7 @@ def _members(
     found: list[Ints] = [rows] * len(rows)
     for source, number, places, own in mixed.dealt(rows):
         counts, documents = read(source, own)
-        each = np.split(documents + begins[number], np.cumsum(counts)[:-1])
+        each = np.split(documents + begins[number], bounds_of(counts)[1:-1])
         for place, some in zip(places.tolist(), each, strict=True):
             found[place] = some
     return np.array(list(map(len, found)), np.int64), np.concatenate([rows[:0], *found])

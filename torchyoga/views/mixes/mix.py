@@ -16,7 +16,7 @@ from ...order.by_file import equal_runs
 from ...order.carry import Appended, check_appended
 from ...order.contract import Arrangement, Shuffle
 from ...order.full import as_int
-from ...order.mixing.mixed import MixOrder, MixRequest, MixStage, Mixture, numbered, unpacked
+from ...order.mixing.mixed import MixOrder, MixStage, MixTerms, Mixture, numbered, unpacked
 from ...order.mixing.proportions import whole_weights
 from ...order.mixing.sources import tag_of
 from ...order.saved import described
@@ -133,9 +133,7 @@ def mix(
         tuple(names),
         versions=tuple(map(versions_of, refs)),
         is_counted=rows is None,
-        asked=MixRequest(
-            temperature if isinstance(weights, str) else None, None if rows else until or "first"
-        ),
+        asked=MixTerms(temperature if isinstance(weights, str) else None, None if rows else until or "first"),
     )
     made = MixRef(refs, mixture, source_column)
     made.order(True, True, 1, 0).rows(0, 0)  # raises if the first epoch takes too many
@@ -302,7 +300,7 @@ class MixRef(JoinedRef):
         return dict(zip(self.names, counts, strict=True))
 
     def account(self, *, at: Mapping[str, object], tokens: str | None = None) -> Account:
-        """What was delivered of each source up to a state, as a table; see `counts`.
+        """The rows delivered of each source up to a state, as a table; see `counts`.
 
         `print(mix.account(at=state))` shows it, and its `markdown()` is for a model card.
         """
@@ -452,7 +450,7 @@ class MixRef(JoinedRef):
         return self.over_mixture(mixture)
 
     def whole_weights(self, weights: object, temperature: float = 1.0) -> tuple[int, ...]:
-        """What a user gives as weights of the sources, as whole numbers."""
+        """The weights of the sources that a user gives, as whole numbers."""
         measures, lengths = self.mixture.measures, self.mixture.lengths
         fractions = fractions_of(weights, self.names, measures or lengths, temperature)
         _check_filled(self.names, lengths, fractions)
@@ -470,7 +468,7 @@ class MixRef(JoinedRef):
 
     @property
     def recipe(self) -> Recipe:
-        """What it is made of."""
+        """The sources that it is made of, and how."""
         return Recipe(self.sources, self.mixture, self._column)
 
     @property

@@ -1,4 +1,4 @@
-"""What a user gives as weights -> exact fractions."""
+"""Weights that a user gives -> exact fractions."""
 
 from __future__ import annotations
 

@@ -93,8 +93,7 @@ class Layout:
         first_position: int = 0,
         documents: bool = False,
         in_pieces: bool = False,
-        width: int | None = None,
-        fill: float | Mapping[str, float] | None = None,
+        padding: tuple[int, float | Mapping[str, float]] | None = None,
     ) -> Layout:
         """The rows of `DataRef.packed`, over rows of a schema.
 
@@ -106,8 +105,8 @@ class Layout:
             first_position: the position of a document's first token.
             documents: True for `document_ids` in any case, and not in filled packs alone.
             in_pieces: True if documents may be pieces of rows.
-            width: how many tokens every pack is filled up to.
-            fill: with what; of the measured column, or by the name of the column.
+            padding: how many tokens every pack is filled up to, and with what: of the measured column, or by
+                the name of the column. None if packs are not filled up.
 
         Raises:
             KeyError: there is no such column.
@@ -116,6 +115,7 @@ class Layout:
         """
         ignored = as_int("ignore_index", ignored, -(2**63), 2**63 - 1)
         first_position = as_int("first_position", first_position, 0, 2**31 - 1)
+        width, fill = padding or (None, None)
         if width is not None:
             as_int("the width of padded packs", width, 1, _MOST_WIDTH)
         labels, shifted = _labels_of(labels, along[0])

@@ -22,6 +22,7 @@ from ...reading.pack_report import PackReport
 from ...reading.readahead import Grouped, ReadAhead
 from ...rows.block import Rows
 from ...rows.collector import block_of
+from ...rows.data import bounds_of
 from ...rows.node import outermost, path_name
 from ...rows.projection import Projection
 from ...rows.schema import Schema
@@ -74,8 +75,7 @@ def packed(
         first_position=columns.first_position,
         documents=columns.documents,
         in_pieces=request.long == "split",
-        width=None if padded is None else packing.report.budget,
-        fill=padded,
+        padding=None if padded is None else (packing.report.budget, padded),
     )
     return PackedRef(ref, packing, layout, number)
 
@@ -240,7 +240,7 @@ class PackedRef(PackView):
     def strata(self) -> tuple[int, ...]:
         """How many packs there are of each size in tokens, one after the other; nothing if they alternate."""
         counts, bounds, classes, each = self._packing.plan.groups
-        tokens = np.append(0, np.cumsum(each * self._packing.plan.costs[classes]))
+        tokens = bounds_of(each * self._packing.plan.costs[classes])
         return strata_of(counts.tolist(), np.diff(tokens[bounds]).tolist())
 
     def members(self, packs: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:

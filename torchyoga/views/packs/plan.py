@@ -85,7 +85,7 @@ class PackPlan:
         is_small = all(int(part.max(initial=0)) < 2**32 for part in parts)
         sizes = [len(part) for part in parts]
         found = np.empty(sum(sizes), np.uint32 if is_small else np.int64)
-        for part, place in zip(parts, np.split(found, np.cumsum(sizes)[:-1]), strict=True):
+        for part, place in zip(parts, np.split(found, bounds_of(sizes)[1:-1]), strict=True):
             place[:] = part
         return found, sizes
 
@@ -122,7 +122,7 @@ class PackPlan:
 
 def _cut(words: npt.NDArray[np.integer], sizes: Sequence[int]) -> dict[str, Ints]:
     """The parts; the rows as they are, for they are many."""
-    rows, *others = np.split(words, np.cumsum(sizes)[:-1])
+    rows, *others = np.split(words, bounds_of(sizes)[1:-1])
     return dict(zip(_PARTS, [rows, *(part.astype(np.int64) for part in others)], strict=True))
 
 

@@ -227,7 +227,7 @@ class _Measured(NamedTuple):
 
 
 def measured(ref: DataRef, budgets: Mapping[str, int], cost: PackCost | None, long: Long) -> _Measured:
-    """What all rows cost, and those over a budget by what is to become of them; see `DataRef.packed`.
+    """The costs of all rows, and those over a budget by what is to become of them; see `DataRef.packed`.
 
     Args:
         ref: the rows.

@@ -29,7 +29,7 @@ _Numbers = npt.NDArray[np.integer]
 
 
 class BatchReport(NamedTuple):
-    """What batches of equal budget hold.
+    """The contents of batches of equal budget.
 
     Attributes:
         batches: how many there are.

@@ -197,9 +197,10 @@ def _shortened(pieces: Pieces, by: int) -> Pieces:
     if not by:
         return pieces
     stops = pieces.stops.copy()
-    stops[np.cumsum(pieces.counts) - 1] -= 1
+    last = np.cumsum(pieces.counts) - 1
+    stops[last] -= 1
     kept = stops > pieces.starts
-    counts = pieces.counts - (~kept)[np.cumsum(pieces.counts) - 1]
+    counts = pieces.counts - (~kept)[last]
     return Pieces(counts, pieces.documents[kept], pieces.starts[kept], stops[kept])
 
 
