@@ -158,6 +158,11 @@ def test_the_worst_comes_first_and_all_of_it_is_plain_data() -> None:
         "why": "2",
         "change": "3",
         "severity": "wrong",
+        "loader": "",
     }
     assert Diagnosis.together([diagnosis, diagnosis]) == diagnosis
+    both = Diagnosis.together([diagnosis.of("train_loader"), diagnosis.of("val_loader")])
+    assert [one.loader for one in both.findings] == 3 * ["train_loader", "val_loader"]
+    assert both.measured == {"train_loader: a": "b", "val_loader: a": "b"}
+    assert "wrong: wrong (val_loader)" in str(both)
     assert str(Diagnosis([])) == "nothing was found"

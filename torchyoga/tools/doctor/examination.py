@@ -231,15 +231,15 @@ def _diagnosis(
     if store is not None and _LEFT in found:
         findings += leftover_findings(found[_LEFT], store.name)
     findings += disagreeing(receipts)
-    rates = {n: found[name] for n in range(_MOST_WORKERS) if (name := _rate_name(n)) in found}
+    rates = {n: found[name][0] for n in range(_MOST_WORKERS) if (name := _rate_name(n)) in found}
     if patient is not None:
         findings += dealt(patient, job, found.get(_RANKS, ()))
         findings += _of_rows(patient, trial, measured, left_out, now)
         if rates:
-            measured["workers"] = (
-                f"rows/s: {rates_text(rates)}; {recommended(rates)} are enough for within 5 % of the best"
-            )
-            findings += few_workers(rates, workers, patient)
+            others = max(found[_rate_name(count)][1] for count in rates)
+            enough = f"{recommended(rates)} are enough for within 5 % of the best"
+            measured["workers"] = f"rows/s: {rates_text(rates, others)}; {enough}"
+            findings += few_workers(rates, workers, patient, others)
     _of_disk(found, findings, measured, left_out, None if patient is None else _wanted(patient, rates))
     for name, error in trial.errors.items():
         left_out.setdefault(name, error)

@@ -199,7 +199,7 @@ def rows_twice(found: dict[str, Any]) -> list[Finding]:
         Finding(
             "rows-twice",
             f"two workers gave the same {what}, for each of their first {count} rows",
-            "Each worker gives the whole stream: an epoch has all rows as often as there are workers.",
+            "If each worker gives the whole stream, an epoch has all rows as often as there are workers.",
             "in __iter__, take every n-th row: get_worker_info() has the worker's id and num_workers",
             "wrong" if is_proved else "maybe",
         )
