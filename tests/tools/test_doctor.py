@@ -41,7 +41,7 @@ def ref(tmp_path: Path) -> yoga.DataRef:
 
 def test_nothing_is_found_on_a_healthy_loader_of_a_version(ref: yoga.DataRef, tmp_path: Path) -> None:
     loader = yoga.DataLoader(ref, batch_size=50, shuffle=True, seed=3)
-    diagnosis = yoga.doctor(loader, storage=tmp_path / "storage", seconds=4)
+    diagnosis = yoga.doctor(loader, storage=tmp_path / "storage", seconds=12)
     assert names(diagnosis) - CHANCE == set()
     assert {"cpus", "batch", "workers", "disk"} <= set(diagnosis.measured)
     assert set(diagnosis.left_out) == {"random numbers"}
@@ -88,7 +88,7 @@ def test_nothing_moves() -> None:
 def test_a_dataset_that_hangs_is_a_finding_and_ends(everywhere: bool) -> None:
     loader = torch.utils.data.DataLoader(Hanging(everywhere), batch_size=8, num_workers=1)
     started = time.monotonic()
-    diagnosis = yoga.doctor(loader, seconds=8)
+    diagnosis = yoga.doctor(loader, seconds=16)
     assert time.monotonic() - started < 60  # not for ever
     assert "hang" in names(diagnosis)
     (hang,) = (finding for finding in diagnosis.findings if finding.name == "hang")

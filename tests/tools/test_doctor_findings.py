@@ -496,7 +496,7 @@ def test_a_network_file_system_is_known_by_its_mount(tmp_path: Path) -> None:
 
 
 def test_a_loader_that_would_be_faster_with_workers_is_a_finding() -> None:
-    diagnosis = yoga.doctor(DataLoader(Slow(0.02), batch_size=2), seconds=4)
+    diagnosis = yoga.doctor(DataLoader(Slow(0.02), batch_size=2), seconds=12)
     found = [finding for finding in diagnosis.findings if finding.name == "num-workers"]
     if max(counts(Cpus.now().usable, 0)) >= 2:
         assert found[0].change.startswith("num_workers=")

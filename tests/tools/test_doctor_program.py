@@ -45,7 +45,7 @@ if "wait" in sys.argv:
     time.sleep(300)
 sys.exit(3)
 """
-DOCTOR = [sys.executable, "-m", "torchyoga", "doctor", "--seconds", "10"]
+DOCTOR = [sys.executable, "-m", "torchyoga", "doctor", "--seconds", "30"]
 
 
 @pytest.fixture

@@ -27,8 +27,9 @@ from typing import IO, Any, NamedTuple
 
 from .walk import is_library_file
 
-__all__ = ["Hang", "Step", "Trial", "cpu_seconds", "tried"]
+__all__ = ["ENDED", "Hang", "Step", "Trial", "cpu_seconds", "tried"]
 
+ENDED = "it ended the process that tried it"
 _END_TIMES = 20
 _END_SECONDS = 2.0  # for a child that was killed to be gone
 _MOST_TEXT = 300
@@ -132,7 +133,7 @@ def _heard(pipe: Connection, steps: Sequence[Step], seconds: float, trial: Trial
     deadline, at = time.monotonic() + seconds, ""
     step_ends = deadline
     open_steps = [step.name for step in steps]
-    why = "it ended the process that tried it"
+    why = ENDED
     while True:
         now = time.monotonic()
         if not pipe.poll(max(0.0, min(deadline, step_ends) - now)):
