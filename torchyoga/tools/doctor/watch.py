@@ -83,7 +83,7 @@ class _Watch:
     def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Keeps the loader of an audit event."""
         if event == "torchyoga.DataLoader.__iter__":
-            self.see(*arguments, sys._getframe(2))  # the hook's, the loader's, and then theirs
+            self.see(arguments[0], sys._getframe(2))  # the hook's, the loader's, and then theirs
 
     def report(self) -> None:
         """Examines them, and writes what was found into the folder."""
