@@ -41,7 +41,7 @@ def ref(tmp_path: Path) -> yoga.DataRef:
 
 def test_nothing_is_found_on_a_healthy_loader_of_a_version(ref: yoga.DataRef, tmp_path: Path) -> None:
     loader = yoga.DataLoader(ref, batch_size=50, shuffle=True, seed=3)
-    diagnosis = yoga.doctor(loader, storage=tmp_path / "storage", seconds=4)
+    diagnosis = yoga.doctor(loader, storage=tmp_path / "storage", seconds=12)
     assert names(diagnosis) - CHANCE == set()
     assert {"cpus", "batch", "workers", "disk"} <= set(diagnosis.measured)
     assert set(diagnosis.left_out) == {"random numbers"}
@@ -88,7 +88,7 @@ def test_nothing_moves() -> None:
 def test_a_dataset_that_hangs_is_a_finding_and_ends(everywhere: bool) -> None:
     loader = torch.utils.data.DataLoader(Hanging(everywhere), batch_size=8, num_workers=1)
     started = time.monotonic()
-    diagnosis = yoga.doctor(loader, seconds=8)
+    diagnosis = yoga.doctor(loader, seconds=16)
     assert time.monotonic() - started < 60  # not for ever
     assert "hang" in names(diagnosis)
     (hang,) = (finding for finding in diagnosis.findings if finding.name == "hang")
@@ -158,6 +158,11 @@ def test_the_worst_comes_first_and_all_of_it_is_plain_data() -> None:
         "why": "2",
         "change": "3",
         "severity": "wrong",
+        "loader": "",
     }
     assert Diagnosis.together([diagnosis, diagnosis]) == diagnosis
+    both = Diagnosis.together([diagnosis.of("train_loader"), diagnosis.of("val_loader")])
+    assert [one.loader for one in both.findings] == 3 * ["train_loader", "val_loader"]
+    assert both.measured == {"train_loader: a": "b", "val_loader: a": "b"}
+    assert "wrong: wrong (val_loader)" in str(both)
     assert str(Diagnosis([])) == "nothing was found"

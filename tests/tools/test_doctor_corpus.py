@@ -22,8 +22,8 @@ pytestmark = pytest.mark.skipif(
 )
 CORPUS = Path(__file__).parents[1] / "doctor_corpus"
 SETUPS = sorted(CORPUS.glob("*/*.py"))
-LEAST = 37  # of 41 broken ones that are named
-SECONDS, PATIENCE = 12.0, 120.0
+LEAST = 39  # of 43 broken ones that are named
+SECONDS, PATIENCE = 24.0, 240.0  # a quarter of them for each step, also on a busy machine
 OF_THE_MACHINE = {"orphaned-shm", "throttled", "network-disk"}  # that tests run on
 QUICK = {
     *("own_numpy_generator", "stream_not_split", "one_buffer_for_all_rows", "lambda_spawned"),
@@ -115,7 +115,7 @@ def check(paths: Sequence[Path], least: int) -> None:
 
 def test_the_corpus_has_as_many_and_half_of_the_broken_are_from_public_threads() -> None:
     kinds = [path.parent.name for path in SETUPS]
-    assert (kinds.count("broken"), kinds.count("healthy")) == (41, 50)
+    assert (kinds.count("broken"), kinds.count("healthy")) == (43, 53)
     assert sum("thread: " in path.read_text() for path in SETUPS) >= 20
     assert all(head(path).get("says") for path in SETUPS if path.parent.name == "broken")
     assert {path.stem for path in SETUPS} >= QUICK

@@ -45,7 +45,7 @@ if "wait" in sys.argv:
     time.sleep(300)
 sys.exit(3)
 """
-DOCTOR = [sys.executable, "-m", "torchyoga", "doctor", "--seconds", "10"]
+DOCTOR = [sys.executable, "-m", "torchyoga", "doctor", "--seconds", "30"]
 
 
 @pytest.fixture
@@ -71,8 +71,11 @@ def test_a_program_runs_as_it_does_alone_and_its_loaders_are_examined(program: P
     assert running.returncode == 3, errors
     found = json.loads(rest)
     assert found["exit_code"] == 3
-    assert "same-random-numbers" in [finding["name"] for finding in found["findings"]]
-    assert found["measured"]["batch"].startswith("8 rows")
+    line = 1 + TRAIN.splitlines().index("    for batch in yoga.DataLoader(Rows(), 8, num_workers=2):")
+    named = [(one["name"], one["loader"]) for one in found["findings"]]
+    assert ("same-random-numbers", f"train.py:{line}") in named
+    assert found["measured"][f"train.py:{line}: batch"].startswith("8 rows")
+    assert found["measured"]["theirs: batch"].startswith("4 rows")
 
 
 @pytest.mark.parametrize(
@@ -101,7 +104,7 @@ def test_a_program_that_is_killed_or_has_no_loader_is_said_so() -> None:
     assert "import torchyoga" in killed.stdout
     none = process(*DOCTOR, "--", sys.executable, "-c", "import torchyoga")
     assert none.returncode == 0, none.stderr
-    assert "no loader was seen" in none.stdout
+    assert "no loader was iterated" in none.stdout
     missing = process(*DOCTOR, "--", "no-such-program")
     assert (missing.returncode, missing.stdout) == (2, "")
     assert missing.stderr.startswith("error: no-such-program cannot be run: No such file or directory\n")

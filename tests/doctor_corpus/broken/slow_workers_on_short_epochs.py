@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 def begin(worker):
-    time.sleep(0.3)
+    time.sleep(0.8)
 
 
 loader = DataLoader(

@@ -15,6 +15,7 @@ import torch
 
 from .diagnosis import Finding
 from .patient import Patient, made
+from .shared_memory import sizes_of
 from .walk import walk
 
 __all__ = ["content_findings", "contents", "digest", "leaves", "rows_of"]
@@ -93,7 +94,9 @@ def contents(patient: Patient, seconds: float = _SECONDS) -> dict[str, Any]:
         kept.append((row, first))
         for path, leaf in leaves(row):
             columns.setdefault(path, _Column()).add(leaf)
-            nbytes += int(getattr(leaf, "nbytes", 0))
+            nbytes += (
+                sum(sizes_of(leaf)) if isinstance(leaf, torch.Tensor) else int(getattr(leaf, "nbytes", 0))
+            )
         if len(kept) == 1:  # what is done once does not count
             cpu = time.process_time(), time.thread_time()
         if time.monotonic() > ends or nbytes > _MOST_BYTES:

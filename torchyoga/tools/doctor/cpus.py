@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ...process.control_group import folders
 from .diagnosis import Finding
 
-__all__ = ["Cpus", "few_cpus", "throttled"]
+__all__ = ["Cpus", "few_cpus", "seconds_of_all", "throttled"]
 
 _LEAST_PERIODS, _LEAST_SHARE = 10, 0.1  # of scheduling periods in which the group was held back
 
@@ -61,6 +61,16 @@ class Cpus(NamedTuple):
             stat.get("nr_throttled", 0),
             seconds,
         )
+
+
+def seconds_of_all(root: Path = Path("/")) -> float:
+    """Seconds of CPU time that all processes, and other machines on this one, took of this process's CPUs."""
+    with suppress(OSError):
+        mine = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+        lines = [line.split() for line in (root / "proc/stat").read_text().splitlines()]
+        ticks = sum(sum(map(int, (*some[1:4], *some[6:9]))) for some in lines if some and some[0] in mine)
+        return float(ticks / os.sysconf("SC_CLK_TCK"))
+    return 0.0
 
 
 def few_cpus(cpus: Cpus, num_workers: int | None) -> list[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, get_args
 
 __all__ = ["SEVERITIES", "Diagnosis", "Finding", "Severity"]
@@ -13,6 +13,7 @@ Severity = Literal["wrong", "slow", "maybe"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)  # the worst first
 _WIDTH, _LEAST_WIDTH = 80, 40
 _INDENT, _MOST_INDENT = 12, 24
+_OF_MACHINE = {"cpus", "orphaned-shm", "throttled"}
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Finding:
         severity: `wrong` if it is proved: rows that are equal and should differ, an error that was raised, a
             deadlock that was waited for, an epoch without a batch; `slow` if training was measured to wait;
             `maybe` for everything else.
+        loader: the name of its loader, where a program has several.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Finding:
     why: str
     change: str
     severity: Severity
+    loader: str = ""
 
     def __post_init__(self) -> None:
         if self.severity not in SEVERITIES:
@@ -79,7 +82,7 @@ class Diagnosis:
         count = len(self.findings)
         lines = [f"{count} finding{'s' * (count != 1)}" if count else "nothing was found"]
         for one in self.findings:
-            lines += ["", f"{one.severity}: {one.name}"]
+            lines += ["", f"{one.severity}: {one.name}" + (f" ({one.loader})" if one.loader else "")]
             for title in ("measured", "why", "change"):
                 lines += _entry(title, getattr(one, title), width)
         for title, entries in (("measured", self.measured), ("not looked at", self.left_out)):
@@ -98,10 +101,23 @@ class Diagnosis:
             "left_out": dict(self.left_out),
         }
 
+    def of(self, loader: str) -> Diagnosis:
+        """It, with the name of its loader at all that is not of the machine."""
+        findings = [one if one.name in _OF_MACHINE else replace(one, loader=loader) for one in self.findings]
+        measured, left_out = (
+            {name if name in _OF_MACHINE else f"{loader}: {name}": text for name, text in some.items()}
+            for some in (self.measured, self.left_out)
+        )
+        return Diagnosis(findings, measured, left_out)
+
     @staticmethod
     def together(parts: list[Diagnosis]) -> Diagnosis:
         """One of several, with what is in more than one of them once."""
-        every = {(one.name, one.change): one for part in reversed(parts) for one in reversed(part.findings)}
+        every = {
+            (one.name, one.change, one.loader): one
+            for part in reversed(parts)
+            for one in reversed(part.findings)
+        }
         findings = list(reversed(every.values()))
         measured = {name: text for part in reversed(parts) for name, text in part.measured.items()}
         left_out = {name: text for part in reversed(parts) for name, text in part.left_out.items()}

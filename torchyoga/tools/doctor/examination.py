@@ -35,7 +35,7 @@ from .shared_memory import (
     small_shared_memory,
 )
 from .threads import oversubscribed, used_threads
-from .trial import Hang, Step, Trial, tried
+from .trial import ENDED, Hang, Step, Trial, tried
 from .workers import counts, few_workers, measured_rate, rates_text, recommended
 
 __all__ = ["doctor", "examined"]
@@ -155,9 +155,12 @@ def _groups(
         Step(_HANDLES, lambda found: handles(patient.dataset), quick),
         Step(_OBJECTS, lambda found: python_objects(patient.dataset), quick),
     ]
+    # A stream may go on where it was left.
+    first = [
+        [Step(_ROW, lambda found: first_row(patient), quick)],
+        [Step(_BATCH, lambda found: first_batch(patient), quick)],
+    ]
     rows = [
-        Step(_ROW, lambda found: first_row(patient), quick),
-        Step(_BATCH, lambda found: first_batch(patient), quick),
         Step(_CONTENT, lambda found: contents(patient, quick / 4), quick),
         Step(_CHUNKS, lambda found: compressed_chunks(patient), quick),
         Step(_ORDER, lambda found: order(patient), quick),
@@ -191,7 +194,7 @@ def _groups(
             )
             for count in sorted(wanted, key=lambda count: (count == 0, count))
         ]
-    return [looks, rows, in_workers] if in_workers else [looks, rows]
+    return [looks, *first, rows, in_workers] if in_workers else [looks, *first, rows]
 
 
 def _threads(patient: Patient, seen: dict[str, Any]) -> dict[str, Any] | None:
@@ -231,15 +234,15 @@ def _diagnosis(
     if store is not None and _LEFT in found:
         findings += leftover_findings(found[_LEFT], store.name)
     findings += disagreeing(receipts)
-    rates = {n: found[name] for n in range(_MOST_WORKERS) if (name := _rate_name(n)) in found}
+    rates = {n: found[name][0] for n in range(_MOST_WORKERS) if (name := _rate_name(n)) in found}
     if patient is not None:
         findings += dealt(patient, job, found.get(_RANKS, ()))
         findings += _of_rows(patient, trial, measured, left_out, now)
         if rates:
-            measured["workers"] = (
-                f"rows/s: {rates_text(rates)}; {recommended(rates)} are enough for within 5 % of the best"
-            )
-            findings += few_workers(rates, workers, patient)
+            others = max(found[_rate_name(count)][1] for count in rates)
+            enough = f"{recommended(rates)} are enough for within 5 % of the best"
+            measured["workers"] = f"rows/s: {rates_text(rates, others)}; {enough}"
+            findings += few_workers(rates, workers, patient, others)
     _of_disk(found, findings, measured, left_out, None if patient is None else _wanted(patient, rates))
     for name, error in trial.errors.items():
         left_out.setdefault(name, error)
@@ -320,14 +323,17 @@ def _broken(patient: Patient, trial: Trial) -> list[Finding]:
     elif not patient.num_workers or _SENT not in trial.found:
         own = (*own, *here)
     for name in own:
-        if name in trial.errors:
+        has_ended = trial.left.get(name) == ENDED
+        if name in trial.errors or has_ended:
             is_proved = patient.loader is not None and (name == _SENT or not patient.num_workers)
             return [
                 Finding(
                     "broken-rows",
-                    f"{name}: {trial.errors[name]}",
+                    f"{name}: {trial.errors.get(name, ENDED)}",
                     "Rows cannot be made so: training ends with this error.",
-                    "loader.peek() or dataset[0] raises it here",
+                    "python -X faulthandler names the line at which a process ends by a signal"
+                    if has_ended
+                    else "loader.peek() or dataset[0] raises it here",
                     "wrong" if is_proved else "maybe",
                 )
             ]

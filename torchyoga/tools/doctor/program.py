@@ -106,14 +106,18 @@ def _together(reports: list[dict[str, Any]]) -> Diagnosis:
             "no process of it has reported: it must `import torchyoga`, and end without being killed"
         )
     elif not any(report["loaders"] for report in reports):
-        notes["the program"] = "no loader was seen"
+        notes["the program"] = "no loader was iterated: there was none, or nothing was left to do"
     for report in reports:
         if "error" in report:
             notes[f"process {report['process']}"] = report["error"]
     parts.append(Diagnosis(_of_ranks(reports), {}, notes))
     together = Diagnosis.together(parts)
-    proved = {one.name for one in together.findings if one.severity == "wrong"}
-    kept = [one for one in together.findings if one.severity != "maybe" or one.name not in proved]
+    proved = {(one.name, one.loader) for one in together.findings if one.severity == "wrong"}
+    kept = [
+        one
+        for one in together.findings
+        if one.severity != "maybe" or not proved & {(one.name, one.loader), (one.name, "")}
+    ]
     return Diagnosis(kept, together.measured, together.left_out)
 
 
@@ -124,9 +128,11 @@ def _of_ranks(reports: list[dict[str, Any]]) -> list[Finding]:
     from .sharding import alike, disagreeing
 
     averages = any(report.get("averages") for report in reports)
-    findings = []
-    for rows in zip(*(report.get("rows", []) for report in reports), strict=False):
-        findings += alike(rows, averages)
+    findings: list[Finding] = []
+    names = reports[0].get("names", [])
+    for name, *rows in zip(names, *(report.get("rows", []) for report in reports), strict=False):
+        found = Diagnosis(alike(rows, averages))
+        findings += (found.of(name) if len(names) > 1 else found).findings
     for receipts in zip(*(report["receipts"] for report in reports), strict=False):
         if all(isinstance(one, dict) and one.get("rows") for one in receipts):
             findings += disagreeing(receipts)

@@ -125,7 +125,7 @@ def dealt(patient: Patient, job: RunningJob, ranks: Sequence[Sequence[str | None
     gives_all = not patient.is_iterable
     if len(ranks) == 2 and len(ranks[0]) >= _LEAST and None not in ranks[0]:
         gives_all = ranks[0] == ranks[1] and len(set(ranks[0])) > len(ranks[0]) / 2
-    if job.world > 1 and replicas == 1 and part is None and gives_all:
+    if job.world > 1 and replicas == 1 and part is None and gives_all and not patient.is_evaluation:
         known = "torch.distributed has" if job.is_known else "WORLD_SIZE says"
         change = (
             "call init_process_group before the first batch"

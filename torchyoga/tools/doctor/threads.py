@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
+import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,9 +17,9 @@ from .patient import Patient
 
 __all__ = ["oversubscribed", "used_threads"]
 
-_SECONDS, _ROWS, _TIMES = 0.5, 64, 20
+_SECONDS, _MOST_SECONDS, _ROWS, _TIMES = 0.5, 2.5, 64, 20
 _LEAST = 0.05  # seconds; less is the clocks' error
-_OTHERS = 0.1  # share of a worker's CPU time in threads other than its first
+_OTHERS = 0.1  # share of a worker's CPU time in threads of its libraries
 _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -26,25 +29,37 @@ def used_threads(patient: Patient) -> dict[str, Any]:
     keys = [] if patient.is_iterable else patient.keys(_ROWS) * _TIMES
     for clock in patient.probe(_CpuTimes(), keys, 1):
         clocks.append(clock)
-        if clock["at"] - clocks[0]["at"] > _SECONDS:
+        # A worker that waits for a CPU needs longer until there is something to divide.
+        at, of_all = (clock[name] - clocks[0][name] for name in ("at", "all"))
+        if at > _SECONDS and (of_all > 2 * _LEAST or at > _MOST_SECONDS):
             break
     # From the first row on: what is done once does not count.
-    of_all, of_this = (clocks[-1][name] - clocks[0][name] if clocks else 0.0 for name in ("all", "this"))
+    of_all, of_others = (clocks[-1][name] - clocks[0][name] if clocks else 0.0 for name in ("all", "others"))
     threads, library, variable = clocks[-1]["pools"] if clocks else (0, "", "")
-    share = max(0.0, 1 - of_this / of_all) if of_all > _LEAST else 0.0
+    share = min(1.0, of_others / of_all) if of_all > _LEAST else 0.0
     return {"threads": threads, "library": library, "variable": variable, "others": share}
 
 
 class _CpuTimes:
-    """A `collate_fn` that gives the CPU time of its process so far, and of its thread."""
+    """A `collate_fn` that gives the CPU time of its process so far, and of its libraries' threads."""
 
     def __init__(self) -> None:
         self._pools: tuple[int, str, str] | None = None
 
     def __call__(self, batch: object) -> dict[str, Any]:
         self._pools = self._pools or _pools()
-        times = {"at": time.perf_counter(), "all": time.process_time(), "this": time.thread_time()}
+        times = {"at": time.perf_counter(), "all": time.process_time(), "others": _of_libraries()}
         return {**times, "pools": self._pools}
+
+
+def _of_libraries() -> float:
+    """Seconds of CPU time of threads that Python has not started: the one that sends batches is Python's."""
+    known, total = {str(one.native_id) for one in threading.enumerate()}, 0
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        if path.parent.name not in known:
+            with suppress(OSError):  # it has ended
+                total += int(path.read_text().split()[0])
+    return total / 1e9
 
 
 def oversubscribed(seen: dict[str, Any], num_workers: int, usable: int) -> list[Finding]:
@@ -56,7 +71,7 @@ def oversubscribed(seen: dict[str, Any], num_workers: int, usable: int) -> list[
         Finding(
             "thread-oversubscription",
             f"{num_workers} workers x {threads} threads of {seen['library']} on {usable} CPUs; "
-            f"{share:.0%} of a worker's CPU time is in other threads than its own",
+            f"{share:.0%} of a worker's CPU time is in them",
             "They wait for each other, mostly in a busy loop: rows come slower than with one thread each.",
             f"{seen['variable']}=1 in the environment, or threadpool_limits(1) in worker_init_fn",
             "slow",

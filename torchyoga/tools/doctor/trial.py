@@ -27,14 +27,16 @@ from typing import IO, Any, NamedTuple
 
 from .walk import is_library_file
 
-__all__ = ["Hang", "Step", "Trial", "tried"]
+__all__ = ["ENDED", "Hang", "Step", "Trial", "cpu_seconds", "tried"]
 
+ENDED = "it ended the process that tried it"
 _END_TIMES = 20
 _END_SECONDS = 2.0  # for a child that was killed to be gone
 _MOST_TEXT = 300
 _LOOK_SECONDS, _IDLE = 0.5, 0.2  # for how long processes are looked at; CPU time that idle ones may take
 _FUTEX = {"x86_64": "202", "aarch64": "98"}  # the system call that waits for a lock
 _FUTEX_PRIVATE = 128  # of its operation: not for other processes
+_OF_FRAME, _RAISED = re.compile(r'File ".+", line \d+'), re.compile(r"[A-Za-z_][\w.]*(: |$)")
 _FRAME = re.compile(r'  File "(.+?)", line (\d+) in (\S+)')
 
 
@@ -131,7 +133,7 @@ def _heard(pipe: Connection, steps: Sequence[Step], seconds: float, trial: Trial
     deadline, at = time.monotonic() + seconds, ""
     step_ends = deadline
     open_steps = [step.name for step in steps]
-    why = "it ended the process that tried it"
+    why = ENDED
     while True:
         now = time.monotonic()
         if not pipe.poll(max(0.0, min(deadline, step_ends) - now)):
@@ -159,9 +161,9 @@ def _heard(pipe: Connection, steps: Sequence[Step], seconds: float, trial: Trial
 
 def _looked_at(hang: Hang, session: int, stacks: IO[bytes]) -> Hang:
     """Whether the processes of a trial wait, and where."""
-    before = _busy(session)
+    before = cpu_seconds(session)
     time.sleep(_LOOK_SECONDS)
-    is_idle = _busy(session) - before <= _IDLE * _LOOK_SECONDS
+    is_idle = cpu_seconds(session) - before <= _IDLE * _LOOK_SECONDS
     is_locked = is_idle and any(map(_waits_for_locks, _of_session(session)))
     for pid in _of_session(session):
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -191,7 +193,7 @@ def _is_tracker(pid: int) -> bool:
     return False
 
 
-def _busy(session: int) -> float:
+def cpu_seconds(session: int) -> float:
     """Seconds of CPU time that the processes of a trial have taken, and those that they waited for."""
     ticks = sum(sum(map(int, fields[11:15])) for fields in _of_session(session).values())
     return ticks / os.sysconf("SC_CLK_TCK")
@@ -257,13 +259,16 @@ def _calm_threads() -> None:
 
 
 def _said(error: BaseException) -> str:
-    """The last line of an error, as Python prints it."""
+    """An error in a line, as Python prints it."""
     lines = [
         line.strip() for line in "".join(traceback.format_exception_only(type(error), error)).splitlines()
     ]
     kept = [line for line in lines if line]
-    # torch puts the traceback of a worker into the message; its last line says what was raised there.
-    return (kept[-1] if kept else type(error).__name__)[:_MOST_TEXT]
+    # torch puts the traceback of a worker into the message: what was raised there comes behind its frames.
+    frames = [number for number, line in enumerate(kept) if _OF_FRAME.match(line)]
+    if frames and "Original Traceback" in "".join(kept):
+        kept = [line for line in kept[frames[-1] + 1 :] if _RAISED.match(line)] or kept[-1:]
+    return (kept[0] if kept else type(error).__name__)[:_MOST_TEXT]
 
 
 def _end(child: multiprocessing.process.BaseProcess) -> None:

@@ -47,13 +47,14 @@ class _Seen:
     Attributes:
         loader: the loader.
         names: of variables of the function that iterated it.
+        line: where that was.
         evaluates: True if each iteration began without gradients.
         rows: the rows that it begins with on this rank, as texts; empty if there is one process only.
         averages: True if a model whose gradients are averaged over ranks was there.
     """
 
-    def __init__(self, loader: Any, names: list[str]) -> None:
-        self.loader, self.names, self.evaluates = loader, names, True
+    def __init__(self, loader: Any, names: list[str], line: str) -> None:
+        self.loader, self.names, self.line, self.evaluates = loader, names, line, True
         self.rows, self.averages = _first_rows(loader)
 
 
@@ -73,14 +74,16 @@ class _Watch:
         seen = next((one for one in self._seen if one.loader is loader), None)
         if seen is None:
             found = {} if frame is None else frame.f_locals
-            seen = _Seen(loader, [name for name, one in [*found.items()] if one is loader])
+            names = [name for name, one in [*found.items()] if one is loader]
+            file, line = ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+            seen = _Seen(loader, names, f"{os.path.basename(file)}:{line}" if file else "")
             self._seen = [*self._seen, seen][-_MOST_LOADERS:]
         seen.evaluates &= not torch.is_grad_enabled()
 
     def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Keeps the loader of an audit event."""
         if event == "torchyoga.DataLoader.__iter__":
-            self.see(*arguments)
+            self.see(arguments[0], sys._getframe(2))  # the hook's, the loader's, and then theirs
 
     def report(self) -> None:
         """Examines them, and writes what was found into the folder."""
@@ -90,7 +93,7 @@ class _Watch:
         found: dict[str, Any] = {"process": self._process, "rank": rank, "loaders": 0, "receipts": []}
         try:
             _find_alive(self.see)
-            found["loaders"] = len(self._seen)
+            found["loaders"], found["names"] = len(self._seen), _called(self._seen)
             loaders = [one.loader for one in self._seen]
             found["receipts"] = [_receipt(one) for one in loaders if hasattr(one, "receipt")]
             found["rows"] = [[] if one.evaluates else one.rows for one in self._seen]
@@ -170,8 +173,25 @@ def _examined(seen: list[_Seen], seconds: float, rank: int) -> list[dict[str, ob
     patients = [Patient.of(one.loader, one.names, one.evaluates) for one in seen]
     if rank:
         job = RunningJob.now()
-        return [Diagnosis(dealt(one, job)).to_dict() for one in patients]
-    return [examined(one, seconds=seconds / len(patients)).to_dict() for one in patients]
+        found = [Diagnosis(dealt(one, job)) for one in patients]
+    else:
+        found = [examined(one, seconds=seconds / len(patients)) for one in patients]
+    if len(seen) > 1:
+        found = [one.of(name) for one, name in zip(found, _called(seen), strict=True)]
+    return [one.to_dict() for one in found]
+
+
+def _called(seen: list[_Seen]) -> list[str]:
+    """A name for each loader: of its variable, and the line that iterated it where others are called so."""
+    names = [one.names[0] if one.names else one.line for one in seen]
+    lines = [
+        f"{name}, {one.line}" if names.count(name) > 1 and one.names and one.line else name
+        for name, one in zip(names, seen, strict=True)
+    ]
+    return [
+        name if name and lines.count(name) == 1 else f"{name or 'loader'} {number}"
+        for number, name in enumerate(lines, 1)
+    ]
 
 
 def _rank() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,12 +13,15 @@ from ...loading.loader import DataLoader
 from ...loading.meter.numbers import seconds_text
 from ...loading.meter.pace import Costs
 from ...reading.dataref import DataRef
+from .cpus import Cpus, seconds_of_all
 from .diagnosis import Finding
 from .patient import Patient
+from .trial import cpu_seconds
 
 __all__ = ["counts", "few_workers", "measured_rate", "recommended", "rates_text"]
 
 _AS_GOOD = 0.95  # of the best rate
+_BUSY = 0.2  # of the CPUs, that other processes take: rates say little then
 
 
 def counts(usable: int, current: int | None) -> list[int]:
@@ -26,8 +30,11 @@ def counts(usable: int, current: int | None) -> list[int]:
     return sorted(found | ({current} if current is not None else set()))
 
 
-def measured_rate(patient: Patient, num_workers: int, size: int | None, seconds: float) -> float:
-    """Rows a second over some seconds, once each worker has made a batch."""
+def measured_rate(
+    patient: Patient, num_workers: int, size: int | None, seconds: float
+) -> tuple[float, float]:
+    """Rows a second over some seconds, once each worker has made a batch; and the share of the CPUs that
+    other processes took meanwhile. In a trial."""
     more: dict[str, Any] = {"persistent_workers": True} if num_workers else {}
     rows = _Repeated(patient.dataset) if patient.is_iterable else None
     loader = patient.like(num_workers, rows, size, **more)
@@ -37,11 +44,15 @@ def measured_rate(patient: Patient, num_workers: int, size: int | None, seconds:
         next(batches)
         if time.perf_counter() > warm_until:
             break
+    session = os.getsid(0)
+    others = seconds_of_all() - cpu_seconds(session)
     begun, count = time.perf_counter(), 0
     while time.perf_counter() - begun < seconds:
         next(batches)
         count += size or 1
-    return count / (time.perf_counter() - begun)
+    elapsed = time.perf_counter() - begun
+    others = max(0.0, seconds_of_all() - cpu_seconds(session) - others)
+    return count / elapsed, min(1.0, others / elapsed / Cpus.now().affinity)
 
 
 def recommended(rates: Mapping[int, float]) -> int:
@@ -50,21 +61,23 @@ def recommended(rates: Mapping[int, float]) -> int:
     return min(count for count, rate in rates.items() if rate >= _AS_GOOD * best)
 
 
-def rates_text(rates: Mapping[int, float]) -> str:
-    """The rates in a line."""
-    return ", ".join(f"{rate:,.0f} with {count}" for count, rate in sorted(rates.items())) + " workers"
+def rates_text(rates: Mapping[int, float], others: float = 0.0) -> str:
+    """The rates in a line, and that other processes took much of the CPUs meanwhile."""
+    text = ", ".join(f"{rate:,.0f} with {count}" for count, rate in sorted(rates.items())) + " workers"
+    return f"{text}, while other processes took {others:.0%} of the CPUs" if others >= _BUSY else text
 
 
 def few_workers(
-    rates: Mapping[int, float], current: int | None, patient: Patient | None = None
+    rates: Mapping[int, float], current: int | None, patient: Patient | None = None, others: float = 0.0
 ) -> list[Finding]:
     """A finding if the loop would wait a fifth less with another number of workers than the loader's.
 
-    It is the meter's arithmetic: what the meter of the loader has seen of the loop counts here, too.
+    It is the meter's arithmetic: what the meter of the loader has seen of the loop counts here, too. Where it
+    has seen none, or other processes took `others` of the CPUs, a wait was not measured.
     """
     if current is None or current not in rates or len(rates) < 2 or min(rates.values()) <= 0:
         return []
-    costs = _costs(rates, patient)
+    costs = _costs(rates, current, patient)
     # Workers that live from epoch to epoch: those that do not are another finding.
     advice = costs.advice(current, is_persistent=True)
     if advice is None:
@@ -78,22 +91,26 @@ def few_workers(
     return [
         Finding(
             "num-workers",
-            f"rows/s: {rates_text(rates)}; the loader has {current}",
+            f"rows/s: {rates_text(rates, others)}; the loader has {current}",
             f"With {best} a batch comes every {seconds_text(costs.measured[best])}, now every "
             f"{seconds_text(costs.measured[current])}; {loop}.",
             f"num_workers={best}",
-            "slow",
+            "slow" if costs.loop and others < _BUSY else "maybe",
         )
     ]
 
 
-def _costs(rates: Mapping[int, float], patient: Patient | None) -> Costs:
+def _costs(rates: Mapping[int, float], current: int, patient: Patient | None) -> Costs:
     """The seconds of a batch, from the rates, and what the loader's meter says of the loop."""
     loader = None if patient is None else patient.loader
     size, loop = (None if loader is None else loader.batch_size) or 1, 0.0
     measured = {count: size / rate for count, rate in rates.items()}
     if isinstance(loader, DataLoader) and loader.meter.last.batches:
-        loop = loader.meter.last.away / loader.meter.last.batches
+        last = loader.meter.last
+        loop = last.away / last.batches
+        # Training was no slower than it was: less can be saved than it has waited.
+        step = loop + max(0.0, last.waited - last.stages["start-up"]) / last.batches
+        measured[current] = min(measured[current], step)
     fewest = min(measured)
     dataset = None if patient is None else patient.dataset
     copies = isinstance(dataset, DataRef) and dataset.only_copies and isinstance(loader, DataLoader)
