@@ -77,6 +77,14 @@ def test_versions_are_named_as_everywhere(storage: yoga.Storage) -> None:
     assert asked(f"{count} t", "rows", "@prod") == asked(f"{count} t", "rows", "1.9") == [[40]]
     assert asked('select count(*) from rows a join "rows@1.9" b on a.row = b.row') == [[40]]
     assert asked("with t as (from rows limit 3) select count(*) from t") == [[3]]
+    assert asked('select count(*) from rows a anti join "rows@1.9" b using(row)') == [[2]]
+    assert asked('with b as (from "rows@1.9") select count(*) from rows natural join b') == [[30]]  # a None is like no other
+    assert tables_of("explain with b as (from b), r as (from B join c using(x)) from r join d using(y)") == [
+        *"bcd"
+    ]
+    assert tables_of("with recursive r as (select 1 n union all select n from R join a using(n)) from r") == [
+        "a"
+    ]
     found = parsed("query", 'select 1 from "rows@prod" limit 1')
     assert found["tables"] == {"rows@prod": {"id": "rows", "version": "1.9"}}
     assert found["storage"] == storage.url

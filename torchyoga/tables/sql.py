@@ -6,6 +6,7 @@ no file, no network and no extension before a query is seen, and its settings ar
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "python_enable_replacements": False,  # variables of Python are no tables
     "temp_directory": "",  # nothing is written, also if memory is short
 }
+_PLAIN = re.compile(r"^\s*explain\s+(analyze\s+)?", re.IGNORECASE)  # what only a SELECT may not begin with
 _MOST_LINES = 3  # of an error
 
 
@@ -68,7 +70,7 @@ def tables_of(sql: str) -> list[str]:
             if kinds != [duckdb.StatementType.SELECT] and kinds != [duckdb.StatementType.EXPLAIN]:
                 named = ", ".join(kind.name for kind in kinds) or "none"
                 raise ValueError(f"query takes one SELECT, found {named}: {sql!r:.200}")
-            return sorted(connection.get_table_names(sql))
+            return sorted(_named(connection, sql))
         except duckdb.Error as error:
             raise _refused(error) from None
 
@@ -110,6 +112,34 @@ def answer(sql: str, refs: Mapping[str, DataRef], most: int) -> QueryRows:
 
 def _connected() -> duckdb.DuckDBPyConnection:
     return duckdb.connect(config=_CONFIG)
+
+
+def _named(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
+    try:
+        return connection.get_table_names(sql)
+    except duckdb.BinderException:  # of USING, as it takes tables that it does not know to have no columns
+        tree = json.loads(
+            connection.execute("select json_serialize_sql(?)", [_PLAIN.sub("", sql)]).fetchall()[0][0]
+        )
+        if tree["error"]:
+            raise
+        return set(_tables(tree["statements"], frozenset()))
+
+
+def _tables(part: Any, hidden: frozenset[str]) -> Iterator[str]:
+    """The tables in a part of a parsed query, where some names stand for subqueries."""
+    if isinstance(part, list):
+        for one in part:
+            yield from _tables(one, hidden)
+    elif isinstance(part, dict):
+        if part.get("type") == "BASE_TABLE" and part["table_name"].casefold() not in hidden:
+            yield part["table_name"]
+        if part.get("type") == "RECURSIVE_CTE_NODE":  # which reads what it has found itself
+            hidden |= {part["cte_name"].casefold()}
+        for subquery in part.get("cte_map", {}).get("map", ()):
+            yield from _tables(subquery["value"], hidden)
+            hidden |= {subquery["key"].casefold()}
+        yield from _tables([value for key, value in part.items() if key != "cte_map"], hidden)
 
 
 def _refused(error: Exception) -> ValueError:
