@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,15 @@ def test_versions_are_named_as_everywhere(storage: yoga.Storage) -> None:
     wrong = run("query", "select * from nosuch")
     assert wrong.exit_code == 2
     assert "there is no dataset 'nosuch'" in wrong.stderr
+
+
+def test_examples_of_the_help_are_words_as_a_shell_splits_them() -> None:
+    lines = [line.strip() for line in said("query", "--help").splitlines() if line.startswith("    yoga ")]
+    assert len(lines) == 3
+    for line in lines:
+        shell = ["bash", "-c", f'yoga() {{ printf "%s\\n" "$@"; }}; {line}']
+        words = subprocess.run(shell, capture_output=True, text=True, check=True).stdout.splitlines()
+        assert tables_of(words[1]) in (["images"], ["t"], ["images@1.0"]), line
 
 
 def test_short_floats_and_nanoseconds_come_whole() -> None:
