@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,16 @@ def test_versions_are_named_as_everywhere(storage: yoga.Storage) -> None:
     assert asked(f"{count} t", "rows", "@prod") == asked(f"{count} t", "rows", "1.9") == [[40]]
     assert asked('select count(*) from rows a join "rows@1.9" b on a.row = b.row') == [[40]]
     assert asked("with t as (from rows limit 3) select count(*) from t") == [[3]]
+    assert asked('select count(*) from rows a anti join "rows@1.9" b using(row)') == [[2]]
+    assert asked('with b as (from "rows@1.9") select count(*) from rows natural join b') == [
+        [30]
+    ]  # a None is like no other
+    assert tables_of("explain with b as (from b), r as (from B join c using(x)) from r join d using(y)") == [
+        *"bcd"
+    ]
+    assert tables_of("with recursive r as (select 1 n union all select n from R join a using(n)) from r") == [
+        "a"
+    ]
     found = parsed("query", 'select 1 from "rows@prod" limit 1')
     assert found["tables"] == {"rows@prod": {"id": "rows", "version": "1.9"}}
     assert found["storage"] == storage.url
@@ -84,6 +95,29 @@ def test_versions_are_named_as_everywhere(storage: yoga.Storage) -> None:
     wrong = run("query", "select * from nosuch")
     assert wrong.exit_code == 2
     assert "there is no dataset 'nosuch'" in wrong.stderr
+
+
+def test_examples_of_the_help_are_words_as_a_shell_splits_them() -> None:
+    lines = [line.strip() for line in said("query", "--help").splitlines() if line.startswith("    yoga ")]
+    assert len(lines) == 3
+    for line in lines:
+        shell = ["bash", "-c", f'yoga() {{ printf "%s\\n" "$@"; }}; {line}']
+        words = subprocess.run(shell, capture_output=True, text=True, check=True).stdout.splitlines()
+        assert tables_of(words[1]) in (["images"], ["t"], ["images@1.0"]), line
+
+
+def test_short_floats_and_nanoseconds_come_whole() -> None:
+    short = np.arange(6, dtype=np.float16).reshape(3, 2) / 2
+    times = np.datetime64("2024-01-01T00:00:00.123456789", "ns") + np.arange(3)
+    ref = yoga.from_arrays({"short": short, "time": times})
+    found = answer("select short, [time] as times, time, 1 as time from t where row = 2", {"t": ref}, 9)
+    text = "2024-01-01 00:00:00.123456791"
+    assert found.rows == (((2.0, 2.5), [text], text, 1),)
+    assert found.columns == ("short", "times", "time", "time")
+    spans = yoga.from_arrays({"span": times - times[0]})
+    with pytest.raises(ValueError, match="'span' holds nanoseconds"):
+        answer("select max(span) from t", {"t": spans}, 9)
+    assert answer("select max(row) from t", {"t": spans}, 9).rows == ((2,),)
 
 
 def test_each_kind_of_column(storage: yoga.Storage) -> None:

@@ -6,6 +6,7 @@ no file, no network and no extension before a query is seen, and its settings ar
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "python_enable_replacements": False,  # variables of Python are no tables
     "temp_directory": "",  # nothing is written, also if memory is short
 }
+_PLAIN = re.compile(r"^\s*explain\s+(analyze\s+)?", re.IGNORECASE)  # what only a SELECT may not begin with
+_NANOSECONDS = re.compile(r"\bTIMESTAMP_NS\b")
 _MOST_LINES = 3  # of an error
 
 
@@ -68,7 +71,7 @@ def tables_of(sql: str) -> list[str]:
             if kinds != [duckdb.StatementType.SELECT] and kinds != [duckdb.StatementType.EXPLAIN]:
                 named = ", ".join(kind.name for kind in kinds) or "none"
                 raise ValueError(f"query takes one SELECT, found {named}: {sql!r:.200}")
-            return sorted(connection.get_table_names(sql))
+            return sorted(_named(connection, sql))
         except duckdb.Error as error:
             raise _refused(error) from None
 
@@ -83,7 +86,7 @@ def answer(sql: str, refs: Mapping[str, DataRef], most: int) -> QueryRows:
         most: rows.
 
     Raises:
-        ValueError: the query is wrong, or asks for what is not allowed.
+        ValueError: the query is wrong, asks for what is not allowed, or for spans of time that SQL would cut.
         SchemaError: names of columns or tables differ only in case, which SQL does not tell apart.
 
     Example:
@@ -98,9 +101,13 @@ def answer(sql: str, refs: Mapping[str, DataRef], most: int) -> QueryRows:
             for name, ref in refs.items():
                 connection.register(name, _table(ref, failed))
             connection.execute("set lock_configuration = true")
-            connection.execute(sql)
-            columns = tuple(str(one[0]) for one in connection.description or ())
-            rows = connection.fetchmany(most + 1)
+            relation = _with_nanoseconds(connection, sql)
+            if relation is None:
+                connection.execute(sql)
+                columns = tuple(str(one[0]) for one in connection.description or ())
+                rows = connection.fetchmany(most + 1)
+            else:
+                columns, rows = tuple(relation.columns), relation.limit(most + 1).fetchall()
         except (duckdb.Error, pa.ArrowException, RuntimeError) as error:
             if failed:
                 raise failed[0] from None
@@ -108,8 +115,54 @@ def answer(sql: str, refs: Mapping[str, DataRef], most: int) -> QueryRows:
     return QueryRows(columns, tuple(rows[:most]), len(rows) > most)
 
 
+def _with_nanoseconds(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyRelation | None:
+    """What a query finds, with times of nanoseconds as text, as datetimes have no room; None without such."""
+    if [one.type for one in connection.extract_statements(sql)] != [duckdb.StatementType.SELECT]:
+        return None
+    found = connection.sql(sql)
+    types = list(map(str, found.types))
+    if not any(map(_NANOSECONDS.search, types)):
+        return None
+    names = [str(name).replace('"', '""') for name in found.columns]
+    return found.project(
+        ", ".join(
+            (f"#{place}::{_NANOSECONDS.sub('VARCHAR', type)}" if _NANOSECONDS.search(type) else f"#{place}")
+            + f' as "{name}"'
+            for place, (name, type) in enumerate(zip(names, types, strict=True), 1)
+        )
+    )
+
+
 def _connected() -> duckdb.DuckDBPyConnection:
     return duckdb.connect(config=_CONFIG)
+
+
+def _named(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
+    try:
+        return connection.get_table_names(sql)
+    except duckdb.BinderException:  # of USING, as it takes tables that it does not know to have no columns
+        tree = json.loads(
+            connection.execute("select json_serialize_sql(?)", [_PLAIN.sub("", sql)]).fetchall()[0][0]
+        )
+        if tree["error"]:
+            raise
+        return set(_tables(tree["statements"], frozenset()))
+
+
+def _tables(part: Any, hidden: frozenset[str]) -> Iterator[str]:
+    """The tables in a part of a parsed query, where some names stand for subqueries."""
+    if isinstance(part, list):
+        for one in part:
+            yield from _tables(one, hidden)
+    elif isinstance(part, dict):
+        if part.get("type") == "BASE_TABLE" and part["table_name"].casefold() not in hidden:
+            yield part["table_name"]
+        if part.get("type") == "RECURSIVE_CTE_NODE":  # which reads what it has found itself
+            hidden |= {part["cte_name"].casefold()}
+        for subquery in part.get("cte_map", {}).get("map", ()):
+            yield from _tables(subquery["value"], hidden)
+            hidden |= {subquery["key"].casefold()}
+        yield from _tables([value for key, value in part.items() if key != "cte_map"], hidden)
 
 
 def _refused(error: Exception) -> ValueError:
@@ -166,7 +219,10 @@ class _Scanned:
         start, own = 0, [name for name in schema.names if not (self.has_numbers and name == _NUMBERS)]
         try:
             for arrays, size in self._read(own):
-                columns = dict(zip(own, arrays, strict=True))
+                columns = {
+                    name: _held(name, array).cast(schema.field(name).type)
+                    for name, array in zip(own, arrays, strict=True)
+                }
                 if len(own) < len(schema.names):
                     columns[_NUMBERS] = pa.array(np.arange(start, start + size))
                 yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
@@ -198,10 +254,39 @@ def _projection(schema: Schema | None, names: list[str]) -> Projection | None:
     return Projection.of(schema, [path_name(step) for name, step in steps if name in names])
 
 
+def _held(name: str, array: pa.Array) -> pa.Array:
+    """An array of a column, unless DuckDB would cut its values."""
+    type = array.type
+    if pa.types.is_duration(type) and type.unit == "ns":
+        counts = array.cast(pa.int64()).drop_null().to_numpy()
+        if (counts % 1000).any():
+            raise ValueError(
+                f"the column {name!r} holds nanoseconds, which spans of time in SQL have no room for; "
+                "read it in Python, or ask for other columns"
+            )
+    return array
+
+
+def _known(type: pa.DataType) -> pa.DataType:
+    """The type as DuckDB knows it, which has no floats of 16 bits."""
+    if pa.types.is_float16(type):
+        return pa.float32()
+    if pa.types.is_fixed_size_list(type):
+        return pa.list_(_known(type.value_type), type.list_size)
+    if pa.types.is_large_list(type):
+        return pa.large_list(_known(type.value_type))
+    if pa.types.is_list(type):
+        return pa.list_(_known(type.value_type))
+    if pa.types.is_struct(type):
+        return pa.struct([field.with_type(_known(field.type)) for field in type])
+    return type
+
+
 def _table(ref: DataRef, failed: list[BaseException]) -> ds.Dataset:
     """A DataRef as a dataset of Arrow's, whose scans read it; errors of reading are put into `failed`."""
     schema = schema_of(ref)
     _refuse_twins("columns", schema.names)
+    schema = pa.schema([field.with_type(_known(field.type)) for field in schema])
     has_numbers = _NUMBERS not in (name.casefold() for name in schema.names)
     if has_numbers:  # first, as DuckDB counts rows by the first column
         schema = schema.insert(0, pa.field(_NUMBERS, pa.int64()))

@@ -95,6 +95,8 @@ def value_text(value: object) -> str:
         ('uint8 8x8, 0 to 0', '[0, 1, 2]', '3 bytes')
         >>> value_text(None), value_text("None"), value_text(""), value_text("cat"), value_text(1 / 3)
         ('None', '"None"', '""', 'cat', '0.333333')
+        >>> value_text(np.datetime64(1, "ns"))
+        '1970-01-01T00:00:00.000000001'
     """
     if isinstance(value, (bytes, bytearray)):
         return count_of(len(value), "byte")
@@ -120,7 +122,8 @@ def _float_text(value: float) -> str:
 def _array_text(value: Any) -> str:
     shape = tuple(value.shape)
     if not shape:
-        return value_text(value.tolist())
+        is_time = str(value.dtype)[:8] in ("datetime", "timedelt")  # whose nanoseconds are a bare integer
+        return str(value) if is_time else value_text(value.tolist())
     if len(shape) == 1 and shape[0] <= _MOST_ITEMS:
         return str(value.tolist())
     kind = f"{str(value.dtype).removeprefix('torch.')} {'x'.join(map(str, shape))}"

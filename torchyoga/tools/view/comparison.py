@@ -110,9 +110,23 @@ def compared(column: Column, comparison: str, literal: Literal, classes: Sequenc
     if column.letter == "f":
         return _of_floats(column, comparison, _number(column, literal, classes))
     if dtype.kind in "mM" or column.kind == "time":
-        return _of_whole(comparison, _counted(column, literal), _shift(column))
-    number = _flag(column, literal) if dtype.kind == "b" else _number(column, literal, classes)
-    return _of_whole(comparison, number * 10 ** (column.meaning.scale or 0), lambda values: values)
+        wanted, as_integers = _counted(column, literal), _shift(column)
+    else:
+        number = _flag(column, literal) if dtype.kind == "b" else _number(column, literal, classes)
+        wanted, as_integers = number * 10 ** (column.meaning.scale or 0), lambda values: values
+    if comparison == "=" and not _is_held(dtype, wanted):
+        text = visible(literal.text)
+        raise _UnheldError(f"{_held(column)}, of which none can be {text!r:.80}; compare it with < or >")
+    return _of_whole(comparison, wanted, as_integers)
+
+
+class _UnheldError(ValueError):
+    """A column cannot hold a value, though it can be compared with it."""
+
+
+def _is_held(dtype: np.dtype[Any], wanted: Fraction | float) -> bool:
+    about = np.iinfo(dtype if dtype.kind in "iu" else np.int64)
+    return isinstance(wanted, Fraction) and wanted.denominator == 1 and about.min <= wanted <= about.max
 
 
 def _held(column: Column) -> str:
@@ -236,9 +250,8 @@ def _of_whole(comparison: str, wanted: Fraction | float, as_integers: Callable[[
     order = ORDERS[comparison]
     if isinstance(wanted, float):  # not a number, or infinite
         return lambda values: np.full(len(values), bool(order(0.0, wanted)))
-    whole = wanted.denominator == 1
-    if not whole and comparison in ("=", "!="):
-        return lambda values: np.full(len(values), comparison == "!=")
+    if wanted.denominator > 1 and comparison == "!=":
+        return lambda values: np.full(len(values), True)
     bound = math.ceil(wanted) if comparison in ("<", ">=") else math.floor(wanted)
 
     def test(values: Any) -> Mask:
@@ -328,9 +341,12 @@ def meets(value: object, comparison: str, literal: Literal, name: str = "value")
     except SchemaError as error:
         raise ValueError(f"{visible(name)!r:.80} holds a {type(value).__name__}: {error}") from None
     column = column_of(name, leaf, False)
-    if leaf.array.ndim == 0:
-        return bool(compared(column, comparison, literal)(leaf.array.reshape(1))[0])
-    return bool(of_arrays(column, comparison, literal)(leaf.array[None])[0])
+    is_one = leaf.array.ndim == 0
+    try:
+        test = (compared if is_one else of_arrays)(column, comparison, literal)
+    except _UnheldError:  # another row may hold it
+        return False
+    return bool(test(leaf.array.reshape(1) if is_one else leaf.array[None])[0])
 
 
 def refuse_order(name: str, comparison: str, literal: Literal) -> None:
