@@ -44,8 +44,8 @@ def place_of(state: State, length: int) -> int:
     """
     if state.length != length:
         raise StateError(
-            f"the state has length {state.length}, but here it is {length}: it is of another dataset; ask the "
-            "view that its loader reads, such as the packs of a mixture in place of the mixture"
+            f"the state has length {state.length}, but here it is {length}: it is of another dataset; ask "
+            "the view that its loader reads, such as the packs of a mixture in place of the mixture"
         )
     try:
         check_epoch(state.epoch, state.length)
