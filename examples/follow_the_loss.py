@@ -2,9 +2,9 @@
 
     python examples/follow_the_loss.py
 
-Three corpora of bytes are learned by a small model. Every twenty steps the weight of each corpus grows with how
-far its loss is above what the corpus can reach, as in DoReMi. The state of the loader tells the weights, so a
-loader that is made anew goes on with them.
+Three corpora of bytes are learned by a small model. Every twenty steps the weight of each corpus grows with
+how far its loss is above what the corpus can reach, as in DoReMi. The state of the loader tells the weights,
+so a loader that is made anew goes on with them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Run:
         self.optimizer = torch.optim.Adam(self.model.parameters(), 0.02)
         self.names, self.step, self.losses = names, 0, list[float]()
         self.excess = torch.zeros(len(names))
-        # What each corpus can reach: the entropy of its noise, a bound that real runs take from a small model.
+        # What each corpus can reach: about the entropy of its noise. Real runs take the loss of a small model.
         self.target = torch.tensor([noise * float(np.log(64)) for noise in NOISE.values()])
 
     def train(self, until: int) -> None:
@@ -83,6 +83,7 @@ class Run:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from what `state_dict` gave."""
         self.loader.load_state_dict(state["loader"])
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -90,6 +91,7 @@ class Run:
 
 
 def main() -> None:
+    """Compares a run that is stopped and continued with one that is not."""
     with tempfile.TemporaryDirectory() as folder:
         storage = yoga.Storage(folder)
         corpora = {
