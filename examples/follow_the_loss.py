@@ -44,7 +44,7 @@ class Run:
         self.optimizer = torch.optim.Adam(self.model.parameters(), 0.02)
         self.names, self.step, self.losses = names, 0, list[float]()
         self.excess = torch.zeros(len(names))
-        # What each corpus can reach: about the entropy of its noise. Real runs take the loss of a small model.
+        # What each corpus can reach, about the entropy of its noise; real runs ask a small model.
         self.target = torch.tensor([noise * float(np.log(64)) for noise in NOISE.values()])
 
     def train(self, until: int) -> None:
