@@ -6,10 +6,13 @@ import itertools
 import json
 import os
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
@@ -154,6 +157,30 @@ def test_a_rank_that_was_told_otherwise_is_found() -> None:
         messages.append({**state, "rank": rank, "num_replicas": 2})
     with pytest.raises(StateError, match=r"process 1 has stages .*process 0 has .*load the same state"):
         check_same(messages, False)
+
+
+def _told_otherwise(rank: int, store: str) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    try:
+        own = loader(mixed())
+        batches = iter(own)
+        next(batches)
+        own.reweight({"web": 1, "code": 2, "math": 1})
+        next(batches)
+        own.check_ranks()
+        own.reweight({"web": 1, "code": 1 + rank, "math": 1})
+        next(batches)
+        with pytest.raises(StateError, match=r"process 1 has stages .*,.*process 0 has "):
+            own.check_ranks()
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.rest
+def test_processes_find_the_one_that_was_told_otherwise(tmp_path: Path) -> None:
+    started = {"nprocs": 2, "start_method": "forkserver"}  # torch is imported there
+    torch.multiprocessing.start_processes(_told_otherwise, (str(tmp_path / "store"),), **started)
 
 
 def test_what_cannot_be_told() -> None:

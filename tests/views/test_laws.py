@@ -213,6 +213,30 @@ def test_the_laws_hold_for_rows_with_none_and_lists(held: yoga.DataRef) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "kind", ["packs", "filled packs", "windows", "batches", "other weights", "packs anew"]
+)
+def test_the_laws_hold_for_what_is_made_of_documents(held: yoga.DataRef, kind: str) -> None:
+    def made(ref: yoga.DataRef) -> yoga.DataRef:
+        ref = ref.columns(["id", "ids"]).filled({"ids": 0})
+        mix = yoga.mix({"a": ref[:12], "b": ref[12:]}, {"a": 2, "b": 1}, rows=40, source_column="source")
+        packs: Any = ref.packed("ids", 4)
+        weights = {"a": 1, "b": 3}
+        makers: dict[str, Callable[[], yoga.DataRef]] = {
+            "packs": lambda: mix.packed("ids", 5, labels="shifted"),
+            "filled packs": lambda: mix.packed("ids", 5, padded=0),
+            "windows": lambda: mix.token_windows("ids", 3, documents=True),
+            "batches": lambda: mix.token_batches("ids", 9),
+            "other weights": lambda: mix.reweighted(weights, at=yoga.DataLoader(mix, 1, True).state_dict()),
+            "packs anew": lambda: packs.repacked(
+                ref.packed("ids", 6), at=yoga.DataLoader(packs, 1, True, seed=1).state_dict()
+            ),
+        }
+        return makers[kind]()
+
+    check_view(made, held)
+
+
 def test_the_laws_hold_with_workers(base: yoga.DataRef) -> None:
     check_view(lambda ref: ref.repeat(2).map_batches(noisy)[3:].map(augmented), base, workers=2)
 
@@ -441,13 +465,23 @@ def test_states_say_which_arguments_to_keep() -> None:
         (
             mixed(own),
             mixed(Own(OTHER_TEXTS)),
-            "of another mix than here: keep the same sources, or pass strict",
+            "of other data, or made otherwise.* Make them as they were, .*pass strict",
         ),
         (own, own.bucketed(LENGTHS), "of rows as they are, but here it is bucketed.*: leave that out"),
         (own.bucketed(LENGTHS), own, "but here it is rows as they are: make it by bucketed again"),
         (own[:9], own[9:18], "of another view than here: keep the rows that it is made of, and their order"),
         (own.packed("ids", 12), own.packed("ids", 13), "keep budget=12"),
         (own.packed("ids", 12), own.packed("ids", 12, max_rows=2), "keep no max_rows"),
+        (
+            mixed(own).packed("ids", 12),
+            mixed(own, weight=3).packed("ids", 12),
+            r"of epochs of \d+ rows, here .* follows from the weights, .*reweighted\(weights, at=state\)",
+        ),
+        (
+            mixed(own).packed("ids", 12),
+            mixed(own).packed("ids", 12, padded=0),
+            "such as packs of another budget or width",
+        ),
         (own.token_windows("ids", 8), own.token_windows("ids", 8, jitter=True), "keep no jitter"),
     ]:
         _, state = rows_of(view)

@@ -213,6 +213,13 @@ def continued(mixture: Mixture, state: State, appended: Appended | None) -> Mixt
         return mixture
     is_as_long = state.length == mixture.rows or not mixture.is_counted or "@" not in str(told)
     if same_rows(told, mixture.told_sources) and not (is_live or is_grown) and is_as_long:
+        if mixture.is_counted and state.length != mixture.rows:
+            raise StateError(
+                f"the state is of epochs of {state.length} rows, here they have {mixture.rows}: how many "
+                f"follows from the weights, which were {stages[:200]!r}, here {mixture.told[:200]!r}, and "
+                "from rows= or until= of mix. Make the mixture as it was; for other weights from there on, "
+                "give the loader reweighted(weights, at=state)"
+            )
         return mixture
     if len(mixture.stages) > 1:
         raise StateError(
