@@ -229,10 +229,10 @@ def rows_twice(seen: dict[str, Any]) -> list[Finding]:
         Finding(
             "rows-twice",
             f"two workers gave the same {what}, for each of their first {count} rows"
-            + (", and then all others of an epoch" if found["whole"] else ""),
+            + (", and then all others of an epoch" if seen["whole"] else ""),
             "If each worker gives the whole stream, an epoch has all rows as often as there are workers.",
             "in __iter__, take every n-th row: get_worker_info() has the worker's id and num_workers",
-            "wrong" if found["whole"] else "maybe",
+            "wrong" if seen["whole"] else "maybe",
         )
     ]
 
