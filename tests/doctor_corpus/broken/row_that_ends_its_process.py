@@ -1,4 +1,4 @@
-"""A row that ends its process, as a fault in a C library does.
+"""A row that ends its process, as the system does where memory runs out.
 
 says: broken-rows wrong
 names: first row: it ended the process
@@ -6,6 +6,7 @@ not: KeyError
 """
 
 import os
+import signal
 
 from torch.utils.data import DataLoader, Dataset
 
@@ -15,7 +16,7 @@ class Ending(Dataset):
         return 100
 
     def __getitem__(self, row):
-        os._exit(3)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 loader = DataLoader(Ending(), batch_size=10, shuffle=True)

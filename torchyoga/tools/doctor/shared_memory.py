@@ -71,16 +71,16 @@ def sent_batch(patient: Patient, size: int | None, seconds: float) -> dict[str, 
     if patient.is_ours:
         sizes = sizes_of(next(iter(patient.like(1, batch_size=size)), None), shared=True)
         return {"bytes": sum(sizes), "tensors": len(sizes), "came": True, "first": 0.0, "whole": None}
-    found = _epoch(patient, seconds)
-    if found["whole"] is None or found["first"] < _LEAST_START:
-        return found
+    once = _epoch(patient, seconds)
+    if once["whole"] is None or once["first"] < _LEAST_START:
+        return once
     again = _epoch(patient, seconds)
     if again["whole"] is None:
-        return found
+        return once
     # Other work of the machine makes the start and the rest of an epoch longer, each by itself.
-    rest = min(one["whole"] - one["first"] for one in (found, again))
-    first = min(found["first"], again["first"])
-    return found | {"first": first, "whole": first + rest}
+    rest = min(one["whole"] - one["first"] for one in (once, again))
+    first = min(once["first"], again["first"])
+    return once | {"first": first, "whole": first + rest}
 
 
 def _epoch(patient: Patient, seconds: float) -> dict[str, Any]:

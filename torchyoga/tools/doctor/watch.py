@@ -173,12 +173,12 @@ def _examined(seen: list[_Seen], seconds: float, rank: int) -> list[dict[str, ob
     patients = [Patient.of(one.loader, one.names, one.evaluates) for one in seen]
     if rank:
         job = RunningJob.now()
-        found = [Diagnosis(dealt(one, job)) for one in patients]
+        diagnoses = [Diagnosis(dealt(one, job)) for one in patients]
     else:
-        found = [examined(one, seconds=seconds / len(patients)) for one in patients]
+        diagnoses = [examined(one, seconds=seconds / len(patients)) for one in patients]
     if len(seen) > 1:
-        found = [one.of(name) for one, name in zip(found, _called(seen), strict=True)]
-    return [one.to_dict() for one in found]
+        diagnoses = [one.of(name) for one, name in zip(diagnoses, _called(seen), strict=True)]
+    return [one.to_dict() for one in diagnoses]
 
 
 def _called(seen: list[_Seen]) -> list[str]:
