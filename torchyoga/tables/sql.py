@@ -116,7 +116,7 @@ def answer(sql: str, refs: Mapping[str, DataRef], most: int) -> QueryRows:
 
 
 def _with_nanoseconds(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyRelation | None:
-    """The result of a query, with times of nanoseconds as text, as datetimes have no room; None without such."""
+    """The result of a query, with times of nanoseconds as text, which datetimes cut; None without them."""
     if [one.type for one in connection.extract_statements(sql)] != [duckdb.StatementType.SELECT]:
         return None
     relation = connection.sql(sql)
