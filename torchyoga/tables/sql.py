@@ -116,15 +116,15 @@ def answer(sql: str, refs: Mapping[str, DataRef], most: int) -> QueryRows:
 
 
 def _with_nanoseconds(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyRelation | None:
-    """What a query finds, with times of nanoseconds as text, as datetimes have no room; None without such."""
+    """The result of a query, with times of nanoseconds as text, which datetimes cut; None without them."""
     if [one.type for one in connection.extract_statements(sql)] != [duckdb.StatementType.SELECT]:
         return None
-    found = connection.sql(sql)
-    types = list(map(str, found.types))
+    relation = connection.sql(sql)
+    types = list(map(str, relation.types))
     if not any(map(_NANOSECONDS.search, types)):
         return None
-    names = [str(name).replace('"', '""') for name in found.columns]
-    return found.project(
+    names = [str(name).replace('"', '""') for name in relation.columns]
+    return relation.project(
         ", ".join(
             (f"#{place}::{_NANOSECONDS.sub('VARCHAR', type)}" if _NANOSECONDS.search(type) else f"#{place}")
             + f' as "{name}"'
