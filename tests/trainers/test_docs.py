@@ -18,7 +18,12 @@ from docs import (
 )
 
 # Each runs where other tests have imported what it imports.
-GROUPS = {"ddp_resume": "ddp", "lightning_resume": "lightning", "accelerate_resume": "accelerate"}
+GROUPS = {
+    "ddp_resume": "ddp",
+    "lightning_resume": "lightning",
+    "accelerate_resume": "accelerate",
+    "follow_the_loss": "lightning",
+}
 
 
 @pytest.mark.parametrize("page", TRAINER_PAGES, ids=lambda page: page.name)

@@ -317,7 +317,7 @@ class MixRef(JoinedRef):
         return account_of_counts(mixture, counts, state, counted)
 
     def lengths_of(self, number: int, tokens: str) -> Callable[[Ints], Ints]:
-        """What says how many values of a column some rows of a source have."""
+        """A function of rows of a source: how many values of a column each has."""
         return self.sources[number][tokens].lengths
 
     def passes(self, rows: int | None = None, *, at: Mapping[str, object] | None = None) -> dict[str, float]:
