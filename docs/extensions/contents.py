@@ -40,6 +40,7 @@ SECTIONS = {
         "caching",
         "views",
         "mixtures",
+        "packing",
         "builds",
         "versions",
         "remote",

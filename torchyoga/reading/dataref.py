@@ -763,7 +763,7 @@ class DataRef(ABC, Dataset[RowT]):
         """Rows that are packs of rows: as many as fit into a budget of tokens, end to end.
 
         Rows are packed by best fit decreasing, now; only their lengths are read. Each epoch fills the same
-        packs with other rows of the same lengths. A batch of packs is flat: see docs/mixtures.md.
+        packs with other rows of the same lengths. A batch of packs is flat: see docs/packing.md.
 
         Args:
             column_or_budgets: the column that is measured, a ragged one of numbers or a list of them. Or
