@@ -204,6 +204,13 @@ def test_workers_that_start_in_each_epoch_are_found() -> None:
     assert "hardly waits" in verdict(begun, Setting(2, 8, num_batches=100_000))
 
 
+def test_workers_that_wait_are_not_called_enough() -> None:
+    setting = Setting(2, 2, is_persistent=True)
+    assert "2 workers are enough for 2 CPUs" in verdict(numbers(5.0, 0.1, transform=10.0), setting)
+    waiting = verdict(numbers(5.0, 0.1, idle=9.9, transform=10.0), setting)
+    assert "2 workers wait for something more than they compute, so more of them may help" in waiting
+
+
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("num_workers", [0, 3])
 def test_each_stage_has_advice(stage: str, num_workers: int) -> None:
@@ -450,7 +457,7 @@ def test_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     loader = yoga.DataLoader(Slow(40, 0.001), batch_size=2)
     with caplog.at_level(logging.INFO, "torchyoga.meter"), yoga.metered(loader, every=10, to=[yoga.Log()]):
         consumed(loader)
-    assert [record.message.split(" batches")[0] for record in caplog.records] == ["10", "20"]
+    assert [record.message.split(" batches")[0] for record in caplog.records] == ["last 10", "last 20"]
     assert "worked on transform" in caplog.text
 
 

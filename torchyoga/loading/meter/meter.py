@@ -326,7 +326,7 @@ class Meter:
         return Meter, (self._watch, self._account)
 
     def __str__(self) -> str:
-        return f"{self.last}; {self.verdict()}"
+        return f"last {self.last}; {self.verdict()}"
 
     def __repr__(self) -> str:
         return f"Meter({self.epoch})"

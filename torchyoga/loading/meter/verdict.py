@@ -180,7 +180,7 @@ def _change(last: Numbers, setting: Setting, costs: Costs, wait: float, starts: 
     stage = last.most
     idle = costs.make - costs.cpu - last.delayed / max(1, last.batches)
     is_idle = costs.make > 0 and idle > 0.5 * costs.make
-    return f"{_enough(last, setting, costs)}{_cheaper(stage, setting, is_idle)}"
+    return f"{_enough(last, setting, costs, is_idle)}{_cheaper(stage, setting, is_idle)}"
 
 
 def _ahead(last: Numbers, setting: Setting, costs: Costs) -> str:
@@ -204,7 +204,7 @@ def _lacks_cpus(last: Numbers, costs: Costs) -> bool:
     return last.delayed > 0.3 * costs.make * last.batches
 
 
-def _enough(last: Numbers, setting: Setting, costs: Costs) -> str:
+def _enough(last: Numbers, setting: Setting, costs: Costs, is_idle: bool) -> str:
     """Why more workers are not advised."""
     number, cpus = setting.number, setting.num_cpus
     if _lacks_cpus(last, costs):
@@ -213,6 +213,8 @@ def _enough(last: Numbers, setting: Setting, costs: Costs) -> str:
         return f"{who} waited for a CPU, of which there are {cpus}, {share:.0%} of that time; "
     kind = "thread" if setting.num_threads or setting.are_threads else "worker"
     if number and number >= cpus - (kind == "thread"):
+        if is_idle:
+            return f"{number} {kind}s wait for something more than they compute, so more of them may help; "
         return f"{number} {kind}{'s are' if number > 1 else ' is'} enough for {cpus} CPUs; "
     if costs.cpu + costs.loop_cpu > 0.8 * cpus * costs.step(number):
         return f"all {cpus} CPUs are busy; "
