@@ -91,6 +91,12 @@ def test_files_are_named_as_they_were_asked_for(storage: yoga.Storage, tmp_path:
         assert "Errno" not in found.stderr
 
 
+def test_a_file_for_findings_is_checked_before_the_examination(storage: yoga.Storage, tmp_path: Path) -> None:
+    ended = run("doctor", "--output", str(tmp_path / "nowhere" / "x.json"))
+    assert ended.exit_code == 2
+    assert "there is no directory" in ended.stderr
+
+
 def test_tags_cannot_be_called_like_versions(storage: yoga.Storage) -> None:
     found = run("tag", "images", "1.0", "1.1")
     assert found.exit_code == 2

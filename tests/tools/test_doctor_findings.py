@@ -325,6 +325,13 @@ def test_an_open_handle_is_named_by_its_attribute(kind: str, what: str, tmp_path
         assert open_handles(Held(held)) == []
 
 
+def test_a_lambda_is_to_be_a_function_of_a_module() -> None:
+    for dataset in (Held(lambda row: row), Held(yoga.from_arrays({"x": np.arange(3)}).map(lambda row: row))):
+        seen = {"open": [], "unpicklable": unpicklable(dataset)}
+        (finding,) = handle_findings(seen, "spawn", 2)
+        assert "a function of a module, in place of a lambda" in finding.change
+
+
 def test_what_survives_a_fork_is_no_finding(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path / "storage")
     ref = storage.submit([{"x": 1}, {"x": 2}], "a", "1", progress=False)

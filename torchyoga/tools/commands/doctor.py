@@ -38,7 +38,7 @@ def command(
     Without PROGRAM it looks at the machine, and at what killed builders have left in the storage. With it,
     PROGRAM runs as usual, with its input, signals and exit code, and the loaders that it iterates are
     examined when it ends; it must import torchyoga. What is found comes after what PROGRAM prints; --output
-    keeps it apart. Without PROGRAM the exit code is 1 if something is wrong, which is always proved. Versions
+    writes it to a file as well. Without PROGRAM the exit code is 1 if something is wrong, which is always proved. Versions
     and file systems are printed, too, for reports of bugs.
 
     \b
@@ -51,6 +51,8 @@ def command(
     """
     if env and program:
         raise click.UsageError("--env runs no program; leave one of them out", ctx)
+    if output is not None and not Path(output).absolute().parent.is_dir():
+        raise click.UsageError(f"--output {output}: there is no directory {Path(output).parent}", ctx)
     from ..doctor.diagnosis import Diagnosis
 
     is_named = ctx.get_parameter_source("storage") is not ParameterSource.DEFAULT

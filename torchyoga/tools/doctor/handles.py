@@ -7,6 +7,7 @@ import io
 import multiprocessing.context
 import multiprocessing.pool
 import pickle
+import re
 import socket
 import sqlite3
 import sys
@@ -68,13 +69,16 @@ def handle_findings(
         )
     if seen["unpicklable"]:
         path, why = seen["unpicklable"]
+        change = f"leave {path} out in __getstate__, or make it of functions and classes of a module"
+        if re.search("lambda|local", why):  # as Python says of functions that have no name in a module
+            change = f"make {path} a function of a module, in place of a lambda or a local one"
         findings.append(
             Finding(
                 "not-picklable",
                 f"{path} does not pickle: {why}",
                 "Workers that are spawned, or come from a fork server, get the dataset as a pickle; Python "
                 "3.14, macOS and Windows start them so.",
-                f"leave {path} out in __getstate__, or make it of functions and classes of a module",
+                change,
                 "wrong" if error is not None and start_method != "fork" and num_workers != 0 else "maybe",
             )
         )
