@@ -38,8 +38,8 @@ def command(
     Without PROGRAM it looks at the machine, and at what killed builders have left in the storage. With it,
     PROGRAM runs as usual, with its input, signals and exit code, and the loaders that it iterates are
     examined when it ends; it must import torchyoga. What is found comes after what PROGRAM prints; --output
-    writes it to a file as well. Without PROGRAM the exit code is 1 if something is wrong, which is always proved. Versions
-    and file systems are printed, too, for reports of bugs.
+    writes it to a file as well. Without PROGRAM the exit code is 1 if something is wrong, which is always
+    proved. Versions and file systems are printed, too, for reports of bugs.
 
     \b
     Examples:
