@@ -162,7 +162,7 @@ def _change(last: Numbers, setting: Setting, costs: Costs, wait: float, starts: 
     if starting and last.epochs <= 1:
         fewer = "" if advice is None else f", else num_workers={advice.num_workers}"
         return f"if there are more epochs, set persistent_workers=True, so that workers start once{fewer}"
-    if advice is not None:
+    if advice is not None and last.most != "download":  # which threads do ahead of any number of workers
         if advice.num_workers == now:
             return "set persistent_workers=True, so that workers start once, not in each epoch"
         word = "raise" if advice.num_workers > now else "lower"
