@@ -162,14 +162,15 @@ def _change(last: Numbers, setting: Setting, costs: Costs, wait: float, starts: 
     if starting and last.epochs <= 1:
         fewer = "" if advice is None else f", else num_workers={advice.num_workers}"
         return f"if there are more epochs, set persistent_workers=True, so that workers start once{fewer}"
-    if advice is not None and last.most != "download":  # which threads do ahead of any number of workers
+    is_divided = last.most != "download"  # which threads do ahead of any number of workers
+    if advice is not None and is_divided:
         if advice.num_workers == now:
             return "set persistent_workers=True, so that workers start once, not in each epoch"
         word = "raise" if advice.num_workers > now else "lower"
         is_so = setting.is_persistent and setting.num_workers
         also = " and set persistent_workers=True" if advice.is_persistent and not is_so else ""
         return f"{word} num_workers from {now} to {advice.num_workers}{also}"
-    if not now and last.epochs <= 1:
+    if not now and last.epochs <= 1 and is_divided:
         later = costs.advice(0, is_persistent=True, epochs=_MANY, waited=wait)
         if later is not None:
             workers = f"raise num_workers from 0 to {later.num_workers} and set persistent_workers=True"
