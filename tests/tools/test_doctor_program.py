@@ -243,8 +243,8 @@ def test_the_machine_and_a_storage_are_examined(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
     monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
     for line in examples[-2:]:
-        assert "no loader was seen" in said(*line.split())
+        assert "no loader was iterated" in said(*line.split())
     written = json.loads(Path("found.json").read_text())
-    assert "no loader was seen" in written["left_out"]["the program"]
+    assert "no loader was iterated" in written["left_out"]["the program"]
     assert written["exit_code"] == 0
     assert "the storage 'nowhere' is not there" in said("doctor", "-s", "nowhere", code=2)
