@@ -125,12 +125,16 @@ class Program:
         child.start()
         theirs.close()
         try:
+            assert ours.poll(200), f"the program did not end: {self}"
             waited, said = ours.recv()
         finally:
+            child.join(10)
+            child.kill()
             child.join()
         return float(waited), str(said)
 
     def _run_to(self, pipe: Any) -> None:
+        torch.set_num_threads(1)  # OpenMP's threads are not there after a fork, and would be waited for
         beside: Any = None
         if self.publishes == "thread":
             beside = threading.Thread(target=spin, name="publisher", daemon=True)
