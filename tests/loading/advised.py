@@ -83,6 +83,15 @@ def slowly(rows: list[torch.Tensor]) -> torch.Tensor:
     return torch.stack(rows)
 
 
+def consumed(loader: Any, seconds: float = 0.0) -> int:
+    """How many batches there were; the loop computes so long with each."""
+    count = 0
+    for _ in loader:
+        time.sleep(seconds)
+        count += 1
+    return count
+
+
 @dataclass
 class Program:
     """A training script.

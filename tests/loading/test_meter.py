@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 import torch.utils.tensorboard
+from advised import Sleeping, consumed
 from disks import slow_disk
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +28,6 @@ from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from residency import linux, on_disk
-from torch.utils.data import Dataset
 
 import torchyoga as yoga
 from torchyoga.loading.meter.numbers import Histogram, Numbers, Waits
@@ -36,31 +36,8 @@ from torchyoga.process.control_group import num_cpus
 from torchyoga.process.stages import STAGES
 
 
-class Slow(Dataset[torch.Tensor]):
-    """Rows that take a time to make."""
-
-    def __init__(self, rows: int, seconds: float) -> None:
-        self.rows, self.seconds = rows, seconds
-
-    def __len__(self) -> int:
-        return self.rows
-
-    def __getitem__(self, row: int) -> torch.Tensor:
-        time.sleep(self.seconds)
-        return torch.full((4,), row)
-
-
-def consumed(loader: Any, seconds: float = 0.0) -> int:
-    """How many batches there were; the loop computes so long with each."""
-    count = 0
-    for _ in loader:
-        time.sleep(seconds)
-        count += 1
-    return count
-
-
 def test_known_sleeps_are_found() -> None:
-    loader = yoga.DataLoader(Slow(60, 0.005), batch_size=2)
+    loader = yoga.DataLoader(Sleeping(60, 0.005), batch_size=2)
     began = time.perf_counter()
     assert consumed(loader, 0.01) == 30
     passed = time.perf_counter() - began
@@ -75,7 +52,7 @@ def test_known_sleeps_are_found() -> None:
 
 
 def test_the_last_hundred_batches_and_the_epoch() -> None:
-    rows = Slow(300, 0.0)
+    rows = Sleeping(300, 0.0)
     loader = yoga.DataLoader(rows, batch_size=1)
     for number, _ in enumerate(loader):
         rows.seconds = 0.002 if number >= 149 else 0.0
@@ -96,7 +73,7 @@ def test_the_last_hundred_batches_and_the_epoch() -> None:
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_all_stages_are_there(num_workers: int) -> None:
-    loader = yoga.DataLoader(Slow(40, 0.001), batch_size=4, num_workers=num_workers)
+    loader = yoga.DataLoader(Sleeping(40, 0.001), batch_size=4, num_workers=num_workers)
     assert loader.meter.epoch == Numbers(0, 0.0, 0.0, 0.0, dict.fromkeys(STAGES, 0.0), epochs=0)
     assert "say nothing yet" in loader.meter.verdict()
     assert consumed(loader) == 10
@@ -136,11 +113,11 @@ def test_a_slow_disk_is_found(tmp_path: Path) -> None:
 
 
 def test_a_slow_transform_is_found() -> None:
-    loader = yoga.DataLoader(Slow(200, 0.004), batch_size=4)
+    loader = yoga.DataLoader(Sleeping(200, 0.004), batch_size=4)
     consumed(loader, 0.001)
     assert f"raise num_workers from 0 to {min(2, num_cpus())}" in loader.meter.verdict()
     with_workers = yoga.DataLoader(
-        Slow(200, 0.004), batch_size=4, num_workers=num_cpus(), persistent_workers=True
+        Sleeping(200, 0.004), batch_size=4, num_workers=num_cpus(), persistent_workers=True
     )
     consumed(with_workers)
     assert "transform" in with_workers.meter.verdict()
@@ -275,7 +252,7 @@ def test_batches_that_take_long_now_and_then_are_made_further_ahead() -> None:
 
 
 def test_short_epochs_are_judged_over_epochs_and_by_time() -> None:
-    loader = yoga.DataLoader(Slow(4, 0.001), batch_size=2)
+    loader = yoga.DataLoader(Sleeping(4, 0.001), batch_size=2)
     consumed(loader)
     assert loader.meter.verdict() == "2 batches say nothing yet; ask again after 10"
     for _ in range(4):
@@ -284,13 +261,13 @@ def test_short_epochs_are_judged_over_epochs_and_by_time() -> None:
     assert loader.meter.last.batches == 10
     assert loader.meter.last.epochs == 5
     assert "transform" in loader.meter.verdict()
-    slow = yoga.DataLoader(Slow(4, 0.3), batch_size=2)
+    slow = yoga.DataLoader(Sleeping(4, 0.3), batch_size=2)
     consumed(slow)
     assert "transform" in slow.meter.verdict()
 
 
 def test_the_longest_wait_and_its_step() -> None:
-    class Uneven(Slow):
+    class Uneven(Sleeping):
         def __getitem__(self, row: int) -> torch.Tensor:
             time.sleep(0.2 if row == 34 else 0.0)
             return super().__getitem__(row)
@@ -327,7 +304,7 @@ def test_a_histogram_takes_what_no_clock_should_say() -> None:
 
 
 def test_loops_that_end_early_begin_anew() -> None:
-    loader = yoga.DataLoader(Slow(40, 0.0), batch_size=2)
+    loader = yoga.DataLoader(Sleeping(40, 0.0), batch_size=2)
     assert len(list(itertools.islice(loader, 5))) == 5
     assert loader.meter.epoch.batches == 5
     with pytest.warns(UserWarning, match="left after 10 of 40 rows"):
@@ -336,7 +313,7 @@ def test_loops_that_end_early_begin_anew() -> None:
 
 
 def test_two_loops_at_once_count_for_the_later_one() -> None:
-    loader = yoga.DataLoader(Slow(40, 0.0), batch_size=2)
+    loader = yoga.DataLoader(Sleeping(40, 0.0), batch_size=2)
     first = iter(loader)
     next(first)
     second = iter(loader)
@@ -346,7 +323,7 @@ def test_two_loops_at_once_count_for_the_later_one() -> None:
 
 @pytest.mark.parametrize("how", [copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])
 def test_copies_of_a_loader_have_meters_of_their_own(how: Any) -> None:
-    loader = yoga.DataLoader(Slow(40, 0.0), batch_size=2)
+    loader = yoga.DataLoader(Sleeping(40, 0.0), batch_size=2)
     consumed(loader)
     other = how(loader)
     assert other.meter is not loader.meter
@@ -356,7 +333,7 @@ def test_copies_of_a_loader_have_meters_of_their_own(how: Any) -> None:
 
 
 def test_failing_rows_and_the_meter() -> None:
-    class Bad(Slow):
+    class Bad(Sleeping):
         def __getitem__(self, row: int) -> torch.Tensor:
             if row == 7:
                 raise ValueError("seven")
@@ -378,7 +355,7 @@ def test_failing_rows_and_the_meter() -> None:
 
 
 def test_what_a_batch_that_fails_took_is_waited() -> None:
-    class Bad(Slow):
+    class Bad(Sleeping):
         def __getitem__(self, row: int) -> torch.Tensor:
             found = super().__getitem__(row)
             if row % 4 == 3:
@@ -397,7 +374,7 @@ def test_what_a_batch_that_fails_took_is_waited() -> None:
 
 def test_targets_are_told_across_epochs_and_as_they_end() -> None:
     shown: list[tuple[int, str]] = []
-    loader = yoga.DataLoader(Slow(14, 0.0), batch_size=2)
+    loader = yoga.DataLoader(Sleeping(14, 0.0), batch_size=2)
     outer = yoga.metered(loader, every=100, to=[lambda meter: shown.append((meter.epoch.batches, "outer"))])
     inner = yoga.metered(loader, every=3, to=[lambda meter: shown.append((meter.epoch.batches, "inner"))])
     with outer:
@@ -413,7 +390,7 @@ def test_targets_are_told_across_epochs_and_as_they_end() -> None:
 
 
 def test_alone_there_is_one_rank() -> None:
-    loader = yoga.DataLoader(Slow(20, 0.001), batch_size=2)
+    loader = yoga.DataLoader(Sleeping(20, 0.001), batch_size=2)
     consumed(loader)
     assert loader.meter.over_ranks().slowest == 0
 
@@ -424,7 +401,7 @@ def test_targets_are_told_and_those_that_raise_are_logged_once(caplog: pytest.Lo
     def broken(meter: yoga.Meter) -> None:
         raise RuntimeError("no network")
 
-    loader = yoga.DataLoader(Slow(40, 0.0), batch_size=2)
+    loader = yoga.DataLoader(Sleeping(40, 0.0), batch_size=2)
     with yoga.metered(loader, every=4, to=[broken, lambda meter: shown.append(meter.epoch.batches)]) as same:
         assert same is loader
         assert consumed(loader) == 20
@@ -437,7 +414,7 @@ def test_targets_are_told_and_those_that_raise_are_logged_once(caplog: pytest.Lo
 
 
 def test_what_targets_take_is_not_the_loops() -> None:
-    loader = yoga.DataLoader(Slow(40, 0.0), batch_size=2)
+    loader = yoga.DataLoader(Sleeping(40, 0.0), batch_size=2)
     with yoga.metered(loader, every=1, to=[lambda meter: time.sleep(0.01)]):
         began = time.perf_counter()
         consumed(loader)
@@ -454,7 +431,7 @@ def test_arguments_of_metered() -> None:
 
 
 def test_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    loader = yoga.DataLoader(Slow(40, 0.001), batch_size=2)
+    loader = yoga.DataLoader(Sleeping(40, 0.001), batch_size=2)
     with caplog.at_level(logging.INFO, "torchyoga.meter"), yoga.metered(loader, every=10, to=[yoga.Log()]):
         consumed(loader)
     assert [record.message.split(" batches")[0] for record in caplog.records] == ["last 10", "last 20"]
@@ -464,7 +441,7 @@ def test_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 def test_it_reaches_tensorboard(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    loader = yoga.DataLoader(Slow(40, 0.0), batch_size=2)
+    loader = yoga.DataLoader(Sleeping(40, 0.0), batch_size=2)
     writer = torch.utils.tensorboard.SummaryWriter(str(tmp_path))
     with writer, yoga.metered(loader, every=10, to=[yoga.Tensorboard(writer)]):
         consumed(loader)
@@ -485,7 +462,7 @@ def test_steps_of_tensorboard_count_all_batches() -> None:
                 self.found.append(global_step)
 
     steps = Steps()
-    loader = yoga.DataLoader(Slow(38, 0.0), batch_size=2)
+    loader = yoga.DataLoader(Sleeping(38, 0.0), batch_size=2)
     with yoga.metered(loader, every=10, to=[yoga.Tensorboard(steps)]):
         for _ in range(3):
             consumed(loader)
@@ -495,7 +472,7 @@ def test_steps_of_tensorboard_count_all_batches() -> None:
 def test_it_reaches_open_telemetry() -> None:
     reader = InMemoryMetricReader()
     metrics.set_meter_provider(MeterProvider([reader]))
-    loader = yoga.DataLoader(Slow(40, 0.001), batch_size=2)
+    loader = yoga.DataLoader(Sleeping(40, 0.001), batch_size=2)
     with yoga.metered(loader, every=10, to=[yoga.OpenTelemetry({"rank": 3})]):
         consumed(loader)
     found = reader.get_metrics_data()
@@ -512,7 +489,7 @@ def test_it_reaches_open_telemetry() -> None:
 
 def test_it_is_shown_behind_a_progress_bar() -> None:
     file = io.StringIO()
-    loader = yoga.DataLoader(Slow(40, 0.001), batch_size=2)
+    loader = yoga.DataLoader(Sleeping(40, 0.001), batch_size=2)
     with yoga.metered(loader, every=10, to=[yoga.ProgressBar(total=len(loader), file=file)]):
         consumed(loader, 0.002)
         consumed(loader)
@@ -522,7 +499,7 @@ def test_it_is_shown_behind_a_progress_bar() -> None:
 
 
 def test_forked_loops_count_for_themselves() -> None:
-    loader = yoga.DataLoader(Slow(40, 0.0), batch_size=2)
+    loader = yoga.DataLoader(Sleeping(40, 0.0), batch_size=2)
     consumed(loader)
     context = multiprocessing.get_context("fork")
     child = context.Process(target=_counts_again, args=(loader,))
@@ -540,7 +517,7 @@ def _counts_again(loader: Any) -> None:
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_single_rows(num_workers: int) -> None:
     workers = {"num_workers": num_workers, "persistent_workers": bool(num_workers)}
-    loader = yoga.DataLoader(Slow(40, 0.001), batch_size=None, **workers)
+    loader = yoga.DataLoader(Sleeping(40, 0.001), batch_size=None, **workers)
     assert consumed(loader) == 40
     if num_workers:
         assert "what this loader's workers do is not measured" in loader.meter.verdict()

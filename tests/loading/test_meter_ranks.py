@@ -3,42 +3,17 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils.data import Dataset
+from advised import Sleeping, consumed
 
 import torchyoga as yoga
 
 
-class Slow(Dataset[torch.Tensor]):
-    """Rows that take a time to make."""
-
-    def __init__(self, rows: int, seconds: float) -> None:
-        self.rows, self.seconds = rows, seconds
-
-    def __len__(self) -> int:
-        return self.rows
-
-    def __getitem__(self, row: int) -> torch.Tensor:
-        time.sleep(self.seconds)
-        return torch.full((4,), row)
-
-
-def consumed(loader: Any, seconds: float = 0.0) -> int:
-    """How many batches there were; the loop computes so long with each."""
-    count = 0
-    for _ in loader:
-        time.sleep(seconds)
-        count += 1
-    return count
-
-
 def _on_two_ranks(rank: int) -> None:
-    loader = yoga.DataLoader(Slow(80, 0.004 if rank else 0.0), batch_size=2, num_replicas=1, rank=0)
+    loader = yoga.DataLoader(Sleeping(80, 0.004 if rank else 0.0), batch_size=2, num_replicas=1, rank=0)
     consumed(loader, 0.002)
     ranks = loader.meter.over_ranks()
     assert len(ranks.shares) == len(ranks.hosts) == 2

@@ -12,29 +12,13 @@ import numpy as np
 import pytest
 from children import status_of_child
 from servers import S3, Fault, Gcs, Proxy, faulty, http_server
+from sinks import Kept
 
 import torchyoga as yoga
 from torchyoga.stores.objects import Remote
 
 DATA = os.urandom(2**25 + 12_345)  # four runs and a bit
 SIZES = [1, 70_000, 2**24, len(DATA)]
-
-
-class Kept:
-    """A sink in memory."""
-
-    def __init__(self, data: bytes = b"") -> None:
-        self.data = bytearray(data)
-
-    @property
-    def at(self) -> int:
-        return len(self.data)
-
-    def add(self, piece: bytes) -> None:
-        self.data += piece
-
-    def restart(self) -> None:
-        self.data.clear()
 
 
 @pytest.fixture(scope="module", params=["s3", "gcs", "web"])

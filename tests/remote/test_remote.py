@@ -17,6 +17,7 @@ from children import run_program, status_of_child
 from fsspec.implementations.memory import MemoryFileSystem
 from machines import running
 from servers import BUCKETS, S3, Fault, Gcs, Proxy, faulty, http_server, s3_server
+from sinks import Kept
 from stored import short_waits
 from waiting import PATIENCE
 
@@ -200,23 +201,6 @@ def test_temporary_errors_are_tried_again(fault: Fault, proxy: Proxy, s3: S3, bu
         remote.stream(name, sink, len(whole))
         assert bytes(sink.data) == whole
     assert any(request.fault for request in proxy.requests)
-
-
-class Kept:
-    """A sink in memory."""
-
-    def __init__(self, data: bytes = b"") -> None:
-        self.data = bytearray(data)
-
-    @property
-    def at(self) -> int:
-        return len(self.data)
-
-    def add(self, piece: bytes) -> None:
-        self.data += piece
-
-    def restart(self) -> None:
-        self.data.clear()
 
 
 @pytest.mark.parametrize("nbytes", [1000, 2 * RUN, 3 * RUN + 1000])

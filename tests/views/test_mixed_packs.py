@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections import Counter
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packs import Own
+from packs import Own, batches_of
 
 import torchyoga as yoga
 from torchyoga.errors import SchemaError, StateError
@@ -48,24 +47,6 @@ def documents(batch: Any) -> list[int]:
         assert tokens[0] % 1000 == 0
         found.append(tokens[0] // 1000)
     return found
-
-
-def batches_of(ref: yoga.DataRef, world: int = 1, steps: int | None = None, **more: Any) -> tuple[Any, Any]:
-    """The batches of all ranks, one round of ranks after the other, and the state after them."""
-    state, batch_size = more.pop("state", None), more.pop("batch_size", 1)
-    options = {"shuffle": True, "seed": 7, "remainder": "keep", **more}
-    of_ranks, states = [], []
-    for rank in range(world):
-        loader = yoga.DataLoader(ref, batch_size, num_replicas=world, rank=rank, **options)
-        if state is not None:
-            loader.load_state_dict(json.loads(json.dumps(state)))
-        batches = iter(loader)
-        of_ranks.append(list(itertools.islice(batches, steps)))
-        states.append(loader.state_dict())
-        del batches
-    assert all(one == states[0] for one in states)
-    rounds = itertools.zip_longest(*of_ranks)
-    return [batch for one in rounds for batch in one if batch is not None], states[0]
 
 
 def off(batches: list[Any], weights: dict[str, float]) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packs import Own, tokens_of
+from packs import Own, batches_of, tokens_of
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
@@ -25,19 +25,7 @@ def came(
     ref: yoga.DataRef, steps: int | None, state: Any = None, world: int = 1, **more: Any
 ) -> tuple[list[Any], Any]:
     """The packs that all ranks give in so many steps, in the order of their positions, and the state then."""
-    options = {"shuffle": True, "seed": 7, "remainder": "keep", **more}
-    of_ranks, states = [], []
-    for rank in range(world):
-        loader = yoga.DataLoader(ref, 1, num_replicas=world, rank=rank, **options)
-        if state is not None:
-            loader.load_state_dict(json.loads(json.dumps(state)))
-        batches = iter(loader)
-        of_ranks.append(list(itertools.islice(batches, steps)))
-        states.append(loader.state_dict())
-        del batches
-    assert all(one == states[0] for one in states)
-    rounds = itertools.zip_longest(*of_ranks)
-    return [batch for one in rounds for batch in one if batch is not None], states[0]
+    return batches_of(ref, world, steps, state=state, **more)
 
 
 def tokens(batches: list[Any]) -> Counter[int]:
