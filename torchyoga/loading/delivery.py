@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -12,19 +13,17 @@ import torch
 from ..errors import StateError
 from ..order.iteration import Iteration
 from ..order.saved import Saved
-from ..process.control_group import num_cpus
 from ..reading.dataref import DataRef
-from ..rows.collate import is_ours
 from ..rows.types import Batch
 from ..sampling.foreign import SamplerError
 from ..sampling.indices import are_skipped
 from .accelerate import Accelerated
 from .device_copy import Moving
 from .failures import BatchError, is_late
-from .in_process import InProcess, can_pin
+from .in_process import InProcess
 from .meter.meter import Meter
-from .meter.verdict import Setting, num_batches_of
-from .pipeline import Arriving, Pipeline, TorchLoader, start_method
+from .meter.verdict import Setting
+from .pipeline import Arriving, Pipeline, TorchLoader, setting_of
 
 __all__ = ["Delivery"]
 
@@ -186,21 +185,14 @@ def _setting(loader: TorchLoader, pipeline: Pipeline) -> Setting:
     threads, dataset = pipeline.num_threads, loader.dataset
     stored = dataset if isinstance(dataset, DataRef) else None
     schema = None if stored is None else stored.schema
-    return Setting(
+    return replace(
+        setting_of(loader, pipeline.plan),
         num_workers=0 if threads else loader.num_workers,
-        num_cpus=num_cpus(),
-        is_persistent=loader.persistent_workers,
-        pins=loader.pin_memory,
         num_threads=threads,
         are_threads=pipeline.may_be_threads,
         is_ahead=pipeline.is_ahead,
-        can_pin=can_pin(),
         prefetch=(pipeline.num_ahead if pipeline.is_ahead else loader.prefetch_factor) or 2,
-        num_batches=num_batches_of(pipeline.plan),
-        start_method=start_method(loader),
         is_block=getattr(loader.sampler, "shuffle", None) in (False, "block"),
         is_stored=stored is not None,
-        is_batched=hasattr(dataset, "__getitems__"),
         num_columns=0 if schema is None else len(schema.columns),
-        collates=not is_ours(loader.collate_fn),
     )

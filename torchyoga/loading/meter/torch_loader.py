@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from copy import copy
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, Generic, cast
 
@@ -18,14 +19,10 @@ import torch.utils.data
 from torch.utils.data import IterableDataset, SequentialSampler, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from ...process.control_group import num_cpus
 from ...process.stages import Stage, Stopwatch, WorkerClock, seconds_sent
-from ...rows.collate import is_ours
 from ...rows.types import Batch, BatchT, Collate, Row
-from ..in_process import can_pin
-from ..pipeline import TorchLoader, start_method
+from ..pipeline import TorchLoader, setting_of
 from .meter import Meter, Subscription, Target
-from .verdict import Setting, num_batches_of
 
 __all__ = ["MeteredLoader"]
 
@@ -66,7 +63,8 @@ class MeteredLoader(Generic[BatchT]):
     def __iter__(self) -> Iterator[BatchT]:
         self._epoch += 1
         loader = cast("TorchLoader", self.loader)
-        self.meter.begun(_setting(loader), self._epoch)
+        is_block = isinstance(loader.sampler, SequentialSampler)
+        self.meter.begun(replace(setting_of(loader, loader), is_block=is_block), self._epoch)
         asked = self.meter.asked()
         source = self._copy() if _is_plain(loader) else loader
         starts = bool(loader.num_workers) and (source is loader or source._iterator is None)
@@ -237,20 +235,3 @@ def _is_plain(loader: TorchLoader) -> bool:
     is_pipe = any(cls.__name__ in ("IterDataPipe", "MapDataPipe") for cls in type(loader.dataset).__mro__)
     same = type(loader).__iter__ is torch.utils.data.DataLoader.__iter__
     return same and not is_pipe and not hasattr(loader, "state_dict")
-
-
-def _setting(loader: TorchLoader) -> Setting:
-    """The settings of the loader."""
-    return Setting(
-        num_workers=loader.num_workers,
-        num_cpus=num_cpus(),
-        is_persistent=loader.persistent_workers,
-        pins=loader.pin_memory,
-        can_pin=can_pin(),
-        prefetch=loader.prefetch_factor or 2,
-        num_batches=num_batches_of(loader),
-        start_method=start_method(loader),
-        is_block=isinstance(loader.sampler, SequentialSampler),
-        is_batched=hasattr(loader.dataset, "__getitems__"),
-        collates=not is_ours(loader.collate_fn),
-    )
