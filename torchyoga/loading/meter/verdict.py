@@ -215,7 +215,9 @@ def _enough(last: Numbers, setting: Setting, costs: Costs, is_idle: bool) -> str
     kind = "thread" if setting.num_threads or setting.are_threads else "worker"
     if number and number >= cpus - (kind == "thread"):
         if is_idle and kind == "worker":  # threads only copy rows
-            return f"{number} {kind}s wait for something more than they compute, so more of them may help; "
+            wait = "workers wait for something more than they compute"
+            wait = "worker waits for something more than it computes" if number == 1 else wait
+            return f"{number} {wait}, so more of them may help; "
         return f"{number} {kind}{'s are' if number > 1 else ' is'} enough for {cpus} CPUs; "
     if costs.cpu + costs.loop_cpu > 0.8 * cpus * costs.step(number):
         return f"all {cpus} CPUs are busy; "
