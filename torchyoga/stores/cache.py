@@ -48,7 +48,10 @@ _LONGEST_STANDSTILL = 600.0  # seconds without a byte, after which waiting for a
 _ROOM_SECONDS = 600.0  # to wait for other processes that make room
 _FORGOTTEN_SECONDS = 86400.0  # after which a download that no process continued is deleted
 _LOOK_SECONDS = 60.0  # between looks for such
-_looked: dict[str, float] = {}  # when this process last did, in each folder
+_INDEX = ".index"  # of files of another library: a hundredth of their size, made by reading all of them
+_INDEX_WORTH = 7 * 86400.0  # seconds, by which an index counts as used later than it was
+_INDEX_SECONDS = 90 * 86400.0  # without use, after which it is deleted
+_looked: dict[str, float] = {}  # when this process last looked through each folder
 _MOST_DOWNLOADS = 20  # of a file that other processes keep deleting
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Files with any other name are not ours, because the user may choose any folder as the cache. The second part
@@ -190,11 +193,27 @@ class Cache:
 
     def _delete_forgotten(self) -> None:
         """Deletes downloads that no process has continued for a day; looks for them now and then."""
-        now, place = time.time(), self._place("parts", "")
-        if abs(now - _looked.get(place, 0.0)) > _LOOK_SECONDS:
-            _looked[place] = now
+        now = time.time()
+        if self._is_due("parts", now, _LOOK_SECONDS):
             for entry in self._files("parts", before=now - _FORGOTTEN_SECONDS):
                 self._delete(f"parts/{entry.name}")
+
+    def delete_old_indices(self) -> None:
+        """Deletes indices that were not used for 90 days, as nothing else bounds those of files of this
+        machine; looks for them now and then."""
+        now = time.time()
+        if self._is_due("files", now, _FORGOTTEN_SECONDS):
+            for entry in self._files("files", before=now - _INDEX_SECONDS):
+                if entry.name.endswith(_INDEX):
+                    self._delete(f"files/{entry.name}")
+
+    def _is_due(self, kind: str, now: float, seconds: float) -> bool:
+        """True if this process has not looked through a folder for so long."""
+        place = self._place(kind, "")
+        is_due = abs(now - _looked.get(place, 0.0)) > seconds
+        if is_due:
+            _looked[place] = now
+        return is_due
 
     def part(self, key: str) -> BinaryIO:
         """The downloaded part of a file, opened for reading and for writing at its end."""
@@ -260,11 +279,15 @@ class Cache:
             return False
 
     def _files(self, kind: str, before: float = math.inf) -> list[Entry]:
-        """The files in the cache, oldest first."""
+        """The files in the cache, those to delete first at the front: the oldest, indices a week later."""
         found = (entry for entry in self.root.scan(kind) if entry.is_file and _KEY.fullmatch(entry.name))
         return sorted(
             (entry for entry in found if entry.written < before),
-            key=lambda entry: (entry.written, entry.nbytes, entry.name),
+            key=lambda entry: (
+                entry.written + _INDEX_WORTH * entry.name.endswith(_INDEX),
+                entry.nbytes,
+                entry.name,
+            ),
         )
 
     # -- manifests

@@ -11,7 +11,7 @@ from ..process.digests import hexdigest
 __all__ = ["CACHED", "KEPT", "SUFFIXES", "decoded", "encoded", "folder_of", "kept_id", "natural"]
 
 SUFFIXES = ("mdb", "h5", "list")  # of data files: one for each format, and that of lists of them
-CACHED = (*SUFFIXES, "shard")  # of files in a cache: also those of other libraries
+CACHED = (*SUFFIXES, "shard", "index")  # of files in a cache: also of other libraries
 KEPT = ".views"  # the folder of selections that are kept beside versions: no id has this name
 _LONGEST = 240  # bytes of a name
 

@@ -13,7 +13,8 @@ from ...files.regular import read_regular
 from ...reading.shards import LocalShards, ShardFiles
 from ...rows.types import Json
 from ...stores.address import directory_of, is_url
-from ...stores.cache import Cache, default_folder
+from ...stores.cache import Cache
+from ...stores.kept_index import cache_of
 from ...stores.objects import Found, Remote
 from ...stores.shard_downloads import RemoteShards, StoredShard
 
@@ -79,8 +80,7 @@ class IndexedFolder:
     ) -> IndexedFolder:
         """The source that a path or URL names; ValueError if it names none."""
         text = os.fspath(path)
-        own = default_folder() if cache_dir is None else Path(cache_dir).expanduser().absolute()
-        cache = Cache(own, cache_bytes)
+        cache = cache_of(cache_dir, cache_bytes)
         if is_url(text):
             remote = Remote(text, options)
             return IndexedFolder(remote.url, None, remote, cache)
