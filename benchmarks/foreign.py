@@ -6,9 +6,12 @@ python benchmarks/foreign.py  # of those of mosaicml-streaming, litdata and mega
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ import torch
 
 import torchyoga as yoga
 
-ROWS, SINGLE, TURNS = 50_000, 5_000, 3
+ROWS, SINGLE, TURNS = 50_000, 5_000, 7
 RNG = np.random.default_rng(0)
 
 
@@ -66,7 +69,7 @@ def megatron(folder: Path) -> tuple[Any, yoga.DataRef]:
         tokens = torch.from_numpy(RNG.integers(0, 60_000, RNG.integers(1, 1000)))
         builder.add_document(tokens, [len(tokens)])
     builder.finalize(f"{folder}.idx")
-    return IndexedDataset(str(folder)), yoga.from_megatron(folder)["tokens"]
+    return IndexedDataset(str(folder)), yoga.from_megatron(folder)
 
 
 def rate(count: int, act: Callable[[], object]) -> float:
@@ -82,13 +85,40 @@ def compare(name: str, theirs: Any, ours: yoga.DataRef) -> None:
     options: dict[str, Any] = {"shuffle": True, "collate_fn": np.concatenate} if are_tokens else {}
     ragged = {"collate_fn": yoga.jagged} if are_tokens else {}
     loader = torch.utils.data.DataLoader(theirs, 256, **options)
-    for _ in range(TURNS):
-        one = rate(ROWS, lambda: list(loader))
-        other = rate(ROWS, lambda: list(yoga.DataLoader(ours, 256, shuffle=True, **ragged)))
-        print(f"{name}, batches: {one:,.0f} and {other:,.0f} rows/s, {other / one:.1f} times")
-        one = rate(SINGLE, lambda: [theirs[number] for number in range(SINGLE)])
-        other = rate(SINGLE, lambda: [ours[number] for number in range(SINGLE)])
-        print(f"{name}, single rows in order: {one:,.0f} and {other:,.0f} rows/s, {other / one:.1f} times")
+    rows = ours["tokens"] if are_tokens else ours
+    single = range(min(SINGLE, ROWS))
+    pairs: dict[str, tuple[int, Callable[[], object], Callable[[], object]]] = {
+        "batches": (
+            ROWS,
+            lambda: list(loader),
+            lambda: list(yoga.DataLoader(rows, 256, shuffle=True, **ragged)),
+        ),
+        "single rows in order": (
+            SINGLE,
+            lambda: used(theirs[number] for number in single),
+            lambda: used(ours[number] for number in single),
+        ),
+    }
+    for size in (None, 1):  # by torch's loader
+        pairs[f"single rows of torch's loader, batch_size={size}"] = (
+            SINGLE,
+            partial(first, torch.utils.data.DataLoader(theirs, size, shuffle=are_tokens)),
+            partial(first, torch.utils.data.DataLoader(ours, size, shuffle=True)),
+        )
+    for what, (count, act_theirs, act_ours) in pairs.items():
+        turns = [(rate(count, act_theirs), rate(count, act_ours)) for _ in range(TURNS)]
+        one, other = sorted(turns, key=lambda pair: pair[1] / pair[0])[TURNS // 2]
+        print(f"{name}, {what}: {one:,.0f} and {other:,.0f} rows/s, {other / one:.2f} times")
+
+
+def used(rows: Iterable[object]) -> None:
+    """Takes rows and drops them, as training does."""
+    deque(rows, maxlen=0)
+
+
+def first(loader: Iterable[object]) -> None:
+    """The first rows of an epoch, one by one."""
+    used(itertools.islice(loader, SINGLE))
 
 
 def main() -> None:

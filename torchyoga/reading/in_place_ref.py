@@ -19,7 +19,7 @@ from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Row
 from ..versions.location import Progress
-from .dataref import DataRef
+from .dataref import DataRef, Numbers
 from .readahead import ReadAhead
 from .shards import MappedShards, ShardFiles
 
@@ -95,7 +95,6 @@ class InPlaceRef(DataRef):
         self._shards = shards or MappedShards(layout.files, layout.check)
         self._length = int(layout.starts[-1])
         self._schema = layout.schema if of is None else of.schema
-        self._keys = self._schema.tree.keys or None  # of rows that are dicts
         self._columns = tuple(range(len(self._schema.columns))) if of is None else of.columns
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -119,22 +118,47 @@ class InPlaceRef(DataRef):
 
     def __getitem__(self, index: Any) -> Any:
         """A row, a list of rows, or a view, as of any DataRef."""
-        alone = self._alone
-        if alone is not None and type(index) is int and 0 <= index < self._length:
-            values = alone(index)
-            if values is not None:
-                keys = self._keys
-                return values[0] if keys is None else dict(zip(keys, values, strict=True))
+        if type(index) is int and 0 <= index < self._length:
+            row = self._alone(index)
+            if row is not None:
+                return row
         return super().__getitem__(index)
 
+    def __getitems__(self, indices: Sequence[int] | Numbers) -> Sequence[Row]:
+        """The rows of a batch; for a single one no block is made."""
+        if type(indices) is list and len(indices) == 1 and not self._shards.warmth.cold:
+            (index,) = indices
+            row = self._alone(index) if type(index) is int and 0 <= index < self._length else None
+            if row is not None:
+                return [row]
+        return super().__getitems__(indices)
+
     @cached_property
-    def _alone(self) -> Callable[[int], Sequence[Row] | None] | None:
-        tree = self.schema.tree
-        if tree.kind != "leaf" and not (
-            tree.kind == "dict" and all(child.kind == "leaf" for child in tree.children)
-        ):
-            return None
-        return self._layout.alone(self._shards, self._columns)
+    def _alone(self) -> Callable[[int], Row | None]:
+        """A quick function of the number of one row to this row, or to None where `take` has to read it."""
+        tree = self._schema.tree
+        is_flat = tree.kind == "dict" and all(child.kind == "leaf" for child in tree.children)
+        alone = self._layout.alone(self._shards, self._columns) if is_flat or tree.kind == "leaf" else None
+        if alone is None:
+            return lambda number: None
+        keys = tree.keys
+
+        def several(number: int) -> Row | None:
+            values = alone(number)
+            return None if values is None else dict(zip(keys, values))  # noqa: B905 (strict takes as long again)
+
+        def one(number: int) -> Row | None:
+            values = alone(number)
+            return None if values is None else {key: values[0]}
+
+        def bare(number: int) -> Row | None:
+            values = alone(number)
+            return None if values is None else values[0]
+
+        if not is_flat:
+            return bare
+        key = keys[0]
+        return one if len(keys) == 1 else several
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in super().__getstate__().items() if key != "_alone"}

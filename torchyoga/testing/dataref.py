@@ -76,6 +76,7 @@ def _check_indices(ref: DataRef[Row], expected: dict[int, Row]) -> None:
             except IndexError as error:
                 raise AssertionError(f"ref[{index!r}] of {length} rows: {error!r}") from error
             assert_rows_equal(row, expected[number], f"ref[{index!r}]")
+        compare_rows(ref.__getitems__([number]), [number], expected, f"a batch of row {number}")
     some = numbers[::-3]
     compare_rows(ref[some], some, expected, "a list of indices")
     compare_rows(ref[[number - length for number in some]], some, expected, "a list of negative indices")

@@ -107,9 +107,8 @@ class _TokenRuns:
 
     def alone(self, shards: MappedShards, columns: Sequence[int]) -> Callable[[int], tuple[Array]]:
         """A row by a slice of its mapped file."""
-        starts, tokens_before, views = self.starts.tolist(), self.bounds.item, dict[int, Array]()
+        starts, bounds, views = self.starts.tolist(), self.bounds.data, dict[int, Array]()
         firsts = self.bounds.take(self.starts).tolist()
-        is_one = len(starts) == 2
 
         def view(file: int) -> Array:
             data, stays = shards.bytes_of(file)
@@ -119,15 +118,23 @@ class _TokenRuns:
             return tokens
 
         def row(number: int) -> tuple[Array]:
-            file = 0 if is_one else bisect_right(starts, number) - 1
-            before, first, last = firsts[file], tokens_before(number), tokens_before(number + 1)
+            first, last = bounds[number], bounds[number + 1]
             if first == last:
                 return (np.empty(0, self.dtype),)
+            file = bisect_right(starts, number) - 1
+            before = firsts[file]
             tokens = views.get(file)
             own: Array = (view(file) if tokens is None else tokens)[first - before : last - before].copy()
             return (own,)
 
-        return row
+        if len(starts) > 2 or not firsts[1] or not view(0).size or not views:
+            return row
+        tokens = views[0]
+
+        def row_of_one(number: int) -> tuple[Array]:
+            return (tokens[bounds[number] : bounds[number + 1]].copy(),)
+
+        return row_of_one
 
 
 def from_tokens(
