@@ -16,6 +16,7 @@ from ...order.mixing.mixed import APPENDED, TOLD, MixOrder, MixStage, Mixture
 from ...order.mixing.proportions import MOST_WEIGHT, Proportions, whole_weights
 from ...order.mixing.sources import Source, read_sources, same_rows
 from ...order.mixing.turns import Era, turns_after
+from ...order.saved import Pin
 from ...order.stages import identity_of, parsed, same_past, short
 from ...order.state import State
 
@@ -130,24 +131,26 @@ def restaged(
     if mixture.is_counted and state.length and "sources" in state.pins:
         mixture = replace(mixture, rows=state.length)
     place = place_of(state, mixture.rows)
-    mine, then = mixture.sources, mixture.sources
+    own = mine = then = mixture.sources
+    sources = tuple(range(len(own)))
     if mixture.versions and state.pins.get("sources") not in (None, mixture.told_sources):
         here = dict(zip(mixture.names, mixture.versions, strict=True))
         then = read_sources(state.pins["sources"], here, where)
-    kept = [mixture.names.index(source.name) for source in then]
-    sources = (*kept, *(number for number in range(len(mine)) if number not in set(kept)))
-    mine = [mine[number] for number in sources]
+        numbers = {name: number for number, name in enumerate(mixture.names)}
+        kept = dict.fromkeys(numbers[source.name] for source in then)
+        sources = (*kept, *(number for number in sources if number not in kept))
+        mine = [own[number] for number in sources]
     has_grown = [source.rows != own.rows for source, own in zip(then, mine, strict=False)]
     if appended is None and (any(has_grown) or len(then) < len(mine)):
         raise _grown_without_leave(then, mine, where)
-    mixture = _with_sources(mixture, sources, then)
-    if weights is not None:
-        weights = tuple(weights[number] for number in sources)
+    if then is not own:
+        mixture = _with_sources(mixture, sources, then)
+        weights = None if weights is None else tuple(weights[number] for number in sources)
     try:
-        past, told = parsed(state.pins.get("stages"))
-        stages = [_told(mixture, weights, len(then), start, text) for start, text in told if start <= place]
-        for stage in stages:
-            Proportions(stage.weights)  # raises if they are no weights
+        if then is own and mixture.told == state.pins.get("stages"):
+            past, stages = mixture.past, [stage for stage in mixture.stages if stage.start <= place]
+        else:
+            past, stages = _past_and_stages(mixture, weights, len(then), place, state.pins.get("stages"))
         if not stages or stages[0].start > state.first or len(stages[-1].weights) != len(then):
             raise ValueError("damaged stages")
     except ValueError as error:
@@ -306,6 +309,17 @@ def _rounded(weight: int) -> int:
     spare = max(0, weight.bit_length() - _DIGITS)
     rounded: int = (weight + (1 << spare >> 1)) >> spare << spare
     return rounded
+
+
+def _past_and_stages(
+    mixture: Mixture, weights: tuple[int, ...] | None, num_sources: int, place: int, pin: Pin
+) -> tuple[str, list[MixStage]]:
+    """What a state tells of the stages that it needs no more, and those that begin up to a place."""
+    past, told = parsed(pin)
+    stages = [_told(mixture, weights, num_sources, start, text) for start, text in told if start <= place]
+    for stage in stages:
+        Proportions(stage.weights)  # raises if they are no weights
+    return past, stages
 
 
 def _told(
