@@ -168,11 +168,13 @@ def restaged(
     last = stages[-1]
     rest = (0,) * (len(mine) - len(then))
     weights = (*last.weights, *rest) if weights is None else weights
-    if weights == (*last.weights, *rest) and len(then) == len(mine) and not any(has_grown):
+    # Weights that a loader is told take the place of those to come, even if they are those of now.
+    goes_on = not any(has_grown) and not (mark == TOLD and mixture.stages[-1].start > place)
+    if weights == (*last.weights, *rest) and len(then) == len(mine) and goes_on:
         return Restaged(before, sources)
     if place and weights != last.weights:
         weights = short_weights(weights)
-        if weights == last.weights and not any(has_grown):
+        if weights == last.weights and goes_on:
             return Restaged(before, sources)
     shuffle = shuffle_of(state, goes_on=True)[0] if place else True
     counts = last.counts if last.start == place else _consumed(before, shuffle, state.seed, place)
@@ -224,13 +226,15 @@ def continued(mixture: Mixture, state: State, appended: Appended | None) -> Mixt
                 "give the loader reweighted(weights, at=state)"
             )
         return mixture
-    if len(mixture.stages) > 1:
+    begun = [stage for stage in mixture.stages if stage.start <= state.place]
+    # Weights that a loader was told have taken the place of those to come.
+    if len(begun) < len(mixture.stages) and not (is_live or is_grown):
         raise StateError(
             f"rows were appended since the state, at {where_of(state)}, and the mixture has stages that are "
             "to come; give the loader mix.reweighted(weights, at=state), made without them"
         )
-    given = mixture.stages[0].weights
-    grown, sources = restaged(mixture, None, state, appended, APPENDED)
+    given = begun[-1].weights if begun else mixture.stages[0].weights
+    grown, sources = restaged(mixture, None, state, appended, TOLD if is_live else APPENDED)
     if sources != tuple(range(len(given))):
         raise StateError(
             f"the state mixes the sources {list(grown.names)[:20]} in this order, here they are "
