@@ -159,6 +159,69 @@ def test_a_rank_that_was_told_otherwise_is_found() -> None:
         check_same(messages, False)
 
 
+@pytest.mark.parametrize("kind", ["here", "processes"])
+@pytest.mark.parametrize("is_saved_first", [True, False])
+def test_a_run_that_asks_again_when_it_begins_is_as_one_that_was_not_stopped(
+    kind: str, is_saved_first: bool
+) -> None:
+    """Whether a checkpoint is written before the weights of its step are told or after it."""
+
+    def train(state: Any, until: int) -> tuple[list[list[int]], Any]:
+        own = loader(mixed(), **KINDS[kind])
+        if state is not None:
+            own.load_state_dict(json.loads(json.dumps(state)))
+        step, found, saved = own.state_dict()["position"] // 10, [], None
+
+        def ask() -> None:
+            if step and step % 5 == 0:
+                own.reweight({"web": step % 3, "code": 1, "math": step % 2})
+
+        ask()
+        for batch in own:
+            step += 1
+            found.append(batch["id"].tolist())
+            saved = own.state_dict() if is_saved_first else None
+            ask()
+            saved = saved or own.state_dict()
+            if step == until:
+                break
+        return found, saved
+
+    whole, _ = train(None, 20)
+    for stopped in (4, 5, 6, 10, 15):
+        first, state = train(None, stopped)
+        assert first + train(state, 20)[0] == whole
+
+
+def test_weights_that_it_has_change_nothing() -> None:
+    own = loader(mixed(), num_workers=2)
+    batches = iter(own)
+    next(batches)
+    own.reweight({"web": 1, "code": 1, "math": 1})
+    state = own.state_dict()
+    changes = own._indices.cursor.num_changes
+    own.reweight({"web": 2, "code": 2, "math": 2})
+    next(batches)
+    own.reweight({"web": 1, "code": 1, "math": 1})
+    assert own._indices.cursor.num_changes == changes
+    assert own.state_dict()["stages"] == state["stages"]
+
+
+def test_a_loader_of_stages_goes_on_with_what_it_was_told() -> None:
+    """The weights that it is told take the place of those to come, even if they are those of now."""
+    first, then = {"web": 1, "code": 0, "math": 0}, {"web": 0, "code": 1, "math": 0}
+    course = mixed().staged([(0, first), (100, then)])
+    for told, sources in ((first, {0}), (WEIGHTS, {0, 1, 2})):
+        own, again = loader(course), loader(course)
+        batches = iter(own)
+        next(batches)
+        own.reweight(told)
+        again.load_state_dict(json.loads(json.dumps(own.state_dict())))
+        rest = [batch["source"].tolist() for batch in batches]
+        assert {source for some in rest for source in some} == sources
+        assert [batch["source"].tolist() for batch in again] == rest
+
+
 def _told_otherwise(rank: int, store: str) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)

@@ -324,7 +324,7 @@ def test_files_come_in_every_order_equally_often() -> None:
 def test_memory_does_not_grow_with_the_rows() -> None:
     tracemalloc.start()
     order = BlockOrder(starts_of([10**10] * 100), 1)
-    rows = sum(len(some) for some in itertools.islice(chunks(order, Shard(), Place(0, 10**11)), 3))
+    rows = sum(len(some) for some in itertools.islice(chunks(order, Shard(), Place(0, 10**11)), 8))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert rows > 100_000

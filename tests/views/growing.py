@@ -8,14 +8,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 import torchyoga as yoga
+from torchyoga.order.iteration import IterationOptions
+from torchyoga.order.options import OrderOptions
+from torchyoga.order.place import positions
+from torchyoga.order.shard import Shard
+
+_MOST_STEPS = 10  # of a job of cursors
 
 
 class Rows(yoga.DataRef):
-    """Rows (name, number), of a version to which rows were appended for each of `sizes` but the first."""
+    """Rows (name, number), of a version to which rows were appended for each of `sizes` but the first.
 
-    def __init__(self, name: str, sizes: Sequence[int]) -> None:
-        self.name, self.sizes = name, tuple(sizes)
+    They lie in files of `in_file` rows, if that is given.
+    """
+
+    def __init__(self, name: str, sizes: Sequence[int], in_file: int | None = None) -> None:
+        self.name, self.sizes, self.in_file = name, tuple(sizes), in_file
 
     def __len__(self) -> int:
         return self.sizes[-1]
@@ -27,6 +38,12 @@ class Rows(yoga.DataRef):
     @property
     def prefixes(self) -> Sequence[tuple[str, int]]:
         return [(f"{self.name} {size}", size) for size in self.sizes[:-1]]
+
+    @property
+    def file_starts(self) -> Any:
+        if self.in_file is None:
+            return super().file_starts
+        return np.array([*range(0, len(self), self.in_file), len(self)])
 
     def take(self, rows: Any) -> list[tuple[str, int]]:
         return [(self.name, int(row)) for row in rows]
@@ -40,10 +57,12 @@ class Pass:
     now: int = 0  # rows of the pass
     left: set[int] = field(default_factory=set)
     given: int = 0
+    passes: int = 0  # that were begun
 
     def give(self, row: int) -> None:
         if not self.left:
             self.left, self.now = set(range(self.size)), self.size
+            self.passes += 1
         assert row in self.left, f"row {row} came twice in a pass, or before its time"
         self.left.remove(row)
         self.given += 1
@@ -60,21 +79,38 @@ class Oracle:
 
     def __init__(self, sizes: dict[str, int], weights: dict[str, int], cell: int) -> None:
         self.sources = {name: Pass(size) for name, size in sizes.items()}
-        self.cell = cell
+        self.cell, self.given = cell, 0
         self.change(weights)
 
     def change(self, weights: dict[str, int]) -> None:
         self.weights, self.since, self.places = weights, Counter[str](), 0
+        self.to_come: list[tuple[int, dict[str, int]]] = []
+
+    def plan(self, stages: list[tuple[int, dict[str, int]]]) -> None:
+        """The weights that begin at places that are still to come."""
+        self.to_come = stages
 
     def give(self, rows: Iterable[tuple[str, int]]) -> None:
-        total = sum(self.weights.values())
         for name, row in rows:
+            total = sum(self.weights.values())
             self.sources[name].give(row)
             self.since[name] += 1
             self.places += 1
             for other, weight in self.weights.items():
                 off = abs(self.since[other] - self.places * weight / total)
                 assert off <= 1.5 + self.cell / 2, f"{other!r} is {off} off its share"
+            self.given += 1
+            if self.to_come and self.to_come[0][0] == self.given:
+                (_, weights), *later = self.to_come
+                self.change(weights)
+                self.plan(later)
+
+    @property
+    def passes(self) -> dict[str, float]:
+        return {
+            name: source.passes - (len(source.left) / source.now if source.now else 0)
+            for name, source in self.sources.items()
+        }
 
     @property
     def counts(self) -> dict[str, int]:
@@ -85,32 +121,118 @@ def listed(rows: list[Any]) -> list[Any]:
     return rows
 
 
-def delivered(
-    view: Any, state: Any, world: int, batch: int, steps: int, tell: Any = None, **more: Any
-) -> tuple[list[tuple[str, int]], Any]:
-    """The rows of so many steps of all ranks, in the order of their positions, and the state that all share.
+class Loaders:
+    """Ranks that train in step, each with a loader, from a state on."""
 
-    `tell` is told to each loader behind half of the steps.
-    """
-    options: dict[str, Any] = {"shuffle": True, "seed": 7, "remainder": "keep", "collate_fn": listed, **more}
-    loaders = [
-        yoga.DataLoader(view, batch, num_replicas=world, rank=rank, **options) for rank in range(world)
-    ]
-    if state is not None:
-        for loader in loaders:
-            loader.load_state_dict(json.loads(json.dumps(state)))
-    iterators = [iter(loader) for loader in loaders]
-    rows: list[tuple[str, int]] = []
-    for step in range(steps):
-        batches = [next(iterator, []) for iterator in iterators]
+    def __init__(self, view: Any, state: Any, world: int, batch: int, **more: Any) -> None:
+        options = {"shuffle": True, "seed": 7, "remainder": "keep", "collate_fn": listed, **more}
+        self.loaders = [
+            yoga.DataLoader(view, batch, num_replicas=world, rank=rank, **options) for rank in range(world)
+        ]
+        if state is not None:
+            for loader in self.loaders:
+                loader.load_state_dict(json.loads(json.dumps(state)))
+        self.iterators = [iter(loader) for loader in self.loaders]
+
+    def step(self) -> list[tuple[str, int]]:
+        """The rows of the next step of all ranks, in the order of their positions."""
+        batches = [next(iterator, []) for iterator in self.iterators]
         if not any(batches):
-            iterators = [iter(loader) for loader in loaders]
-            batches = [next(iterator, []) for iterator in iterators]
-        places = [(place, rank) for rank in range(world) for place in range(len(batches[rank]))]
-        rows += [batches[rank][place] for place, rank in sorted(places)]
-        if tell is not None and step == steps // 2:
-            tell(loaders, rows)
-    states = [loader.state_dict() for loader in loaders]
-    assert all(one == states[0] for one in states)
-    assert len(json.dumps(states[0])) <= 4096
-    return rows, states[0]
+            self.iterators = [iter(loader) for loader in self.loaders]
+            batches = [next(iterator, []) for iterator in self.iterators]
+        return in_order(batches)
+
+    def reweight(self, weights: Any) -> None:
+        for loader in self.loaders:
+            loader.reweight(weights)
+
+    @property
+    def state(self) -> Any:
+        return agreed(self.loaders)
+
+
+class Cursors:
+    """The same by arithmetic alone, for many stories."""
+
+    def __init__(
+        self, view: Any, state: Any, world: int, batch: int, shuffle: Any = True, appended: Any = None
+    ) -> None:
+        self.view, self.batch = view, batch
+        options = [
+            OrderOptions(shuffle, 7, window=2, shard=Shard(world, rank, "keep"), appended=appended)
+            for rank in range(world)
+        ]
+        self.cursors = [some.cursor_of(view) for some in options]
+        if state is not None:
+            told = json.loads(json.dumps(state))
+            for cursor in self.cursors:
+                cursor.load_state_dict(told)
+        self.begin()
+
+    def begin(self) -> None:
+        self.runs = [cursor.iteration(IterationOptions(self.batch)) for cursor in self.cursors]
+        for cursor, run in zip(self.cursors, self.runs, strict=True):
+            cursor.begun(run)
+        self.read()
+
+    def read(self) -> None:
+        """Reads the next steps of all ranks, by the order of one: states say that they have the same."""
+        self.rows, places = [], []
+        for run in self.runs:
+            length = run.cursor.length_in(run.start.epoch)
+            stop = min(run.shard.count(length, run.start.position), _MOST_STEPS * self.batch)
+            places.append(positions(run.start, run.shard, length, 0, stop))
+        run = self.runs[len(places[0]) % len(self.runs)]
+        numbers = run.cursor.order.rows(run.start.epoch, np.concatenate(places))
+        rows = list(self.view.take(numbers))
+        for some in places:
+            self.rows.append(rows[: len(some)])
+            del rows[: len(some)]
+
+    def step(self) -> list[tuple[str, int]]:
+        if not any(run.taken < run.num_steps for run in self.runs):
+            for run in self.runs:
+                run.cursor.finished(run)
+            self.begin()
+        batches = []
+        for run, rows in zip(self.runs, self.rows, strict=True):
+            batches.append(rows[run.taken * self.batch : (run.taken + 1) * self.batch])
+            if batches[-1]:
+                run.deliver(run.taken)
+                run.report()
+            else:
+                run.cursor.finished(run)
+        return in_order(batches)
+
+    def reweight(self, weights: Any) -> None:
+        for cursor, run in zip(self.cursors, self.runs, strict=True):
+            cursor.reweight(weights)
+            run.restart()
+        self.read()
+
+    @property
+    def state(self) -> Any:
+        return agreed(self.cursors)
+
+
+def in_order(batches: list[list[Any]]) -> list[Any]:
+    """The rows of one batch of each rank in the order of their positions."""
+    places = [(place, rank) for rank, rows in enumerate(batches) for place in range(len(rows))]
+    return [batches[rank][place] for place, rank in sorted(places)]
+
+
+def agreed(ranks: Sequence[Any]) -> Any:
+    """The state that all ranks have."""
+    states = [rank.state_dict() for rank in ranks]
+    assert all(one == states[0] for one in states), states
+    return states[0]
+
+
+def delivered(
+    view: Any, state: Any, world: int, batch: int, steps: int, **more: Any
+) -> tuple[list[tuple[str, int]], Any]:
+    """The rows of so many steps of all ranks, in the order of their positions, and the state of all."""
+    job = Loaders(view, state, world, batch, **more)
+    rows = [row for _ in range(steps) for row in job.step()]
+    assert len(json.dumps(job.state)) <= 4096
+    return rows, job.state

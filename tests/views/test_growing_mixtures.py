@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
 import random
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from growing import Oracle, Rows, delivered, listed
+from growing import Cursors, Loaders, Oracle, Pass, Rows, delivered, listed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
+from torchyoga.order.mixing.mixed import TOLD
 from torchyoga.order.state import State
 from torchyoga.views.mixes.account import account_of_state
 
@@ -24,65 +27,143 @@ NAMES = "abcdefgh"
 SOAK = 100_000
 
 
-def story(seed: int, length: int = 8) -> None:
-    """A run that is resumed so many times; each time something may have changed."""
-    draw = random.Random(seed)
-    sizes = {name: [draw.randint(1, 12)] for name in NAMES[: draw.randint(1, 3)]}
-    weights = {name: draw.randint(0, 5) for name in sizes}
-    weights[draw.choice(list(weights))] += 1
-    rows, cell = draw.randint(30, 90), draw.choice([1, 4, 16, 64])
-    kind = draw.choice([True, True, False])
-    oracle = Oracle({name: some[-1] for name, some in sizes.items()}, weights, cell)
-    view: Any = yoga.mix(
-        {name: Rows(name, some) for name, some in sizes.items()}, weights, rows=rows, cell=cell
-    )
-    state: Any = None
-    for _ in range(length):
-        world, batch = draw.randint(1, 3), draw.randint(1, 5)
-        tell = None
-        if draw.random() < 0.3 and kind:
-            told = {name: draw.randint(1, 5) for name in view.names}
+class Story:
+    """A run that is resumed many times, from any of its steps; each time something may have changed."""
 
-            def tell(loaders: Any, some: Any, told: Any = told, before: int = 0) -> None:
-                for loader in loaders:
-                    loader.reweight(told)
-                oracle.give(some)
-                oracle.change(told)
-                some.clear()
+    def __init__(self, seed: int, job: Any) -> None:
+        self.draw, self.job = random.Random(seed), job
+        draw = self.draw
+        self.kind = draw.choice([True, True, False, "block"])
+        self.cell = draw.choice([1, 4, 16, 64])
+        self.rows = draw.choice([{"rows": draw.randint(30, 90)}, {"rows": draw.randint(1, 9)}, {}])
+        self.until = {} if self.rows else {"until": draw.choice(["first", "all"])}
+        self.sizes = {name: [draw.randint(1, 12)] for name in NAMES[: draw.randint(1, 3)]}
+        weights = self.weights_of(self.sizes)
+        self.oracle = Oracle({name: some[-1] for name, some in self.sizes.items()}, weights, self.cell)
+        self.view: Any = self.mixed(self.sizes, weights)
+        self.written = weights  # in the program, whatever loaders were told
+        if draw.random() < 0.3:
+            places = sorted(draw.sample(range(1, 120), draw.randint(1, 3)))
+            more = [(place, self.weights_of(self.sizes)) for place in places]
+            self.view = self.view.staged([(0, weights), *more])
+            self.oracle.plan(
+                [
+                    (stage.start, dict(zip(self.view.names, stage.weights, strict=True)))
+                    for stage in self.view.mixture.stages[1:]
+                ]
+            )
+        self.state: Any = None
+        self.options: dict[str, Any] = {}
 
-            weights = told
-        got, state = delivered(view, state, world, batch, draw.randint(1, 9), tell, shuffle=kind)
-        oracle.give(got)
-        assert view.counts(at=state) == oracle.counts
-        mode = draw.choice(["next", "now"])
-        change = draw.choice(["nothing", "weights", "source", "rows", "rows only"])
-        if change == "source" and len(sizes) < len(NAMES):
-            name = NAMES[len(sizes)]
-            sizes[name] = [draw.randint(1, 12)]
-            oracle.sources[name] = type(oracle.sources["a"])(sizes[name][-1])
-        elif change.startswith("rows"):
-            for name in draw.sample(list(sizes), draw.randint(1, len(sizes))):
-                sizes[name].append(sizes[name][-1] + draw.randint(1, 9))
-                oracle.sources[name].grow(sizes[name][-1], mode)
-        order = list(sizes)
+    def weights_of(self, names: Iterable[str], least: int = 0) -> dict[str, int]:
+        weights = {name: self.draw.randint(least, 5) for name in names}
+        weights[self.draw.choice(list(weights))] += 1
+        return weights
+
+    def mixed(self, names: Iterable[str], weights: dict[str, int]) -> Any:
+        sources = {name: Rows(name, self.sizes[name], 3 if self.kind == "block" else None) for name in names}
+        return yoga.mix(sources, weights, cell=self.cell, **self.rows, **self.until)
+
+    def train(self) -> None:
+        """A job of some ranks, until it is killed."""
+        draw = self.draw
+        job = self.job(
+            self.view,
+            self.state,
+            draw.randint(1, 3),
+            draw.randint(1, 5),
+            shuffle=self.kind,
+            **self.options,
+        )
+        steps = draw.randint(1, 9)
+        # What comes after the state that is saved last is lost, with the weights that are told since.
+        last = steps if draw.random() < 0.7 else draw.randint(1, steps)
+        for step in range(1, steps + 1):
+            rows = job.step()
+            if step <= last:
+                self.oracle.give(rows)
+            if step == last:
+                self.state = job.state
+            if draw.random() < 0.12:
+                told = self.weights_of(self.view.names)
+                job.reweight(told)
+                if step < last or (step == last and draw.random() < 0.5):
+                    self.oracle.change(told)
+                    self.state = job.state
+        assert len(json.dumps(self.state)) <= 4096
+        account = {one.name: (one.rows, one.passes) for one in self.view.account(at=self.state).sources}
+        assert {name: rows for name, (rows, _) in account.items()} == self.oracle.counts
+        assert {name: passes for name, (_, passes) in account.items()} == pytest.approx(self.oracle.passes)
+
+    def change(self) -> None:
+        """Makes the mixture anew, as a program that is started again; something may be new."""
+        draw, oracle = self.draw, self.oracle
+        mode = "next" if self.kind == "block" else draw.choice(["next", "now"])
+        change = draw.choice(
+            ["same view", "nothing", "weights", "source", "rows", "rows only", "loader is told"]
+        )
+        self.options = {}
+        if change == "same view":
+            self.view = pickle.loads(pickle.dumps(self.view))
+            return
+        if change == "source" and len(self.sizes) < len(NAMES):
+            name = NAMES[len(self.sizes)]
+            self.sizes[name] = [draw.randint(1, 12)]
+            oracle.sources[name] = Pass(self.sizes[name][-1])
+        elif change.startswith(("rows", "loader")):
+            for name in draw.sample(list(self.sizes), draw.randint(1, len(self.sizes))):
+                self.sizes[name].append(self.sizes[name][-1] + draw.randint(1, 9))
+                oracle.sources[name].grow(self.sizes[name][-1], mode)
+        order, weights = list(self.view.names), oracle.weights
+        order += [name for name in self.sizes if name not in order]
+        if change == "loader is told":
+            self.options = {"appended": mode}
+            was_told = str(self.state["stages"]).endswith(TOLD)
+            self.view = self.mixed(order, self.written if was_told else weights)
+            oracle.change(weights)
+            return
         if change in ("weights", "source", "rows"):
-            weights = {name: draw.randint(0, 5) for name in sizes}
-            weights[draw.choice(order)] += 1
+            weights = self.weights_of(self.sizes)
             oracle.change(weights)
             draw.shuffle(order)
-        mixed = {name: Rows(name, sizes[name]) for name in order}
         if change == "rows only":
             oracle.change(weights)
-        fresh = yoga.mix(mixed, dict.fromkeys(mixed, 1), rows=rows, cell=cell)
-        view = fresh.reweighted(weights, at=state, appended=mode)
-        if change == "nothing":
-            assert len(view.mixture.stages) == 1
+        self.view = self.mixed(order, dict.fromkeys(order, 1)).reweighted(
+            weights, at=self.state, appended=mode
+        )
+        self.written = weights
+        oracle.plan([])
 
 
-@settings(max_examples=60, deadline=None)
+def story(seed: int, job: Any = Loaders, length: int = 6) -> None:
+    found = Story(seed, job)
+    for _ in range(length):
+        found.train()
+        found.change()
+
+
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32))
 def test_each_source_goes_on_where_it_was_whatever_changes(seed: int) -> None:
     story(seed)
+
+
+def tell_many(seeds: range) -> None:
+    for seed in seeds:
+        try:
+            story(seed, Cursors)
+        except Exception as error:
+            raise AssertionError(f"story {seed}: {error!r}") from error
+
+
+def test_stories() -> None:
+    tell_many(range(100))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("part", range(10))
+def test_many_stories(part: int) -> None:
+    tell_many(range(part * SOAK // 10, (part + 1) * SOAK // 10))
 
 
 def drained(view: Any, state: Any, rows: int, **more: Any) -> list[int]:
@@ -381,9 +462,3 @@ def test_hundreds_of_sources_and_of_changes() -> None:
     assert view.counts(at=state)["new"]
     with pytest.raises(StateError, match="are not the first 501 of the 501 here; pass them under the names"):
         yoga.mix({"new": Rows("new", [5]), **refs}, rows=10**9).reweighted("size", at=state)
-
-
-@pytest.mark.soak
-def test_many_stories() -> None:
-    for seed in range(SOAK):
-        story(seed)

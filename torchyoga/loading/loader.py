@@ -401,7 +401,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         It may be called within an epoch and between two.
 
         States tell the weights: `load_state_dict` goes on with them. `load_state_dict` of a state of before
-        goes back.
+        goes back, be it of the same step: so ask again for the weights of a step when a run begins there.
+        Where it has them, nothing changes.
 
         Args:
             weights: a number for each source, as `yoga.mix` takes them; for each class, as `balanced` does.

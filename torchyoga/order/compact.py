@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 __all__ = ["MARKS", "compact", "expanded", "lists_compact", "lists_expanded"]
 
@@ -51,6 +52,7 @@ def expanded(text: str, count: int) -> list[int]:
     return numbers
 
 
+@lru_cache(maxsize=64)  # the stages of a state that is saved again and again
 def lists_compact(text: str) -> str:
     """Lists of whole numbers, written with "," within and "/" between them, as short text after a "~".
 
@@ -63,6 +65,7 @@ def lists_compact(text: str) -> str:
     return found + text[len(numbers) :]
 
 
+@lru_cache(maxsize=64)
 def lists_expanded(text: str) -> str:
     """The lists of a text of `lists_compact`; another text as it is.
 

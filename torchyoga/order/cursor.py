@@ -736,8 +736,10 @@ class Cursor:
         """Other weights for all that comes behind what is delivered; see `DataLoader.reweight`."""
         if self.arrangement is None:
             raise without_weights()
-        self._order = self.arrangement.reweighted(self.order, weights, self._state())
-        self.num_changes += 1
+        order = self.arrangement.reweighted(self.order, weights, self._state())
+        if order is not self._order:  # else nothing that was made ahead is made anew
+            self._order = order
+            self.num_changes += 1
 
     @_alone
     def account(self) -> SourceCounts | None:

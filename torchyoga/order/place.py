@@ -28,7 +28,8 @@ __all__ = [
 Positions = npt.NDArray[np.int64]
 Ranges = tuple[range, ...]
 
-_FIRST_CHUNK, _CHUNK = 1024, 65536  # positions computed at once: few for a quick start, then many
+# Positions computed at once: few for a quick start, since those of many sources take long, then many.
+_FIRST_CHUNK, _GROWTH, _CHUNK = 64, 4, 65536
 
 
 class Place(NamedTuple):
@@ -97,7 +98,7 @@ def _runs(origin: int, shard: Shard, length: int, start: int, stop: int) -> Iter
 
 
 def chunks(order: AnyOrder, shard: Shard, place: Place, multiple: int = 1) -> Iterator[Positions]:
-    """The rows of a rank from a place on, thousands at a time, in multiples of `multiple`."""
+    """The rows of a rank from a place on, some at a time, in multiples of `multiple`."""
     length = order.length_in(place.epoch)
     count = shard.count(length, place.position)
     done, size = 0, _FIRST_CHUNK
@@ -105,7 +106,7 @@ def chunks(order: AnyOrder, shard: Shard, place: Place, multiple: int = 1) -> It
         size_now = min(max(size // multiple, 1) * multiple, count - done)
         yield order.rows(place.epoch, positions(place, shard, length, done, done + size_now))
         done += size_now
-        size = _CHUNK
+        size = min(size * _GROWTH, _CHUNK)
 
 
 def batches(

@@ -66,9 +66,7 @@ class MixStage(NamedTuple):
     @property
     def told(self) -> str:
         """It as text, for states."""
-        found = ",".join(map(str, self.weights))
-        found += "/" + ",".join(map(str, self.counts)) if any(self.counts) else ""
-        return found + self.mark
+        return _stage_told(self)
 
     def count_of(self, source: int) -> int:
         """How many rows a source has given before; none if it came later."""
@@ -103,6 +101,13 @@ class MixStage(NamedTuple):
     def counts_at(self, places: Ints) -> Ints:
         """(S, B) the rows that each of them has given before these places, all at its start or later."""
         return np.array(self.counts)[:, None] + self.shares.counts(places - self.start)
+
+
+@lru_cache(maxsize=64)
+def _stage_told(stage: MixStage) -> str:
+    found = ",".join(map(str, stage.weights))
+    found += "/" + ",".join(map(str, stage.counts)) if any(stage.counts) else ""
+    return found + stage.mark
 
 
 def _count(text: str) -> int:
@@ -168,13 +173,7 @@ class Mixture:
     @property
     def sources(self) -> list[Source]:
         """The sources as states tell them."""
-        tags = [some[0][1] for some in self.versions] or [""] * len(self.names)
-        grown = self.grown or ((),) * len(self.names)
-        plain = zip(self.names, self.lengths, tags, grown, strict=True)
-        return [
-            Source(name, rows, tag, () if eras == (Era(0, 0, rows),) else eras)
-            for name, rows, tag, eras in plain
-        ]
+        return list(_sources_of(self.names, self.lengths, self.versions, self.grown))
 
     @cached_property
     def told(self) -> str:
@@ -185,7 +184,7 @@ class Mixture:
     @cached_property
     def told_sources(self) -> str:
         """The sources as one text, for states."""
-        return written_sources(tuple(self.sources), self.is_one)
+        return written_sources(_sources_of(self.names, self.lengths, self.versions, self.grown), self.is_one)
 
     measures: tuple[int, ...] = ()
     strata: tuple[tuple[int, ...], ...] = ()
@@ -472,7 +471,8 @@ class MixOrder(ArrangedOrder):
         return numbered(self.mixture, source, turns, row)
 
     def _source(self, number: int) -> Turns:
-        return _turns_of(self, number)
+        laid = self if self.files or self.mixture.strata else None
+        return _turns_of(self.mixture.eras(number), self.shuffle, self.window, self.seed, number, laid)
 
     @property
     def _is_even(self) -> bool:
@@ -587,19 +587,42 @@ class _Cells(NamedTuple):
         return cls(begins, labels, keys)
 
 
-@lru_cache(maxsize=4096)  # of all mixtures in use
-def _turns_of(order: MixOrder, number: int) -> Turns:
-    files = order.files[number] if order.files else None
-    strata = order.mixture.strata[number] if order.mixture.strata else ()
-    return Turns(
-        order.mixture.eras(number), order.shuffle, order.window, files, strata, "mix", order.seed, number
+@lru_cache(maxsize=64)
+def _sources_of(
+    names: tuple[str, ...],
+    lengths: tuple[int, ...],
+    versions: tuple[tuple[tuple[int, str], ...], ...],
+    grown: tuple[tuple[Era, ...], ...],
+) -> tuple[Source, ...]:
+    """The sources of a mixture as states tell them: the same for all stages of its weights."""
+    tags = [some[0][1] for some in versions] or [""] * len(names)
+    plain = zip(names, lengths, tags, grown or ((),) * len(names), strict=True)
+    return tuple(
+        Source(name, rows, tag, () if eras == (Era(0, 0, rows),) else eras) for name, rows, tag, eras in plain
     )
+
+
+@lru_cache(maxsize=4096)  # of all mixtures in use; the same for all stages of their weights
+def _turns_of(
+    eras: tuple[Era, ...],
+    shuffle: Shuffle,
+    window: int,
+    seed: int,
+    number: int,
+    laid: MixOrder | None,
+) -> Turns:
+    """A source in the order of each pass; `laid` is the order if it has files or sizes of rows."""
+    files = laid.files[number] if laid is not None and laid.files else None
+    strata = laid.mixture.strata[number] if laid is not None and laid.mixture.strata else ()
+    return Turns(eras, shuffle, window, files, strata, "mix", seed, number)
 
 
 @lru_cache(maxsize=64)
 def _check_passes(order: MixOrder, epoch: int) -> None:
     """Raises ValueError if an epoch needs more passes over a source than it may have."""
     mixture = order.mixture
+    if mixture.passes.count(None) == len(mixture.passes):
+        return
     end = max((epoch + 1) * mixture.rows, mixture.stages[0].start)  # before that, nothing is known
     counts = mixture.counts(np.array([end]))[:, 0].tolist()
     rows = zip(mixture.names, counts, mixture.lengths, mixture.passes, mixture.limits, strict=True)

@@ -44,7 +44,7 @@ def whole_weights(weights: Sequence[Fraction]) -> tuple[int, ...]:
         (7, 2, 1)
     """
     scale = math.lcm(*(weight.denominator for weight in weights))
-    found = [int(weight * scale) for weight in weights]
+    found = [weight.numerator * (scale // weight.denominator) for weight in weights]
     common = math.gcd(*found)
     found = [weight // common for weight in found]
     total = sum(found)
@@ -67,14 +67,6 @@ def whole_weights(weights: Sequence[Fraction]) -> tuple[int, ...]:
     return tuple(rounded)
 
 
-class _Node(NamedTuple):
-    """A node of the tree: an owner, or two sides; no two have the same number."""
-
-    weight: int
-    number: int
-    sides: tuple[_Node, ...] = ()
-
-
 class _Depth(NamedTuple):
     """The inner nodes of one depth.
 
@@ -91,14 +83,16 @@ class _Depth(NamedTuple):
 
 
 class _Turn(NamedTuple):
-    """A node on the way from a leaf to the root.
+    """The way up from a node, towards the root, which is node 0.
 
     Attributes:
+        node: the node above.
         weight: of the side that the way comes from.
         total: of both sides.
         rest: what is added before rounding on that side.
     """
 
+    node: int
     weight: int
     total: int
     rest: int
@@ -122,14 +116,14 @@ class Proportions:
         if min(weights) < 0 or not 0 < sum(weights) <= MOST_WEIGHT:
             raise ValueError(f"weights must be at least 0 and sum to 1..2**31, found {tuple(weights)!r:.100}")
         self.weights = tuple(weights)
-        self._num_nodes, self._leaves, self._depths, self._ways = _tree(self.weights)
+        self._turns, self._leaves, self._depths = _tree(self.weights)
 
     def __reduce__(self) -> tuple[object, ...]:
         return Proportions, (self.weights,)
 
     def counts(self, places: Ints) -> Ints:
         """(S, B) how many of the first k places are each owner's, for each k (B,) in 0..2**62."""
-        found = np.zeros((self._num_nodes, len(places)), np.int64)
+        found = np.zeros((len(self._turns), len(places)), np.int64)
         found[0] = places
         for depth in self._depths:
             all_places = found[depth.node]
@@ -138,7 +132,8 @@ class Proportions:
             found[depth.left] = left
             found[depth.right] = all_places - left
         counts = np.zeros((len(self.weights), len(places)), np.int64)
-        counts[list(self._leaves)] = found[list(self._leaves.values())]
+        weighed = np.flatnonzero(self._leaves >= 0)
+        counts[weighed] = found[self._leaves[weighed]]
         return counts
 
     def places(self, owner: int, numbers: Ints) -> Ints:
@@ -150,7 +145,10 @@ class Proportions:
         if not self.weights[owner]:
             raise ValueError(f"owner {owner} has weight 0, so no place")
         found = numbers.astype(np.int64)
-        for turn in self._ways[owner]:
+        node = int(self._leaves[owner])
+        while node:
+            turn = self._turns[node]
+            node = turn.node
             # The smallest k of which floor((k w + rest) / R) is above the number.
             rounds, left = np.divmod(found + 1, turn.weight)
             found = rounds * turn.total - (turn.rest - left * turn.total) // turn.weight - 1
@@ -158,33 +156,34 @@ class Proportions:
 
 
 @lru_cache(maxsize=64)
-def _tree(weights: tuple[int, ...]) -> tuple[int, dict[int, int], list[_Depth], dict[int, list[_Turn]]]:
-    """The number of nodes, the node of each owner that has a weight, the inner nodes, and the ways up."""
-    heap = [_Node(weight, owner) for owner, weight in enumerate(weights) if weight]
+def _tree(weights: tuple[int, ...]) -> tuple[list[_Turn], Ints, list[_Depth]]:
+    """The way up from each node, the node of each owner, -1 without a weight, the inner nodes by depth."""
+    heap = [(weight, owner) for owner, weight in enumerate(weights) if weight]
     heapq.heapify(heap)
+    sides: dict[int, tuple[int, int, int, int]] = {}  # of inner nodes: both sides, their weights
     for made in range(len(weights), len(weights) + len(heap) - 1):
-        one, other = heapq.heappop(heap), heapq.heappop(heap)
-        heapq.heappush(heap, _Node(one.weight + other.weight, made, (other, one)))
-    leaves: dict[int, int] = {}
-    ways: dict[int, list[_Turn]] = {}
+        one, left = heapq.heappop(heap)
+        other, right = heap[0]
+        heapq.heapreplace(heap, (one + other, made))
+        sides[made] = right, left, other, one
+    leaves = np.full(len(weights), -1)
     depths: list[_Depth] = []
-    row: list[tuple[int, _Node, list[_Turn]]] = [(0, heap[0], [])]
-    num_nodes = 1
+    row = [(0, heap[0][1])]
+    turns = [_Turn(0, 1, 1, 0)]
     while row:
         inner: list[tuple[int, int, int, int, int]] = []
-        below: list[tuple[int, _Node, list[_Turn]]] = []
-        for number, node, way in row:
-            if not node.sides:
-                leaves[node.number], ways[node.number] = number, way
+        below: list[tuple[int, int]] = []
+        for number, node in row:
+            if node < len(weights):
+                leaves[node] = number
                 continue
-            left, right = node.sides
-            total, half = node.weight, node.weight // 2
-            inner.append((number, num_nodes, num_nodes + 1, left.weight, total))
-            below.append((num_nodes, left, [_Turn(left.weight, total, half), *way]))
-            below.append((num_nodes + 1, right, [_Turn(right.weight, total, total - 1 - half), *way]))
-            num_nodes += 2
+            left, right, share, rest = sides[node]
+            total, half, first = share + rest, (share + rest) // 2, len(turns)
+            inner.append((number, first, first + 1, share, total))
+            below += [(first, left), (first + 1, right)]
+            turns += [_Turn(number, share, total, half), _Turn(number, rest, total, total - 1 - half)]
         if inner:
-            node_of, left_of, right_of, share, total = np.array(inner, np.int64).T
-            depths.append(_Depth(node_of, left_of, right_of, share[:, None], total[:, None]))
+            node_of, left_of, right_of, share_of, total = np.array(inner, np.int64).T
+            depths.append(_Depth(node_of, left_of, right_of, share_of[:, None], total[:, None]))
         row = below
-    return num_nodes, leaves, depths, ways
+    return turns, leaves, depths

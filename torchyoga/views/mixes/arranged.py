@@ -144,6 +144,8 @@ class ArrangedMixture(Arrangement):
         """An order with other weights from a state on."""
         assert isinstance(order, MixOrder)
         mixture, _ = restaged(order.mixture, self._ref.whole_weights(weights), saved, mark=TOLD)
+        if mixture.stages[-1] == order.mixture.stages[-1]:
+            return order  # it has them
         changed = replace(order, mixture=mixture)
         changed.rows(*divmod(saved.place, changed.length))  # raises if `epochs` are too few
         return changed

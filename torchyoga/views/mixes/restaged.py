@@ -16,6 +16,7 @@ from ...order.mixing.mixed import APPENDED, TOLD, MixOrder, MixStage, Mixture
 from ...order.mixing.proportions import MOST_WEIGHT, Proportions, whole_weights
 from ...order.mixing.sources import Source, read_sources, same_rows
 from ...order.mixing.turns import Era, turns_after
+from ...order.saved import Pin
 from ...order.stages import identity_of, parsed, same_past, short
 from ...order.state import State
 
@@ -130,24 +131,26 @@ def restaged(
     if mixture.is_counted and state.length and "sources" in state.pins:
         mixture = replace(mixture, rows=state.length)
     place = place_of(state, mixture.rows)
-    mine, then = mixture.sources, mixture.sources
+    own = mine = then = mixture.sources
+    sources = tuple(range(len(own)))
     if mixture.versions and state.pins.get("sources") not in (None, mixture.told_sources):
         here = dict(zip(mixture.names, mixture.versions, strict=True))
         then = read_sources(state.pins["sources"], here, where)
-    kept = [mixture.names.index(source.name) for source in then]
-    sources = (*kept, *(number for number in range(len(mine)) if number not in set(kept)))
-    mine = [mine[number] for number in sources]
+        numbers = {name: number for number, name in enumerate(mixture.names)}
+        kept = dict.fromkeys(numbers[source.name] for source in then)
+        sources = (*kept, *(number for number in sources if number not in kept))
+        mine = [own[number] for number in sources]
     has_grown = [source.rows != own.rows for source, own in zip(then, mine, strict=False)]
     if appended is None and (any(has_grown) or len(then) < len(mine)):
         raise _grown_without_leave(then, mine, where)
-    mixture = _with_sources(mixture, sources, then)
-    if weights is not None:
-        weights = tuple(weights[number] for number in sources)
+    if then is not own:
+        mixture = _with_sources(mixture, sources, then)
+        weights = None if weights is None else tuple(weights[number] for number in sources)
     try:
-        past, told = parsed(state.pins.get("stages"))
-        stages = [_told(mixture, weights, len(then), start, text) for start, text in told if start <= place]
-        for stage in stages:
-            Proportions(stage.weights)  # raises if they are no weights
+        if then is own and mixture.told == state.pins.get("stages"):
+            past, stages = mixture.past, [stage for stage in mixture.stages if stage.start <= place]
+        else:
+            past, stages = _past_and_stages(mixture, weights, len(then), place, state.pins.get("stages"))
         if not stages or stages[0].start > state.first or len(stages[-1].weights) != len(then):
             raise ValueError("damaged stages")
     except ValueError as error:
@@ -165,11 +168,13 @@ def restaged(
     last = stages[-1]
     rest = (0,) * (len(mine) - len(then))
     weights = (*last.weights, *rest) if weights is None else weights
-    if weights == (*last.weights, *rest) and len(then) == len(mine) and not any(has_grown):
+    # Weights that a loader is told take the place of those to come, even if they are those of now.
+    goes_on = not any(has_grown) and not (mark == TOLD and mixture.stages[-1].start > place)
+    if weights == (*last.weights, *rest) and len(then) == len(mine) and goes_on:
         return Restaged(before, sources)
     if place and weights != last.weights:
         weights = short_weights(weights)
-        if weights == last.weights and not any(has_grown):
+        if weights == last.weights and goes_on:
             return Restaged(before, sources)
     shuffle = shuffle_of(state, goes_on=True)[0] if place else True
     counts = last.counts if last.start == place else _consumed(before, shuffle, state.seed, place)
@@ -221,13 +226,15 @@ def continued(mixture: Mixture, state: State, appended: Appended | None) -> Mixt
                 "give the loader reweighted(weights, at=state)"
             )
         return mixture
-    if len(mixture.stages) > 1:
+    begun = [stage for stage in mixture.stages if stage.start <= state.place]
+    # Weights that a loader was told have taken the place of those to come.
+    if len(begun) < len(mixture.stages) and not (is_live or is_grown):
         raise StateError(
             f"rows were appended since the state, at {where_of(state)}, and the mixture has stages that are "
             "to come; give the loader mix.reweighted(weights, at=state), made without them"
         )
-    given = mixture.stages[0].weights
-    grown, sources = restaged(mixture, None, state, appended, APPENDED)
+    given = begun[-1].weights if begun else mixture.stages[0].weights
+    grown, sources = restaged(mixture, None, state, appended, TOLD if is_live else APPENDED)
     if sources != tuple(range(len(given))):
         raise StateError(
             f"the state mixes the sources {list(grown.names)[:20]} in this order, here they are "
@@ -306,6 +313,17 @@ def _rounded(weight: int) -> int:
     spare = max(0, weight.bit_length() - _DIGITS)
     rounded: int = (weight + (1 << spare >> 1)) >> spare << spare
     return rounded
+
+
+def _past_and_stages(
+    mixture: Mixture, weights: tuple[int, ...] | None, num_sources: int, place: int, pin: Pin
+) -> tuple[str, list[MixStage]]:
+    """What a state tells of the stages that it needs no more, and those that begin up to a place."""
+    past, told = parsed(pin)
+    stages = [_told(mixture, weights, num_sources, start, text) for start, text in told if start <= place]
+    for stage in stages:
+        Proportions(stage.weights)  # raises if they are no weights
+    return past, stages
 
 
 def _told(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -21,11 +22,11 @@ def fraction(weight: object, name: object) -> Fraction:
         ValueError: it is negative, NaN or infinite, or no number.
     """
     found: Fraction | None = None
-    if isinstance(weight, numbers.Rational) and not isinstance(weight, bool):
+    if isinstance(weight, (float, np.floating)) and math.isfinite(weight):
+        found = Fraction.from_decimal(Decimal(repr(float(weight))))
+    elif isinstance(weight, numbers.Rational) and not isinstance(weight, bool):
         found = Fraction(int(weight.numerator), int(weight.denominator))
-    elif isinstance(weight, (float, np.floating)) and math.isfinite(weight):
-        found = Fraction(repr(float(weight)))
-    if found is None or found < 0:
+    if found is None or found.numerator < 0:
         raise ValueError(f"the weight of {name!r} must be a number of at least 0, found {weight!r:.80}")
     return found
 
@@ -53,7 +54,8 @@ def fractions_of(
             )
         found = list(map(Fraction, sizes))
     elif isinstance(weights, Mapping):
-        unknown, missing = [n for n in weights if n not in names], [n for n in names if n not in weights]
+        known = set(names)
+        unknown, missing = [n for n in weights if n not in known], [n for n in names if n not in weights]
         if unknown or missing:
             told = [f"there is no {unknown[:20]}"] * bool(unknown)
             told += [f"without a weight are {missing[:20]}"] * bool(missing)
