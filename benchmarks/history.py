@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import torchyoga as yoga
-from torchyoga.versions.parent import Parent
+from torchyoga.versions.lineage import Parent
 
 VERSIONS, TAGS = 1000, 100
 LOG, CALL = "log of 1,000 versions", "a cached function's call, compared and opened"

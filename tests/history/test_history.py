@@ -20,9 +20,8 @@ import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
 from torchyoga.stores.history.graph import heads, in_time, parent_of
 from torchyoga.stores.history.log import LogEntry
-from torchyoga.versions.lineage import Lineage, sendable
+from torchyoga.versions.lineage import Lineage, Parent, sendable
 from torchyoga.versions.outline import Outline
-from torchyoga.versions.parent import Parent
 
 TITLES = ("version", "parent", "rows", "+rows", "bytes", "when", "who", "tags", "code", "message")
 

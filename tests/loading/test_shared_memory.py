@@ -28,7 +28,7 @@ from torchyoga.loading import shared_memory as ring_module
 from torchyoga.loading.parcel import Parcel, packed
 from torchyoga.loading.shared_memory import Ring
 from torchyoga.process.buffers import Slot, address_of, held, is_placing, placing
-from torchyoga.rows.tree import mapped
+from torchyoga.rows.types import mapped
 from torchyoga.testing import assert_rows_equal
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs anonymous memory files")

@@ -14,7 +14,7 @@ from smallfiles import make_files_of
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError
-from torchyoga.reading.together import Together
+from torchyoga.reading.reader import Together
 from torchyoga.testing import assert_rows_equal
 
 

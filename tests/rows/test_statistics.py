@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import torchyoga as yoga
-from torchyoga.building.statistics import merged
+from torchyoga.reading.counting import merged
 from torchyoga.rows.block import Block
 from torchyoga.rows.collector import block_of
 from torchyoga.rows.stats.column_stats import ColumnStats, TableStats

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from torchyoga.rows.tree import mapped
+from torchyoga.rows.types import mapped
 
 
 class Pair(NamedTuple):

@@ -528,7 +528,7 @@ def test_threads_of_workers_that_are_more_than_the_cpus_are_a_finding() -> None:
     code = """
     import numpy as np, torch
     from torchyoga.tools.doctor.patient import Patient
-    from torchyoga.tools.doctor.threads import oversubscribed, used_threads
+    from torchyoga.tools.doctor.cpus import oversubscribed, used_threads
     from torchyoga.tools.doctor.trial import Step, tried
     class Multiplied(torch.utils.data.Dataset):
         def __init__(self, size): self.size = size

@@ -27,9 +27,9 @@ from torchyoga.storage import Storage, store_of
 from torchyoga.stores.objects import Remote
 from torchyoga.versions.checks import fingerprint_of
 from torchyoga.versions.file_entry import FileEntry
+from torchyoga.versions.lineage import Parent
 from torchyoga.versions.listed import LARGEST_LIST, Listed, grouped, pieces_of, with_more
 from torchyoga.versions.manifest import Manifest
-from torchyoga.versions.parent import Parent
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 COUNTER = itertools.count()

@@ -12,9 +12,9 @@ from typing import TypeVar
 from ..building.sources import PlacedSource, RowSource, Source
 from ..rows.block import Rows
 from ..rows.types import Json, Row
-from ..views.functions import name_of
+from ..views.transformed import name_of
 
-__all__ = ["flat_map", "FlatMapped", "shards", "source_of"]
+__all__ = ["FlatMapped", "flat_map", "shards", "source_of"]
 
 T = TypeVar("T")
 

@@ -13,8 +13,7 @@ from ..building.sources import RowSource
 from ..errors import SchemaError
 from ..process.stages import Stage, timed
 from ..reading.dataref import DataRef
-from ..rows.tree import mapped
-from ..rows.types import Array, Batch, Row
+from ..rows.types import Array, Batch, Row, mapped
 from .map_style import MapSource
 
 __all__ = ["as_dataref", "source_of"]

@@ -28,6 +28,7 @@ from ..files.checksum import combine_crc32, crc32
 from ..formats.contract import Writer, format_named
 from ..process.progress import Bar, progress_bar
 from ..process.task_thread import TaskThread
+from ..reading.counting import counted_in
 from ..rows.block import Block, Rows
 from ..rows.collector import Collector
 from ..rows.schema import Schema
@@ -37,12 +38,11 @@ from ..stores.contract import Seen, Versions
 from ..versions.checks import fingerprint_of
 from ..versions.file_entry import FileEntry
 from ..versions.info import plain
+from ..versions.lineage import Parent
 from ..versions.manifest import FunctionEntry, Manifest
-from ..versions.parent import Parent
 from ..versions.staging import Staging
 from .record import KeptRows, Record
 from .sources import BlockSource, PlacedSource, RowSource, SeekableBlocks, Source
-from .statistics import counted_in
 
 __all__ = ["BuildOptions", "Written", "build", "info_with", "written"]
 

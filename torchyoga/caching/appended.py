@@ -13,8 +13,8 @@ from functools import partial
 from ..adapters.sources import dataset_and_source
 from ..building.build import BuildOptions, build
 from ..building.sources import BlockSource, Source
-from ..building.statistics import merged
 from ..errors import BusyError, SchemaError
+from ..reading.counting import merged
 from ..reading.dataref import DataRef
 from ..reading.version_ref import VersionRef
 from ..rows.schema import Schema

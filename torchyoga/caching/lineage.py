@@ -24,9 +24,8 @@ import torch
 from ..process.digests import hexdigest
 from ..rows.types import Json
 from ..stores.history.tags import check_message, user_name
-from ..versions.lineage import MOST_SOURCE
+from ..versions.lineage import MOST_SOURCE, Parent
 from ..versions.manifest import Manifest
-from ..versions.parent import Parent
 from .code import digest_of, inside_of
 from .reach import Reached, reached_by
 

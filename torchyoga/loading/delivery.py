@@ -19,11 +19,11 @@ from ..sampling.foreign import SamplerError
 from ..sampling.indices import are_skipped
 from .accelerate import Accelerated
 from .device_copy import Moving
-from .failures import BatchError, is_late
 from .in_process import InProcess
 from .meter.meter import Meter
 from .meter.verdict import Setting
 from .pipeline import Arriving, Pipeline, TorchLoader, setting_of
+from .sealed import BatchError, is_late
 
 __all__ = ["Delivery"]
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from ..process.stages import Stage, Stopwatch
-from ..rows.tree import mapped
-from ..rows.types import Batch, Row
+from ..rows.types import Batch, Row, mapped
 
 __all__ = ["Moving"]
 

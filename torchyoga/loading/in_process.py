@@ -19,8 +19,8 @@ from ..rows.block import Rows
 from ..rows.collate import Collation, is_ours, stacked
 from ..rows.types import Array, Batch, Collate, Row
 from ..sampling.seeding import Seeding
-from .failures import BatchError, Failure
 from .plan import EpochIndices
+from .sealed import BatchError, Failure
 
 __all__ = ["Collating", "InProcess", "can_pin", "has_accelerator", "rows_of"]
 

@@ -29,10 +29,9 @@ from ..rows.collate import is_ours
 from ..rows.types import BatchT, Collate, Index, MapStyle, Row
 from ..sampling.batch_sampler import ResumableBatchSampler
 from ..sampling.foreign import Foreign
-from ..sampling.indices import Indices
+from ..sampling.indices import Indices, Resumable
 from ..sampling.ranks import Group, Ranks
 from ..sampling.replay import Replay, is_plain, resumable
-from ..sampling.resumable import Resumable
 from ..sampling.sampler import ResumableSampler, kind_for
 from ..sampling.seeding import Quiet, draws_random_numbers
 from ..sampling.trainers import (

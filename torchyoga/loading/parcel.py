@@ -22,8 +22,7 @@ from torch.multiprocessing.reductions import reduce_tensor
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.buffers import Slot, address_of
-from ..rows.tree import mapped
-from ..rows.types import Array, Batch, Row
+from ..rows.types import Array, Batch, Row, mapped
 from .sealed import PLAIN, Plain, Sealed, is_plain
 from .shared_memory import Memory, memory_of
 

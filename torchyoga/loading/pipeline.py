@@ -46,12 +46,12 @@ from ..rows.types import Batch, MapStyle
 from ..sampling.foreign import SamplerError
 from ..sampling.seeding import Quiet, Seeding
 from ..views.flattened import flattened
-from .failures import BatchError, Failure, TakenOverError
 from .in_process import InProcess, can_pin, has_accelerator
 from .meter.verdict import Setting, num_batches_of
 from .parcel import Parcel
 from .plan import EpochIndices, SingleRow
 from .row_maker import Made, RowMaker, WorkerInit
+from .sealed import BatchError, Failure, TakenOverError
 from .shared_memory import Ring
 
 __all__ = ["Arriving", "Pipeline", "TorchLoader", "setting_of", "start_method"]

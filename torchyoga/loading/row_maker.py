@@ -22,11 +22,10 @@ from ..rows.collate import is_ours
 from ..rows.types import Batch, Collate, Index, MapStyle, Row
 from ..sampling.foreign import Keys, as_rows
 from ..sampling.seeding import Seeding
-from .failures import STOPPED
 from .in_process import Collating, rows_of
 from .parcel import packed, sendable
 from .plan import Job, SingleRow
-from .sealed import can_be_named
+from .sealed import STOPPED, can_be_named
 from .shared_memory import Ring
 
 __all__ = ["Made", "RowMaker", "WorkerInit"]

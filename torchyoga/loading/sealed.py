@@ -12,6 +12,7 @@ import io
 import pickle
 from collections.abc import Collection, Iterable
 from multiprocessing.reduction import ForkingPickler
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,9 +20,50 @@ from torch._utils import ExceptionWrapper
 
 from ..rows.types import Batch, Row
 
-__all__ = ["PLAIN", "Plain", "Sealed", "can_be_named", "is_plain"]
+__all__ = [
+    "PLAIN",
+    "STOPPED",
+    "BatchError",
+    "Failure",
+    "Plain",
+    "Sealed",
+    "TakenOverError",
+    "can_be_named",
+    "is_late",
+    "is_plain",
+]
 
+STOPPED = "a row or batch could not be made: StopIteration was raised"
 _NUMPY: set[type] = {np.bool_, np.str_, np.bytes_, np.datetime64, np.timedelta64}
+
+
+class BatchError(Exception):
+    """An error raised while a batch was made; the batches after it come nevertheless."""
+
+    def __init__(self, error: Exception) -> None:
+        if isinstance(error, StopIteration):  # would end the loop
+            cause, error = error, RuntimeError(STOPPED)
+            error.__cause__ = cause
+        self.error = error
+
+
+class Failure(NamedTuple):
+    """The stand-in of a batch that could not be read."""
+
+    error: Exception
+
+
+class TakenOverError(RuntimeError):
+    """Another iterator uses the workers."""
+
+
+def is_late(error: BaseException) -> bool:
+    """True if torch has waited for a batch as long as `timeout` says, or another iterator has the workers."""
+    return isinstance(error, TakenOverError) or (
+        isinstance(error, RuntimeError) and str(error).startswith("DataLoader timed out")
+    )
+
+
 _NUMPY |= {cls for cls in np.sctypeDict.values() if issubclass(cls, np.number)}
 PLAIN: set[type] = {type(None), bool, int, float, complex, str, bytes, bytearray, *_NUMPY}
 PLAIN |= {torch.dtype, torch.Size}

@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from ..views import chosen as _chosen
     from ..views import computed as _computed
     from ..views import filled as _filled
-    from ..views import repeated as _repeated
     from ..views import split as _split
     from ..views import transformed as _transformed
     from ..views import where as _where
@@ -84,7 +83,6 @@ else:
     _chosen = later("torchyoga.views.chosen")
     _computed = later("torchyoga.views.computed")
     _filled = later("torchyoga.views.filled")
-    _repeated = later("torchyoga.views.repeated")
     _split = later("torchyoga.views.split")
     _transformed = later("torchyoga.views.transformed")
     _where = later("torchyoga.views.where")
@@ -428,7 +426,7 @@ class DataRef(ABC, Dataset[RowT]):
             >>> [int(row["x"]) for row in yoga.from_arrays({"x": np.arange(2)}).repeat(3)]
             [0, 1, 0, 1, 0, 1]
         """
-        return _repeated.RepeatedRef(self, times)
+        return _chosen.RepeatedRef(self, times)
 
     def zip(self, other: DataRef, *, prefix: str = "") -> DataRef:
         """The rows of two DataRefs of one length side by side: row n of this one, and row n of the other.

@@ -7,7 +7,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter, thread_time
 
@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import BusyError, CorruptError, RemoteError
 from ..files.checksum import crc32, crc32_of_all
 from ..formats.contract import Format, check_extents, format_named
-from ..formats.mapped.gather import MappedFile
+from ..formats.mapped.gather import Bytes, MappedFile, Memory
 from ..formats.mapped.items import Numbering
 from ..formats.mapped.marks import Marks
 from ..formats.mapped.pages import Thermometer, Watch, num_to_spare, usage
@@ -35,9 +35,8 @@ from ..versions.columns import ColumnGroup, parts_of
 from ..versions.file_entry import FileEntry
 from ..versions.location import Files, Folder
 from .open_files import ColumnPart, FileShelf, Opened
-from .together import LocatedRows
 
-__all__ = ["Reader"]
+__all__ = ["LocatedRows", "Reader", "Together"]
 
 _MOST_OPEN = 4096  # files mapped at once, if one batch does not need more, and the process has none to spare
 _MOST_AT_ONCE = 1024  # files mapped before a row of them is wanted
@@ -45,6 +44,64 @@ _MOST_ANNOUNCED = 256
 _CHECKED_BYTES = 2**22  # of rows, at once
 _MOST_DOWNLOADS = 20  # downloads of a file that other processes keep deleting
 _LOOK_SHARE = 8  # this part of the open files is new before deleted ones are looked for
+
+
+@dataclass(frozen=True)
+class LocatedRows:
+    """Rows where they lie in mapped files; none of their columns is ragged.
+
+    Attributes:
+        schema: of the rows.
+        memory: holds them.
+        addresses: for each column, (N,) the first byte of each row.
+        after_fault: called if copying them has waited for the disk.
+    """
+
+    schema: Schema
+    memory: Memory
+    addresses: Sequence[Ints]
+    after_fault: Callable[[], object]
+
+
+class Together:
+    """Copies rows of some versions, all at once: what is mapped is one range of addresses.
+
+    Args:
+        empty: makes the memory for large copies.
+    """
+
+    def __init__(self, empty: Callable[[int], Bytes]) -> None:
+        self._empty = empty
+        self._made: tuple[list[int], Memory] | None = None  # what the memory was made of
+
+    def block(self, found: Sequence[tuple[Ints, LocatedRows]]) -> Block:
+        """The rows as one block; each comes with the places that its rows are to take, 0..N-1 in all."""
+        memory, schema = self._over([located.memory for _, located in found]), found[0][1].schema
+        count = sum(len(places) for places, _ in found)
+        before, data = usage(), []
+        for number, column in enumerate(schema.columns):
+            addresses = np.empty(count, np.int64)
+            for places, located in found:
+                addresses[places] = located.addresses[number]
+            assert column.shape is not None, "ragged rows are not located"
+            if column.row_bytes and count:
+                values = memory.gather(addresses, column.row_bytes, self._empty)
+            else:
+                values = np.empty(0, np.uint8)
+            data.append(Data(values.view(column.storage).reshape(count, *column.shape)))
+        if usage().faults > before.faults:
+            for _, located in found:
+                located.after_fault()
+        return Block(schema, count, tuple(data))
+
+    def _over(self, memories: Sequence[Memory]) -> Memory:
+        """The memory of all of them; made anew when one has more files."""
+        arrays = [array for memory in memories for array in memory.arrays]
+        known = list(map(id, arrays))  # which the memory keeps alive
+        made = self._made
+        if made is None or made[0] != known:
+            made = self._made = known, Memory(arrays)
+        return made[1]
 
 
 class Reader:

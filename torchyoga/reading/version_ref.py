@@ -26,8 +26,7 @@ from ..versions.manifest import Manifest
 from .dataref import DataRef
 from .grouped_reader import GroupedReader
 from .readahead import ReadAhead
-from .reader import Reader
-from .together import LocatedRows
+from .reader import LocatedRows, Reader
 
 __all__ = ["VersionColumns", "VersionRef", "located"]
 

@@ -16,9 +16,8 @@ from ..order.iteration import Iteration, IterationOptions
 from ..order.place import batches
 from ..order.saved import Saved
 from ..order.shard import Remainder
-from .indices import are_skipped
+from .indices import Resumable, are_skipped
 from .ordered import Begun, OrderedIndices
-from .resumable import Resumable
 from .sampler import ResumableSampler, in_sequence
 from .trainers import batches_of_torch, num_skipped
 

@@ -30,13 +30,12 @@ from ..order.shard import Remainder, Shard
 from ..reading.dataref import DataRef
 from ..versions.location import Progress
 from ..views.flattened import flattened
-from .indices import drawn_seed
+from .indices import Resumable, drawn_seed
 from .ordered import Begun, OrderedIndices
 from .ranks import Group, Ranks
-from .resumable import Resumable
 from .trainers import batches_of_torch
 
-__all__ = ["in_sequence", "kind_for", "ResumableSampler"]
+__all__ = ["ResumableSampler", "in_sequence", "kind_for"]
 
 
 class ResumableSampler(Resumable, DistributedSampler[int]):

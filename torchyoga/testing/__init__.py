@@ -3,12 +3,10 @@
 Each raises AssertionError with a message that says what differs, and returns None if nothing does.
 """
 
-from .dataref import check_dataref
+from .dataref import check_dataref, check_resume
 from .format import check_format
-from .resume import check_resume
 from .rows import assert_rows_equal
-from .source import check_export, check_source
-from .store import check_store
+from .store import check_export, check_source, check_store
 from .view import check_view
 
 __all__ = [

@@ -19,8 +19,8 @@ from ..process.lazy import later
 from ..rows.schema import Schema
 from .columns import ColumnGroup, Keys, groups_of
 from .file_entry import FileEntry
+from .lineage import Parent
 from .listed import LIST, pieces_of
-from .parent import Parent
 
 if TYPE_CHECKING:
     import numpy as np

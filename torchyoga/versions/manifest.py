@@ -25,8 +25,8 @@ from .columns import MOST_GROUPS, ColumnGroup, Keys, groups_of
 from .deleted import MOST_DELETED
 from .file_entry import FileEntry, is_data_file, is_token
 from .info import plain
+from .lineage import Parent
 from .listed import LIST, SIZES, Listed, entries_of, grouped, pieces_of, text_of
-from .parent import Parent
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from ..rows.types import Json
 from .file_entry import FileEntry, is_data_file
+from .lineage import Parent
 from .listed import LIST, Listed, entries_of
 from .manifest import content_of, parents_in, telling_damage, telling_damage_of
 from .names import encoded
-from .parent import Parent
 
 __all__ = ["DataFile", "Outline"]
 

@@ -29,9 +29,9 @@ from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row, Seeds
 from .draw import Draw
-from .functions import check_can_be_sent, name_of
 from .ragged import RaggedColumn
 from .scan import as_given, is_text
+from .transformed import check_can_be_sent, name_of
 
 __all__ = ["ComputedRef"]
 

@@ -18,7 +18,7 @@ from ..process.distinct import distinct
 from ..process.lazy import cached_property
 from ..reading.dataref import DataRef, RowView, are_at_hand, identity, title_of
 from ..reading.readahead import Prefetch, ReadAhead
-from ..reading.together import LocatedRows, Together
+from ..reading.reader import LocatedRows, Together
 from ..reading.version_ref import located
 from ..rows.block import Rows, interleaved
 from ..rows.data import bounds_of

@@ -1,8 +1,9 @@
-"""The rows of another DataRef, each changed by functions."""
+"""The rows of another DataRef, each changed by functions; and how functions of users are named."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from multiprocessing.context import get_spawning_popen
 
 from ..process.digests import hexdigest
 from ..process.seeding import seeder
@@ -11,9 +12,28 @@ from ..reading.dataref import ChangedRows, DataRef
 from ..rows.block import exact_rows
 from ..rows.schema import Schema
 from ..rows.types import Ints, Json, Row, Seeds
-from .functions import check_can_be_sent, name_of
 
-__all__ = ["TransformedRef", "mapped"]
+__all__ = ["TransformedRef", "check_can_be_sent", "mapped", "name_of"]
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """The name of a function."""
+    inner = getattr(function, "func", function)  # of a functools.partial
+    return str(getattr(inner, "__qualname__", None) or type(inner).__qualname__)
+
+
+def check_can_be_sent(function: Callable[..., object]) -> None:
+    """Raises TypeError for a function that has no name of its own, if a process is being spawned now.
+
+    Such a process finds functions by their names; other ways to pickle may take these functions, too.
+    """
+    name = name_of(function)
+    if "<" in name and get_spawning_popen() is not None:  # <lambda>, <locals>
+        raise TypeError(
+            f"{name} cannot be sent to a process that is started by 'spawn' or 'forkserver', because nothing "
+            "can be imported under that name; define the function at the top level of a module, or start "
+            "the workers with multiprocessing_context='fork'"
+        )
 
 
 def mapped(ref: DataRef, function: Callable[[Row], Row], schema: Schema | None) -> DataRef:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ...errors import ExistsError, SchemaError, YogaError
+from ...reading.counting import merged
 from ...reading.reader import Reader
 from ...rows.types import Json
 from ...stores.contract import Versions
@@ -16,7 +17,6 @@ from ...versions.lineage import MOST_BUILDERS
 from ...versions.manifest import Manifest
 from ..build import BuildOptions, info_with, written
 from ..sources import RowSource
-from ..statistics import merged
 from .board import Board, PartNote, here
 from .plan import Plan
 from .slices import Slice, Splits

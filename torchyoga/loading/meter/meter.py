@@ -16,8 +16,7 @@ from torch.distributed import ProcessGroup
 from ...order.contract import SourceCounts
 from ...process.control_group import scheduled
 from ...process.stages import CPU, DELAY, STAGES, Stopwatch
-from ...rows.tree import mapped
-from ...rows.types import Batch, Row
+from ...rows.types import Batch, Row, mapped
 from .numbers import Histogram, Numbers, RankWaits, Waits, of_ranks, waits_of
 from .threads import LockWatch
 from .verdict import Setting, verdict

@@ -15,10 +15,10 @@ from itertools import pairwise
 
 from ...errors import CorruptError, NotFoundError
 from ...process.texts import escaped
+from ...versions.lineage import Parent
 from ...versions.listed import Listed, pieces_of
 from ...versions.names import natural
 from ...versions.outline import Outline
-from ...versions.parent import Parent
 from ..contract import MOST_NAMED, Place, Versions
 
 __all__ = ["heads", "in_time", "line_of", "newest", "parent_of", "recent"]

@@ -9,16 +9,15 @@ from typing import overload
 from ...errors import CorruptError
 from ...order.full import as_int
 from ...process.texts import bytes_text, count_of, escaped, in_columns
-from ...versions.lineage import Lineage
+from ...versions.lineage import Lineage, Parent
 from ...versions.listed import pieces_of
 from ...versions.names import natural
-from ...versions.parent import Parent
 from ..contract import Versions
 from ..sharing import Sharing
 from .graph import in_time, recent
 from .tags import moves_of
 
-__all__ = ["RIGHT", "VersionLog", "LogEntry", "log_of"]
+__all__ = ["RIGHT", "LogEntry", "VersionLog", "log_of"]
 
 _TITLES = ("version", "parent", "rows", "+rows", "bytes", "when", "who", "tags", "code", "message")
 RIGHT = ("rows", "+rows", "bytes")

@@ -9,7 +9,7 @@ import multiprocessing
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,22 +25,60 @@ from ...rows.node import leaf_paths, path_name
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Ints
-from ..arrow import found_in
+from ..arrow import Decimals, found_in, plan_of
 from ..buffers import retyped, type_without_views
-from .conversion import Conversion, Options
 from .footers import Footer, footers_of
 from .gathered import contiguous
 from .levels import is_nested, leaf_owners, nulls_below, num_leaves, some_groups
 from .places import LocalFile, Located, Ranges
 from .unified import as_type, can_become, common_type
 
-__all__ = ["ParquetFiles", "opened"]
+__all__ = ["Conversion", "Options", "ParquetFiles", "opened"]
 
 _UNSET = "__HIVE_DEFAULT_PARTITION__"
 _INDEX = re.compile(r"__index_level_\d+__")
 _WORTH_THREADS = 4 * 2**20  # bytes of a group
 _MOST_WORDS = 2**16  # of a column of codes; with more it becomes text
 _MOST_SHOWN = 20  # names in a message
+
+
+class Conversion(Protocol):
+    """Turns tables of one Arrow schema into blocks of one of ours."""
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the rows."""
+
+    def block(self, table: pa.Table, where: str) -> Block:
+        """The rows of a table; `where` they lie, for messages.
+
+        Raises:
+            SchemaError: there are nulls, or words, where none are expected.
+            CorruptError: values contradict their type.
+        """
+
+
+@dataclass(frozen=True)
+class Options:
+    """How Arrow's columns are converted.
+
+    Attributes:
+        nulls: the places that may be null, and how many are, as far as is known.
+        words: what the codes of dictionaries stand for.
+        decimals: what becomes of decimals of more than 18 digits.
+        are_codes: True if dictionaries of words become codes, False if they become text.
+        int96_unit: of times of 96 bits: "s", "ms", "us" or "ns".
+    """
+
+    nulls: Mapping[str, int] = field(default_factory=dict)
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    decimals: Decimals = "error"
+    are_codes: bool = True
+    int96_unit: str = "ns"
+
+    def conversion(self, fields: pa.Schema) -> Conversion:
+        """The conversion of these fields."""
+        return plan_of(fields, self.nulls, self.words, self.decimals)
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,7 @@ from ...rows.node import VALID, Node, leaf_paths, path_name
 from ...rows.schema import Schema
 from ...rows.types import Array
 from .condition import Filters
-from .conversion import Conversion, Options
+from .files import Conversion, Options
 from .footers import footers_of
 from .places import within
 from .ref import ParquetRef, ref_of

@@ -36,14 +36,13 @@ from ...rows.types import Ints, Row
 from ..arrow import Decimals
 from ..arrow_ref import Nulls, without_nulls
 from .condition import Condition, Filters, unknown_name
-from .conversion import Options
-from .files import ParquetFiles, opened
+from .files import Options, ParquetFiles, opened
 from .gathered import gathered
 from .groups import RowGroups
 from .places import LocalFile, Paths, Ranges, found_at
 from .unified import keeps_order
 
-__all__ = ["from_parquet", "ParquetRef", "ref_of"]
+__all__ = ["ParquetRef", "from_parquet", "ref_of"]
 
 _Unit = Literal["s", "ms", "us", "ns"]
 _LARGE_GROUP = 128 * 2**20  # bytes; a build reads groups from this size on in pieces

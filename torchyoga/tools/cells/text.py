@@ -1,28 +1,80 @@
-"""Any value of a row -> a short line of plain text."""
+"""Any value of a row -> a short line of plain text; a code -> the name that it stands for."""
 
 from __future__ import annotations
 
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from datetime import time as clock
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import numpy as np
+
+from ...rows.column import Column
+from ...rows.schema import Schema
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["MOST_CHARACTERS", "shown", "visible"]
+__all__ = ["MOST_CHARACTERS", "class_names", "classes_of", "is_label", "named_class", "shown", "visible"]
 
+_LABELS = frozenset({"label", "labels", "target", "targets", "class", "y", "fine_label", "coarse_label"})
 MOST_CHARACTERS = 120
 _MOST_ITEMS, _MOST_DEPTH, _MOST_BITS = 6, 3, 512
 _JOINERS = "\u200c\u200d"  # Persian and emoji are not the same without them
 # Controls, what turns the direction of text or cannot be seen, halves of characters, ends of lines.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def is_label(name: str) -> bool:
+    """True if a column of this name usually holds classes."""
+    return name.rpartition("/")[2].lower() in _LABELS
+
+
+def class_names(column: Column, info: Mapping[str, object]) -> Sequence[str]:
+    """The names of the classes that a column of integers holds: name i is that of code i; empty if unknown.
+
+    They are the words that the schema keeps with the column; or, of a column such as `label`, those of
+    `info["classes"]`.
+
+    Example:
+        >>> from torchyoga.tools.cells.text import class_names
+        >>> class_names(yoga.Schema.of({"label": 3}).columns[0], {"classes": ["cat", "dog"]})
+        ['cat', 'dog']
+    """
+    if column.letter not in "iu" or column.kind in ("time", "decimal"):
+        return ()
+    if column.meaning.words is not None:
+        return column.meaning.words
+    names = info.get("classes") if is_label(column.name) else None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return ()
+    return names
+
+
+def classes_of(schema: Schema | None, info: Mapping[str, object]) -> dict[str, Sequence[str]]:
+    """The names of classes of each column that has some, by its name in rows; in a schema they are quoted."""
+    columns = () if schema is None else schema.columns
+    named = {unquote(one.name, errors="surrogateescape"): class_names(one, info) for one in columns}
+    return {name: names for name, names in named.items() if names}
+
+
+def named_class(names: Sequence[str], value: object) -> str:
+    """The name of the class that a code stands for, in short; "" if there is none.
+
+    Example:
+        >>> from torchyoga.tools.cells.text import named_class
+        >>> named_class(["cat", "dog"], np.int64(1)), named_class(["cat", "dog"], 2), named_class([], 0)
+        ('dog', '', '')
+    """
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    is_code = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return shown(names[int(value)], 40) if is_code and 0 <= int(value) < len(names) else ""  # type: ignore[call-overload]
 
 
 def visible(text: str) -> str:

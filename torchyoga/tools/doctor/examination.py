@@ -14,16 +14,21 @@ from ...storage import Storage, store_of
 from ...stores.contract import Versions
 from ...stores.opened import opened
 from .contents import content_findings, contents
-from .cpus import Cpus, few_cpus, throttled
+from .cpus import Cpus, few_cpus, oversubscribed, throttled, used_threads
 from .diagnosis import Diagnosis, Finding
 from .disk import Disk, describe, disk_findings, files_in, newest_files, read
-from .handles import handle_findings, handles
-from .holdings import chunk_findings, compressed_chunks, copied_memory, python_objects
+from .handles import (
+    chunk_findings,
+    compressed_chunks,
+    copied_memory,
+    handle_findings,
+    handles,
+    python_objects,
+)
 from .leftovers import leftover_findings, leftovers
-from .order import order, order_findings
 from .patient import Patient
 from .randomness import drawn, foreign_rows, may_draw, rows_twice, same_numbers
-from .sharding import RunningJob, dealt, disagreeing, rank_rows
+from .sharding import RunningJob, dealt, disagreeing, order, order_findings, rank_rows
 from .shared_memory import (
     first_batch,
     first_row,
@@ -34,7 +39,6 @@ from .shared_memory import (
     short_epochs,
     small_shared_memory,
 )
-from .threads import oversubscribed, used_threads
 from .trial import ENDED, Hang, Step, Trial, tried
 from .workers import counts, few_workers, measured_rate, rates_text, recommended
 

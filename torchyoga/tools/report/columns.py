@@ -12,12 +12,11 @@ from ...reading.dataref import DataRef
 from ...reading.version_ref import VersionColumns, VersionRef
 from ...rows.schema import Schema
 from ...rows.stats.column_stats import Bars, ColumnStats, TableStats
-from ..cells.classes import class_names, is_label, named_class
-from ..cells.text import shown, visible
+from ..cells.text import class_names, is_label, named_class, shown, visible
 from .charts import bars
 from .sample import is_remote
 
-__all__ = ["Balance", "ColumnCard", "Columns", "Sketch", "Portion", "columns_of", "first_columns"]
+__all__ = ["Balance", "ColumnCard", "Columns", "Portion", "Sketch", "columns_of", "first_columns"]
 
 _MOST_ROWS, _MOST_BYTES = 10_000, 2**28  # read for statistics that no version keeps
 _UNKNOWN_ROWS = 1_000  # of a size that is not known

@@ -10,10 +10,9 @@ from ...reading.dataref import DataRef
 from ...reading.in_epoch import in_epoch
 from ...reading.version_ref import VersionColumns, VersionRef
 from ...rows.types import Ints
-from ..cells.classes import classes_of, named_class
 from ..cells.flat import bytes_of, flat
 from ..cells.picture import thumbnail, url_of
-from ..cells.text import shown, visible
+from ..cells.text import classes_of, named_class, shown, visible
 
 __all__ = ["Cell", "RowSample", "SampleRow", "is_remote", "sample_of"]
 

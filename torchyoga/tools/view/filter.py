@@ -28,9 +28,8 @@ from ...rows.schema import PACK_LENGTHS, Schema
 from ...rows.types import Ints, Json
 from ...rows.values import leaf_values, node_values
 from ...views.ragged import RaggedColumn
-from ..cells.classes import class_names
 from ..cells.flat import flat
-from ..cells.text import visible
+from ..cells.text import class_names, visible
 from .comparison import Literal, Mask, Test, compared, is_single, meets, of_arrays, refuse_order
 
 __all__ = ["Filter", "plain_name"]

@@ -25,10 +25,9 @@ from ...rows.projection import Projection
 from ...storage import Storage, store_of
 from ...stores.history.log import LogEntry
 from ...stores.refs import fetched
-from ..cells.classes import classes_of, named_class
 from ..cells.flat import flat, flat_names
 from ..cells.picture import thumbnail
-from ..cells.text import visible
+from ..cells.text import classes_of, named_class, visible
 from ..report.columns import ColumnCard, columns_of
 from ..report.sample import is_remote
 from .answer import Refused

@@ -23,16 +23,16 @@ from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints, Row, Seeds
 from ...versions.location import Progress
+from ..chosen import RepeatedRef
 from ..joined import Prefetches
 from ..mixes.arranged import warn_if_arranged
 from ..ragged import RaggedColumn
-from ..repeated import RepeatedRef
 from ..scan import Scanned, scan
 from ..where import SelectedRef
 from .anchors import Anchors
 from .stacking import Offsets, Stacking
 
-__all__ = ["group_starts", "windows", "WindowsRef"]
+__all__ = ["WindowsRef", "group_starts", "windows"]
 
 _FURTHEST = 2**62  # rows between two windows: more than there are rows
 _AT_ONCE, _MOST_LOOKED = 2**18, 2**22  # rows whose numbers are looked at: some milliseconds, however many
