@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from commanding import entry_point, fresh_modules, made, process, run, said
+from golden.foreign_rows import FOREIGN
 
 import torchyoga as yoga
 from torchyoga.tools.commands.group import COMMANDS
@@ -72,8 +73,10 @@ def test_each_command_has_examples() -> None:
 def test_examples_in_the_help_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = made(tmp_path)
     monkeypatch.chdir(tmp_path)
+    shutil.copytree(FOREIGN / "mds" / "gz", "shards")
     with fresh_modules():
         for number, line in enumerate(examples(name)):
+            line = line.replace("s3://bucket/shards", "shards").replace("mds://folder", "mds://shards")
             if name == "append":  # each of its examples publishes the same version
                 line = line.replace(" images ", f" images{number} ")
                 make_files_for(line, storage, f"images{number}")

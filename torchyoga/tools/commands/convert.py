@@ -6,20 +6,36 @@ import click
 
 from ...process.texts import count_of
 from .output import Asked, bytes_text
-from .places import fetched, id_argument, message_option, opened, placed, storage_command, version_argument
+from .places import (
+    fetched,
+    id_argument,
+    is_place,
+    message_option,
+    opened,
+    placed,
+    shown,
+    storage_command,
+    version_argument,
+)
 
 __all__ = ["command", "compact"]
 
 
 @storage_command("convert", id_argument(), version_argument())
-@click.option("--format", type=click.Choice(("lmdb", "hdf5")), required=True, help="The file format.")
+@click.option(
+    "--format", type=click.Choice(("lmdb", "hdf5")), help="The file format; lmdb for a path or URL."
+)
 @click.option("--compression", help="For hdf5: gzip or lzf, or with hdf5plugin blosc or zstd.")
-@click.option("--to", help="Publish under this version and keep the old one; by default it is replaced.")
+@click.option(
+    "--to",
+    help="Publish under this version, ID@VERSION for a path or URL, and keep the old one; by default it is "
+    "replaced.",
+)
 @message_option
 def command(
     id: str,
     version: str | None,
-    format: str,
+    format: str | None,
     compression: str | None,
     to: str | None,
     message: str | None,
@@ -27,11 +43,27 @@ def command(
 ) -> None:
     """Write a version in another file format: the same rows, the same fingerprint.
 
+    Or write the rows of files of another library, under a path or URL, as a version.
+
     \b
     Examples:
       yoga convert images 1.1 --format hdf5 --to 1.1-hdf5
       yoga convert images --format hdf5 --compression gzip
+      yoga convert s3://bucket/shards --to shards@1.0
     """
+    if is_place(asked.storage, id):
+        new, sign, of = (to or "").rpartition("@")
+        if not (new and sign and of):
+            raise click.UsageError(
+                f"name what to publish {id} as, with --to ID@VERSION, such as --to images@1.0"
+            )
+        ref = shown(asked.storage, id, version).ref
+        place = opened(asked.storage, create=True)
+        made = place.submit(ref, new, of, format=format, compression=compression, message=message)
+        asked.write_published(place, made)
+        return
+    if format is None:
+        raise click.UsageError("name the format to convert to, with --format lmdb or --format hdf5")
     place = opened(asked.storage)
     found = placed(place, id, version)
     ref = place.convert(*found, format=format, compression=compression, to=to, message=message)

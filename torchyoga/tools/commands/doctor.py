@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from .output import Asked, jsonable, terminal_width
-from .places import opened, storage_command
+from .places import is_path, opened, shown, storage_command
 
 __all__ = ["command"]
 
@@ -35,7 +35,8 @@ def command(
 ) -> None:
     """Find what slows down or spoils training, and say what to change.
 
-    Without PROGRAM it looks at the machine, and at what killed builders have left in the storage. With it,
+    Without PROGRAM it looks at the machine, and at what killed builders have left in the storage. In place of
+    it may stand a path or URL of files of another library: then their rows are examined, too. With it,
     PROGRAM runs as usual, with its input, signals and exit code, and the loaders that it iterates are
     examined when it ends; it must import torchyoga. What is found comes after what PROGRAM prints; --output
     writes it to a file as well. Without PROGRAM the exit code is 1 if something is wrong, which is always
@@ -46,6 +47,7 @@ def command(
       yoga doctor
       yoga doctor --env
       yoga doctor --storage storage --json
+      yoga doctor s3://bucket/shards
       yoga doctor -- python train.py --epochs 1
       yoga doctor --output found.json -- python train.py
     """
@@ -55,6 +57,12 @@ def command(
         raise click.UsageError(f"--output {output}: there is no directory {Path(output).parent}", ctx)
     from ..doctor.diagnosis import Diagnosis
 
+    dataset = None
+    if len(program) == 1 and _is_data(program[0]):
+        from ...loading.loader import DataLoader
+
+        # Rows of any length are no fault of the files: how they are collated is up to a program.
+        dataset, program = DataLoader(shown(asked.storage, *program).ref, 64, collate_fn=list), ()
     is_named = ctx.get_parameter_source("storage") is not ParameterSource.DEFAULT
     store = opened(asked.storage) if is_named or (not program and os.path.isdir(asked.storage)) else None
     about: dict[str, Any] = {}
@@ -78,7 +86,7 @@ def command(
     if store is not None or not program:
         from ..doctor.examination import doctor
 
-        parts.append(doctor(storage=store, seconds=seconds))
+        parts.append(doctor(dataset, storage=store, seconds=seconds))
     diagnosis = Diagnosis.together(parts)
     if not program:
         code = int(any(one.severity == "wrong" for one in diagnosis.findings))
@@ -87,6 +95,11 @@ def command(
     text = diagnosis.text(terminal_width())
     asked.write(plain, f"{text}\n\nenvironment\n{environment_text(about)}" if about else text)
     ctx.exit(code)
+
+
+def _is_data(text: str) -> bool:
+    """True for a URL, and for a path that cannot be run."""
+    return "://" in text or (is_path(text) and (os.path.isdir(text) or not os.access(text, os.X_OK)))
 
 
 def _write(plain: dict[str, Any], output: str | None) -> None:

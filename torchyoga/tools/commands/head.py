@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ...process.texts import count_of
-from .output import Asked, Table, cell, picked, value_text
-from .places import column_names, columns_option, fetched, id_argument, opened, storage_command
+from .output import Asked, Table, cell, value_text
+from .places import column_names, columns_option, id_argument, shown, storage_command
 
 if TYPE_CHECKING:
     from ...reading.dataref import DataRef
@@ -43,7 +43,8 @@ def command(
 ) -> None:
     """Show the first COUNT rows of a version, by default 10.
 
-    ID may name a tag or a version, as in images@prod or images@1.0. A condition is a filter as in yoga view.
+    ID may name a tag or a version, as in images@prod or images@1.0; or it is a path or URL of files of
+    another library. A condition is a filter as in yoga view.
 
     \b
     Examples:
@@ -51,9 +52,11 @@ def command(
       yoga head images 5 --columns label,text
       yoga head images 5 --where "label = 2"
       yoga head images@1.0 2 --start 3 --json
+      yoga head s3://bucket/shards
+      yoga head mds://folder 3
     """
-    ref = fetched(opened(asked.storage), id, version)
-    manifest, total = ref.manifest, len(ref)
+    ref, title, named = shown(asked.storage, id, version)
+    total = len(ref)
     names = column_names(columns, ref.schema)
     known = [] if ref.schema is None else list(_names(ref.schema.tree))
     if names is None and not asked.as_json and len(known) > _MOST_COLUMNS:
@@ -68,12 +71,12 @@ def command(
     taken = chosen[list(numbers)] if len(numbers) else []
     rows = [(number, dict(_flat(row))) for number, row in zip(numbers, taken, strict=True)]
     plain = {
-        **picked(manifest, "id version"),
+        **named,
         "total": total,
         **({} if looked is None else {"where": where, "looked_until": looked}),
         "rows": [{"row": number, "values": row} for number, row in rows],
     }
-    of = f"{manifest.id} {manifest.version} has {count_of(total, 'row')}"
+    of = f"{title} has {count_of(total, 'row')}"
     if looked is not None:
         part = "" if not start and looked == total else f" in rows {start:,} to {max(start, looked - 1):,}"
         what = f"{count_of(len(rows), 'row')} found{part} of {total:,}"

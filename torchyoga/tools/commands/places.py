@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import wraps
+from glob import glob, has_magic
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -21,6 +22,7 @@ from .output import Asked
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from ...reading.dataref import DataRef
     from ...reading.version_ref import VersionRef
     from ...rows.schema import Schema
     from ...storage import Storage
@@ -28,15 +30,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "VersionName",
+    "Shown",
     "as_one",
     "column_names",
     "columns_option",
     "fetched",
     "id_argument",
+    "is_path",
+    "is_place",
     "known_versions",
     "message_option",
     "opened",
     "placed",
+    "shown",
     "storage_command",
     "tag_argument",
     "version_argument",
@@ -220,6 +226,63 @@ def fetched(storage: Storage, id: str, version: str | None = None) -> VersionRef
     ref = storage.fetch(*placed(storage, id, version))
     assert isinstance(ref, VersionRef), "a storage gives its versions"
     return ref
+
+
+class Shown(NamedTuple):
+    """A version of a storage, or a dataset of another library under a path or URL.
+
+    Attributes:
+        ref: its rows.
+        title: its id and version, or the path or URL.
+        plain: the same for JSON: `id` and `version`, or `path`.
+    """
+
+    ref: DataRef
+    title: str
+    plain: dict[str, str]
+
+
+def shown(url: str, name: str, version: str | None = None) -> Shown:
+    """The rows under a name: of a version in a storage, or of another library, where they lie.
+
+    Args:
+        url: of the storage, which need not be there for a path or URL.
+        name: an id, which may have a tag; a path or URL, where the storage has no such id.
+        version: of the id.
+
+    Raises:
+        NotFoundError: there is no such storage, id or version, or nothing under a path.
+        ValueError: the format of what lies there is not told.
+    """
+    if is_place(url, name):
+        from ..other_formats import read_at
+
+        if version is not None:
+            raise click.UsageError(f"{name} is a path or URL, which has no version {version!r}; leave it out")
+        return Shown(read_at(name), name, {"path": name})
+    ref = fetched(opened(url), name, version)
+    id, of = ref.manifest.id, ref.manifest.version
+    return Shown(ref, f"{id} {of}", {"id": id, "version": of})
+
+
+def is_place(url: str, name: str) -> bool:
+    """True for the name of a path or URL, False for an id of a storage: ids that there are come first."""
+    if "://" in name:
+        return True
+    if not (name.startswith(("/", "./", "../", "~")) or is_path(name)):
+        return False
+    try:
+        store = versions_in(url)
+    except NotFoundError:
+        return True
+    id, sign, _ = name.rpartition(_SIGN)
+    return not (store.versions(name) or (sign and id and store.versions(id)))
+
+
+def is_path(text: str) -> bool:
+    """True if there is something under a path: a file, a folder, what a wildcard finds, Megatron's files."""
+    path = os.path.expanduser(text)
+    return os.path.exists(path) or os.path.exists(f"{path}.idx") or (has_magic(path) and bool(glob(path)))
 
 
 columns_option = click.option(

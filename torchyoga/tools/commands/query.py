@@ -8,7 +8,7 @@ import click
 
 from ...process.texts import count_of
 from .output import Asked, Table, cell, value_text
-from .places import fetched, id_argument, opened, storage_command, version_argument
+from .places import id_argument, opened, shown, storage_command, version_argument
 
 __all__ = ["command"]
 
@@ -26,7 +26,8 @@ def command(sql: str, id: str | None, version: str | None, limit: int, asked: As
     """Answer a question in SQL about rows, by DuckDB.
 
     Tables are ids: the newest version, "images@prod" or "images@1.0", in double quotes. A version that is
-    named behind the query is the table t. Only the columns that the query needs are read, batch by batch; the
+    named behind the query is the table t. Instead of an id there may be a path or URL of files of another
+    library. Only the columns that the query needs are read, batch by batch; the
     column row is the number of a row. A query reads nothing else, neither files nor the network.
 
     \b
@@ -34,6 +35,7 @@ def command(sql: str, id: str | None, version: str | None, limit: int, asked: As
       yoga query "select label, count(*) from images group by label"
       yoga query "select row, text from t where label = 2 limit 3" images@prod
       yoga query 'select max(label) from "images@1.0"' --json
+      yoga query "select count(*) from t" s3://bucket/shards
     """
     missing = [name for name in ("duckdb", "pyarrow") if find_spec(name) is None]
     if missing:
@@ -42,24 +44,21 @@ def command(sql: str, id: str | None, version: str | None, limit: int, asked: As
         )
     from ...tables.sql import answer, tables_of
 
-    storage = opened(asked.storage)
     names = tables_of(sql)
     if id is not None and _ALIAS not in map(str.casefold, names):
         raise click.UsageError(
             f"{id} is the table {_ALIAS} in a query that names it, but this one reads none of it"
         )
     refs = {
-        name: fetched(storage, id, version)
+        name: shown(asked.storage, id, version)
         if id is not None and name.casefold() == _ALIAS
-        else fetched(storage, name)
+        else shown(asked.storage, name)
         for name in names
     }
-    result = answer(sql, refs, limit)
+    result = answer(sql, {name: one.ref for name, one in refs.items()}, limit)
     plain = {
-        "storage": storage.url,
-        "tables": {
-            name: {"id": one.manifest.id, "version": one.manifest.version} for name, one in refs.items()
-        },
+        "storage": opened(asked.storage).url if any("id" in one.plain for one in refs.values()) else None,
+        "tables": {name: one.plain for name, one in refs.items()},
         "columns": result.columns,
         "rows": result.rows,
         "is_cut": result.is_cut,
@@ -72,8 +71,8 @@ def command(sql: str, id: str | None, version: str | None, limit: int, asked: As
     titles = [cell(name) for name in result.columns]
     right = [title for title, is_number in zip(titles, numbers, strict=True) if is_number]
     rows = count_of(len(lines), "row")
-    shown: list[str | Table] = [f"the first {rows}; --limit shows more"] if result.is_cut else []
+    notes: list[str | Table] = [f"the first {rows}; --limit shows more"] if result.is_cut else []
     if titles[:1] == ["explain_key"]:  # a drawing of several lines
         asked.write(plain, [str(text) for row in result.rows for text in row[1:]])
     else:
-        asked.write(plain, [Table(titles, lines, right), *shown] if lines else "no rows")
+        asked.write(plain, [Table(titles, lines, right), *notes] if lines else "no rows")

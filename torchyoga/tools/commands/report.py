@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .output import Asked, bytes_text
-from .places import fetched, id_argument, opened, storage_command, version_argument
+from .places import id_argument, shown, storage_command, version_argument
 
 __all__ = ["command"]
 
@@ -24,22 +24,23 @@ def command(
 ) -> None:
     """Write one page that shows what is in a version: columns, classes, random rows, files, how it was made.
 
-    The page works offline, and runs nothing.
+    ID may be a path or URL of files of another library. The page works offline, and runs nothing.
 
     \b
     Examples:
       yoga report images
       yoga report images 1.1 -o images.html --shuffle block
       yoga report images@prod --json
+      yoga report s3://bucket/shards
     """
     from ...sampling.sampler import ResumableSampler
     from ..report.page import report
 
-    ref = fetched(opened(asked.storage), id, version)
+    ref, name, named = shown(asked.storage, id, version)
     order = (
         None if shuffle is None else ResumableSampler(ref, 1, 0, "block" if shuffle == "block" else True, 0)
     )
-    path = report(ref, output, order=order, title=title, seed=seed)
+    path = report(ref, output, order=order, title=title or (name if "path" in named else None), seed=seed)
     size = path.stat().st_size
-    plain = {"id": ref.manifest.id, "version": ref.manifest.version, "path": str(path), "bytes": size}
-    asked.write(plain, f"{path}: {ref.manifest.id} {ref.manifest.version}, {bytes_text(size)}")
+    of = {"of": named["path"]} if "path" in named else named
+    asked.write({**of, "path": str(path), "bytes": size}, f"{path}: {name}, {bytes_text(size)}")

@@ -14,10 +14,10 @@ from .output import MOST_LINES, Asked, Table, cell, picked, value_text
 from .places import (
     column_names,
     columns_option,
-    fetched,
     id_argument,
-    opened,
+    is_place,
     placed,
+    shown,
     storage_command,
     version_argument,
     versions_in,
@@ -40,28 +40,35 @@ _MOST_OFTEN = 10  # of the values of a column, in JSON
 def command(id: str, version: str | None, columns: tuple[str, ...], rows: int | None, asked: Asked) -> None:
     """Show statistics of each column.
 
-    They were made when the version was built, so nothing is read; without them, all rows are.
+    They were made when the version was built, so nothing is read; without them, all rows are. ID may be a
+    path or URL of files of another library.
 
     \b
     Examples:
       yoga stats images
       yoga stats images 1.0 --columns label --json
+      yoga stats s3://bucket/shards --rows 10000
     """
-    store = versions_in(asked.storage)
-    manifest = store.manifest(*placed(store, id, version))
-    names = column_names(columns, manifest.schema)
-    known = [] if manifest.schema is None else [one.name for one in manifest.schema.columns]
+    manifest = None
+    if is_place(asked.storage, id):
+        ref, _, named = shown(asked.storage, id, version)
+        schema = ref.schema
+    else:
+        store = versions_in(asked.storage)
+        manifest = store.manifest(*placed(store, id, version))
+        named, schema = picked(manifest, "id version"), manifest.schema
+    names = column_names(columns, schema)
+    known = [] if schema is None else [one.name for one in schema.columns]
     known = [
         name for name in known if not name.endswith("}")
     ]  # where values are None, and how long lists are
     if names is None and not asked.as_json and len(known) > MOST_LINES:
         names = known[:MOST_LINES]  # the others are not looked at
-    if manifest.stats and manifest.schema is not None:
-        stats = manifest.known_stats(
-            None if names is None else Projection.of(manifest.schema, names).ordered(names)
-        )
+    if manifest is not None and manifest.stats and schema is not None:
+        stats = manifest.known_stats(None if names is None else Projection.of(schema, names).ordered(names))
     else:
-        ref = fetched(opened(asked.storage), manifest.id, manifest.version)
+        if manifest is not None:
+            ref, *_ = shown(asked.storage, manifest.id, manifest.version)
         stats = (ref if names is None else ref.columns(names)).stats(rows)
     left_out = 0 if columns or asked.as_json else len(known) - len(stats)
     table = Table(_TITLES, [_cells(one) for one in stats.values()], _TITLES[1:-1], last=_LAST)
@@ -70,7 +77,7 @@ def command(id: str, version: str | None, columns: tuple[str, ...], rows: int | 
     if stats.rows_read < stats.rows:
         read = f"{count_of(stats.rows_read, 'row')}, drawn from {stats.rows:,}"
     plain = {
-        **picked(manifest, "id version"),
+        **named,
         **picked(stats, "rows rows_read"),
         "columns": [_plain(one) for one in stats.values()],
     }

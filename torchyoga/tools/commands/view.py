@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import click
 
 from .output import Asked
-from .places import id_argument, opened, placed, storage_command, version_argument
+from .places import id_argument, is_place, opened, placed, shown, storage_command, version_argument
+
+if TYPE_CHECKING:
+    from ...reading.dataref import DataRef
+    from ...storage import Storage
 
 __all__ = ["command"]
 
@@ -18,8 +23,8 @@ __all__ = ["command"]
 def command(id: str | None, version: str | None, port: int, is_opened: bool, asked: Asked) -> None:
     """Page through rows in a browser: filter, sort and download them, open images, sound and texts.
 
-    Without ID it begins with a list of the datasets. Prints an address, which only works on this machine and
-    holds a token; Ctrl-C ends it, with exit code 130.
+    Without ID it begins with a list of the datasets; ID may be a path or URL of files of another library.
+    Prints an address, which only works on this machine and holds a token; Ctrl-C ends it, with exit code 130.
 
     \b
     Examples:
@@ -27,14 +32,17 @@ def command(id: str | None, version: str | None, port: int, is_opened: bool, ask
       yoga view images --open
       yoga view images@prod --json
       yoga view images 1.1 --port 8000 --storage storage
+      yoga view s3://bucket/shards
     """
     from ..view.view import opened_in_browser, view
 
-    found = opened(asked.storage)
-    if id is not None:
-        id, version = placed(found, id, version)
-    with view(found, id, version, port=port) as shown:
-        text = f"{shown.url}\nCtrl-C ends it"
-        asked.write({"url": shown.url}, text)
-        with opened_in_browser(shown.url) if is_opened else nullcontext():
-            shown.wait()
+    what: Storage | DataRef
+    if id is not None and is_place(asked.storage, id):
+        what, id, version = shown(asked.storage, id, version).ref, None, None
+    else:
+        what = opened(asked.storage)
+        id, version = (None, None) if id is None else placed(what, id, version)
+    with view(what, id, version, port=port) as server:
+        asked.write({"url": server.url}, f"{server.url}\nCtrl-C ends it")
+        with opened_in_browser(server.url) if is_opened else nullcontext():
+            server.wait()

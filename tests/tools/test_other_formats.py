@@ -1,0 +1,203 @@
+"""Datasets of other libraries under a path or URL: what lies there tells the format, in each command."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import fsspec
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from commanding import parsed, run, said
+from golden.foreign_rows import FOREIGN
+from PIL import Image
+
+import torchyoga as yoga
+from torchyoga.errors import CorruptError, NotFoundError
+from torchyoga.testing import assert_rows_equal
+from torchyoga.tools.other_formats import read_at
+
+COUNT = 6
+
+
+def _tar(folder: Path) -> None:
+    with tarfile.open(folder / "old.tar", "w") as shard:
+        for number in range(COUNT):
+            member = tarfile.TarInfo(f"{number:04}.cls")
+            member.size = 1
+            shard.addfile(member, io.BytesIO(b"%d" % number))
+
+
+def _lines(path: Path) -> None:
+    path.write_text("".join(json.dumps({"n": n}) + "\n" for n in range(COUNT)))
+
+
+def _images(folder: Path) -> None:
+    for number in range(COUNT):
+        path = folder / "pets" / "abc"[number % 3] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (2, 2)).save(path)
+
+
+def _hdf5(folder: Path) -> None:
+    with h5py.File(folder / "old.h5", "w") as file:
+        file["x"] = np.arange(COUNT)
+
+
+def _arrow(folder: Path) -> None:
+    with pa.OSFile(str(folder / "old.arrow"), "wb") as sink, pa.ipc.new_file(sink, TABLE.schema) as file:
+        file.write_table(TABLE)
+
+
+def _copied(name: str) -> Callable[[Path], object]:
+    def copy(folder: Path) -> None:
+        if (FOREIGN / name).is_dir():
+            shutil.copytree(FOREIGN / name, folder / "old")
+        else:
+            for path in (FOREIGN / name).parent.glob(f"{(FOREIGN / name).name}.*"):
+                shutil.copy(path, folder / f"old{path.suffix}")
+
+    return copy
+
+
+TABLE = pa.table({"x": range(COUNT)})
+# What writes some, the place that names it, and how it is read by name.
+FORMATS: dict[str, tuple[Callable[[Path], object], str, Callable[[Path], yoga.DataRef]]] = {
+    "mds": (_copied("mds/gz"), "old", yoga.from_mds),
+    "litdata": (_copied("litdata/items"), "old", yoga.from_litdata),
+    "litdata-tables": (_copied("litdata/tables"), "old", yoga.from_litdata),
+    "megatron": (_copied("megatron/uint16"), "old", yoga.from_megatron),
+    "megatron-bin": (_copied("megatron/uint16"), "old.bin", yoga.from_megatron),
+    "jsonl": (lambda folder: _lines(folder / "old.jsonl"), "old.jsonl", yoga.from_jsonl),
+    "parquet": (
+        lambda folder: pq.write_table(TABLE, folder / "old.parquet"),
+        "old.parquet",
+        yoga.from_parquet,
+    ),
+    "arrow": (_arrow, "old.arrow", yoga.from_arrow),
+    "hdf5": (_hdf5, "old.h5", yoga.from_hdf5),
+    "npy": (lambda folder: np.save(folder / "old.npy", np.arange(COUNT)), "old.npy", yoga.from_arrays),
+    "webdataset": (_tar, "old.tar", yoga.webdataset),
+    "images": (_images, "pets", yoga.image_folder),
+}
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("TORCHYOGA_STORAGE", raising=False)
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path / "data")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_each_command_reads_each_format_where_it_lies(name: str, tmp_path: Path) -> None:
+    write, place, read = FORMATS[name]
+    write(Path())
+    expected = read(Path(place))
+    assert_rows_equal(list(read_at(place)), list(expected), name)
+    shown = parsed("head", place, "2")
+    assert (shown["path"], shown["total"]) == (place, len(expected))
+    assert [row["row"] for row in shown["rows"]] == [0, 1]
+    stats = parsed("stats", place)
+    assert (stats["path"], stats["rows"]) == (place, len(expected))
+    assert len(stats["columns"]) == len(expected.stats())
+    (count,) = parsed("query", "select count(*) from t", place)["rows"]
+    assert count == [len(expected)]
+    assert len(expected) == parsed("convert", place, "--to", "made@1.0")["rows"]
+    storage = yoga.Storage("storage")
+    made = storage.fetch("made", "1.0")
+    assert made.fingerprint == storage.submit(expected, "twice", "1.0", progress=False).fingerprint
+    assert place in said("report", place, "--output", "page.html")
+    assert Path("page.html").stat().st_size > 1000
+    with yoga.view(read_at(place)) as server:
+        assert server.url.startswith("http://127.0.0.1:")
+
+
+def test_the_doctor_examines_the_rows_under_a_path() -> None:
+    _copied("mds/gz")(Path())
+    plain = parsed("doctor", "old", "--seconds", "4")
+    assert plain["exit_code"] == 0
+    assert "disk" in plain["left_out"]  # which it looks at only where there is a dataset
+    assert "broken-rows" not in [one["name"] for one in plain["findings"]]
+
+
+def test_folders_wildcards_first_bytes_and_names_of_formats() -> None:
+    Path("lines").mkdir()
+    _lines(Path("lines", "a.jsonl"))
+    _lines(Path("b.data"))
+    pq.write_table(TABLE, "odd")  # whose first bytes tell it
+    Path("years", "year=2020").mkdir(parents=True)
+    pq.write_table(TABLE, "years/year=2020/x.parquet")
+    for place in ("years/*/*.parquet", "jsonl://b.data", "odd", "years"):
+        assert parsed("head", place)["total"] == COUNT, place
+    _copied("mds/gz")(Path())
+    assert parsed("head", f"mds://{Path('old').absolute()}")["total"] == 12
+
+
+def test_urls_tell_their_format() -> None:
+    memory = fsspec.filesystem("memory")
+    for name in ("mds/gz", "litdata/zstd"):
+        memory.put(str(FOREIGN / name), f"/told/{name}", recursive=True)
+        assert parsed("head", f"memory://told/{name}", "1")["total"] == 12
+        assert parsed("head", f"{name.partition('/')[0]}://memory://told/{name}", "1")["total"] == 12
+    with pytest.raises(ValueError, match="the format of 'memory://told' is not told: it has litdata/zstd/"):
+        read_at("memory://told")
+    memory.rm("/told", recursive=True)
+
+
+def test_what_is_not_told_says_what_was_looked_for() -> None:
+    Path("notes").mkdir()
+    Path("notes", "a.txt").write_text("a")
+    Path("a.txt").write_text("a")
+    Path("both").mkdir()
+    _lines(Path("both", "a.jsonl"))
+    pq.write_table(TABLE, "both/a.parquet")
+    found = run("head", "notes")
+    assert found.exit_code == 2
+    assert "it has a.txt. Looked for index.json with shards" in found.stderr
+    assert "mds://notes, or a storage with --storage" in found.stderr
+    with pytest.raises(ValueError, match=r"neither its name nor its first bytes say it\. Looked for"):
+        read_at("a.txt")
+    with pytest.raises(ValueError, match="it may be jsonl or parquet"):
+        read_at("both")
+    with pytest.raises(NotFoundError, match=r"nothing under '[.]/none'"):
+        read_at("./none")
+    Path("notes", "index.json").write_text("{")
+    with pytest.raises(CorruptError, match=r"index\.json of notes is not JSON"):
+        read_at("notes")
+    Path("notes", "index.json").unlink()
+    Path("notes", "index.json").symlink_to("/dev/zero")
+    with pytest.raises(CorruptError, match="is a device"):
+        read_at("notes")
+
+
+def test_ids_of_the_storage_come_before_paths() -> None:
+    storage = yoga.Storage("storage")
+    storage.submit([{"x": 1}], "old", "1.0", progress=False)
+    _copied("mds/gz")(Path())
+    assert parsed("head", "old")["total"] == parsed("head", "old@1.0")["total"] == 1
+    assert parsed("head", "./old")["total"] == 12
+    both = parsed("query", 'select (select count(*) from old) a, (select count(*) from "./old") b')
+    assert both["rows"] == [[1, 12]]
+
+
+def test_what_does_not_fit_a_path_is_said() -> None:
+    _copied("mds/gz")(Path())
+    for line, problem in {
+        "convert old": "--to ID@VERSION",
+        "convert old --to made": "--to ID@VERSION",
+        "stats old 1.0": "a path or URL, which has no version",
+        "head old --version 1.0": "a path or URL, which has no version",
+    }.items():
+        found = run(*line.split())
+        assert found.exit_code == 2, line
+        assert problem in re.sub(r"\s+", " ", found.stderr), line

@@ -1,0 +1,221 @@
+"""A path or URL of a dataset of another library -> its format, told by what lies there, and a DataRef."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from glob import glob, has_magic
+from importlib import import_module
+from itertools import islice
+from typing import NamedTuple
+
+from ..errors import CorruptError, NotFoundError
+from ..files.regular import open_regular, read_regular
+from ..process.lazy import cached_property
+from ..reading.dataref import DataRef
+from ..rows.types import Json
+from ..stores.address import directory_of, is_url
+from ..stores.objects import Remote
+
+__all__ = ["read_at"]
+
+_INDEX = "index.json"
+_HEAD = 264  # bytes of a file, among which what it begins with are
+_MOST_INDEX = 2**30  # bytes
+_MOST_NAMED, _MOST_LOOKED = 4, 1000  # files of a folder: in a message, and whose names are looked at
+_PACKED = r"(\.(gz|zst|zstd|bz2|xz))?"
+_SCHEMED = re.compile(r"([a-z0-9]+)://(.*)", re.DOTALL)
+
+
+class _Format(NamedTuple):
+    """How a format is known, and read.
+
+    Attributes:
+        said: by what it is known, for messages.
+        reader: a file of this package, and the function there.
+        names: a pattern of the ends of its files' names; "" if these tell nothing.
+        begins: the place and the bytes by which a file is known.
+        key: of the `index.json` that a folder of it has; `inside`: another file that is there.
+        is_several: the reader takes a folder of such files, and wildcards.
+    """
+
+    said: str
+    reader: tuple[str, str]
+    names: str = ""
+    begins: tuple[int, bytes] | None = None
+    key: str = ""
+    inside: str = ""
+    is_several: bool = False
+
+
+_FORMATS = {
+    "mds": _Format("index.json with shards", ("tables.foreign.mds", "from_mds"), key="shards"),
+    "litdata": _Format("index.json with chunks", ("tables.foreign.litdata", "from_litdata"), key="chunks"),
+    "megatron": _Format(".idx", ("tables.foreign.tokens", "from_megatron"), r"\.idx"),
+    "jsonl": _Format(
+        ".jsonl", ("tables.foreign.json_lines", "from_jsonl"), rf"\.(jsonl|ndjson){_PACKED}", is_several=True
+    ),
+    "parquet": _Format(
+        ".parquet", ("tables.parquet.ref", "from_parquet"), r"\.parquet", (0, b"PAR1"), is_several=True
+    ),
+    "arrow": _Format(".arrow", ("tables.arrow_ref", "from_arrow"), r"\.(arrow|feather)", (0, b"ARROW1")),
+    "hdf5": _Format(".h5", ("adapters.hdf5", "from_hdf5"), r"\.(h5|hdf5)", (0, b"\x89HDF\r\n\x1a\n")),
+    "npy": _Format(".npy", ("adapters.arrays", "from_arrays"), r"\.npy", (0, b"\x93NUMPY")),
+    "webdataset": _Format(
+        ".tar",
+        ("adapters.webdataset", "webdataset"),
+        rf"\.(tar{_PACKED}|tgz)",
+        (257, b"ustar"),
+        is_several=True,
+    ),
+    "images": _Format(
+        "images",
+        ("adapters.image_folder", "image_folder"),
+        r"\.(jpe?g|png|webp|gif|bmp|tiff?)",
+        is_several=True,
+    ),
+}
+_ENDS = {name: re.compile(of.names + r"\Z", re.IGNORECASE) for name, of in _FORMATS.items() if of.names}
+
+
+def read_at(place: str) -> DataRef:
+    """The rows of a dataset that another library has written; its format is told by what lies there.
+
+    Args:
+        place: a path or URL, which may have wildcards in its last part. A format may be named before it, as
+            in `mds://folder` or `litdata://s3://bucket/name`.
+
+    Raises:
+        NotFoundError: there is nothing.
+        ValueError: its format is not told; names what was looked for.
+        Exception: as the function that reads the format.
+
+    Example:
+        >>> np.save(tmp_path / "x.npy", np.arange(3))
+        >>> read_at(str(tmp_path / "x.npy"))[2]
+        np.int64(2)
+    """
+    name, rest = _named(place)
+    file, function = _FORMATS[name or _told(rest)].reader
+    ref: DataRef = getattr(import_module(f"..{file}", __package__), function)(rest)
+    return ref
+
+
+def _named(place: str) -> tuple[str, str]:
+    """The format that is named before a place, or "", and the place."""
+    match = _SCHEMED.fullmatch(place)
+    return (match[1], match[2]) if match and match[1] in _FORMATS else ("", place)
+
+
+class _Look:
+    """What lies under a path or URL.
+
+    Attributes:
+        place: the path or URL.
+        is_folder: False for a file, a wildcard, and nothing.
+    """
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self._path = "" if is_url(place) else str(directory_of(place))
+        last = place.partition("://")[2].partition("?")[0].rpartition("/")[2]
+        self._is_file = os.path.isfile(self._path) or (not self._path and bool(_by_names([last])))
+        self.is_folder = os.path.isdir(self._path) if self._path else not self._is_file
+        self._last = os.path.basename(self._path) if self._path else last
+
+    @property
+    def exists(self) -> bool:
+        """True for a URL, and for a path under which there is something."""
+        is_there = self._is_file or self.is_folder or self._is_of_megatron
+        return is_there or (has_magic(self._path) and bool(glob(self._path)))
+
+    def known(self) -> list[str]:
+        """The names of the formats of which it may be."""
+        if self._is_of_megatron:
+            return ["megatron"]
+        if self._is_file:
+            return self._by_head() or _by_names([self._last])
+        if not self.is_folder:
+            return _by_names(glob(self._path), in_folder=True)
+        index = self._index()
+        known = [name for name, of in _FORMATS.items() if of.key and of.key in index]
+        known = known or [name for name, of in _FORMATS.items() if of.inside in self.names]
+        return known or _by_names(self.names, in_folder=True)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The paths of some of the files in a folder."""
+        if not self._path:
+            return sorted(self._remote.find())
+        paths = (
+            os.path.relpath(os.path.join(folder, name), self._path)
+            for folder, _, names in os.walk(self._path)
+            for name in names
+        )
+        return sorted(path.replace(os.sep, "/") for path in islice(paths, _MOST_LOOKED))
+
+    @property
+    def _is_of_megatron(self) -> bool:
+        prefix = self._path[:-4] if self._path.endswith((".bin", ".idx")) else self._path
+        return bool(prefix) and not self.is_folder and os.path.isfile(f"{prefix}.idx")
+
+    def _by_head(self) -> list[str]:
+        if not self._path:
+            return []
+        with open(open_regular(self._path), "rb") as file:
+            head = file.read(_HEAD)
+        return [
+            name for name, of in _FORMATS.items() if of.begins and head.startswith(of.begins[1], of.begins[0])
+        ]
+
+    def _index(self) -> Json:
+        try:
+            if self._path:
+                data = read_regular(os.path.join(self._path, _INDEX), _MOST_INDEX)
+            else:
+                data = self._remote.read(_INDEX, _MOST_INDEX)
+        except FileNotFoundError:
+            return {}
+        try:
+            index = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise CorruptError(f"{_INDEX} of {self.place} is not JSON, or is damaged: {error}") from error
+        return index if isinstance(index, dict) else {}
+
+    @cached_property
+    def _remote(self) -> Remote:
+        return Remote(self.place)
+
+
+def _told(place: str) -> str:
+    """The name of the format of what lies at a place."""
+    look = _Look(place)
+    if not look.exists:
+        raise NotFoundError(f"there is nothing under {place!r}; see that the path is right")
+    known = look.known()
+    if len(known) == 1:
+        return known[0]
+    if known:
+        problem = f"it may be {' or '.join(known)}"
+    elif look.is_folder:
+        named = ", ".join(look.names[:_MOST_NAMED]) or "nothing"
+        problem = f"it has {named}{' and more' if len(look.names) > _MOST_NAMED else ''}"
+    else:
+        problem = "neither its name nor its first bytes say it"
+    raise ValueError(
+        f"the format of {place!r} is not told: {problem}. Looked for "
+        f"{', '.join(of.said for of in _FORMATS.values())}; name the format, as in "
+        f"{(known or ['mds'])[0]}://{place}{', or a storage with --storage' if look.is_folder else ''}"
+    )
+
+
+def _by_names(paths: Iterable[str], in_folder: bool = False) -> list[str]:
+    """The formats of files with such names."""
+    shown = [path for path in paths if not path.rpartition("/")[2].startswith((".", "_"))]
+    return [
+        name
+        for name, end in _ENDS.items()
+        if (_FORMATS[name].is_several or not in_folder) and any(end.search(path) for path in shown)
+    ]
