@@ -29,13 +29,17 @@ def dealt(sizes: list[int]) -> list[int]:
 )
 def test_rows_come_once_in_a_pass_and_sizes_evenly(sizes: list[int], passes: int, keyed: bool) -> None:
     total = sum(sizes)
-    even = EvenPasses(sizes, ("here", 7) if keyed else None)
+    even = EvenPasses(tuple((size, 9) for size in sizes), ("here", 7) if keyed else None)
     places, which = np.arange(total), np.full(total, passes)
     rows = even.rows(which, places)
     of = np.repeat(np.arange(len(sizes)), sizes)
     assert sorted(rows.tolist()) == list(range(total))
-    assert of[rows].tolist() == dealt(sizes)
+    expected = dealt(sizes)
+    assert of[rows].tolist() == expected
     assert even.positions(which, rows).tolist() == places.tolist()
+    assert even.strata(places).tolist() == expected
+    for place in range(total + 1):
+        assert even.counts(place) == tuple(expected[:place].count(size) for size in range(len(sizes)))
     # Of any sizes that fall or rise, a prefix holds its share, to half of the largest for each depth.
     costs = np.sort(np.random.default_rng(total).integers(1, 100, len(sizes)))
     held = np.cumsum(costs[of[rows]])
@@ -45,16 +49,16 @@ def test_rows_come_once_in_a_pass_and_sizes_evenly(sizes: list[int], passes: int
 
 
 def test_passes_differ_and_go_together() -> None:
-    even = EvenPasses((40, 8, 2), ("here", 7))
+    even = EvenPasses(((40, 9), (8, 5), (2, 1)), ("here", 7))
     both = even.rows(np.repeat([3, 4], 50), np.tile(np.arange(50), 2)).reshape(2, 50)
     assert (both[0] != both[1]).any()
     assert both[1].tolist() == even.rows(np.full(50, 4), np.arange(50)).tolist()
 
 
 def test_rows_that_alternate_in_size_have_no_strata() -> None:
-    assert strata_of([2, 3, 1], [9, 9, 4]) == (5, 1)
-    assert strata_of([2, 3, 1], [1, 4, 9]) == (2, 3, 1)
+    assert strata_of([2, 3, 1], [9, 9, 4]) == ((5, 9), (1, 4))
+    assert strata_of([2, 3, 1], [1, 4, 9]) == ((2, 1), (3, 4), (1, 9))
     assert strata_of([2, 3, 1], [9, 4, 9]) == strata_of([], []) == ()
-    assert strata_of([2**30] * 2, [1, 2]) == (2**30, 2**30)
+    assert strata_of([2**30] * 2, [1, 2]) == ((2**30, 1), (2**30, 2))
     assert strata_of([2**30] * 3, [1, 2, 3]) == ()
     assert strata_of([1] * 5000, list(range(5000))) == ()

@@ -10,7 +10,7 @@ keyed bijection of these in each pass.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,9 @@ from .contract import AnyOrder, Shuffle
 from .full import ORDER_VERSION, Order, keyed_bytes, words_at
 from .mixing.proportions import MOST_WEIGHT
 
-__all__ = ["EvenPasses", "Passes", "passes_over", "strata_of"]
+__all__ = ["EvenPasses", "Passes", "Strata", "passes_over", "strata_of"]
+
+Strata: TypeAlias = tuple[tuple[int, int], ...]  # how many rows there are of each size, and the size
 
 _MOST_NUMBERS = 2**20  # sorted together
 _MOST_SIZES = 2**12  # of rows, that come evenly
@@ -137,7 +139,7 @@ class _SortedPasses:
         return found
 
 
-def strata_of(sizes: Sequence[int], costs: Sequence[int]) -> tuple[int, ...]:
+def strata_of(sizes: Sequence[int], costs: Sequence[int]) -> Strata:
     """How many rows there are of each of some costs, if rows of like costs follow each other; else nothing.
 
     Args:
@@ -146,38 +148,64 @@ def strata_of(sizes: Sequence[int], costs: Sequence[int]) -> tuple[int, ...]:
 
     Example:
         >>> strata_of([3, 1, 2], [8, 8, 5]), strata_of([1, 1, 1], [5, 8, 6])
-        ((4, 2), ())
+        (((4, 8), (2, 5)), ())
     """
     total = np.asarray(sizes, np.int64)
     each = np.asarray(costs, np.int64)
     changes = np.diff(each)
     if not len(total) or total.sum() > MOST_WEIGHT or not ((changes >= 0).all() or (changes <= 0).all()):
         return ()
-    found = np.add.reduceat(total, np.append(0, np.flatnonzero(changes) + 1))
-    return tuple(found.tolist()) if len(found) <= _MOST_SIZES else ()
+    firsts = np.append(0, np.flatnonzero(changes) + 1)
+    found = zip(np.add.reduceat(total, firsts).tolist(), each[firsts].tolist(), strict=True)
+    return tuple(found) if len(firsts) <= _MOST_SIZES else ()
 
 
 class EvenPasses:
     """A source in the order of each pass over it.
 
     Args:
-        strata: (K,) how many rows of each size it has, one size after the other.
+        strata: (K,) how many rows of each size it has, one size after the other, and the size.
         key: what the order depends on; none for rows as they lie.
 
     Example:
-        >>> passes = EvenPasses((6, 3), ("packs", 7))
+        >>> passes = EvenPasses(((6, 8), (3, 5)), ("packs", 7))
         >>> rows = passes.rows(np.zeros(9, np.int64), np.arange(9))
         >>> (rows >= 6).tolist(), sorted(rows.tolist()) == list(range(9))
         ([False, True, False, False, True, False, False, True, False], True)
     """
 
-    def __init__(self, strata: Sequence[int], key: tuple[int | str, ...] | None) -> None:
-        self._sizes = np.array(strata, np.int64)
+    def __init__(self, strata: Strata, key: tuple[int | str, ...] | None) -> None:
+        self._sizes = np.array([rows for rows, _ in strata], np.int64)
         self._starts = bounds_of(self._sizes)
         self._key = key
 
     def rows(self, passes: Ints, positions: Ints) -> Ints:
         """The row at each position of a pass."""
+        place, size = self._dealt(positions)
+        return self._turned(passes, self._starts[size] + place, size, True)
+
+    def strata(self, positions: Ints) -> Ints:
+        """Which of the sizes the row at each position of a pass has."""
+        return self._dealt(positions)[1]
+
+    def counts(self, place: int) -> tuple[int, ...]:
+        """(K,) how many rows of each size come at the first positions of a pass."""
+        first, last, count = (np.array([n], np.int64) for n in (0, len(self._sizes), place))
+        while len(first) < len(self._sizes):
+            middle = np.where(last - first > 1, (first + last) // 2, last)
+            total = self._starts[last] - self._starts[first]
+            left = (count * (self._starts[middle] - self._starts[first]) + total // 2) // total
+            both = (
+                np.stack([first, middle], 1),
+                np.stack([middle, last], 1),
+                np.stack([left, count - left], 1),
+            )
+            is_there = (both[1] > both[0]).reshape(-1)
+            first, last, count = (some.reshape(-1)[is_there] for some in both)
+        return tuple(count.tolist())
+
+    def _dealt(self, positions: Ints) -> tuple[Ints, Ints]:
+        """The place among the rows of its size of what comes at each position of a pass, and the size."""
         place, first = positions.astype(np.int64), np.zeros(len(positions), np.int64)
         last = np.full(len(positions), len(self._sizes), np.int64)
         for _ in range(len(self._sizes).bit_length()):
@@ -188,7 +216,7 @@ class EvenPasses:
             is_left = after > before
             place = np.where(is_left, before, place - before)
             first, last = np.where(is_left, first, middle), np.where(is_left, middle, last)
-        return self._turned(passes, self._starts[first] + place, first, True)
+        return place, first
 
     def positions(self, passes: Ints, rows: Ints) -> Ints:
         """The position of each row in a pass."""

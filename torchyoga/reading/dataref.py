@@ -21,6 +21,7 @@ from ..order.by_file import equal_runs
 from ..order.contract import ARRANGED, Appended, Arrangement, Locality, Shuffle
 from ..order.full import as_int
 from ..order.options import OrderOptions
+from ..order.passes import Strata
 from ..order.saved import described, digest
 from ..order.scale import Scale, StagedBy
 from ..order.shard import Shard
@@ -1589,8 +1590,8 @@ class PackView(Over):
 
     @property
     @abstractmethod
-    def strata(self) -> tuple[int, ...]:
-        """How many packs there are of each size in tokens, one after the other; nothing if they alternate."""
+    def strata(self) -> Strata:
+        """How many packs there are of each size, and the size in tokens; nothing if sizes alternate."""
 
     @abstractmethod
     def report(self) -> PackReport:

@@ -18,9 +18,10 @@ its own pass.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -34,8 +35,10 @@ from ...rows.types import Ints
 from ..compact import MARKS
 from ..contract import ARRANGED, Shuffle, before_known, check_epoch
 from ..full import GOING_ON, keyed_bytes, words_at
+from ..passes import Strata
 from ..saved import Pin
 from ..stages import ArrangedOrder, folded, short, written_stages
+from .even_shares import EvenShares, Measured, even_shares
 from .proportions import Proportions
 from .sources import Source, written_sources
 from .turns import Era, Turns, since
@@ -149,7 +152,7 @@ class Mixture:
         is_counted: True if the number of places follows from that of the rows.
         is_one: True if the sources are parts of one dataset.
         measures: (S,) what weights are shares of, such as the tokens of all rows; empty for the rows.
-        strata: of each source, how many rows it has of each size, if these are to come evenly; or empty.
+        strata: of each version of each source, how many rows there are of each size; or empty.
         asked: how it was asked for.
     """
 
@@ -187,8 +190,32 @@ class Mixture:
         return written_sources(_sources_of(self.names, self.lengths, self.versions, self.grown), self.is_one)
 
     measures: tuple[int, ...] = ()
-    strata: tuple[tuple[int, ...], ...] = ()
+    strata: tuple[tuple[Strata, ...], ...] = ()
     asked: MixTerms = _NOTHING
+
+    @cached_property
+    def even(self) -> tuple[EvenShares, ...]:
+        """How the places of each stage are dealt, if weights are shares of what rows hold; else nothing."""
+        if not self.measures:
+            return ()
+        strata = self.strata or ((),) * len(self.lengths)
+        measured = tuple(
+            Measured(self.eras(number), own, Fraction(measure, rows or 1).__float__())
+            for number, (own, measure, rows) in enumerate(
+                zip(strata, self.measures, self.lengths, strict=True)
+            )
+        )
+        return tuple(
+            even_shares(
+                stage.weights,
+                measured[: len(stage.weights)],
+                stage.counts,
+                self.cell,
+                stage.start % self.rows,
+                self.rows,
+            )
+            for stage in self.stages
+        )
 
     @property
     def total(self) -> int:
@@ -198,16 +225,23 @@ class Mixture:
     @property
     def num_epochs(self) -> int | None:
         """Epochs until a source is read more often than `passes` allows; None if any number will do."""
-        limits = self.limits
-        if limits.count(None) == len(limits):
+        places = [
+            self.place_of(number, int(most)) for number, most in enumerate(self.limits) if most is not None
+        ]
+        ends = [place // self.rows for place in places if place is not None]
+        least = max(-(-self.stages[0].start // self.rows), 1) - 1
+        return max(least, min(ends)) if ends else None
+
+    def place_of(self, source: int, number: int) -> int | None:
+        """Where a source gives a number, if cells are not permuted; None if it never does."""
+        counts = [stage.count_of(source) for stage in self.stages]
+        at = max(0, bisect_right(counts, number) - 1)
+        stage, numbers = self.stages[at], np.array([max(number, counts[0])])
+        if source >= len(stage.weights) or not stage.weights[source]:
             return None
-
-        def is_over(epochs: int) -> bool:
-            counts = self.counts(np.array([epochs * self.rows]))[:, 0].tolist()
-            return any(most is not None and count > most for count, most in zip(counts, limits, strict=True))
-
-        least = max(-(-self.stages[0].start // self.rows), 1)
-        return least - 1 + bisect_left(range(least, ARRANGED.start // self.rows), True, key=is_over)
+        if self.even:
+            return stage.start + int(self.even[at].places(source, numbers)[0])
+        return stage.start + int(stage.shares.places(source, numbers - counts[at])[0])
 
     @property
     def limits(self) -> list[float | None]:
@@ -253,7 +287,7 @@ class Mixture:
     def with_stage(self, place: int, weights: tuple[int, ...]) -> Mixture:
         """The same with other weights from the end of the cell on that a place lies in."""
         last = self.stages[-1]
-        base = max(last.start, place // self.rows * self.rows)
+        base = last.start if self.measures else max(last.start, place // self.rows * self.rows)
         begin = min(base - (base - place) // self.cell * self.cell, (base // self.rows + 1) * self.rows)
         if begin == last.start:
             return replace(self, stages=(*self.stages[:-1], last._replace(weights=weights)))
@@ -286,8 +320,9 @@ class Mixture:
         stage = self.stage_at(places)
         found = np.zeros((len(self.lengths), len(places)), np.int64)
         for number in distinct(stage).tolist():
-            some = np.flatnonzero(stage == number)
-            found[: len(self.stages[number].weights), some] = self.stages[number].counts_at(places[some])
+            some, own = np.flatnonzero(stage == number), self.stages[number]
+            even = self.even[number].counts(places[some] - own.start) if self.even else None
+            found[: len(own.weights), some] = own.counts_at(places[some]) if even is None else even
         return found
 
 
@@ -338,7 +373,7 @@ class MixOrder(ArrangedOrder):
         which, passes, row = unpacked(self.mixture, numbers)
         found = np.full(numbers.shape, -1, np.int64)
         known = max(first, self.mixture.stages[0].start)
-        before, after = self.mixture.counts(np.array([known, max(known, first + self.length)])).T
+        before, after = (np.array(self.consumed(end)) for end in (known, max(known, first + self.length)))
         for source in distinct(which).tolist():
             some = np.flatnonzero(which == source)
             turns = self._source(source)
@@ -359,12 +394,13 @@ class MixOrder(ArrangedOrder):
         stage = self.mixture.stage_at(np.array([place - 1])) if place > self.mixture.stages[0].start else None
         if stage is None or not position:
             return tuple(self.mixture.counts(np.array([place]))[:, 0].tolist())
-        first = max(self.mixture.stages[int(stage[0])].start, epoch * self.length)
+        first = self.mixture.stages[int(stage[0])].start
+        if not self.mixture.even:
+            first = max(first, epoch * self.length)
         begin = first + (place - 1 - first) // self.mixture.cell * self.mixture.cell
-        counts = self.mixture.stages[int(stage[0])].counts_at(np.array([begin]))[:, 0]
         source, _ = self._dealt(np.arange(begin, place), epoch * self.length)
         given = np.bincount(source, minlength=len(self.mixture.lengths))
-        given[: len(counts)] += counts
+        given += self.mixture.counts(np.array([begin]))[:, 0]
         return tuple(given.tolist())
 
     def check_place(self, epoch: int, position: int) -> None:
@@ -418,7 +454,7 @@ class MixOrder(ArrangedOrder):
             most = max(1, _MOST_NUMBERS // max(cell, len(stage.weights)))
             for begin in range(0, len(cells), most):
                 part = cells[begin : begin + most]
-                made = _Cells.of(stage, base + part * cell, cell, end, self._key, self._is_even)
+                made = _Cells.of(stage, base + part * cell, cell, end, self._key)
                 if len(part) == len(cells):
                     yield some, which, made
                     continue
@@ -428,6 +464,13 @@ class MixOrder(ArrangedOrder):
     def _dealt(self, places: Ints, first: int) -> tuple[Ints, Ints]:
         """The source of each place, and the number that it is there."""
         source, key = np.empty_like(places), np.empty_like(places)
+        if self.mixture.even:
+            stages = self.mixture.stage_at(places)
+            for number in distinct(stages).tolist():
+                some = np.flatnonzero(stages == number)
+                start = self.mixture.stages[number].start
+                source[some], key[some] = self.mixture.even[number].dealt(places[some] - start, self._key)
+            return source, key
         for some, cell, cells in self._cells(places, first):
             at = cell * self.mixture.cell + places[some] - cells.begins[cell]
             source[some] = cells.source.reshape(-1)[at]
@@ -438,6 +481,12 @@ class MixOrder(ArrangedOrder):
         """The places of numbers of a source, all in the epoch that begins at `first`."""
         counts = [stage.count_of(source) for stage in self.mixture.stages]
         stages = np.searchsorted(counts, keys, "right") - 1
+        if self.mixture.even:
+            found = np.empty_like(keys)
+            for number in distinct(stages).tolist():
+                some, start = np.flatnonzero(stages == number), self.mixture.stages[number].start
+                found[some] = start + self.mixture.even[number].places(source, keys[some], self._key)
+            return found
         even = np.empty_like(keys)  # where they would be if cells were not permuted
         for number in distinct(stages).tolist():
             some, stage = np.flatnonzero(stages == number), self.mixture.stages[number]
@@ -451,7 +500,7 @@ class MixOrder(ArrangedOrder):
             begins = base + (even[mine] - base) // cell * cell
             for start in range(0, len(mine), step := max(1, _MOST_NUMBERS // max(cell, len(counts)))):
                 part, some = begins[start : start + step], mine[start : start + step]
-                cells = _Cells.of(stage, part, cell, first + self.length, self._key, self._is_even)
+                cells = _Cells.of(stage, part, cell, first + self.length, self._key)
                 match = (cells.source == source) & (cells.key == keys[some][:, None])
                 found[some] = part + match.argmax(axis=1)
         return found
@@ -473,11 +522,6 @@ class MixOrder(ArrangedOrder):
     def _source(self, number: int) -> Turns:
         laid = self if self.files or self.mixture.strata else None
         return _turns_of(self.mixture.eras(number), self.shuffle, self.window, self.seed, number, laid)
-
-    @property
-    def _is_even(self) -> bool:
-        """True if cells are even within: weights are shares of what rows hold."""
-        return bool(self.mixture.measures)
 
     @property
     def _key(self) -> int:
@@ -528,12 +572,8 @@ class _Cells(NamedTuple):
     key: Ints
 
     @classmethod
-    def of(cls, stage: MixStage, begins: Ints, size: int, end: int, key: int, is_even: bool) -> _Cells:
-        """The cells of a stage that begin at some places, in an epoch that ends at `end`.
-
-        In even cells each row of a source has a part of the cell of its own, of the length of its share, and
-        comes at a random place there.
-        """
+    def of(cls, stage: MixStage, begins: Ints, size: int, end: int, key: int) -> _Cells:
+        """The cells of a stage that begin at some places, in an epoch that ends at `end`."""
         ends = np.minimum(begins + size, end)
         num_cells, num_sources = len(begins), len(stage.weights)
         if num_cells > 1 and bool((begins[1:] == ends[:-1]).all()):
@@ -551,20 +591,7 @@ class _Cells(NamedTuple):
         offsets = np.concatenate([before, np.zeros((1, num_cells), np.int64)]).T
         offsets = np.repeat((offsets - np.cumsum(counts, axis=1) + counts).reshape(-1), counts.reshape(-1))
         keys: Ints = offsets.reshape(num_cells, size) + places
-        if size > 1 and is_even:
-            bits = (size - 1).bit_length()
-            low = np.uint64(bits)
-            each = np.repeat(counts.reshape(-1), counts.reshape(-1)).reshape(num_cells, size)
-            within = keys - np.repeat(
-                np.concatenate([before, np.zeros((1, num_cells), np.int64)]).T.reshape(-1), counts.reshape(-1)
-            ).reshape(num_cells, size)
-            drawn = (words_at(key, begins[:, None] + places) >> np.uint64(11)) * 2.0**-53
-            at = np.where(labels == num_sources, 1.0 - 2.0**-20, (within + drawn) / each * (1 - 2.0**-20))
-            words = (at * 2.0 ** (63 - bits)).astype(np.uint64) << low | places.astype(np.uint64)
-            words.sort(axis=1)
-            at_places = (words & np.uint64(2**bits - 1)).astype(np.int64)
-            labels, keys = (np.take_along_axis(some, at_places, 1) for some in (labels, keys))
-        elif size > 1:
+        if size > 1:
             bits = (size - 1).bit_length()
             low = np.uint64(bits)
             words = words_at(key, begins[:, None] + places) >> low << low | places.astype(np.uint64)

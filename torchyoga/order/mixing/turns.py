@@ -22,7 +22,7 @@ from ..carry import Appended
 from ..contract import Shuffle
 from ..full import Order
 from ..grown import Joins
-from ..passes import EvenPasses, Passes, passes_over
+from ..passes import EvenPasses, Passes, Strata, passes_over
 from ..state import MOST_JOINED
 
 __all__ = ["Era", "Turns", "read_era", "since", "turns_after"]
@@ -136,7 +136,7 @@ class Turns:
         shuffle: True, False or "block".
         window: files mixed with each other at once, if shuffle is "block".
         files: where its files begin, if shuffle is "block".
-        strata: how many rows it has of each size, if these are to come evenly; or none.
+        strata: of each version of it, how many rows it has of each size, if these are to come evenly.
         key: what the order depends on.
     """
 
@@ -146,7 +146,7 @@ class Turns:
         shuffle: Shuffle,
         window: int,
         files: Ints | None,
-        strata: Sequence[int],
+        strata: Sequence[Strata],
         *key: int | str,
     ) -> None:
         self._strata = strata if shuffle != "block" else ()
@@ -203,8 +203,9 @@ class Turns:
     def _of(self, era: Era) -> Passes:
         """The passes of an era, as they were before rows joined."""
         rows = era.joined[0][0] if era.joined else era.rows
-        if rows not in self._passes and self._strata and sum(self._strata) == rows:
-            self._passes[rows] = EvenPasses(self._strata, self._key if self._shuffle else None)
+        strata = next((one for one in self._strata if sum(count for count, _ in one) == rows), None)
+        if rows not in self._passes and strata is not None:
+            self._passes[rows] = EvenPasses(strata, self._key if self._shuffle else None)
         if rows not in self._passes:
             files = self._files
             if files is not None and int(files[-1]) != rows:

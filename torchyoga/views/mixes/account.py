@@ -168,6 +168,12 @@ def account_of_state(state: State) -> Account:
             "the state does not name its sources: it is of no mixture, or of many sources, which it tells by "
             "digests; print(mix.account(at=state)) in a program that makes the mixture"
         )
+    if "shares=tokens" in str(state.pins.get("view")):
+        raise StateError(
+            "the state is of packs, windows or batches of a mixture, whose shares follow from what each of "
+            "them holds, which the state does not tell; print(packed.account(at=state)) in a program that "
+            "makes them"
+        )
     lengths = tuple(source.rows for source in sources)
     first = MixStage(0, (1,) * len(sources), (0,) * len(sources))
     mixture = Mixture(

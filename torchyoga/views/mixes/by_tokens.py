@@ -17,6 +17,7 @@ import numpy as np
 
 from ...order.mixing.mixed import MixStage, Mixture
 from ...order.mixing.proportions import whole_weights
+from ...order.passes import Strata
 from ...reading.dataref import DataRef, PackView, row_numbers
 from ...reading.pack_report import PackReport
 from ...rows.data import bounds_of
@@ -35,19 +36,21 @@ _Made = TypeVar("_Made", bound=DataRef)
 
 def packs_of(recipe: Recipe, make: Callable[[DataRef], PackView | MixedPacks]) -> MixedPacks:
     """A mixture of packs of each source: see `DataRef.packed`."""
-    parts = _remade(recipe, make, lambda made: made.report().tokens)
-    strata = tuple(packs.strata for packs in cast(Sequence[PackView], parts.sources))
-    return _checked(MixedPacks, replace(parts, mixture=replace(parts.mixture, strata=strata)))
+    return _checked(MixedPacks, _remade(recipe, make, lambda made: made.report().tokens, _strata_of))
+
+
+def _strata_of(packs: PackView | MixedPacks) -> tuple[Strata, ...]:
+    return (cast(PackView, packs).strata,)
 
 
 def windows_of(recipe: Recipe, make: Callable[[DataRef], TokenWindowsRef | MixedWindows]) -> MixedWindows:
     """A mixture of windows of each source: see `DataRef.token_windows`."""
-    return _checked(MixedWindows, _remade(recipe, make, len))
+    return _checked(MixedWindows, _remade(recipe, make, len, lambda made: (((len(made), 1),),)))
 
 
 def batches_of(recipe: Recipe, make: Callable[[DataRef], TokenBatchesRef | MixedBatches]) -> MixedBatches:
     """A mixture of batches of each source: see `DataRef.token_batches`."""
-    return _checked(MixedBatches, _remade(recipe.numbered, make, lambda made: made.report().elements))
+    return _checked(MixedBatches, _remade(recipe.numbered, make, lambda made: made.report().elements, _none))
 
 
 _Kind = TypeVar("_Kind", bound=MixRef)
@@ -60,13 +63,23 @@ def _checked(kind: type[_Kind], parts: Recipe) -> _Kind:
     return made
 
 
-def _remade(recipe: Recipe, make: Callable[[DataRef], _Made], tokens: Callable[[_Made], int]) -> Recipe:
+def _none(made: object) -> tuple[Strata, ...]:
+    return ()
+
+
+def _remade(
+    recipe: Recipe,
+    make: Callable[[DataRef], _Made],
+    tokens: Callable[[_Made], int],
+    strata: Callable[[_Made], tuple[Strata, ...]],
+) -> Recipe:
     """The mixture of what is made of each source.
 
     Args:
         recipe: of the mixture.
         make: makes it.
         tokens: counts what weights are shares of, in all of its rows.
+        strata: how many rows it has of each size, if that is known.
     """
     before, names = recipe.mixture, recipe.mixture.names
     made = [_of_source(name, ref, make) for name, ref in zip(names, recipe.sources, strict=True)]
@@ -84,9 +97,8 @@ def _remade(recipe: Recipe, make: Callable[[DataRef], _Made], tokens: Callable[[
         fractions = fractions_of("size", names, measures, asked.temperature)
     weights = whole_weights(of_rows(fractions, lengths, measures))
     first = MixStage(0, weights, (0,) * len(names))
-    if asked.until is not None:
-        rows = length_until(first, lengths, asked.until)
-    else:  # as many as hold the documents that an epoch had
+    rows = 1
+    if asked.until is None:  # as many as hold the documents that an epoch had
         held = sum(
             Fraction(weight * documents, count)
             for weight, documents, count in zip(weights, before.lengths, lengths, strict=True)
@@ -103,8 +115,11 @@ def _remade(recipe: Recipe, make: Callable[[DataRef], _Made], tokens: Callable[[
         versions=tuple(map(versions_of, made)),
         is_counted=True,
         measures=measures,
+        strata=tuple(map(strata, made)),
         asked=asked,
     )
+    if asked.until is not None:
+        mixture = replace(mixture, rows=length_until(mixture, asked.until))
     check_alike(made, [f"source {name!r}" for name in names])
     return Recipe(tuple(made), mixture, recipe.column)
 

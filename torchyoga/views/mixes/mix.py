@@ -119,10 +119,7 @@ def mix(
     first = MixStage(0, whole, (0,) * len(names))
     if rows is not None and until is not None:
         raise ValueError(f"give rows or until, not both; found rows={rows} and until={until!r}")
-    if rows is None:
-        length = length_until(first, sizes, until or "first")
-    else:
-        length = as_int("rows", rows, 1, _MOST_ROWS)
+    length = 1 if rows is None else as_int("rows", rows, 1, _MOST_ROWS)
     size_of_cell = as_int("cell", cell, 1, _MOST_CELL)
     mixture = Mixture(
         tuple(sizes),
@@ -135,6 +132,8 @@ def mix(
         is_counted=rows is None,
         asked=MixTerms(temperature if isinstance(weights, str) else None, None if rows else until or "first"),
     )
+    if rows is None:
+        mixture = replace(mixture, rows=length_until(mixture, until or "first"))
     made = MixRef(refs, mixture, source_column)
     made.order(True, True, 1, 0).rows(0, 0)  # raises if the first epoch takes too many
     return made
@@ -209,15 +208,15 @@ def versions_of(ref: DataRef) -> tuple[tuple[int, str], ...]:
     return (len(ref), tag_of(identity(ref))), *before
 
 
-def length_until(stage: MixStage, sizes: Sequence[int], until: Until) -> int:
+def length_until(mixture: Mixture, until: Until) -> int:
     """The rows until the first, or the last, of the sources has been read once."""
     if until not in ("first", "all"):
         raise ValueError(f'until must be "first" or "all", found {until!r}')
-    shares = stage.shares
-    # The place at which each would give its first row again; the number of places up to its last row.
-    again = [shares.places(n, np.array([size]))[0] for n, size in enumerate(sizes) if stage.weights[n]]
-    last = [shares.places(n, np.array([size - 1]))[0] for n, size in enumerate(sizes) if stage.weights[n]]
-    return int(min(again) if until == "first" else max(last) + 1)
+    is_first = until == "first"
+    # The place at which each would give its first row again; or its last one.
+    ends = [mixture.place_of(n, size if is_first else size - 1) for n, size in enumerate(mixture.lengths)]
+    places = [place for place in ends if place is not None]
+    return min(places) if is_first else max(places) + 1
 
 
 class MixRef(JoinedRef):
@@ -555,7 +554,8 @@ class MixRef(JoinedRef):
         mixture = self.mixture
         below = [mixture.names, mixture.lengths, [identity(source) for source in self.sources]]
         sources = nameless_pin(self, json.dumps(below))
-        return described("mix", cell=mixture.cell, rows=mixture.rows, sources=sources)
+        shares = "tokens" if mixture.measures else None
+        return described("mix", cell=mixture.cell, rows=mixture.rows, shares=shares, sources=sources)
 
     @cached_property
     def fingerprint(self) -> str | None:
@@ -641,7 +641,7 @@ class _MixNumbers:
         found = np.full(len(rows), -1, np.int64)
         some = np.flatnonzero((rows >= 0) & (rows < mixture.total))
         source = np.searchsorted(mixture.starts, rows[some], "right") - 1
-        counts = mixture.counts(np.array([mixture.rows]))[:, 0]
+        counts = self.counts(mixture.starts)
         row = rows[some] - mixture.starts[source]
         inside = np.flatnonzero(row < counts[source])
         numbers = numbered(mixture, source[inside], np.zeros(len(inside), np.int64), row[inside])
@@ -650,7 +650,7 @@ class _MixNumbers:
 
     def counts(self, starts: Ints) -> Ints:
         """How many of its own rows each source has."""
-        return self._mixture.counts(np.array([self._mixture.rows]))[:, 0]
+        return np.array(self._plain.consumed(self._mixture.rows))
 
     def starts(self, file_starts: Ints) -> Ints:
         """Where files begin: rows of all of them are mixed."""

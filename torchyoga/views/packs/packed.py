@@ -10,7 +10,7 @@ import numpy as np
 
 from ...order.by_file import equal_runs
 from ...order.full import as_int
-from ...order.passes import strata_of
+from ...order.passes import Strata, strata_of
 from ...order.saved import described, digest
 from ...process.buffers import BufferPool
 from ...process.digests import hexdigest
@@ -237,8 +237,8 @@ class PackedRef(PackView):
         return PackedRef(self.whole, packing, self._layout, self._seed, epoch)
 
     @property
-    def strata(self) -> tuple[int, ...]:
-        """How many packs there are of each size in tokens, one after the other; nothing if they alternate."""
+    def strata(self) -> Strata:
+        """How many packs there are of each size, and the size in tokens; nothing if sizes alternate."""
         counts, bounds, classes, each = self._packing.plan.groups
         tokens = bounds_of(each * self._packing.plan.costs[classes])
         return strata_of(counts.tolist(), np.diff(tokens[bounds]).tolist())

@@ -1,0 +1,295 @@
+"""Places dealt to sources by what their rows hold, so that every prefix has the shares to one row of each.
+
+Packs are of different sizes, so their places are not those of equal rows. On an ideal line all sources go on
+at once, each at its rate: there a row begins and ends at some point. Of the rows that would have begun there,
+the one comes next that would end first. So no source is ever more than a row, the largest there is, off its
+share of what came (J. Bennett and H. Zhang, "WF2Q: Worst-case Fair Weighted Fair Queueing", 1996), which no
+rounding in a tree can promise: its nodes add up.
+
+What comes next follows from how many rows each source has given, and from nothing else. So places are dealt
+in chunks, which are kept as these few counts, and any place costs its chunk, once those before it are known.
+
+Within cells places are then permuted by a key, as far as shares stay that close.
+Even shares are regular, and ranks take every W-th place: see `mixed.py`. A permutation of a whole cell that
+leaves the bound is tried anew in each half, and so on; in the end a place stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ...process.distinct import distinct
+from ...rows.data import bounds_of
+from ...rows.types import Ints
+from ..full import words_at
+from ..passes import EvenPasses, Strata
+from .turns import Era
+
+__all__ = ["EvenShares", "Measured", "even_shares"]
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+_CHUNK = 2048  # places dealt at once, if cells are no larger
+_MOST_KEPT = 64  # chunks of which the places are kept
+_AHEAD = 16  # rows of a source that are looked up at least
+_EXACT = 1e-9  # of a row, which sums of floats may be off
+
+
+class Measured(NamedTuple):
+    """What the rows of a source hold.
+
+    Attributes:
+        eras: the passes over it.
+        strata: by what they hold, the rows of each version of it; or empty.
+        mean: what a row holds on average.
+    """
+
+    eras: tuple[Era, ...]
+    strata: tuple[Strata, ...]
+    mean: float
+
+    def most(self) -> float:
+        """What a row holds at most."""
+        return float(max((size for some in self.strata for _, size in some), default=self.mean))
+
+    def held(self, first: int, count: int) -> Floats:
+        """(count + 1,) what the numbers of the source from `first` on hold, up to each of them."""
+        found = np.full(count + 1, self.mean)
+        found[0] = 0
+        for era, begin, end in self._parts(first, first + count):
+            strata = self._of(era)
+            if strata is not None:
+                sizes = np.array([size for _, size in strata], np.float64)
+                places = (np.arange(begin, end) - era.first) % era.rows
+                which = _even(strata).strata(places) if len(sizes) > 1 else np.zeros_like(places)
+                found[1 + begin - first : 1 + end - first] = sizes[which]
+        return np.cumsum(found)
+
+    def between(self, first: int, stop: int) -> float:
+        """What the numbers of the source from one up to another hold."""
+        total = 0.0
+        for era, begin, end in self._parts(first, stop):
+            strata = self._of(era)
+            if strata is None:
+                total += (end - begin) * self.mean
+            else:
+                total += _up_to(strata, end - era.first) - _up_to(strata, begin - era.first)
+        return total
+
+    def _parts(self, first: int, stop: int) -> Iterator[tuple[Era, int, int]]:
+        """The eras that have some of these numbers, and from which one to which."""
+        for era, end in zip(self.eras, [*(later.first for later in self.eras[1:]), stop], strict=True):
+            if max(first, era.first) < min(stop, end):
+                yield era, max(first, era.first), min(stop, end)
+
+    def _of(self, era: Era) -> Strata | None:
+        """What the rows of a pass hold, if that is known."""
+        return next((one for one in self.strata if sum(rows for rows, _ in one) == era.rows), None)
+
+
+@lru_cache(maxsize=1024)
+def _even(strata: Strata) -> EvenPasses:
+    return EvenPasses(strata, None)
+
+
+@lru_cache(maxsize=4096)
+def _up_to(strata: Strata, number: int) -> int:
+    """What the first numbers of a source hold."""
+    passes, place = divmod(number, sum(count for count, _ in strata))
+    found = passes * sum(count * size for count, size in strata)
+    counts = _even(strata).counts(place) if place else ()
+    return found + sum(count * size for count, (_, size) in zip(counts, strata, strict=False))
+
+
+class _Chunk(NamedTuple):
+    """Places that follow each other.
+
+    Attributes:
+        source, key: (C,) the source of each, and the number that it is there.
+        before, after: (C,) what the source has given before it, and with it.
+    """
+
+    source: Ints
+    key: Ints
+    before: Floats
+    after: Floats
+
+
+class EvenShares:
+    """Places 0, 1, 2, ... dealt to some sources, by what their rows hold.
+
+    Args:
+        weights: (S,) whole numbers, the rows of each in proportion.
+        measured: (S,) what they hold.
+        counts: (S,) how many rows each has given before.
+        cell: places that are permuted together, as far as that goes.
+        start, rows: none are that lie in different epochs, of so many rows, if these begin at place `start`.
+
+    Example:
+        >>> one, other = (Measured((Era(0, 0, 9),), (((9, size),),), size) for size in (4, 2))
+        >>> shares = EvenShares((1, 2), (one, other), (0, 0), 1, 0, 6)
+        >>> shares.dealt(np.arange(6), 0)[0].tolist(), shares.counts(np.array([3, 6])).tolist()
+        ([1, 0, 1, 1, 0, 1], [[1, 2], [2, 4]])
+    """
+
+    def __init__(
+        self,
+        weights: Sequence[int],
+        measured: Sequence[Measured],
+        counts: Sequence[int],
+        cell: int,
+        start: int,
+        rows: int,
+    ) -> None:
+        rates = np.array([weight * one.mean for weight, one in zip(weights, measured, strict=True)])
+        self._weights, self._rates = tuple(weights), rates / rates.sum()
+        self._measured, self._cell, self._start, self._rows = tuple(measured), cell, start, rows
+        self._size = max(_CHUNK // cell, 1) * cell
+        self._most = max(one.most() for weight, one in zip(weights, measured, strict=True) if weight)
+        self._own = tuple(number for number, weight in enumerate(weights) if weight)
+        self._first = np.array(counts, np.int64)
+        self._begins = [self._first]  # of each chunk: how many rows each source has given before
+        self._chunk_of = lru_cache(_MOST_KEPT)(self._chunk_made)
+        self._mixed_of = lru_cache(_MOST_KEPT)(self._mixed_made)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        told = self._weights, self._measured, tuple(self._first.tolist())
+        return even_shares, (*told, self._cell, self._start, self._rows)
+
+    def dealt(self, places: Ints, key: int) -> tuple[Ints, Ints]:
+        """The source of each place (B,), and the number that it is there, permuted by a key."""
+        source, number = np.empty_like(places), np.empty_like(places)
+        which, within = np.divmod(places, self._size)
+        for one in distinct(which).tolist():
+            some = np.flatnonzero(which == one)
+            own, keys = self._mixed_of(one, key)
+            source[some], number[some] = own[within[some]], keys[within[some]]
+        return source, number
+
+    def places(self, source: int, numbers: Ints, key: int | None = None) -> Ints:
+        """The places (B,) of numbers of a source: the inverse of `dealt`; without a key, unpermuted."""
+        while len(numbers) and self._begins[-1][source] <= int(numbers.max()):
+            self._begin(len(self._begins))
+        begins = np.array([counts[source] for counts in self._begins])
+        which = np.searchsorted(begins, numbers, "right") - 1
+        found = np.empty_like(numbers)
+        for one in distinct(which).tolist():
+            some = np.flatnonzero(which == one)
+            of = self._chunk_of(one).source if key is None else self._mixed_of(one, key)[0]
+            own = np.flatnonzero(of == source)
+            found[some] = one * self._size + own[numbers[some] - begins[one]]
+        return found
+
+    def counts(self, places: Ints) -> Ints:
+        """(S, B) how many rows each source has given before these places; exact where cells end."""
+        found = np.empty((len(self._first), len(places)), np.int64)
+        which, within = np.divmod(places, self._size)
+        for one in distinct(which).tolist():
+            begin = self._begin(one)
+            for at in np.flatnonzero(which == one).tolist():
+                own = self._chunk_of(one).source[: within[at]] if within[at] else within[:0]
+                found[:, at] = begin + np.bincount(own, minlength=len(begin))
+        return found
+
+    def _begin(self, number: int) -> Ints:
+        """How many rows each source has given before a chunk."""
+        while len(self._begins) <= number:
+            last = len(self._begins) - 1
+            given = np.bincount(self._chunk_of(last).source, minlength=len(self._first))
+            if len(self._begins) == last + 1:
+                self._begins.append(self._begins[last] + given)
+        return self._begins[number]
+
+    def _chunk_made(self, number: int) -> _Chunk:
+        """The places of a chunk before they are permuted."""
+        begin, rates = self._begin(number).tolist(), self._rates.tolist()
+        held = [self._held(source, begin[source]) for source in range(len(begin))]
+        at, now = [0] * len(begin), sum(some[0] for some in held)
+        ready: list[tuple[float, int]] = []  # by where a row ends, on the ideal line
+        coming = [(held[source][0] / rates[source], source) for source in self._own]
+        heapify(coming)
+        found: list[int] = []
+        while len(found) < self._size:
+            while coming and (coming[0][0] <= now or not ready):
+                _, source = heappop(coming)
+                heappush(ready, (held[source][at[source] + 1] / rates[source], source))
+            _, source = heappop(ready)
+            found.append(source)
+            at[source] = place = at[source] + 1
+            some = held[source]
+            now += some[place] - some[place - 1]
+            if place + 1 == len(some):
+                held[source] += self._held(source, begin[source] + place)[1:]
+            heappush(coming, (some[place] / rates[source], source))
+        own, key = np.array(found), np.empty(self._size, np.int64)
+        before, after = np.empty(self._size), np.empty(self._size)
+        order = np.argsort(own, kind="stable")
+        bounds = bounds_of(np.bincount(own, minlength=len(begin))).tolist()
+        for source, (start, stop) in enumerate(pairwise(bounds)):
+            places, line = order[start:stop], np.array(held[source][: stop - start + 1])
+            key[places] = begin[source] + np.arange(stop - start)
+            before[places], after[places] = line[:-1], line[1:]
+        return _Chunk(own, key, before, after)
+
+    def _held(self, source: int, first: int) -> list[float]:
+        """What a source has given since it began, up to each of its next rows from one on."""
+        if not self._rates[source]:
+            return [self._measured[source].between(int(self._first[source]), first)]
+        ahead = int(self._rates[source] * self._size * 1.25) + _AHEAD
+        base = self._measured[source].between(int(self._first[source]), first)
+        found: list[float] = (base + self._measured[source].held(first, ahead)).tolist()
+        return found
+
+    def _mixed_made(self, number: int, key: int) -> tuple[Ints, Ints]:
+        """The sources of the places of a chunk, and their numbers there."""
+        chunk = self._chunk_of(number)
+        sizes = chunk.after - chunk.before
+        now = np.cumsum(sizes) - sizes
+        now += sum(
+            one.between(first, begin)
+            for one, first, begin in zip(
+                self._measured, self._first.tolist(), self._begin(number).tolist(), strict=True
+            )
+        )
+        order, is_left = np.arange(self._size), np.ones(self._size, np.bool_)
+        words = words_at(key, number * self._size + order)
+        size, rates = self._cell, self._rates
+        while size > 1 and is_left.any():
+            cells = order.reshape(-1, size)[is_left.reshape(-1, size)[:, 0]]
+            new = np.take_along_axis(cells, np.argsort(words[cells], axis=1), 1)
+            source = chunk.source[new]
+            # The numbers of each source ascend with the places.
+            by_new = np.argsort(source, axis=1, kind="stable")
+            by_old = np.argsort(chunk.source[cells], axis=1, kind="stable")
+            np.put_along_axis(new, by_new, np.take_along_axis(cells, by_old, 1), 1)
+            end = now[cells[:, :1]] + np.cumsum(sizes[new], axis=1)
+            share, begin = rates[source], end - sizes[new]
+            off = np.maximum(chunk.after[new] - share * end, share * begin - chunk.before[new])
+            fits = (off <= self._most * (1 + _EXACT)).all(axis=1)
+            epochs = (cells[:, [0, -1]] + (self._start + number * self._size)) // self._rows
+            fits &= epochs[:, 0] == epochs[:, 1]
+            order[cells[fits]] = new[fits]
+            is_left[cells[fits]] = False
+            if size % 2:
+                break
+            size //= 2
+        return chunk.source[order], chunk.key[order]
+
+
+@lru_cache(maxsize=32)
+def even_shares(
+    weights: tuple[int, ...],
+    measured: tuple[Measured, ...],
+    counts: tuple[int, ...],
+    cell: int,
+    start: int,
+    rows: int,
+) -> EvenShares:
+    """The same for the same arguments, so that what it knows is kept; see `EvenShares`."""
+    return EvenShares(weights, measured, counts, cell, start, rows)
