@@ -45,6 +45,7 @@ def check(seen: list[Counter[int]]) -> None:
 @pytest.mark.rest
 @pytest.mark.filterwarnings("ignore")
 def test_a_callback_of_lightning(tmp_path: Path) -> None:
+    """A checkpoint of the step of a change that was written before it is gone on from, too."""
     import lightning.pytorch as lightning
 
     class Module(lightning.LightningModule):
@@ -62,19 +63,33 @@ def test_a_callback_of_lightning(tmp_path: Path) -> None:
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), 0.01)
 
-    module = Module()
-    quiet: dict[str, Any] = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    callbacks = [callback_of("Reweigh", lightning.Callback)()]
-    trainer = lightning.Trainer(
-        max_epochs=1,
-        accelerator="cpu",
-        enable_checkpointing=False,
-        callbacks=callbacks,
-        default_root_dir=tmp_path,
-        **quiet,
-    )
-    trainer.fit(module, made())
-    check(module.seen)
+    class Saves(lightning.Callback):
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            if trainer.global_step in (TOLD, TOLD + 10):
+                trainer.save_checkpoint(tmp_path / f"{trainer.global_step}.ckpt")
+
+    def train(last: Any = None) -> list[Counter[int]]:
+        module = Module()
+        quiet: dict[str, Any] = {
+            "logger": False,
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+        }
+        trainer = lightning.Trainer(
+            max_epochs=1,
+            accelerator="cpu",
+            enable_checkpointing=False,
+            callbacks=[Saves(), callback_of("Reweigh", lightning.Callback)()],
+            default_root_dir=tmp_path,
+            **quiet,
+        )
+        trainer.fit(module, made(), ckpt_path=last)
+        return module.seen
+
+    seen = train()
+    check(seen)
+    for step in (TOLD, TOLD + 10):
+        assert train(tmp_path / f"{step}.ckpt") == seen[step:]
 
 
 @pytest.mark.xdist_group("accelerate")
@@ -83,7 +98,7 @@ def test_a_callback_of_transformers(tmp_path: Path) -> None:
     from accelerators import forget_accelerators
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
-    loader, seen = made(), list[Counter[int]]()
+    seen = list[Counter[int]]()
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -96,19 +111,27 @@ def test_a_callback_of_transformers(tmp_path: Path) -> None:
 
     class Training(Trainer):
         def get_train_dataloader(self) -> Any:
-            return loader
+            return made()
 
-    arguments = TrainingArguments(
-        output_dir=str(tmp_path),
-        use_cpu=True,
-        num_train_epochs=1,
-        per_device_train_batch_size=BATCH,
-        save_strategy="no",
-        logging_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-    )
-    callback = callback_of("ReweighInTrainer", TrainerCallback, weights_at=lambda step: LATER)
-    Training(Model(), arguments, train_dataset=loader.dataset, callbacks=[callback()]).train()
-    forget_accelerators()
-    check(seen)
+    def train(**last: Any) -> list[Counter[int]]:
+        seen.clear()
+        arguments = TrainingArguments(
+            output_dir=str(tmp_path),
+            use_cpu=True,
+            num_train_epochs=1,
+            per_device_train_batch_size=BATCH,
+            save_steps=30,
+            logging_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            ignore_data_skip=True,
+        )
+        callback = callback_of("ReweighInTrainer", TrainerCallback, weights_at=lambda step: LATER)
+        Training(Model(), arguments, train_dataset=made().dataset, callbacks=[callback()]).train(**last)
+        forget_accelerators()
+        return list(seen)
+
+    whole = train()
+    check(whole)
+    for step in (30, 60):
+        assert train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}")) == whole[step:]

@@ -393,3 +393,38 @@ def test_documents_are_sorted_alike_by_counting_and_by_costs(
     assert plan.rows.tolist() == [len(rows) - 1 - number for number in order]
     assert plan.pieces.tolist() == [place for place, number in enumerate(order) if begins[number]]
     assert plan.begins.tolist() == [begins[number] for number in order if begins[number]]
+
+
+def test_a_billion_documents_of_ten_trillion_tokens() -> None:
+    """Of a plan whose table is memory that is never written: packs are found without looking at all of it."""
+    sizes, costs, budget = np.array([3, 10**9 - 10, 7]), np.array([9_000, 10_000, 20_001]), 40_000
+    table = np.zeros(10**9, np.uint32)
+    table[-7:] = np.arange(10**9 - 7, 10**9)
+    nothing = np.zeros(0, np.int64)
+    groups = fitted(costs[:, None], sizes, np.array([budget]))
+    plan = PackPlan(table, sizes, costs, groups, nothing, nothing)
+    tokens = int((sizes * costs).sum())
+    assert tokens > 10**13 - 10**6
+    assert -(-tokens // budget) <= len(plan) <= tokens // budget + 8
+    tracemalloc.start()
+    members = Members(plan, seed=7, epoch=2)
+    numbers = np.concatenate(
+        [np.arange(500), len(plan) // 2 + np.arange(500), len(plan) - 1 - np.arange(500)]
+    )
+    found = members.documents(numbers)
+    assert tracemalloc.get_traced_memory()[1] < 10**6
+    tracemalloc.stop()
+    held = np.add.reduceat(found.costs, found.bounds[:-1])
+    assert held.max() <= budget
+    assert (np.sort(found.rows[found.costs == 20_001]) >= 10**9 - 7).all()
+    assert members.counts(numbers).tolist() == np.diff(found.bounds).tolist()
+    assert plan.slots.packs[-1] == len(plan)
+    # Each slot of the largest class has a document of its own, from one end of the table to the other.
+    start, stop = plan.slots.starts[1:3].tolist()
+    slots = np.linspace(start, stop - 1, 20_000).astype(np.int64)
+    within = members._permutations.within
+    classes = np.ones(len(slots), np.int64)
+    documents = within(slots, plan.slots.starts, classes, forward=True)
+    assert start <= documents.min() < start + 10**6
+    assert stop - 10**6 < documents.max() < stop
+    assert within(documents, plan.slots.starts, classes, forward=False).tolist() == slots.tolist()
