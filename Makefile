@@ -46,7 +46,7 @@ demo: $(DEMO_STAMP)
 	@echo "What you have seen, in a few lines: README.md, \"A quick tour\". In a script of your own: docs/howto/script.md."
 	@echo "Every page, as a site with a search: make docs"
 
-# Takes minutes, and covers every room: some cases of tests that take long (tests/quick.py), and a third of the
+# Takes minutes, and covers every room: some cases of tests that take long (tests/quick.py), and half of the
 # examples of each law.
 test: lint
 	$(RUN) -m pytest $(TWO) --hypothesis-profile quick -m "not rest and not soak" $(APART)

@@ -19,7 +19,7 @@ from sound import check_versions
 from torch.utils.data import Dataset
 
 settings.register_profile("torchyoga", deadline=None, derandomize=True, max_examples=60)
-settings.register_profile("quick", settings.get_profile("torchyoga"), max_examples=20)  # of `make test`
+settings.register_profile("quick", settings.get_profile("torchyoga"), max_examples=30)  # of `make test`
 settings.load_profile("torchyoga")
 
 # Workers and programs that are forked from a server need no seconds for imports.

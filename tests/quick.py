@@ -1,6 +1,6 @@
 """Which cases `make test` runs of tests that take long; `make test-rest` runs all the others of them.
 
-They are named here, beside their neighbours, so that one look shows what a minute is spent on.
+They are named here in one place, so that a look shows what is left out, and a measurement what may be.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 import pytest
+from hypothesis import settings
 
-__all__ = ["BUT", "ONLY", "leave_to_the_rest"]
+__all__ = ["BUT", "ONLY", "examples", "leave_to_the_rest"]
 
 Named: TypeAlias = dict[str, dict[str, tuple[str, ...]]]  # patterns by file and test
 
@@ -110,6 +111,52 @@ ONLY: Named = {
     "tables/test_parquet_unified.py": {
         "test_a_filter_keeps_the_same_rows_with_and_without_statistics": ("?", "1?"),
     },
+    "tools/test_doctor_corpus.py": {
+        "test_some_that_are_broken_are_named_and_some_that_are_healthy_are_not_accused": (),
+    },
+    "tools/test_doctor_program.py": {
+        "test_an_interrupted_program_is_examined_and_ends_as_interrupted": (),
+    },
+    "tools/test_doctor_findings.py": {
+        "test_a_function_that_seeds_all_workers_alike_is_a_finding": ("random-random",),
+        "test_a_generator_that_each_worker_has_a_copy_of_is_a_finding": ("ours-own", "torch's-own torch"),
+    },
+    "tools/test_view.py": {
+        "test_the_command_ends_with_ctrl_c": (),
+    },
+    "tools/test_view_server.py": {
+        "test_the_token_is_on_no_command_line": (),
+    },
+    "tools/test_doctor.py": {
+        "test_the_text_is_as_it_was": ("80",),
+    },
+    "test_power.py": {
+        "test_a_version_exists_whole_or_not_at_all": ("*-lmdb", "overwrite-hdf5"),
+        "test_an_operation_cut_off_by_a_power_cut_succeeds_when_called_again": ("*-lmdb", "copy-hdf5"),
+    },
+    "typing/test_program.py": {
+        "test_pyright_finds_what_is_wrong_and_nothing_else": (),
+    },
+    "versions/test_columns.py": {
+        "test_a_history_with_groups_travels": ("memory",),
+    },
+    "versions/test_listed.py": {
+        "test_any_history_gives_what_arrays_give": ("directory",),
+        "test_a_long_history_stays_small": (),
+    },
+    "versions/test_manifest.py": {
+        "test_a_nesting_without_end_is_refused": (),
+    },
+    "views/test_map.py": {
+        "test_random_rows_depend_on_seed_epoch_and_row_alone": ("map", "within"),
+        "test_every_reader_asks_for_its_epoch": ("*0", "*3", "*6"),
+    },
+    "views/test_mix.py": {
+        "test_a_mixture_goes_on_under_other_ranks_batches_and_workers": ("lmdb-*",),
+    },
+    "views/test_packed.py": {
+        "test_the_laws_of_views": ("lmdb",),
+    },
 }
 
 # Of these all but the cases that are named.
@@ -155,7 +202,19 @@ BUT: Named = {
         ),
         "test_examples_in_docstrings": ("torchyoga.tools.doctor.examination",),
     },
+    "tools/test_doctor.py": {
+        "test_nothing_is_found_on_a_healthy_loader_with_workers": ("torch's-*",),
+    },
+    "versions/test_info.py": {
+        "test_values_that_cannot_be_stored_are_refused": ("info20-*",),
+    },
 }
+
+
+def examples(count: int) -> int:
+    """So many examples of a law; half as many in `make test`, as in `make mutants`."""
+    assert settings.default is not None
+    return count * settings.default.max_examples // 60
 
 
 def leave_to_the_rest(
