@@ -20,6 +20,8 @@ LOWEST_TESTS := tests/formats/test_formats.py tests/storage/test_build.py tests/
 	tests/rows/test_block.py tests/reading/test_reader.py tests/stores/test_cache.py tests/loading/test_loader.py \
 	tests/views/test_joined.py tests/process/test_forks.py tests/tools/test_commands_hostile.py
 TWO := -n 2 --dist worksteal
+# Tests and the programs that they start find compiled what one of them has compiled.
+unexport PYTHONDONTWRITEBYTECODE
 # Most tests of stores wait: for leases, for retries, for servers that are slow on purpose.
 WAITING := -n 4 --dist worksteal
 # One process for each backend of Keras, which come first; all other tests are dealt one by one.
@@ -44,13 +46,14 @@ demo: $(DEMO_STAMP)
 	@echo "What you have seen, in a few lines: README.md, \"A quick tour\". In a script of your own: docs/howto/script.md."
 	@echo "Every page, as a site with a search: make docs"
 
-# Takes minutes, and covers every room.
+# Takes minutes, and covers every room: some cases of tests that take long (tests/quick.py), and half of the
+# examples of each law.
 test: lint
-	$(RUN) -m pytest $(TWO) -m "not rest and not soak" $(APART)
+	$(RUN) -m pytest $(TWO) --hypothesis-profile quick -m "not rest and not soak" $(APART)
 
-# Exhaustive tests, then stores, frameworks, engines and trainers.
+# Exhaustive tests and all examples of laws, then stores, frameworks, engines and trainers.
 test-rest: $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP) $(DOCS_STAMP)
-	$(RUN) -m pytest $(TWO) -m "rest and not soak" $(APART)
+	$(RUN) -m pytest $(TWO) -m "(rest or hypothesis) and not soak" $(APART)
 	$(RUN) -m pytest $(WAITING) tests/remote
 	TF_CPP_MIN_LOG_LEVEL=3 $(RUN) -m pytest $(BACKENDS) tests/frameworks
 	$(MAKE) test-engines
@@ -95,7 +98,7 @@ mutants: $(STAMP)
 lint: $(STAMP)
 	$(VENV)/$(BIN)/ruff format --check .
 	$(VENV)/$(BIN)/ruff check .
-	$(VENV)/$(BIN)/mypy
+	$(VENV)/$(BIN)/mypy --num-workers 2
 
 bench: $(STAMP)
 	$(RUN) benchmarks/run.py

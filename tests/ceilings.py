@@ -11,7 +11,7 @@ import json
 import re
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -30,28 +30,36 @@ def trees() -> dict[Path, ast.Module]:
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-def lines_of_code(text: str, tree: ast.Module) -> int:
-    """Lines that hold more than a comment or a docstring."""
+def lines_of_code(text: str, nodes: Sequence[ast.AST]) -> int:
+    """Lines that hold more than a comment or a docstring, of a text and the nodes of its tree."""
     silent = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in silent and token.type != tokenize.ENDMARKER:
             lines |= set(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node):
             lines -= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
     return len(lines)
 
 
 @cache
+def _nodes_by_file() -> dict[Path, list[ast.AST]]:
+    return {path: list(ast.walk(tree)) for path, tree in trees().items()}
+
+
+@cache
 def _nodes() -> list[ast.AST]:
-    return [node for tree in trees().values() for node in ast.walk(tree)]
+    return [node for nodes in _nodes_by_file().values() for node in nodes]
 
 
 @cache
 def lines_by_file() -> dict[Path, int]:
     """Lines of code of each file of the package."""
-    return {path: lines_of_code(path.read_text(encoding="utf-8"), tree) for path, tree in trees().items()}
+    return {
+        path: lines_of_code(path.read_text(encoding="utf-8"), nodes)
+        for path, nodes in _nodes_by_file().items()
+    }
 
 
 def _dotted(node: ast.AST) -> str:
@@ -85,10 +93,11 @@ def _is_switch(node: ast.AST, ours: set[str], tuples: dict[str, list[str]]) -> b
 
 def _num_type_switches() -> int:
     found = 0
-    for tree in trees().values():
+    for path, tree in trees().items():
+        nodes = _nodes_by_file()[path]
         ours = {
             alias.asname or alias.name
-            for node in ast.walk(tree)
+            for node in nodes
             if isinstance(node, ast.ImportFrom) and node.level
             for alias in node.names
         }
@@ -97,7 +106,7 @@ def _num_type_switches() -> int:
             for node in tree.body
             if isinstance(node, ast.Assign)
         }
-        found += sum(_is_switch(node, ours, tuples) for node in ast.walk(tree))
+        found += sum(_is_switch(node, ours, tuples) for node in nodes)
     return found
 
 

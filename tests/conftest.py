@@ -13,15 +13,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import settings
+from quick import leave_to_the_rest
 from smallfiles import make_files_of
 from sound import check_versions
 from torch.utils.data import Dataset
 
 settings.register_profile("torchyoga", deadline=None, derandomize=True, max_examples=60)
+settings.register_profile("quick", settings.get_profile("torchyoga"), max_examples=30)  # of `make test`
 settings.load_profile("torchyoga")
 
 # Workers and programs that are forked from a server need no seconds for imports.
 multiprocessing.set_forkserver_preload(["torch", "torchyoga"])
+
+
+@pytest.hookimpl(tryfirst=True)  # before the marks of an expression are looked at
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    leave_to_the_rest(items, is_whole=not any("::" in argument for argument in config.args))
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import doctest
-import importlib
+import importlib.util
 import os
 import pickle
 import pkgutil
@@ -23,6 +23,15 @@ import torchyoga
 ROOT = Path(__file__).parents[1]
 # Tutorials are notebooks as well, which a build of the site runs; see test_site.py.
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+
+
+def _text_of(module: str) -> str:
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).read_text(encoding="utf-8")
+
+
 _PAGES = [*(ROOT / f"{name}.md" for name in ("README", "FORMAT", "CHANGELOG"))]
 _PAGES += [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "howto").glob("*.md")), *TUTORIALS]
 _MODULES = ["torchyoga", *(info.name for info in pkgutil.walk_packages(torchyoga.__path__, "torchyoga."))]
@@ -58,7 +67,8 @@ TRAINER_EXAMPLES = {
 }
 REMOTE_EXAMPLES = {"s3_training": "all 57 losses are equal"}
 ENGINE_EXAMPLES = {"build_by_many": "600 rows; the same as one process gives: True"}
-MODULES = [name for name in _MODULES if name not in FRAMEWORK_MODULES + TRAINER_MODULES]
+_APART_MODULES = FRAMEWORK_MODULES + TRAINER_MODULES
+WITH_EXAMPLES = [name for name in _MODULES if name not in _APART_MODULES and ">>> " in _text_of(name)]
 
 
 class _Squares(torchyoga.DataRef):

@@ -11,7 +11,6 @@ from docs import (
     ENGINE_EXAMPLES,
     FRAMEWORK_EXAMPLES,
     FRAMEWORK_PAGES,
-    MODULES,
     NOTEBOOK_PAGES,
     PAGES,
     REMOTE_EXAMPLES,
@@ -19,6 +18,7 @@ from docs import (
     ROOT,
     TRAINER_EXAMPLES,
     TRAINER_PAGES,
+    WITH_EXAMPLES,
     blocks,
     run_blocks,
     run_examples,
@@ -129,7 +129,7 @@ def test_links_and_make_targets_exist(page: Path) -> None:
             assert line.split()[1] in targets
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
 def test_examples_in_docstrings(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_examples(name, tmp_path)

@@ -16,6 +16,7 @@ from disks import full_folder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from interrupting import calls_of
+from quick import examples
 from stored import store_of
 
 import torchyoga as yoga
@@ -125,7 +126,7 @@ SCHEMA = Schema.of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(
     st.lists(ROWS, max_size=12), st.lists(ROWS, max_size=12), st.booleans(), st.sampled_from(["lmdb", "hdf5"])
 )

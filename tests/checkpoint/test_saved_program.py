@@ -17,6 +17,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import examples
 from torch import nn
 
 import torchyoga as yoga
@@ -328,7 +329,7 @@ def test_values_come_back_or_are_refused(value: Any, tmp_path: Path) -> None:
         max_leaves=8,
     )
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 def test_any_json_comes_back(value: Any) -> None:
     url = f"memory://{uuid.uuid4().hex}"
     yoga.Checkpoint(url, values={"value": value}).save()

@@ -21,6 +21,7 @@ from decoders import only
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
+from quick import examples
 from sklearn.datasets import load_sample_image
 
 import torchyoga as yoga
@@ -258,7 +259,7 @@ def test_other_libraries_on_resume_are_warned_of(photos: yoga.DataRef) -> None:
         loader.load_state_dict({**state, "libraries": "old 0.1"})
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 500), st.integers(1, 500)), min_size=1, max_size=8),
     seed=st.integers(0, 2**63 - 1),
@@ -660,7 +661,6 @@ def test_bombs_are_refused_by_their_header(tmp_path: Path) -> None:
         ref.decoded({"image": yoga.codecs.image(size=8, max_pixels=100)})[1]
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     format=st.sampled_from(["JPEG", "PNG", "WEBP", "TIFF", "GIF"]),
     cut=st.integers(0, 3000),

@@ -345,7 +345,8 @@ def test_a_damaged_note_stays_behind(tmp_path: Path, caplog: pytest.LogCaptureFi
 # -- interrupted, and beside others
 
 
-def test_killed_at_any_step_it_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [35, pytest.param(7, marks=pytest.mark.rest)])
+def test_killed_at_any_step_it_goes_on(tmp_path: Path, every: int) -> None:
     storage = Storage(tmp_path / "from")
     storage.submit({"x": np.arange(3)}, "d", "0")
     storage.append({"x": np.arange(2)}, "d", "1", after="0")
@@ -354,7 +355,7 @@ def test_killed_at_any_step_it_goes_on(tmp_path: Path) -> None:
     storage.remove("d", "1", force=True)
     ended = Victim(lambda: storage.copy("d", to=Storage(tmp_path / "whole"), history=True)).end()
     assert ended is not None
-    for step in range(1, ended[0] + 1, 7):
+    for step in range(1, ended[0] + 1, every):
         to = Storage(tmp_path / f"to {step}")
         assert Victim(lambda to=to: storage.copy("d", to=to, history=True), step).end() is None  # type: ignore[misc]
         for version in to.versions("d"):

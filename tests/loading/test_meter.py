@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.utils.tensorboard
 from advised import Sleeping, consumed
 from disks import slow_disk
 from hypothesis import given
@@ -438,11 +437,13 @@ def test_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert "worked on transform" in caplog.text
 
 
+@pytest.mark.rest  # torch's writer imports TensorFlow, where that is installed
 def test_it_reaches_tensorboard(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
 
     loader = yoga.DataLoader(Sleeping(40, 0.0), batch_size=2)
-    writer = torch.utils.tensorboard.SummaryWriter(str(tmp_path))
+    writer = SummaryWriter(str(tmp_path))
     with writer, yoga.metered(loader, every=10, to=[yoga.Tensorboard(writer)]):
         consumed(loader)
         consumed(loader)

@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import examples
 
 from torchyoga.order.passes import EvenPasses, strata_of
 
@@ -23,7 +24,7 @@ def dealt(sizes: list[int]) -> list[int]:
     return [next(sides[one == other]) for one, other in itertools.pairwise(counts)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=12), passes=st.integers(0, 5), keyed=st.booleans()
 )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import examples
 
 from torchyoga.order.mixing.proportions import MOST_WEIGHT, Proportions, whole_weights
 
@@ -17,7 +18,7 @@ WEIGHTS = st.lists(st.one_of(st.integers(0, 5), st.integers(0, 2**24)), min_size
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(WEIGHTS, st.sampled_from([0, 1, 10**6, 10**12, 2**61 - 500]))
 def test_every_prefix_has_its_shares(weights: list[int], start: int) -> None:
     shares, places = Proportions(weights), np.arange(start, start + 300)
@@ -33,7 +34,7 @@ def test_every_prefix_has_its_shares(weights: list[int], start: int) -> None:
         assert max(abs(a - b) for a, b in zip(found, exact, strict=True)) <= most
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(WEIGHTS, st.sampled_from([0, 10**12, 2**61 - 500]))
 def test_places_of_numbers_are_those_of_the_counts(weights: list[int], start: int) -> None:
     shares, places = Proportions(weights), np.arange(start, start + 300)

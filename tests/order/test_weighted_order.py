@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import examples
 
 from torchyoga.order.bucketed import BucketOrder
 from torchyoga.order.contract import ARRANGED, AnyOrder
@@ -33,7 +34,7 @@ def counted(found: WeightedOrder, epoch: int) -> Any:
     return np.bincount((numbers - ARRANGED.start) % found.num_rows, minlength=found.num_rows)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(
     st.lists(
         st.one_of(st.just(0.0), st.floats(1e-3, 1e3), st.integers(0, 9)), min_size=1, max_size=20

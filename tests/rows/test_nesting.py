@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import examples
 from torch.utils.data import default_collate
 
 import torchyoga as yoga
@@ -70,7 +71,7 @@ def _over(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 SPECS = st.recursive(st.sampled_from(LEAVES), _over, max_leaves=5)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_nests_of_all_kinds_come_back(data: Any) -> None:
     values = st.tuples(data.draw(SPECS), data.draw(SPECS)).map(

@@ -19,6 +19,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from quick import examples
 
 import torchyoga as yoga
 from torchyoga.reading.counting import merged
@@ -116,7 +117,7 @@ def arrays(dtype: str, width: int) -> Any:
 
 @pytest.mark.parametrize("width", [0, 3])
 @pytest.mark.parametrize("dtype", [*INTS, *FLOATS])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_numbers(dtype: str, width: int, data: Any) -> None:
     values = data.draw(arrays(dtype, width))
@@ -226,7 +227,6 @@ def test_infinities_and_nan_in_wide_rows_are_all_counted() -> None:
     assert (all_bad.nan, all_bad.count, all_bad.mean, all_bad.quantile(0.5)) == (400_000, 400_000, None, None)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     texts=st.lists(st.one_of(st.none(), st.text(st.characters(), max_size=6)), min_size=2, max_size=20),
     cuts=st.lists(st.integers(0, 20), max_size=3),

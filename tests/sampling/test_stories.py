@@ -200,8 +200,9 @@ def tell_many(seeds: range) -> None:
                 raise AssertionError(f"story {seed}: {error}") from error
 
 
-def test_stories() -> None:
-    tell_many(range(1500))
+@pytest.mark.parametrize("seeds", [range(500), pytest.param(range(500, 1500), marks=pytest.mark.rest)])
+def test_stories(seeds: range) -> None:
+    tell_many(seeds)
 
 
 @pytest.mark.soak

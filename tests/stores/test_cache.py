@@ -19,7 +19,7 @@ from types import SimpleNamespace
 import pytest
 from children import run_program, started, status_of_child
 from disks import small_disk
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from torchyoga.errors import BusyError, RemoteError, YogaError
@@ -63,7 +63,6 @@ def test_a_file_is_downloaded_once(tmp_path: Path) -> None:
     assert not downloads[0].exists()
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from("abcdefgh"), st.booleans()), max_size=30),
     st.integers(0, 40),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commanding import parsed, process, run, said
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import torchyoga as yoga
@@ -289,7 +289,6 @@ def test_a_damaged_version_gives_exit_code_1(tmp_path: Path, monkeypatch: pytest
 COMPARISONS = st.sampled_from(["<", "<=", "=", "!=", ">=", ">"])
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.one_of(st.none(), st.integers(-3, 3)), min_size=1, max_size=30),
     st.lists(st.one_of(st.just(float("nan")), st.floats(-2, 2), st.sampled_from([0.0, -0.0])), min_size=1),

@@ -16,6 +16,7 @@ import pytest
 from growing import Cursors, Loaders, Oracle, Pass, Rows, delivered, listed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import examples
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
@@ -142,7 +143,7 @@ def story(seed: int, job: Any = Loaders, length: int = 6) -> None:
         found.change()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(st.integers(0, 2**32))
 def test_each_source_goes_on_where_it_was_whatever_changes(seed: int) -> None:
     story(seed)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import examples
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
@@ -312,7 +313,7 @@ def of_list(rows: Rows, operation: Any) -> Rows:
 
 
 @pytest.mark.filterwarnings("ignore:split", "ignore:there are no windows")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(
     operations=st.lists(OPERATIONS, min_size=1, max_size=3),
     last=OPERATIONS | st.tuples(st.just("windows"), st.integers(1, 5), st.integers(1, 4)),

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packs import Own, batches_of
+from quick import examples
 
 import torchyoga as yoga
 from torchyoga.errors import SchemaError, StateError
@@ -62,7 +63,7 @@ def off(batches: list[Any], weights: dict[str, float]) -> float:
     )
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12))
 @given(
     lengths=st.lists(st.lists(st.integers(1, BUDGET), min_size=1, max_size=60), min_size=2, max_size=7),
     weights=st.lists(st.integers(1, 99), min_size=7, max_size=7),

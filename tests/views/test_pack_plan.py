@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import examples
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError
@@ -53,7 +54,7 @@ def rooms_of(costs: np.ndarray, counts: np.ndarray, budgets: tuple[int, ...]) ->
     return sorted(rooms)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 2**21)), max_size=60), st.integers(0, 2**21 + 5))
 def test_rooms_are_a_set_that_finds_the_next_number(acts: list[tuple[bool, int]], asked: int) -> None:
     rooms, known = Rooms(2**21 + 1), set[int]()
@@ -68,7 +69,7 @@ def test_rooms_are_a_set_that_finds_the_next_number(acts: list[tuple[bool, int]]
             assert rooms.next(wanted) == min((n for n in known if n >= wanted), default=None)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500))
 @given(st.data())
 def test_a_histogram_gives_the_packs_of_best_fit_decreasing(data: st.DataObject) -> None:
     budget = data.draw(st.integers(1, 40))
@@ -79,7 +80,7 @@ def test_a_histogram_gives_the_packs_of_best_fit_decreasing(data: st.DataObject)
     assert found == best_fit_decreasing(items, (budget,))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_several_budgets_and_a_number_of_rows_are_kept(data: st.DataObject) -> None:
     budgets = tuple(data.draw(st.lists(st.integers(1, 12), min_size=2, max_size=3)))
@@ -129,7 +130,7 @@ def plan_of(lengths: list[int], budget: int, balance: bool = False) -> PackPlan:
     return planned(np.arange(len(lengths)), costs, None, len(lengths), np.array([budget]), balance)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     lengths=st.lists(st.integers(1, 20), min_size=1, max_size=80),
     budget=st.integers(20, 60),
@@ -230,7 +231,7 @@ def test_parts_make_the_same_plan() -> None:
         PackPlan.from_parts({"rows": parts["rows"]}, 7)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(data=st.data())
 def test_forged_parts_are_refused_or_a_plan(data: st.DataObject) -> None:
     parts: dict[str, Any] = {
@@ -256,7 +257,7 @@ def test_forged_parts_are_refused_or_a_plan(data: st.DataObject) -> None:
     assert Members(plan, 0, 0).packs(documents.rows).max() < len(plan)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     lengths=st.lists(st.integers(1, 30), min_size=1, max_size=30),
     first=st.sampled_from([0, 2]),

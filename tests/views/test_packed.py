@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from packs import LENGTHS, ROWS, SCHEMA, Own, texts_of, tokens_of
 from smallfiles import make_files_of
@@ -301,7 +301,6 @@ def test_one_budget_by_its_name_is_one_of_tokens() -> None:
     assert len(ref.packed({"ids": 20}, padded=0)[0]["ids"]) == 20
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 30), max_size=30),
     budget=st.integers(1, 40),
@@ -547,7 +546,6 @@ def test_members_change_with_the_epoch_and_packs_do_not(ref: yoga.DataRef) -> No
         assert given != rows
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     shuffle=st.sampled_from([False, True, "block"]),
     ranks=st.tuples(st.sampled_from([1, 2, 3]), st.sampled_from([1, 2, 3])),

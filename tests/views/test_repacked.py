@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from packs import Own, batches_of, tokens_of
 
@@ -116,7 +116,6 @@ class Story:
             self.made = pickle.loads(pickle.dumps(self.made))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 20), min_size=6, max_size=30),
     budgets=st.lists(st.integers(8, 40), min_size=2, max_size=4),

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import examples
 
 from torchyoga.views import selection
 from torchyoga.views.selection import Selection
@@ -56,7 +57,7 @@ def masks(draw: st.DrawFn) -> Mask:
     return np.repeat(found, run)[:length]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(masks(), st.lists(st.integers(0, 5000), max_size=4))
 def test_selections_hold_what_their_masks_say(mask: Mask, cuts: list[int]) -> None:
     found = Selection.of_masks(np.split(mask, sorted(min(cut, len(mask)) for cut in cuts)))

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import examples
 from records import ids
 
 import torchyoga as yoga
@@ -60,7 +61,7 @@ def test_shares_are_a_list_of_numbers(shares: Any, ref: yoga.DataRef) -> None:
             ref.split([48.0, 12.0])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(st.integers(0, 300), st.lists(st.integers(0, 20), min_size=1, max_size=5), st.integers(0, 9))
 def test_counts_are_within_one_of_the_shares(length: int, weights: list[int], seed: int) -> None:
     weights[0] += 1

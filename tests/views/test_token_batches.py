@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import examples
 from smallfiles import make_files_of
 
 import torchyoga as yoga
@@ -81,7 +82,7 @@ def greedy(lengths: list[int], budget: int, most: int) -> list[list[int]]:
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(
     lengths=st.lists(st.integers(0, 12), max_size=40),
     budget=st.integers(1, 40),

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import examples
 from smallfiles import make_blocks_of, make_files_of
 
 import torchyoga as yoga
@@ -149,7 +150,7 @@ def test_windows_are_slices_of_all_documents_end_to_end(
             assert found.tolist() == [first.get(place, -1) for place in range(len(oracle.tokens))]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120))
 @given(
     lengths=st.lists(st.integers(0, 9), min_size=1, max_size=12),
     size=st.integers(1, 7),

@@ -17,6 +17,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import examples
 from records import ROWS, SCHEMA, Own, ids, plain
 
 import torchyoga as yoga
@@ -410,7 +411,7 @@ def nests(draw: st.DrawFn) -> Callable[[yoga.DataRef], tuple[yoga.DataRef, list[
     return nested
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(nest=nests(), data=st.data())
 def test_nests_of_views_are_lists(nest: Any, data: st.DataObject, ref: yoga.DataRef) -> None:
     view, rows = nest(ref)
@@ -435,7 +436,7 @@ def test_nests_of_views_are_lists(nest: Any, data: st.DataObject, ref: yoga.Data
         assert (view.places_of(missing) == -1).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(
     nest=nests(),
     shuffle=st.sampled_from([True, "block"]),
@@ -469,7 +470,6 @@ def test_every_row_of_a_nest_once_whoever_goes_on(
 
 
 @pytest.mark.rest
-@settings(max_examples=60, deadline=None)
 @given(nest=nests())
 def test_nests_keep_the_contract_of_datarefs(nest: Any, ref: yoga.DataRef) -> None:
     view, _ = nest(ref)

@@ -17,6 +17,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import examples
 from smallfiles import make_files_of
 
 import torchyoga as yoga
@@ -199,7 +200,7 @@ def cases(draw: st.DrawFn) -> tuple[list[int], Any, list[int], int, str]:
     return lengths, offsets, listed, draw(st.integers(1, 5)), draw(st.sampled_from(["drop", "repeat"]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(case=cases(), files=st.integers(1, 9), grouped=st.booleans())
 def test_windows_are_those_of_loops(case: Any, files: int, grouped: bool) -> None:
     lengths, offsets, listed, stride, edge = case
@@ -627,7 +628,6 @@ def test_batches_are_stacked_tensors(ref: yoga.DataRef) -> None:
     assert torch.equal(next(iter(rows))["id"], batch["id"])
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     shuffle=st.sampled_from([False, True, "block"]),
     ranks=st.tuples(st.sampled_from([1, 2, 3]), st.sampled_from([1, 2, 3])),
