@@ -1,6 +1,6 @@
 """Other libraries' datasets in place, beside their own readers: rows a second, shuffled, warm, in turns.
 
-python benchmarks/foreign.py  # of those of mosaicml-streaming, litdata and megatron-core that are installed
+python benchmarks/foreign.py  # of mosaicml-streaming, litdata, megatron-core and TensorFlow
 """
 
 from __future__ import annotations
@@ -72,6 +72,43 @@ def megatron(folder: Path) -> tuple[Any, yoga.DataRef]:
     return IndexedDataset(str(folder)), yoga.from_megatron(folder)
 
 
+def tfrecord(folder: Path) -> None:
+    """Prints rates of tf.data behind its usual shuffle, one by one and by batches, and in place."""
+    import tensorflow as tf
+
+    kinds = {"image": tf.string, "label": tf.int64, "text": tf.string}
+    folder.mkdir()
+    with tf.io.TFRecordWriter(str(folder / "x.tfrecord")) as out:
+        for row in rows():
+            texts = {name: tf.train.BytesList(value=[bytes(row[name])]) for name in ("image",)}
+            texts["text"] = tf.train.BytesList(value=[row["text"].encode()])
+            features = {name: tf.train.Feature(bytes_list=text) for name, text in texts.items()}
+            features["label"] = tf.train.Feature(int64_list=tf.train.Int64List(value=[row["label"]]))
+            out.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    about = {name: tf.io.FixedLenFeature([], kind) for name, kind in kinds.items()}
+    shuffled = tf.data.TFRecordDataset(str(folder / "x.tfrecord")).shuffle(10_000)
+    auto = tf.data.AUTOTUNE
+    theirs = {
+        "tf.data, one by one": shuffled.map(lambda text: tf.io.parse_single_example(text, about), auto).batch(
+            256
+        ),
+        "tf.data, by batches": shuffled.batch(256).map(lambda texts: tf.io.parse_example(texts, about), auto),
+    }
+    loader = yoga.DataLoader(yoga.from_tfrecord(folder, cache_dir=folder / "cache"), 256, shuffle=True)
+    for _ in range(TURNS):
+        for name, dataset in theirs.items():
+            costs = []
+            for batches in (dataset.prefetch(auto), loader):
+                began = time.process_time()
+                speed = rate(ROWS, lambda batches=batches: sum(1 for _ in batches))  # type: ignore[misc]
+                costs += [speed, (time.process_time() - began) / ROWS * 1e6]
+            one, cost, other, own = costs
+            print(
+                f"{name}: {one:,.0f} and {other:,.0f} rows/s, {other / one:.1f} times; "
+                f"{cost:.2f} and {own:.2f} us of the processor's time a row, {cost / own:.1f} times"
+            )
+
+
 def rate(count: int, act: Callable[[], object]) -> float:
     """Rows a second."""
     began = time.perf_counter()
@@ -129,6 +166,9 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             compare(module, *make(Path(folder, module)))
+    if importlib.util.find_spec("tensorflow") is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            tfrecord(Path(folder, "tfrecord"))
 
 
 if __name__ == "__main__":

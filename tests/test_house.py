@@ -276,6 +276,7 @@ def test_the_public_names() -> None:
         "from_parquet",
         "from_petastorm",
         "from_polars",
+        "from_tfrecord",
         "from_tokens",
         "image_folder",
         "jagged",

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .tables.foreign.json_lines import from_jsonl
     from .tables.foreign.litdata import from_litdata
     from .tables.foreign.mds import from_mds
+    from .tables.foreign.tfrecord import from_tfrecord
     from .tables.foreign.tokens import from_megatron, from_tokens
     from .tables.frames import from_pandas, from_polars
     from .tables.huggingface import from_huggingface
@@ -88,6 +89,7 @@ __all__ = [
     "from_parquet",
     "from_petastorm",
     "from_polars",
+    "from_tfrecord",
     "from_tokens",
     "image_folder",
     "jagged",
@@ -139,6 +141,7 @@ _PLACES = {  # of the public names
     "from_parquet": ".tables.parquet.ref",
     "from_petastorm": ".tables.parquet.petastorm",
     "from_polars": ".tables.frames",
+    "from_tfrecord": ".tables.foreign.tfrecord",
     "from_tokens": ".tables.foreign.tokens",
     "image_folder": ".adapters.image_folder",
     "jagged": ".rows.collate",

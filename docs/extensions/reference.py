@@ -177,6 +177,7 @@ GROUPS = {
             "from_megatron",
             "from_mds",
             "from_litdata",
+            "from_tfrecord",
             "from_petastorm",
             "from_lmdb",
             "webdataset",

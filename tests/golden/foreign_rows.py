@@ -179,10 +179,83 @@ def _write_litdata(folder: Path) -> None:
         writer.merge()
 
 
+def features() -> list[dict[str, Any]]:
+    """Rows as TFRecord has them, of all kinds of features; "steps" are those of SequenceExamples."""
+    return [
+        {
+            "image/encoded": bytes(range(7 * i)),
+            "label": i - 5 if i else -(2**63),
+            "weight": np.float32(i / 3),
+            "box": np.array([i, 0.5, -1], np.float32),
+            "ids": np.arange(i % 5 * 40, dtype=np.int64) ** 3,
+            "names": [b"n" * k for k in range(i % 4)],
+            "maybe": i if i % 3 else None,
+            "note": b"yes" if i % 4 else None,
+            "more": np.arange(i, dtype=np.float32) if i % 5 else None,
+        }
+        for i in range(24)
+    ]
+
+
+def steps() -> list[dict[str, Any]]:
+    """Rows as SequenceExamples have them."""
+    return [
+        {
+            "id": i,
+            "tokens": np.arange(i % 5, dtype=np.int64) - 1,
+            "points": np.arange(2 * (1 + i % 4), dtype=np.float32).reshape(-1, 2),
+            "words": [b"w" * k for k in range(i % 6)],
+            "lists": [list(range(k)) for k in range(i % 4)],
+            "texts": [[b"t"] * k for k in range(i % 3)],
+        }
+        for i in range(12)
+    ]
+
+
+def _write_tfrecord(folder: Path) -> None:
+    import tensorflow as tf
+
+    def feature(value: Any) -> Any:
+        values = value.tolist() if isinstance(value, np.ndarray) else value
+        values = values if isinstance(values, list) else [values]
+        if isinstance(value, (np.ndarray, np.floating)) and value.dtype == np.float32:
+            return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+        if isinstance(value, bytes) or (isinstance(value, list) and (not value or type(value[0]) is bytes)):
+            return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+    def example(row: dict[str, Any]) -> bytes:
+        shown = {name: feature(value) for name, value in row.items() if value is not None}
+        return tf.train.Example(features=tf.train.Features(feature=shown)).SerializeToString()
+
+    def sequence(row: dict[str, Any]) -> bytes:
+        lists = {}
+        for name, value in row.items():
+            if name != "id":
+                some = [np.array(one, np.int64) if name == "lists" else one for one in value]
+                lists[name] = tf.train.FeatureList(feature=[feature(one) for one in some])
+        context = tf.train.Features(feature={"id": feature(row["id"])})
+        of = tf.train.FeatureLists(feature_list=lists)
+        return tf.train.SequenceExample(context=context, feature_lists=of).SerializeToString()
+
+    rows = list(map(example, features()))
+    for name, kind, some in [
+        ("x.tfrecord-00000-of-00002", "", rows[:10]),
+        ("x.tfrecord-00001-of-00002", "", rows[10:]),
+        ("zipped.tfrecord.gz", "GZIP", rows),
+        ("zipped.tfrecord.zz", "ZLIB", rows),
+        ("steps.tfrecord", "", list(map(sequence, steps()))),
+    ]:
+        with tf.io.TFRecordWriter(str(folder / name), kind) as out:
+            for row in some:
+                out.write(row)
+
+
 WRITERS: dict[str, Callable[[Path], Any]] = {
     "litdata": _write_litdata,
     "mds": _write_mds,
     "megatron": _write_megatron,
+    "tfrecord": _write_tfrecord,
 }
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from ..reading.columns_ref import ColumnsRef
 from ..reading.dataref import DataRef
 from ..reading.files_ref import FilesRef
 from ..reading.in_epoch import in_epoch
+from ..reading.streamed import StreamedRef
 from ..rows.block import Block, Rows, equal_blocks
 from ..rows.collector import block_of
 from ..rows.schema import Schema
@@ -106,6 +107,7 @@ def source_of(data: object, num_workers: int = 0, schema: Schema | None = None) 
     source = (
         (_FilesSource(data) if isinstance(data, FilesRef) and schema in (None, data.schema) else None)
         or webdataset.source_of(data)
+        or (_StreamedSource(data) if isinstance(data, StreamedRef) else None)
         or flat_map.source_of(data, lambda inner: _by_number(inner, num_workers))
         or _of_framework(data, num_workers)
     )
@@ -228,6 +230,17 @@ class IteratorSource(RowSource):
     def rows(self, start: int) -> Iterator[Row]:
         """All rows."""
         return iter(self._data)
+
+
+class _StreamedSource(RowSource):
+    """The rows of a DataRef that have no numbers."""
+
+    def __init__(self, ref: StreamedRef) -> None:
+        self.name, self.schema, self._rows = ref.name, ref.schema, ref.rows
+
+    def rows(self, start: int) -> Iterator[Row]:
+        """All rows."""
+        return self._rows()
 
 
 def _torch_source(data: object, num_workers: int = 0) -> RowSource | None:

@@ -6,9 +6,8 @@ Of shards on this machine an index says where the members lie, so they are a Dat
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from ..reading.dataref import DataRef, title_of
 from ..reading.file_parts import FileParts, Names, Threads
 from ..reading.files_ref import FilesRef, HeldFiles, content_of
 from ..reading.left_out import LeftOut, check_share, refuse_many, told_of, warn_of
+from ..reading.streamed import StreamedRef
 from ..rows.block import Rows
 from ..rows.column import Column
 from ..rows.data import bounds_of
@@ -172,38 +172,13 @@ class _Parsed(DataRef):
         return f"{title_of(self.whole)} parsed: {', '.join(self.parse)}"
 
 
-class _Streamed(DataRef):
+class _Streamed(StreamedRef):
     """Shards whose rows have no numbers."""
 
     def __init__(self, shards: Shards) -> None:
+        reason = "shards that are compressed, or not on this machine,"
+        super().__init__(shards.title, lambda: ShardRows(shards).rows(0), None, reason)
         self.shards = shards
-
-    def __len__(self) -> int:
-        self._refuse()
-
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """Raises TypeError."""
-        self._refuse()
-
-    @property
-    def schema(self) -> Schema | None:
-        """None: it is not known."""
-        return None
-
-    def __iter__(self) -> Iterator[Row]:
-        return ShardRows(self.shards).rows(0)
-
-    def _title(self) -> str:
-        return f"DataRef {self.shards.title}"
-
-    def _counted(self) -> str:
-        return "rows in order only"
-
-    def _refuse(self) -> NoReturn:
-        raise TypeError(
-            f"{self.shards.title}: shards that are compressed, or not on this machine, can be read in order "
-            "only, so their rows have no numbers; submit them to a Storage, and use what that returns"
-        )
 
 
 @dataclass

@@ -216,6 +216,11 @@ class Memory:
         """All runs of bytes, in the order in which they were added."""
         return tuple(self._arrays)
 
+    @property
+    def whole(self) -> tuple[Bytes, int]:
+        """The range, of which only the runs may be read, and its first address."""
+        return self._range.bytes, self._range.low
+
     def extend(self, arrays: Sequence[Bytes]) -> None:
         """Adds runs of bytes; threads that are reading are not disturbed."""
         self._arrays += arrays

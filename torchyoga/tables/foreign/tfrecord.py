@@ -1,0 +1,408 @@
+"""Files of TFRecord -> rows by number, where they lie: records are found once, and checked when read.
+
+A record is its length, the length's CRC-32C, its bytes and theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, islice
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ...errors import CorruptError, SchemaError
+from ...files.crc32c import crc32c, crc32c_of_words, masked
+from ...files.regular import open_regular
+from ...formats.mapped.gather import Bytes, Memory
+from ...formats.mapped.items import MappedRuns
+from ...process.digests import hexdigest
+from ...process.lazy import cached_property
+from ...reading.dataref import DataRef
+from ...reading.in_place_ref import InPlaceRef, files_of
+from ...reading.shards import MappedShards, ShardFiles
+from ...reading.streamed import StreamedRef
+from ...rows.block import Block, Rows
+from ...rows.data import Data, bounds_of
+from ...rows.schema import Schema
+from ...rows.types import Array, Ints, Row
+from ...stores.kept_index import FileIndex
+from .examples import BadExample, Examples, learned, placed
+from .messages import Message, message_of
+from .named_files import NamedFiles
+
+__all__ = ["from_tfrecord"]
+
+_KIND = "tfrecord 1"
+_HEAD, _FOOT = 12, 4  # bytes before and after those of a record
+_PIECE, _SMALL_PIECE = 2**22, 2**12  # bytes that are read at once, to find records; where these are large
+_SAMPLE, _FEW, _MOST_SAMPLED = (
+    1000,
+    32,
+    2**28,
+)  # records that show what all look like: most, fewest, and bytes
+_BATCH = 256  # records that are read at once, in order
+_LONGEST = 2**31  # bytes of a message
+_RAW = Schema.of(b"")
+
+
+def from_tfrecord(
+    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    schema: Schema | None = None,
+    *,
+    raw: bool = False,
+    storage_options: Mapping[str, object] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_bytes: int | None = None,
+) -> DataRef:
+    """Files of TFRecord as a DataRef, read where they lie; TensorFlow is not needed.
+
+    Records are found once, by reading all their headers; where they lie is kept in the cache, with 12 bytes
+    for each, until a file changes. Files of this machine are mapped, those of a store are downloaded when
+    they are needed, or some time before, into a folder of bounded size.
+
+    Args:
+        files: a path or URL, which may have wildcards in its last part; a folder, for all its files with
+            `tfrec` in their names; or a list of such.
+        schema: what a row looks like; by default 1,000 records spread over the files show it.
+        raw: True for rows that are the bytes of records, whatever these are.
+        storage_options: for fsspec's filesystem.
+        cache_dir: where indices and downloaded files are kept, as of `Storage`.
+        cache_bytes: how many bytes of them are kept.
+
+    Rows are dicts of the features of a `tf.train.Example`, sorted by their names. A feature of which each
+    sample has one value is an int, a float32 or bytes; one that always has as many is an array, and any other
+    one is of any length. Lists of bytes are lists. Features that some samples lack are None there. Of a
+    `SequenceExample` those of the context come so, and those of steps as arrays or lists with as many items
+    as there are steps. By a `schema` texts may be `str`, numbers of another dtype, and bytes arrays.
+
+    Files that gzip or zlib have compressed have no rows by number: the DataRef can be iterated and submitted.
+
+    CRC-32Cs of lengths are checked when records are found, those of records whenever they are read: much
+    faster with google-crc32c, `pip install 'torchyoga[tfrecord]'`.
+
+    Raises:
+        NotFoundError: there is no such file.
+        ValueError: files are of this machine and of a store.
+        SchemaError: features differ in their kind, or do not fit the schema. When read: one of a record does
+            not; names file and record.
+        CorruptError: a file is cut or damaged; names the record. When read: one is damaged, or is no Example.
+        RemoteError: the store cannot be reached.
+
+    Example:
+        >>> from torchyoga.files.crc32c import crc32c, masked
+        >>> def framed(data):
+        ...     parts = len(data).to_bytes(8, "little"), data
+        ...     return b"".join(part + masked(crc32c()(part)).to_bytes(4, "little") for part in parts)
+        >>> _ = (tmp_path / "x.tfrecord").write_bytes(framed(b"one") + framed(b"three"))
+        >>> list(from_tfrecord(tmp_path / "x.tfrecord", raw=True, cache_dir=tmp_path / "cache"))
+        [b'one', b'three']
+    """
+    named = NamedFiles.of(
+        files,
+        "*tfrec*",
+        storage_options=storage_options,
+        cache_dir=cache_dir,
+        cache_bytes=cache_bytes,
+    )
+    is_raw = raw or schema == _RAW
+    indices = list(named.indices(_KIND, _index_of))
+    if any(index.info for index in indices):
+        return _streamed(named, schema, is_raw)
+    bounds = [index.arrays["bounds"] for index in indices]
+    starts = bounds_of(len(some) - 1 for some in bounds)
+    if not starts[-1]:
+        raise SchemaError(f"{named.name}: there are no records")
+    whole = np.concatenate(bounds)
+    crcs = np.concatenate([index.arrays["crcs"] for index in indices])
+    records = _Records(named.name, named.files, starts, whole, crcs, None, "")
+    examples = None if is_raw else _learned(records.some(), schema)
+    looks = (_RAW if examples is None else examples.schema).to_json()
+    content = hexdigest(json.dumps(looks), whole.tobytes(), crcs.tobytes())
+    return InPlaceRef(replace(records, examples=examples, content=content))
+
+
+def _index_of(path: str) -> FileIndex:
+    """Where the records of a file lie: `bounds` (N + 1,), and their `crcs` (N,); or that it is compressed."""
+    with open(open_regular(path), "rb", 0) as file:
+        size = os.fstat(file.fileno()).st_size
+        if _is_compressed(file.read(_HEAD)):
+            return FileIndex({}, {"is_compressed": True})
+
+        def read(at: int, count: int) -> Bytes:
+            file.seek(at)
+            return np.frombuffer(file.read(count), np.uint8)
+
+        bounds, crcs = _found(read, size, path)
+    return FileIndex({"bounds": bounds, "crcs": crcs})
+
+
+def _is_compressed(head: bytes) -> bool:
+    is_packed = head[:2] == b"\x1f\x8b" or (head[:1] == b"\x78" and not int.from_bytes(head[:2], "big") % 31)
+    return is_packed and bool(_wrong_heads(np.frombuffer(head.ljust(_HEAD, b"\0"), np.uint8)[None]).any())
+
+
+def _wrong_heads(heads: Bytes) -> Array:
+    """(N,) True for heads (N, 12) whose length does not fit its checksum."""
+    wrong: Array = masked(crc32c_of_words(heads[:, :8])) != heads[:, 8:].copy().view("<u4")[:, 0]
+    return wrong
+
+
+def _found(read: Callable[[int, int], Bytes], size: int, path: str) -> tuple[Ints, Array]:
+    """Where records lie, and their checksums.
+
+    Args:
+        read: gives bytes from a place on: so many, unless the file ends there.
+        size: of the file.
+        path: for messages.
+    """
+    at, count, wanted = 0, 0, _PIECE
+    bounds, crcs = [np.zeros(1, np.int64)], list[Array]()
+    length = struct.Struct("<Q").unpack_from
+    while at < size:
+        begin = max(0, at - _FOOT)
+        piece = read(begin, wanted)
+        place, last, places = at - begin, len(piece) - _HEAD, list[int]()
+        while place <= last:
+            places.append(place)
+            place += length(piece.data, place)[0] + _HEAD + _FOOT
+        heads = np.array(places, np.int64)
+        wrong = _wrong_heads(piece[heads[:, None] + np.arange(_HEAD)])
+        if wrong.any():
+            nth = int(wrong.argmax())
+            what = "it is not of TFRecord, or the" if not at and not nth else "the"
+            raise CorruptError(
+                f"{path}: {what} length of record {count + nth} at byte {begin + places[nth]} is damaged: it "
+                "does not fit its checksum; write the file again"
+            )
+        end = begin + place
+        if not places or end > size:
+            nth, begins = count + max(0, len(places) - 1), begin + (places[-1] if places else place)
+            raise CorruptError(
+                f"{path} is cut: record {nth} begins at byte {begins} and does not end before byte {size}, "
+                f"where the file does; write it again, or cut it at byte {begins}"
+            )
+        feet = heads[heads + begin > 0] - _FOOT  # of the records before
+        crcs.append(piece[feet[:, None] + np.arange(_FOOT)].view("<u4")[:, 0])
+        bounds.append(np.append(heads[1:], place) + begin)
+        wanted = _PIECE if place - places[-1] < _PIECE // 4 else _SMALL_PIECE
+        count, at = count + len(places), end
+    if size:
+        crcs.append(read(size - _FOOT, _FOOT).view("<u4"))
+    return np.concatenate(bounds), np.concatenate([np.zeros(0, np.uint32), *crcs])
+
+
+@dataclass(frozen=True, eq=False)
+class _Records:
+    """Rows that are records: a `reading.in_place_ref.FileLayout`.
+
+    Attributes:
+        name: for messages.
+        files: where they are.
+        starts: (files + 1,) the row at which each file begins.
+        bounds: (rows + files,) where each record begins in its file, and where the last one of each ends.
+        crcs: (rows,) their checksums, masked.
+        examples: how they become rows; None if rows are their bytes.
+        content: a name for the content.
+    """
+
+    name: str
+    files: ShardFiles
+    starts: Ints
+    bounds: Ints
+    crcs: Array
+    examples: Examples | None
+    content: str
+    only_copies = False
+
+    @property
+    def schema(self) -> Schema:
+        """How a row looks."""
+        return _RAW if self.examples is None else self.examples.schema
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files."""
+        return sum(self.files.nbytes)
+
+    def check(self, number: int, data: Bytes) -> None:
+        """Takes any bytes: records are compared one by one."""
+
+    def reach(self, shards: MappedShards, rows: Ints) -> tuple[Ints, Ints]:
+        """Where records lie in memory."""
+        _, addresses, nbytes = self._places(shards, rows)
+        return addresses, nbytes
+
+    def gather(self, shards: MappedShards, rows: Ints, columns: Sequence[int]) -> Sequence[Data]:
+        """These columns of records, which are compared with their checksums."""
+        memory, addresses, nbytes = self._places(shards, rows)
+        self._compare(memory, addresses, nbytes, rows)
+        if self.examples is None:
+            runs = MappedRuns(memory, addresses, nbytes)
+            return [Data(None, bounds_of(nbytes), runs=runs, dtype=np.dtype("u1"), empty=shards.empty)]
+        try:
+            return self.examples.columns(memory, addresses, nbytes, columns)
+        except BadExample as error:
+            raise error.of(self._where(int(rows[error.place]))) from error
+
+    def _compare(self, memory: Memory, addresses: Ints, nbytes: Ints, rows: Ints) -> None:
+        """Raises CorruptError unless records fit their checksums; those of files of this machine are compared
+        when this process first reads them."""
+        checked = self._checked
+        if checked is not None:
+            new = ~checked.take(rows)
+            addresses, nbytes, rows = addresses[new], nbytes[new], rows[new]
+        if not len(rows):
+            return
+        crc, (data, low) = crc32c(), memory.whole
+        begins = addresses - low
+        pairs = zip(begins.tolist(), (begins + nbytes).tolist(), strict=True)
+        crcs = np.fromiter((crc(data[at:end]) for at, end in pairs), np.uint32, len(rows))
+        wrong = masked(crcs) != self.crcs.take(rows)
+        if wrong.any():
+            raise CorruptError(
+                f"{self._where(int(rows[wrong.argmax()]))} is damaged: it does not fit its checksum; write "
+                "the file again"
+            )
+        if checked is not None:
+            checked[rows] = True
+
+    @cached_property
+    def _checked(self) -> Array | None:
+        return None if self.files.is_remote else np.zeros(len(self.crcs), bool)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_checked"}
+
+    def alone(self, shards: MappedShards, columns: Sequence[int]) -> None:
+        """None: to read messages takes longest."""
+
+    def _places(self, shards: MappedShards, rows: Ints) -> tuple[Memory, Ints, Ints]:
+        files = files_of(self.starts, rows)
+        memory, origins = shards.hold(files)
+        begins = self.bounds.take(rows + files)
+        return memory, origins + begins + _HEAD, self.bounds.take(rows + files + 1) - begins - _HEAD - _FOOT
+
+    def _where(self, row: int) -> str:
+        file = int(self.starts.searchsorted(row, "right")) - 1
+        return f"{self.files.where(file)}: record {row - int(self.starts[file])} (row {row})"
+
+    def some(self) -> Iterator[tuple[str, bytes]]:
+        """Records that show what all look like, and where they are: spread over the files, or those that the
+        last one begins with where files have to be downloaded: it still is in the cache."""
+        count = len(self.crcs)
+        size = min(_SAMPLE, count, max(_FEW, _MOST_SAMPLED * count // (1 + self.nbytes)))
+        if self.files.is_remote:
+            first = int(self.starts[self.starts < count][-1])
+            rows = np.arange(first, min(first + size, count))
+        else:
+            rows = np.unique(np.linspace(0, count - 1, size).astype(np.int64))
+        raw, shards = replace(self, examples=None), MappedShards(self.files, self.check)
+        for row in rows.tolist():
+            (data,) = raw.gather(shards, np.array([row]), [0])
+            yield self._where(row), data.texts()[0]
+
+
+def _learned(some: Iterable[tuple[str, bytes]], schema: Schema | None) -> Examples:
+    """How records become rows, as some of them show it; errors say which."""
+
+    def messages() -> Iterator[Message]:
+        for where, text in some:
+            try:
+                yield message_of(text)
+            except CorruptError as error:
+                raise CorruptError(f"{where} is no Example: {error}; pass raw=True for its bytes") from error
+
+    return learned(messages(), schema)
+
+
+# -- in order
+
+
+def _streamed(named: NamedFiles, schema: Schema | None, is_raw: bool) -> StreamedRef:
+    rows = partial(_raw_rows if is_raw else _rows, named.files, schema)
+    return StreamedRef(named.name, rows, _RAW if is_raw else schema, "files that are compressed")
+
+
+def _raw_rows(files: ShardFiles, schema: Schema | None) -> Iterator[bytes]:
+    return (text for _, text in _in_order(files))
+
+
+def _rows(files: ShardFiles, schema: Schema | None) -> Iterator[Row]:
+    records = _in_order(files)
+    first, nbytes = list[tuple[str, bytes]](), 0
+    for record in islice(records, _SAMPLE):
+        first.append(record)
+        nbytes += len(record[1])
+        if nbytes > _MOST_SAMPLED:
+            break
+    examples = _learned(first, schema)
+    left = chain(first, records)
+    while batch := list(islice(left, _BATCH)):
+        try:
+            memory = placed([text for _, text in batch])
+            columns = examples.columns(*memory, range(len(examples.schema.columns)))
+        except BadExample as error:
+            raise error.of(batch[error.place][0]) from error
+        yield from Rows(Block(examples.schema, len(batch), tuple(columns))).exact()
+
+
+def _in_order(files: ShardFiles) -> Iterator[tuple[str, bytes]]:
+    """All records, and where they are, for messages."""
+    for number in range(len(files.nbytes)):
+        with open(open_regular(files.path(number)), "rb") as file:
+            for nth, text in enumerate(_framed(file, files.where(number))):
+                yield f"{files.where(number)}: record {nth}", text
+
+
+def _framed(file: BinaryIO, where: str) -> Iterator[bytes]:
+    """The records of a file, compared with their checksums."""
+    left, count = bytearray(), 0
+    for piece in chain(_inflated(file, where), [b""]):
+        left += piece
+        at = 0
+        while len(left) - at >= _HEAD:
+            head = np.frombuffer(bytes(left[at : at + _HEAD]), np.uint8)
+            length = int(head[:8].view("<u8")[0])
+            if length > _LONGEST or _wrong_heads(head[None])[0]:
+                raise CorruptError(
+                    f"{where}: the length of record {count}, {length}, is damaged, or too large"
+                )
+            stop = at + _HEAD + length
+            if stop + _FOOT > len(left):
+                break
+            text = bytes(left[at + _HEAD : stop])
+            if masked(crc32c()(text)) != int.from_bytes(left[stop : stop + _FOOT], "little"):
+                raise CorruptError(f"{where}: record {count} is damaged: it does not fit its checksum")
+            yield text
+            at, count = stop + _FOOT, count + 1
+        del left[:at]
+    if left:
+        raise CorruptError(f"{where} is cut: it ends within record {count}; write it again")
+
+
+def _inflated(file: BinaryIO, where: str) -> Iterator[bytes]:
+    """The bytes of a file, decompressed if they are compressed, in pieces."""
+    is_compressed = _is_compressed(file.read(_HEAD))
+    file.seek(0)
+    if not is_compressed:
+        while piece := file.read(_PIECE):
+            yield piece
+        return
+    by, data = zlib.decompressobj(47), b""  # 47: gzip or zlib, as it says
+    try:
+        while data := data or file.read(_PIECE):
+            if by.eof:  # another part follows
+                by = zlib.decompressobj(47)
+            yield by.decompress(data, _PIECE)
+            data = by.unused_data if by.eof else by.unconsumed_tail
+    except zlib.error as error:
+        raise CorruptError(f"{where} cannot be decompressed: {error}; write it again") from error
+    if not by.eof:
+        raise CorruptError(f"{where} is cut: its compressed data has no end; write it again")
