@@ -546,3 +546,38 @@ def test_lists_cross_as_ragged_tensors_and_none_is_refused_by_name(tmp_path: Pat
             make_tf_dataset(other, batch_size=2)
     with pytest.raises(SchemaError, match="column 'x': TensorFlow has no decimal"):
         make_tf_dataset(yoga.Storage(tmp_path).submit([{"x": Decimal(1)}], "d", "1", progress=False))
+
+
+def test_tfrecord_is_read_as_tensorflow_reads_it(tmp_path: Path) -> None:
+    rng, rows = np.random.default_rng(0), 600
+    with tf.io.TFRecordWriter(str(tmp_path / "x.tfrecord")) as out:
+        for n in range(rows):
+            values = {
+                "image": tf.train.Feature(
+                    bytes_list=tf.train.BytesList(value=[rng.bytes(rng.integers(40_000))])
+                ),
+                "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[rng.integers(-300, 300)])),
+                "box": tf.train.Feature(float_list=tf.train.FloatList(value=rng.random(4))),
+                "ids": tf.train.Feature(int64_list=tf.train.Int64List(value=rng.integers(2**40, size=n % 7))),
+            }
+            values["few"] = values["label"]
+            shown = {name: values[name] for name in rng.permutation([*values]) if name != "few" or n % 5}
+            out.write(tf.train.Example(features=tf.train.Features(feature=shown)).SerializeToString())
+    about = {
+        "image": tf.io.FixedLenFeature([], tf.string),
+        "label": tf.io.FixedLenFeature([], tf.int64),
+        "box": tf.io.FixedLenFeature([4], tf.float32),
+        "ids": tf.io.RaggedFeature(tf.int64),
+        "few": tf.io.FixedLenFeature([], tf.int64, default_value=-999),
+    }
+    read = list(tf.data.TFRecordDataset(str(tmp_path / "x.tfrecord")).as_numpy_iterator())
+    parsed = tf.io.parse_example(read, about)
+    ref = yoga.from_tfrecord(tmp_path / "x.tfrecord", cache_dir=tmp_path / "cache")
+    assert list(yoga.from_tfrecord(tmp_path / "x.tfrecord", raw=True, cache_dir=tmp_path / "cache")) == read
+    for n, row in enumerate(ref):
+        assert row["image"] == parsed["image"][n].numpy()
+        assert row["label"] == parsed["label"][n].numpy()
+        assert np.array_equal(row["box"], parsed["box"][n])
+        assert np.array_equal(row["ids"], parsed["ids"][n])
+        assert (-999 if row["few"] is None else row["few"]) == parsed["few"][n].numpy()
+    assert n == rows - 1
