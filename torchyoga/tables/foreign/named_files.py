@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from glob import glob, has_magic
 from itertools import islice
 
-from ...errors import NotFoundError, RemoteError
+from ...errors import CorruptError, NotFoundError, RemoteError
 from ...reading.shards import LocalShards, ShardFiles
 from ...stores.address import directory_of, is_url
 from ...stores.cache import Cache
@@ -116,11 +116,17 @@ class NamedFiles:
 
     def _made(self, number: int, make: Callable[[str], FileIndex]) -> FileIndex:
         for _ in range(_MOST_DOWNLOADS):
+            path = self.files.path(number)
             try:
-                return make(self.files.path(number))
+                return make(path)
             except FileNotFoundError:
                 if not self.files.is_remote:
                     raise
+            except CorruptError as error:
+                if not self.files.is_remote:
+                    raise
+                self.files.forget(number)  # the copy may be what is damaged
+                raise CorruptError(str(error).replace(path, self.files.where(number))) from error
         raise RemoteError(
             f"{self.files.where(number)} was deleted {_MOST_DOWNLOADS} times before it was read; set a "
             "larger cache_bytes"
@@ -174,11 +180,17 @@ class _Store:
         if has_magic(last):
             names = self._matching(folder, last)
         else:
-            about = self._listed(folder).get(last) if self._are_many else None
-            about = about or (None if name.endswith("/") or not name else self.remote.find_one(name))
-            # Some stores have a folder of no bytes under the name of each.
-            names = {} if about is None or not about.nbytes else {name: about}
-            names = names or self._matching(name.rstrip("/"), ending) or ({name: about} if about else {})
+            name = name.rstrip("/")
+            about = self._listed(folder).get(last) if self._are_many and last else None
+            # Servers have pages, and stores empty objects, under the names of folders: looked at first.
+            names = {} if "." in last or about else self._matching(name, ending)
+            if not names and last:
+                about = about or self.remote.find_one(name)
+                names = {} if about is None else {name: about}
+                if about is not None and about.nbytes == 0:
+                    names = self._matching(name, ending) or names
+                elif about is None and "." in last:
+                    names = self._matching(name, ending)
         if not names:
             raise NotFoundError(f"there is no {self.remote.where(name)}, nor files {ending} in it")
         return [self._state(one, names[one]) for one in sorted(names, key=natural)]
@@ -197,6 +209,8 @@ class _Store:
 
     def _state(self, name: str, about: Found) -> tuple[str, int, IndexOf]:
         where = self.remote.where(name)
+        if about.nbytes is None:  # as in the pages of web servers
+            about = self.remote.find_one(name) or about
         if about.nbytes is None:
             raise RemoteError(f"the server does not say how many bytes {where} has; copy it to this machine")
         return name, about.nbytes, IndexOf.remote(where, about, about.nbytes, "")

@@ -266,6 +266,8 @@ class _Records:
         crcs = np.fromiter((crc(data[at:end]) for at, end in pairs), np.uint32, len(rows))
         wrong = masked(crcs) != self.crcs.take(rows)
         if wrong.any():
+            for number in np.unique(files_of(self.starts, rows[wrong])).tolist():
+                self.files.forget(number)  # a copy may be what is damaged
             raise CorruptError(
                 f"{self._where(int(rows[wrong.argmax()]))} is damaged: it does not fit its checksum; write "
                 "the file again"

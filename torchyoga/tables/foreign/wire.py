@@ -20,7 +20,7 @@ __all__ = ["FIRST", "SECOND", "Odd", "Span", "Wire"]
 
 FIRST, SECOND = 0x0A, 0x12  # tags of fields 1 and 2 that have a size
 _LONGEST_HEAD, _MOST_ENTRIES = 400, 4096  # bytes; of a map
-_MOST_HEADS = 4  # kinds of entries that are read at once where rows differ
+_MOST_HEADS = 16  # kinds of entries that are read at once where rows differ
 _SHORTEST = 4  # bytes of a number that is read quickly
 _FEW = 8  # rows, which are read one by one sooner than in step
 _SHORT = 64  # bytes of a run: shorter ones are copied byte by byte sooner than one by one
@@ -179,9 +179,9 @@ class Wire:
             ends, others = span.at.copy(), np.arange(len(rows))
             for _ in range(_MOST_HEADS):
                 others = self._alike(rows, span, others, tags, places, ends)
-                if not len(others):
+                if len(others) <= _FEW:
                     break
-            else:
+            if len(others):
                 ends[others] = self._others(rows[others], span.take(others), places)
             span = Span(ends, span.end)
         raise Odd(span.at)
