@@ -12,6 +12,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from itertools import pairwise
 from typing import Any, BinaryIO
@@ -26,14 +27,15 @@ from ...formats.mapped.items import MappedRuns
 from ...process.digests import hexdigest
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import InPlaceRef, files_of
-from ...reading.shards import LocalShards, MappedShards, ShardFiles
+from ...reading.shards import MappedShards, ShardFiles
 from ...rows.data import Data, bounds_of
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints
 from ...stores.address import directory_of, is_url
-from ...stores.kept_index import cache_of
+from ...stores.kept_index import FileIndex, IndexOf, cache_of
 from ...stores.objects import Found, Remote
 from ...stores.shard_downloads import RemoteShards, StoredShard
+from .named_files import NamedFiles
 
 __all__ = ["from_megatron", "from_tokens"]
 
@@ -150,15 +152,26 @@ def from_tokens(
     *,
     end: int | None = None,
     offset: int = 0,
+    storage_options: Mapping[str, object] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_bytes: int | None = None,
 ) -> DataRef:
-    """Files that hold nothing but tokens, such as nanoGPT's `train.bin`, as a DataRef; nothing is copied.
+    """Files that hold nothing but tokens, such as nanoGPT's `train.bin`, as a DataRef, where they lie.
+
+    Files of this machine are mapped, those of a store are downloaded when they are needed, or some time
+    before, each as a whole, into a folder of bounded size.
 
     Args:
-        files: the path of a file, or a list of such.
+        files: a path or URL, which may have wildcards in its last part; a folder, for all its files that end
+            with `.bin`; or a list of such.
         dtype: of a token, such as "uint16".
         end: the token that ends a document. Without it each file is one row, to be cut by `token_windows`.
-            With it each document is a row, that token its last one; the files are read once to find them.
+            With it each document is a row, that token its last one; the files are read once to find them, and
+            where they end is kept in the cache.
         offset: bytes at the beginning of each file that are not tokens: 1024 in files of llm.c.
+        storage_options: for fsspec's filesystem.
+        cache_dir: where downloaded files are kept, as of `Storage`, and the ends of documents.
+        cache_bytes: how many bytes of them are kept.
 
     Rows are dicts, `{"tokens": array}`. Nothing in such files tells damaged tokens from others.
 
@@ -166,6 +179,7 @@ def from_tokens(
         NotFoundError: there is no such file.
         CorruptError: the size of a file is not one of whole tokens. When read: a file has changed since.
         ValueError: `dtype` is not one of numbers, `end` is not a value of it, or `offset` is below 0.
+        RemoteError: the store cannot be reached.
 
     Example:
         >>> np.array([5, 6, 0, 7, 0, 8], np.uint16).tofile(tmp_path / "train.bin")
@@ -182,35 +196,40 @@ def from_tokens(
         raise ValueError(f"end={end!r} is not a value of {kind}")
     if offset < 0:
         raise ValueError(f"offset={offset} must be at least 0")
-    given = [files] if isinstance(files, (str, os.PathLike)) else list(files)
-    if not given:
-        raise ValueError("from_tokens was given no files")
-    paths = [_local(path) for path in given]
-    sizes = [_size_of(path) for path in paths]
-    for path, size in zip(paths, sizes, strict=True):
-        if size < offset or (size - offset) % kind.itemsize:
+    named = NamedFiles.of(
+        files,
+        "*.bin",
+        storage_options=storage_options,
+        cache_dir=cache_dir,
+        cache_bytes=cache_bytes,
+    )
+    for state in named.states:
+        if state.nbytes < offset or (state.nbytes - offset) % kind.itemsize:
             raise CorruptError(
-                f"{path} has {size} bytes: after {offset}, that is no whole number of tokens of {kind}; pass "
-                "the dtype and the offset with which it was written"
+                f"{state.where} has {state.nbytes} bytes: after {offset}, that is no whole number of tokens "
+                f"of {kind}; pass the dtype and the offset with which it was written"
             )
-    ends = [
-        _ends_in(path, kind, offset, (size - offset) // kind.itemsize, end)
-        for path, size in zip(paths, sizes, strict=True)
-    ]
-    counts = [some[-1:].sum() for some in ends]  # tokens of each file
+    counts = [(state.nbytes - offset) // kind.itemsize for state in named.states]
+    if end is None:
+        ends = [np.full(min(count, 1), count, np.int64) for count in counts]
+    else:
+        make = partial(_ends_in, dtype=kind, offset=offset, end=end)
+        indices = named.indices(f"ends of tokens 1, {kind.str} {offset} {end}", make)
+        ends = [index.arrays["ends"] for index in indices]
     bounds = np.concatenate([[0], *(e + b for e, b in zip(ends, bounds_of(counts), strict=False))])
     starts = bounds_of(map(len, ends))
-    return _opened(paths, sizes, kind.str, offset, starts, bounds.astype(np.int64, copy=False))
+    return _opened(named, kind.str, offset, starts, bounds.astype(np.int64, copy=False))
 
 
-def _ends_in(path: str, dtype: np.dtype[Any], offset: int, count: int, end: int | None) -> Ints:
-    """(documents,) how many tokens of a file come before the end of each document."""
-    if end is None or not count:
-        return np.full(min(count, 1), count, np.int64)
+def _ends_in(path: str, dtype: np.dtype[Any], offset: int, end: int) -> FileIndex:
+    """`ends` (documents,): how many tokens of a file come before the end of each document."""
+    count = (_size_of(path) - offset) // dtype.itemsize
+    if not count:
+        return FileIndex({"ends": np.empty(0, np.int64)})
     tokens = np.memmap(path, dtype, "r", offset, (count,))
     steps = range(0, count, _LOOK)
     ends = np.concatenate([np.flatnonzero(tokens[step : step + _LOOK] == end) + (step + 1) for step in steps])
-    return ends if len(ends) and ends[-1] == count else np.append(ends, count)
+    return FileIndex({"ends": ends if len(ends) and ends[-1] == count else np.append(ends, count)})
 
 
 def from_megatron(
@@ -264,7 +283,7 @@ def from_megatron(
         index = BytesIO(store.read(f"{name}.idx", min(nbytes, _MOST_INDEX)))
         dtype, lengths, ends = _index_of(index, nbytes, where, size)
     else:
-        where = _local(path)
+        where = str(directory_of(path))
         size, nbytes = _size_of(f"{where}.bin"), _size_of(f"{where}.idx")
         with open(open_regular(f"{where}.idx"), "rb") as file:
             dtype, lengths, ends = _index_of(file, nbytes, where, size)
@@ -272,11 +291,14 @@ def from_megatron(
     if documents:
         bounds = bounds[ends]
     if not is_url(path):
-        return _opened([f"{where}.bin"], [size], dtype, 0, np.array([0, len(bounds) - 1]), bounds)
+        named = NamedFiles.of(
+            f"{where}.bin", "", storage_options=None, cache_dir=cache_dir, cache_bytes=cache_bytes
+        )
+        return _opened(named, dtype, 0, np.array([0, len(bounds) - 1]), bounds)
     starts, parts = _parts(f"{name}.bin", about, bounds, np.dtype(dtype).itemsize)
-    files = RemoteShards(store, parts, cache_of(cache_dir, cache_bytes))
-    content = hexdigest(dtype, bounds.tobytes(), store.where(name), str(about.tag or about.written))
-    return InPlaceRef(_TokenRuns(f"{where}.bin", files, dtype, 0, starts, bounds, content))
+    cache = cache_of(cache_dir, cache_bytes)
+    state = IndexOf.remote(f"{where}.bin", about, size, "")
+    return _opened(NamedFiles(RemoteShards(store, parts, cache), (state,), cache), dtype, 0, starts, bounds)
 
 
 def _parts(name: str, about: Found, bounds: Ints, itemsize: int) -> tuple[Ints, list[StoredShard]]:
@@ -345,25 +367,18 @@ def _index_of(file: BinaryIO, nbytes: int, where: str, size: int) -> tuple[str, 
     return _DTYPES[code], lengths.astype(np.int64), ends.astype(np.int64)
 
 
-def _opened(
-    paths: Sequence[str], sizes: Sequence[int], dtype: str, offset: int, starts: Ints, bounds: Ints
-) -> DataRef:
-    name = paths[0] if len(paths) == 1 else f"{len(paths)} files of tokens, {paths[0]} the first"
-    sampled: list[bytes | str] = [dtype, bounds.tobytes()]
-    for path, size in zip(paths, sizes, strict=True):
-        with open(open_regular(path), "rb") as file:
-            for at in sorted({int(place) for place in np.linspace(offset, size, _SAMPLES)}):
-                file.seek(at)
-                sampled.append(file.read(_SAMPLE_BYTES))
-    files = LocalShards(name, tuple(paths), tuple(sizes))
-    return InPlaceRef(_TokenRuns(name, files, dtype, offset, starts, bounds, hexdigest(*sampled)))
-
-
-def _local(path: str | os.PathLike[str]) -> str:
-    text = os.fspath(path)
-    if is_url(text):
-        raise ValueError(f"{text!r} is a URL; tokens are mapped, so copy the files to this machine first")
-    return str(directory_of(text))
+def _opened(named: NamedFiles, dtype: str, offset: int, starts: Ints, bounds: Ints) -> DataRef:
+    content: list[bytes | str] = [dtype, bounds.tobytes()]
+    if named.files.is_remote:
+        content += [f"{state.where} {state.nbytes} {state.tag}" for state in named.states]
+    else:
+        for state in named.states:
+            with open(open_regular(state.where), "rb") as file:
+                for at in sorted({int(place) for place in np.linspace(offset, state.nbytes, _SAMPLES)}):
+                    file.seek(at)
+                    content.append(file.read(_SAMPLE_BYTES))
+    name = named.name
+    return InPlaceRef(_TokenRuns(name, named.files, dtype, offset, starts, bounds, hexdigest(*content)))
 
 
 def _found(store: Remote, name: str) -> tuple[Found, int]:
