@@ -5,10 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,6 +19,7 @@ from hypothesis import strategies as st
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError
+from torchyoga.tables.foreign import json_lines
 from torchyoga.testing import check_dataref, check_resume, check_view
 
 ROWS = [
@@ -106,11 +110,8 @@ def test_a_bad_line_is_named(line: str, error: type[Exception], text: str, tmp_p
 def test_other_bad_input(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="there is no file"):
         yoga.from_jsonl(tmp_path / "none")
-    (tmp_path / "x.gz").write_bytes(gzip.compress(b"{}"))
-    with pytest.raises(ValueError, match="is compressed; decompress it, or submit a generator"):
-        yoga.from_jsonl(tmp_path / "x.gz")
-    with pytest.raises(ValueError, match="is a URL"):
-        yoga.from_jsonl("s3://bucket/x.jsonl")
+    with pytest.raises(ValueError, match="are of this machine and of a store"):
+        yoga.from_jsonl(["s3://bucket/x.jsonl", tmp_path / "none"])
     (tmp_path / "empty").write_text("\n \n")
     with pytest.raises(SchemaError, match="there are no rows"):
         yoga.from_jsonl(tmp_path / "empty")
@@ -119,3 +120,105 @@ def test_other_bad_input(tmp_path: Path) -> None:
     path.write_text("1\n2\n")
     with pytest.raises(CorruptError, match="has 4 bytes where 6 are expected"):
         ref[0]
+
+
+def test_places_of_lines_are_kept_until_a_file_changes(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.jsonl", ROWS)
+    code = "import sys, torchyoga as yoga; print(len(yoga.from_jsonl(sys.argv[1], cache_dir=sys.argv[2])))"
+    folder = tmp_path / "cache"
+    counted = subprocess.run(
+        [sys.executable, "-c", code, str(path), str(folder)], capture_output=True, check=True, timeout=120
+    )
+    assert counted.stdout.split() == [b"120"]
+    (index,) = (folder / "files").glob("*.index")
+    made = index.stat().st_ino
+    assert list(yoga.from_jsonl(path, cache_dir=folder)) == FULL
+    assert index.stat().st_ino == made
+    written(path, ROWS[:60] + ROWS[:59])
+    assert len(yoga.from_jsonl(path, cache_dir=folder)) == 119
+    assert index.stat().st_ino != made
+    index.write_bytes(index.read_bytes()[:-1])
+    assert len(yoga.from_jsonl(path, cache_dir=folder)) == 119
+
+
+def test_folders_wildcards_and_urls(tmp_path: Path) -> None:
+    for number in (10, 9):
+        written(tmp_path / f"part{number}.jsonl", [{"n": number}] * 2)
+    (tmp_path / "readme.txt").write_text("no rows")
+    fs = fsspec.filesystem("memory")
+    fs.put(f"{tmp_path}/*.jsonl", "/lines/")
+    for place in (str(tmp_path), f"{tmp_path}/*.jsonl", "memory://lines", "memory://lines/part*.jsonl"):
+        for _ in range(2):
+            ref = yoga.from_jsonl(place, cache_dir=tmp_path / "cache")
+            assert [row["n"] for row in ref] == [9, 9, 10, 10], place
+        assert ref.file_starts.tolist() == [0, 2, 4]
+        check_dataref(ref)
+    with pytest.raises(NotFoundError, match=r"there are no files \*\.jsonl\*"):
+        yoga.from_jsonl(tmp_path / "cache")
+
+
+def test_a_store_is_read_through_a_cache_of_a_third(tmp_path: Path) -> None:
+    fs, size = fsspec.filesystem("memory"), 0
+    for number in range(12):
+        text = "".join(json.dumps({"n": number * 100 + n, "text": "x" * 50}) + "\n" for n in range(100))
+        fs.pipe_file(f"/third/{number}.jsonl", text.encode())
+        size += len(text)
+    options = {"cache_dir": tmp_path, "cache_bytes": size // 3}
+    loader = yoga.DataLoader(
+        yoga.from_jsonl("memory://third", **options), 10, shuffle="block", shuffle_window=1
+    )
+    for _ in range(2):  # a warning, which is an error here, would say that a file was downloaded twice
+        assert sorted(n for batch in loader for n in batch["n"].tolist()) == list(range(1200))
+    assert sum(path.stat().st_size for path in (tmp_path / "files").iterdir()) <= size // 3
+
+
+def packed(path: Path, lines: bytes) -> Path:
+    """Writes a file that gzip or zstd has compressed, in two parts."""
+    how = gzip.compress if path.suffix == ".gz" else pytest.importorskip("zstandard").compress
+    half = len(lines) // 2
+    path.write_bytes(how(lines[:half]) + how(lines[half:]))
+    return path
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+def test_compressed_files_come_in_order(ending: str, tmp_path: Path) -> None:
+    lines = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+    path = packed(tmp_path / f"x.jsonl.{ending}", lines)
+    plain = written(tmp_path / "y.jsonl", ROWS[:3])
+    ref = pickle.loads(pickle.dumps(yoga.from_jsonl([path, plain])))
+    assert list(ref) == list(ref) == FULL + FULL[:3]
+    for ask in (len, lambda ref: ref[0], lambda ref: ref.take(np.array([0]))):
+        with pytest.raises(TypeError, match="can be read in order only, so their rows"):
+            ask(ref)
+    storage = yoga.Storage(tmp_path / "storage")
+    made = storage.submit(ref, "lines", "1.0", progress=False)
+    assert list(made) == FULL + FULL[:3]
+    fsspec.filesystem("memory").put(str(path), f"/packed-{ending}/x.jsonl.{ending}")
+    assert list(yoga.from_jsonl(f"memory://packed-{ending}/*", cache_dir=tmp_path / "cache")) == FULL
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+def test_bad_compressed_files_name_file_and_line(
+    ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [json.dumps({"n": n}) for n in range(3000)]
+    lines[1500] = '{"n": 1'
+    path = packed(tmp_path / f"x.{ending}", "\n".join(lines).encode())
+    with pytest.raises(CorruptError, match=rf"x\.{ending}, line 1501: this is not JSON"):
+        list(yoga.from_jsonl(path))
+    lines[1500] = '{"n": "text"}'
+    path = packed(path, "\n".join(lines).encode())
+    with pytest.raises(SchemaError, match=rf"x\.{ending}, line 1501: .*column 'n'"):
+        list(yoga.from_jsonl(path))
+    with pytest.raises(SchemaError, match="line 1501"):
+        yoga.Storage(tmp_path / "storage").submit(yoga.from_jsonl(path), "lines", "1.0", progress=False)
+    assert not yoga.Storage(tmp_path / "storage").list()
+    packed(path, b'{"n": 1}\n' * 3000)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(CorruptError, match=r"is cut or damaged behind line \d+: "):
+        list(yoga.from_jsonl(path))
+    monkeypatch.setattr(json_lines, "_LONGEST", 1000)
+    with pytest.raises(CorruptError, match="line 1 has more than 1000 bytes"):
+        list(yoga.from_jsonl(packed(path, b"0" * 10**6)))
+    with pytest.raises(SchemaError, match="there are no rows"):
+        list(yoga.from_jsonl(packed(path, b"\n\n")))

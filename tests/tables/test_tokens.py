@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 from golden.foreign_rows import DOCUMENTS, FOREIGN
@@ -204,8 +205,28 @@ def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
         dtype, end, offset = arguments
         with pytest.raises(ValueError, match=text):
             yoga.from_tokens(tmp_path / "odd.bin", dtype, end=end, offset=offset)
-    with pytest.raises(ValueError, match="is a URL; tokens are mapped"):
-        yoga.from_tokens("s3://bucket/train.bin", "uint16")
+    with pytest.raises(ValueError, match="are of this machine and of a store"):
+        yoga.from_tokens(["s3://bucket/train.bin", tmp_path / "odd.bin"], "uint16")
+
+
+def test_folders_wildcards_and_urls_of_tokens(tmp_path: Path) -> None:
+    fs = fsspec.filesystem("memory")
+    for number in (10, 9):  # in the order of people
+        np.array([number, 0, number + 1], "<u2").tofile(tmp_path / f"part{number}.bin")
+        fs.pipe_file(f"/some-tokens/part{number}.bin", (tmp_path / f"part{number}.bin").read_bytes())
+    (tmp_path / "meta.pkl").write_bytes(b"not tokens")
+    rows = [[9, 0], [10], [10, 0], [11]]
+    for place in (str(tmp_path), f"{tmp_path}/*.bin", "memory://some-tokens", "memory://some-tokens/part*"):
+        for cache in ("a", "a", "b"):  # the second time the ends are kept
+            ref = yoga.from_tokens(place, "uint16", end=0, cache_dir=tmp_path / cache)
+            assert lists(ref) == rows, place
+        check_dataref(ref)
+        assert lists(yoga.from_tokens(place, "uint16", cache_dir=tmp_path / "a")) == [[9, 0, 10], [10, 0, 11]]
+    assert lists(yoga.from_tokens(place, "uint16", end=10, cache_dir=tmp_path / "a")) == [
+        [9, 0, 10],
+        [10],
+        [0, 11],
+    ]
 
 
 def test_tokens_that_changed_since_are_an_error(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import re
+import shlex
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -37,6 +39,7 @@ def _tar(folder: Path) -> None:
 
 
 def _lines(path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
     path.write_text("".join(json.dumps({"n": n}) + "\n" for n in range(COUNT)))
 
 
@@ -77,6 +80,12 @@ FORMATS: dict[str, tuple[Callable[[Path], object], str, Callable[[Path], yoga.Da
     "megatron": (_copied("megatron/uint16"), "old", yoga.from_megatron),
     "megatron-bin": (_copied("megatron/uint16"), "old.bin", yoga.from_megatron),
     "jsonl": (lambda folder: _lines(folder / "old.jsonl"), "old.jsonl", yoga.from_jsonl),
+    "jsonl-folder": (
+        lambda folder: _lines(folder / "lines" / "old.jsonl"),
+        "lines/*.jsonl",
+        yoga.from_jsonl,
+    ),
+    "tfrecord": (_copied("tfrecord"), "old/x.tfrecord-*", yoga.from_tfrecord),
     "parquet": (
         lambda folder: pq.write_table(TABLE, folder / "old.parquet"),
         "old.parquet",
@@ -188,6 +197,16 @@ def test_ids_of_the_storage_come_before_paths() -> None:
     assert parsed("head", "./old")["total"] == 12
     both = parsed("query", 'select (select count(*) from old) a, (select count(*) from "./old") b')
     assert both["rows"] == [[1, 12]]
+
+
+def test_files_without_row_numbers_can_be_converted() -> None:
+    Path("old.jsonl.gz").write_bytes(gzip.compress(b'{"n": 1}\n{"n": 2}\n'))
+    assert parsed("convert", "old.jsonl.gz", "--to", "made@1.0")["rows"] == 2
+    assert [row["values"] for row in parsed("head", "made")["rows"]] == [{"n": 1}, {"n": 2}]
+    for line in ("head old.jsonl.gz", "report old.jsonl.gz", "query 'select * from t' old.jsonl.gz"):
+        found = run(*shlex.split(line))
+        assert found.exit_code == 2, line
+        assert "can be read in order only" in re.sub(r"\s+", " ", found.stderr), line
 
 
 def test_what_does_not_fit_a_path_is_said() -> None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import bz2
 import hashlib
+import os
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..errors import CorruptError
 from ..files.regular import read_regular
@@ -25,6 +26,7 @@ from .objects import Remote
 
 __all__ = ["RemoteShards", "StoredShard", "check_hashes"]
 
+_RUN = 2**22  # bytes of a part of a file that are requested at once
 _PYARROW = {"zstd": "zstd", "br": "brotli", "snappy": "snappy"}  # what pyarrow calls a compression
 
 
@@ -40,6 +42,8 @@ class StoredShard:
         hashes: of the file in the store, pairs of an algorithm and hex digits.
         raw_hashes: of what can be read.
         tag: by which the store tells it from later contents; None if it has none.
+        begin, whole: if it is a part of the file in the store, which byte is its first, and how many the file
+            has; it is not compressed then.
     """
 
     name: str
@@ -49,6 +53,8 @@ class StoredShard:
     hashes: tuple[tuple[str, str], ...] = ()
     raw_hashes: tuple[tuple[str, str], ...] = ()
     tag: str | None = None
+    begin: int = 0
+    whole: int | None = None
 
 
 class ShardDownloads(Downloads[StoredShard]):
@@ -70,6 +76,23 @@ class ShardDownloads(Downloads[StoredShard]):
 
     def _sent(self, entry: StoredShard) -> int:
         return entry.sent
+
+    def _append(self, name: str, entry: StoredShard, file: BinaryIO) -> int:
+        if entry.whole is None:
+            return super()._append(name, entry, file)
+        at = file.seek(0, os.SEEK_END)
+        if at > entry.sent:
+            at = file.truncate(file.seek(0))
+        try:
+            while at < entry.sent:
+                run = entry.begin + at, entry.begin + min(at + _RUN, entry.sent)
+                (data,) = self.remote.read_ranges(name, [run], entry.whole)
+                # A server that knows no ranges sends all.
+                at += file.write(data if len(data) == run[1] - run[0] else data[slice(*run)])
+        except FileNotFoundError:
+            self._raise_what_happened(entry)
+        file.flush()
+        return 0
 
     def _load(self, entries: Sequence[StoredShard]) -> None:
         for name in {entry.compression for entry in entries} & set(_PYARROW):

@@ -57,6 +57,9 @@ _FORMATS = {
     "jsonl": _Format(
         ".jsonl", ("tables.foreign.json_lines", "from_jsonl"), rf"\.(jsonl|ndjson){_PACKED}", is_several=True
     ),
+    "tfrecord": _Format(
+        ".tfrecord", ("tables.foreign.tfrecord", "from_tfrecord"), r"\.tfrec[^/]*", is_several=True
+    ),
     "parquet": _Format(
         ".parquet", ("tables.parquet.ref", "from_parquet"), r"\.parquet", (0, b"PAR1"), is_several=True
     ),

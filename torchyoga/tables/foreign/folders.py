@@ -134,10 +134,13 @@ class IndexedFolder:
 
     def _shard(self, file: IndexedFile, listed: Mapping[str, Found], verify: bool) -> StoredShard:
         name = file.sent_name or file.name
-        about = listed.get(name) or (None if listed or file.sent else self.remote.find_one(name))
+        about = listed.get(name)
+        if not file.sent and (about is None or about.nbytes is None) and not (listed and about is None):
+            about = self.remote.find_one(name)  # listings of the web say no sizes
         if about is None and (listed or not file.sent):
             raise CorruptError(f"{self.where(name)} is missing though the index names it; write it again")
         sent = file.sent or (about.nbytes if about is not None else None)
+        sent = sent if sent is not None or file.compression else file.nbytes
         if sent is None or (about is not None and about.nbytes not in (None, sent)):
             raise CorruptError(
                 f"{self.where(name)} has {about and about.nbytes} bytes, not {sent}; write it again"

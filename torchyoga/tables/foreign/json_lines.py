@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from itertools import count, islice
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from ...errors import CorruptError, NotFoundError, SchemaError
+from ...errors import CorruptError, SchemaError
 from ...files.regular import open_regular
 from ...formats.mapped.gather import Bytes
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import InPlaceRef, files_of
-from ...reading.shards import LocalShards, MappedShards
+from ...reading.shards import MappedShards, ShardFiles
+from ...reading.streamed import StreamedRef
+from ...rows.block import Block, Rows
 from ...rows.collector import block_of
 from ...rows.column import Column
 from ...rows.data import Data, bounds_of
 from ...rows.node import Node
 from ...rows.schema import Schema
 from ...rows.types import Ints, Row
-from ...stores.address import directory_of, is_url
+from ...stores.kept_index import FileIndex
+from .named_files import NamedFiles
 
 __all__ = ["from_jsonl"]
 
+_KIND = "json lines 1"
+_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # how files begin that are compressed
 _PIECE = 2**24  # bytes in which lines are looked for at once
 _SAMPLE = 1000  # rows from which it is learned what all look like
 _LONGEST = 2**28  # bytes of a line
@@ -35,76 +46,204 @@ _BLANK = frozenset(b" \t\r\n")
 
 
 def from_jsonl(
-    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], schema: Schema | None = None
+    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    schema: Schema | None = None,
+    *,
+    storage_options: Mapping[str, object] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_bytes: int | None = None,
 ) -> DataRef:
     """Files of JSON lines as a DataRef, read where they lie: only the places of lines are kept.
 
-    For each line 16 bytes are kept.
+    Lines are found once, by reading the files; 16 bytes for each are kept in the cache, until a file changes.
+    Files of this machine are mapped, those of a store are downloaded when they are needed, or some time
+    before, into a folder of bounded size.
 
     Args:
-        files: the path of a file, or a list of such. Those that are compressed have no rows by number: a
-            generator that reads them can be submitted.
-        schema: what a row looks like; by default 1,000 rows spread over the files show it. Keys that some of
-            them lack, or have `null` in, may be None; numbers some of which have a fraction are floats.
+        files: a path or URL, which may have wildcards in its last part; a folder, for all its files with
+            `.jsonl` in their names; or a list of such.
+        schema: what a row looks like; by default 1,000 rows spread over the files, or of the first file of a
+            store, show it. Keys that some of them lack, or have `null` in, may be None; numbers some of which
+            have a fraction are floats.
+        storage_options: for fsspec's filesystem.
+        cache_dir: where places of lines and downloaded files are kept, as of `Storage`.
+        cache_bytes: how many bytes of them are kept.
 
-    Rows are what `json.loads` gives, with all keys; a row may be any value. Empty lines are no rows.
+    Rows are what `json.loads` gives, with all keys; a row may be any value. Empty lines are no rows. Files
+    that gzip or zstd has compressed have no rows by number: the DataRef can be iterated and submitted.
 
     Raises:
         NotFoundError: there is no such file.
-        ValueError: a file is compressed, or behind a URL.
+        ValueError: some files are of this machine, and some of a store.
         SchemaError: rows cannot be kept, or there are none. When read: a row does not fit the schema; names
             file and line.
         CorruptError: when read: a line is not JSON, or a file has changed since.
+        RemoteError: the store cannot be reached.
 
     Example:
-        >>> _ = (tmp_path / "notes.jsonl").write_text('{"text": "one", "ids": [1, 2]}\\n{"text": "two"}\\n')
-        >>> ref = from_jsonl(tmp_path / "notes.jsonl")
+        >>> _ = (tmp_path / "notes.jsonl").write_text('{"text": "one", "ids": [1, 2]}\n{"text": "two"}\n')
+        >>> ref = from_jsonl(tmp_path / "notes.jsonl", cache_dir=tmp_path / "cache")
         >>> ref[1], ref["ids"][0]
         ({'text': 'two', 'ids': None}, [1, 2])
     """
-    given = [files] if isinstance(files, (str, os.PathLike)) else list(files)
-    if not given:
-        raise ValueError("from_jsonl was given no files")
-    paths, sizes, lines = [], [], []
-    for one in given:
-        path = os.fspath(one)
-        if is_url(path):
-            raise ValueError(
-                f"{path!r} is a URL; copy it to this machine, or submit a generator that reads it"
-            )
-        paths.append(str(directory_of(path)))
-        lines.append(_lines(paths[-1]))
-        sizes.append(os.stat(paths[-1]).st_size)
-    starts = bounds_of(map(len, lines))
+    named = NamedFiles.of(
+        files,
+        "*.jsonl*",
+        storage_options=storage_options,
+        cache_dir=cache_dir,
+        cache_bytes=cache_bytes,
+    )
+    lines, sample, is_remote = list[Ints](), list[Row](), named.files.is_remote
+    for number, index in enumerate(named.indices(_KIND, _index_of)):
+        if index.info:
+            rows = partial(_streamed, named.files, schema)
+            return StreamedRef(named.name, rows, schema, "files that are compressed")
+        lines.append(index.arrays["places"])
+        if is_remote and not sample:  # while the file is here
+            sample = _sampled(named, [*[lines[-1][:0]] * number, lines[-1]])
+    if not sum(map(len, lines)):
+        raise SchemaError(f"{named.name}: there are no rows")
+    sample = sample or _sampled(named, lines)
+    own = _learned(sample) if schema is None else schema
+    told = json.dumps([own.to_json(), list(named.files.nbytes)])
     places = np.concatenate(lines)
-    name = paths[0] if len(paths) == 1 else f"{len(paths)} files of JSON lines, {paths[0]} the first"
+    content = hexdigest(told, places.tobytes(), json.dumps(sample[:64]))
+    starts = bounds_of(map(len, lines))
+    return InPlaceRef(_LinesOfJson(named.name, named.files, starts, places, own, content))
+
+
+def _sampled(named: NamedFiles, lines: Sequence[Ints]) -> list[Row]:
+    """Some rows, spread over files with these lines."""
+    starts, places = bounds_of(map(len, lines)), np.concatenate(lines)
     if not len(places):
-        raise SchemaError(f"{name}: there are no rows")
-    held = LocalShards(name, tuple(paths), tuple(sizes))
-    text = _LinesOfJson(name, held, starts, places, Schema.of(""), "")
+        return []
+    text = _LinesOfJson(named.name, named.files, starts, places, Schema.of(""), "")
     rows = np.unique(np.linspace(0, len(places) - 1, min(_SAMPLE, len(places))).astype(np.int64))
-    shards = MappedShards(held, text.check)
-    sample = text.parsed(shards, rows)
-    if schema is None:
-        seen = _SeenKeys()
-        for row in sample:
-            seen.add(row, ())
-        schema = block_of([seen.fitted(row, ()) for row in sample]).schema
-    content = hexdigest(json.dumps([schema.to_json(), sizes]), places.tobytes(), json.dumps(sample[:64]))
-    return InPlaceRef(_LinesOfJson(name, held, starts, places, schema, content))
+    return text.parsed(MappedShards(named.files, text.check), rows)
+
+
+def _learned(sample: Sequence[Row]) -> Schema:
+    """The schema of rows such as these."""
+    seen = _SeenKeys()
+    for row in sample:
+        seen.add(row, ())
+    return block_of([seen.fitted(row, ()) for row in sample]).schema
+
+
+def _streamed(files: ShardFiles, schema: Schema | None) -> Iterator[Row]:
+    """The rows of files in order, compressed or not."""
+    lines = _in_order(files)
+    first = _some(lines, _SAMPLE)
+    if not first:
+        raise SchemaError(f"{files.name}: there are no rows")
+    own = _learned([value for _, value in first]) if schema is None else schema
+    fit, batch = _fitting(own.tree, iter(own.columns)), first
+    while batch:
+        places, values = zip(*batch, strict=True)
+        yield from Rows(_block(values, own, fit, places.__getitem__)).exact()
+        batch = _some(lines, _SAMPLE)
+
+
+def _some(lines: Iterator[tuple[str, bytes]], most: int) -> list[tuple[str, Row]]:
+    """The values of so many lines, or of fewer long ones, each with where it is."""
+    values, nbytes = list[tuple[str, Row]](), 0
+    for where, line in islice(lines, most):
+        values.append((where, _value(line, lambda where=where: where)))  # type: ignore[misc]
+        nbytes += len(line)
+        if nbytes > _PIECE:
+            break
+    return values
+
+
+def _in_order(files: ShardFiles) -> Iterator[tuple[str, bytes]]:
+    """Where each line is, for messages, and the line."""
+    for number in range(len(files.nbytes)):
+        where = files.where(number)
+        with _decompressed(files.path(number)) as file:
+            for nth in count(1):
+                try:
+                    line = file.readline(_LONGEST + 1)
+                except (OSError, EOFError, zlib.error) as error:
+                    raise CorruptError(
+                        f"{where} is cut or damaged behind line {nth - 1}: {error}; write it again"
+                    ) from error
+                if not line:
+                    break
+                if len(line) > _LONGEST:
+                    raise CorruptError(
+                        f"{where}, line {nth} has more than {_LONGEST} bytes; is it one of JSON lines?"
+                    )
+                if line.strip():
+                    yield f"{where}, line {nth}", line
+
+
+@contextmanager
+def _decompressed(path: str) -> Iterator[BinaryIO]:
+    """A file that is read in order; ImportError if it needs pyarrow, which is not installed."""
+    packing = _packing(path)
+    with open(open_regular(path), "rb") as raw:
+        if packing == "gzip":
+            with gzip.GzipFile(fileobj=raw) as file:
+                yield io.BufferedReader(file)
+        elif packing == "zstd":
+            try:
+                import pyarrow as pa
+            except ImportError:
+                raise ImportError(
+                    f"{path} is compressed by zstd, which needs pyarrow; pip install 'torchyoga[arrow]'"
+                ) from None
+            with pa.input_stream(raw, compression="zstd") as stream, io.BufferedReader(stream) as buffered:
+                yield buffered
+        else:
+            yield raw
+
+
+def _packing(path: str) -> str:
+    """The compression of a file, "" if it has none."""
+    with open(open_regular(path), "rb") as file:
+        head = file.read(4)
+    return next((name for magic, name in _PACKED.items() if head.startswith(magic)), "")
+
+
+def _value(text: str | bytes, where: Callable[[], str]) -> Row:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CorruptError(f"{where()}: this is not JSON: {error}") from error
+
+
+def _block(
+    values: Sequence[Row], schema: Schema, fit: Callable[[Row], Row], where: Callable[[int], str]
+) -> Block:
+    """The block of values as JSON has them; SchemaError says where one is that does not fit."""
+    fitted = []
+    for place, value in enumerate(values):
+        try:
+            fitted.append(fit(value))
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            raise SchemaError(f"{where(place)}: {error}; pass a schema= that it fits") from error
+    try:
+        return block_of(fitted, schema)
+    except SchemaError:
+        for place, value in enumerate(fitted):
+            try:
+                block_of([value], schema)
+            except SchemaError as error:
+                raise SchemaError(f"{where(place)}: {error}; pass a schema= that it fits") from error
+        raise
+
+
+def _index_of(path: str) -> FileIndex:
+    """Where the lines of a file lie, `places` (N, 2); or by what it is compressed."""
+    packing = _packing(path)
+    return FileIndex({}, {"compression": packing}) if packing else FileIndex({"places": _lines(path)})
 
 
 def _lines(path: str) -> Ints:
     """(N, 2) where the lines of a file that are not empty begin and end."""
-    try:
-        handle = open_regular(path)
-    except FileNotFoundError:
-        raise NotFoundError(f"there is no file {path}; see that the path is right") from None
     ends, done = [], 0
-    with open(handle, "rb") as file:
+    with open(open_regular(path), "rb") as file:
         while piece := file.read(_PIECE):
-            if not done and piece[:2] == b"\x1f\x8b":
-                raise ValueError(f"{path} is compressed; decompress it, or submit a generator that reads it")
             ends.append(np.flatnonzero(np.frombuffer(piece, np.uint8) == 10) + done)
             done += len(piece)
     stops = np.concatenate([*ends, [done]]).astype(np.int64)
@@ -137,7 +276,7 @@ class _LinesOfJson:
     """
 
     name: str
-    files: LocalShards
+    files: ShardFiles
     starts: Ints
     places: Ints
     schema: Schema
@@ -160,21 +299,9 @@ class _LinesOfJson:
 
     def gather(self, shards: MappedShards, rows: Ints, columns: Sequence[int]) -> Sequence[Data]:
         """Parsed rows, as columns."""
-        fitted = []
-        for row, value in zip(rows.tolist(), self.parsed(shards, rows), strict=True):
-            try:
-                fitted.append(self._fit(value))
-            except (ValueError, TypeError, KeyError, OverflowError) as error:
-                raise SchemaError(f"{self._where(row)}: {error}; pass a schema= that it fits") from error
-        try:
-            data = block_of(fitted, self.schema).data
-        except SchemaError:
-            for row, value in zip(rows.tolist(), fitted, strict=True):
-                try:
-                    block_of([value], self.schema)
-                except SchemaError as error:
-                    raise SchemaError(f"{self._where(row)}: {error}; pass a schema= that it fits") from error
-            raise
+        numbers = rows.tolist()
+        values = self.parsed(shards, rows)
+        data = _block(values, self.schema, self._fit, lambda place: self._where(numbers[place])).data
         return [data[number] for number in columns]
 
     def alone(self, shards: MappedShards, columns: Sequence[int]) -> None:
@@ -186,10 +313,7 @@ class _LinesOfJson:
         first, last = self.places[rows].T
         parsed = []
         for row, text in zip(rows.tolist(), memory.texts(origins + first, last - first), strict=True):
-            try:
-                parsed.append(json.loads(text))
-            except (ValueError, RecursionError) as error:
-                raise CorruptError(f"{self._where(row)}: this is not JSON: {error}") from error
+            parsed.append(_value(text, partial(self._where, row)))
         return parsed
 
     @cached_property
@@ -202,7 +326,9 @@ class _LinesOfJson:
     def _where(self, row: int) -> str:
         file = int(self.starts.searchsorted(row, "right")) - 1
         with open(self.files.path(file), "rb") as data:
-            line = data.read(int(self.places[row, 0])).count(b"\n") + 1
+            left, line = int(self.places[row, 0]), 1
+            while left and (piece := data.read(min(left, _PIECE))):
+                left, line = left - len(piece), line + piece.count(b"\n")
         return f"{self.files.where(file)}, line {line}"
 
 

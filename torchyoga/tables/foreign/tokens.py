@@ -10,31 +10,40 @@ from __future__ import annotations
 import os
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from io import BytesIO
+from itertools import pairwise
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import CorruptError, NotFoundError
+from ...errors import CorruptError, NotFoundError, RemoteError
 from ...files.regular import open_regular
 from ...formats.mapped.gather import Bytes, Memory
 from ...formats.mapped.items import MappedRuns
 from ...process.digests import hexdigest
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import InPlaceRef, files_of
-from ...reading.shards import LocalShards, MappedShards
+from ...reading.shards import MappedShards, ShardFiles
 from ...rows.data import Data, bounds_of
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints
 from ...stores.address import directory_of, is_url
+from ...stores.kept_index import FileIndex, IndexOf, cache_of
+from ...stores.objects import Found, Remote
+from ...stores.shard_downloads import RemoteShards, StoredShard
+from .named_files import NamedFiles
 
 __all__ = ["from_megatron", "from_tokens"]
 
 _MAGIC, _HEADER = b"MMIDIDX\x00\x00", 34  # bytes of the header, the magic among them
 _DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
 _SAMPLES, _SAMPLE_BYTES = 64, 4096  # of a file, for a name of its content
+_MOST_INDEX = 2**33  # bytes, behind a URL
+_PART = 2**26  # bytes of a file behind a URL that are downloaded at once
 _LOOK = 2**22  # tokens among which ends are looked for at once
 
 
@@ -53,7 +62,7 @@ class _TokenRuns:
     """
 
     name: str
-    files: LocalShards
+    files: ShardFiles
     dtype: str
     offset: int
     starts: Ints
@@ -143,15 +152,26 @@ def from_tokens(
     *,
     end: int | None = None,
     offset: int = 0,
+    storage_options: Mapping[str, object] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_bytes: int | None = None,
 ) -> DataRef:
-    """Files that hold nothing but tokens, such as nanoGPT's `train.bin`, as a DataRef; nothing is copied.
+    """Files that hold nothing but tokens, such as nanoGPT's `train.bin`, as a DataRef, where they lie.
+
+    Files of this machine are mapped, those of a store are downloaded when they are needed, or some time
+    before, each as a whole, into a folder of bounded size.
 
     Args:
-        files: the path of a file, or a list of such.
+        files: a path or URL, which may have wildcards in its last part; a folder, for all its files that end
+            with `.bin`; or a list of such.
         dtype: of a token, such as "uint16".
         end: the token that ends a document. Without it each file is one row, to be cut by `token_windows`.
-            With it each document is a row, that token its last one; the files are read once to find them.
+            With it each document is a row, that token its last one; the files are read once to find them, and
+            where they end is kept in the cache.
         offset: bytes at the beginning of each file that are not tokens: 1024 in files of llm.c.
+        storage_options: for fsspec's filesystem.
+        cache_dir: where downloaded files are kept, as of `Storage`, and the ends of documents.
+        cache_bytes: how many bytes of them are kept.
 
     Rows are dicts, `{"tokens": array}`. Nothing in such files tells damaged tokens from others.
 
@@ -159,6 +179,7 @@ def from_tokens(
         NotFoundError: there is no such file.
         CorruptError: the size of a file is not one of whole tokens. When read: a file has changed since.
         ValueError: `dtype` is not one of numbers, `end` is not a value of it, or `offset` is below 0.
+        RemoteError: the store cannot be reached.
 
     Example:
         >>> np.array([5, 6, 0, 7, 0, 8], np.uint16).tofile(tmp_path / "train.bin")
@@ -175,44 +196,62 @@ def from_tokens(
         raise ValueError(f"end={end!r} is not a value of {kind}")
     if offset < 0:
         raise ValueError(f"offset={offset} must be at least 0")
-    given = [files] if isinstance(files, (str, os.PathLike)) else list(files)
-    if not given:
-        raise ValueError("from_tokens was given no files")
-    paths = [_local(path) for path in given]
-    sizes = [_size_of(path) for path in paths]
-    for path, size in zip(paths, sizes, strict=True):
-        if size < offset or (size - offset) % kind.itemsize:
+    named = NamedFiles.of(
+        files,
+        "*.bin",
+        storage_options=storage_options,
+        cache_dir=cache_dir,
+        cache_bytes=cache_bytes,
+    )
+    for state in named.states:
+        if state.nbytes < offset or (state.nbytes - offset) % kind.itemsize:
             raise CorruptError(
-                f"{path} has {size} bytes: after {offset}, that is no whole number of tokens of {kind}; pass "
-                "the dtype and the offset with which it was written"
+                f"{state.where} has {state.nbytes} bytes: after {offset}, that is no whole number of tokens "
+                f"of {kind}; pass the dtype and the offset with which it was written"
             )
-    ends = [
-        _ends_in(path, kind, offset, (size - offset) // kind.itemsize, end)
-        for path, size in zip(paths, sizes, strict=True)
-    ]
-    counts = [some[-1:].sum() for some in ends]  # tokens of each file
+    counts = [(state.nbytes - offset) // kind.itemsize for state in named.states]
+    if end is None:
+        ends = [np.full(min(count, 1), count, np.int64) for count in counts]
+    else:
+        make = partial(_ends_in, dtype=kind, offset=offset, end=end)
+        indices = named.indices(f"ends of tokens 1, {kind.str} {offset} {end}", make)
+        ends = [index.arrays["ends"] for index in indices]
     bounds = np.concatenate([[0], *(e + b for e, b in zip(ends, bounds_of(counts), strict=False))])
     starts = bounds_of(map(len, ends))
-    return _opened(paths, sizes, kind.str, offset, starts, bounds.astype(np.int64, copy=False))
+    return _opened(named, kind.str, offset, starts, bounds.astype(np.int64, copy=False))
 
 
-def _ends_in(path: str, dtype: np.dtype[Any], offset: int, count: int, end: int | None) -> Ints:
-    """(documents,) how many tokens of a file come before the end of each document."""
-    if end is None or not count:
-        return np.full(min(count, 1), count, np.int64)
+def _ends_in(path: str, dtype: np.dtype[Any], offset: int, end: int) -> FileIndex:
+    """`ends` (documents,): how many tokens of a file come before the end of each document."""
+    count = (_size_of(path) - offset) // dtype.itemsize
+    if not count:
+        return FileIndex({"ends": np.empty(0, np.int64)})
     tokens = np.memmap(path, dtype, "r", offset, (count,))
     steps = range(0, count, _LOOK)
     ends = np.concatenate([np.flatnonzero(tokens[step : step + _LOOK] == end) + (step + 1) for step in steps])
-    return ends if len(ends) and ends[-1] == count else np.append(ends, count)
+    return FileIndex({"ends": ends if len(ends) and ends[-1] == count else np.append(ends, count)})
 
 
-def from_megatron(prefix: str | os.PathLike[str], *, documents: bool = False) -> DataRef:
-    """A dataset that Megatron has written, `prefix.bin` and `prefix.idx`, as a DataRef; nothing is copied.
+def from_megatron(
+    prefix: str | os.PathLike[str],
+    *,
+    documents: bool = False,
+    storage_options: Mapping[str, object] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_bytes: int | None = None,
+) -> DataRef:
+    """A dataset that Megatron has written, `prefix.bin` and `prefix.idx`, as a DataRef, where it lies.
+
+    Files of this machine are mapped. Of those behind a URL the index is read, and the tokens are downloaded
+    when they are needed, or some time before, in parts of 64 MB, into a folder of bounded size.
 
     Args:
-        prefix: the path of both files without `.bin` and `.idx`; either of them will do, too.
+        prefix: the path or URL of both files without `.bin` and `.idx`; either of them will do, too.
         documents: True makes a row of each document, which may be of several sequences; by default each
             sequence is a row.
+        storage_options: for fsspec's filesystem.
+        cache_dir: where downloaded parts are kept, as of `Storage`.
+        cache_bytes: how many bytes of them are kept.
 
     Rows are dicts, `{"tokens": array}`, of the dtype that the index names. Lengths and pointers are checked
     against each other and the size of the tokens; which sequences make a document, and the tokens themselves,
@@ -223,6 +262,7 @@ def from_megatron(prefix: str | os.PathLike[str], *, documents: bool = False) ->
         CorruptError: it is not an index of Megatron's, it is damaged, or the tokens have another size than it
             says. When read: they have changed since.
         ValueError: the dataset is multimodal: its sequences have modes, which rows of tokens do not.
+        RemoteError: the store cannot be reached.
 
     Example:
         >>> lengths = np.array([2, 3], "<i4")
@@ -233,48 +273,81 @@ def from_megatron(prefix: str | os.PathLike[str], *, documents: bool = False) ->
         >>> [row["tokens"].tolist() for row in from_megatron(tmp_path / "corpus")]
         [[0, 1], [2, 3, 4]]
     """
-    path = _local(prefix)
+    path = os.fspath(prefix)
     path = path[:-4] if path.endswith((".bin", ".idx")) else path
-    size = _size_of(f"{path}.bin")
-    dtype, lengths, ends = _index_of(f"{path}.idx", size)
+    if is_url(path):
+        folder, _, name = path.rpartition("/")
+        store = Remote(folder, storage_options)
+        where, about, size = store.where(name), *_found(store, f"{name}.bin")
+        nbytes = _found(store, f"{name}.idx")[1]
+        index = BytesIO(store.read(f"{name}.idx", min(nbytes, _MOST_INDEX)))
+        dtype, lengths, ends = _index_of(index, nbytes, where, size)
+    else:
+        where = str(directory_of(path))
+        size, nbytes = _size_of(f"{where}.bin"), _size_of(f"{where}.idx")
+        with open(open_regular(f"{where}.idx"), "rb") as file:
+            dtype, lengths, ends = _index_of(file, nbytes, where, size)
     bounds = bounds_of(lengths)
     if documents:
         bounds = bounds[ends]
-    starts = np.array([0, len(bounds) - 1])
-    return _opened([f"{path}.bin"], [size], dtype, 0, starts, bounds)
+    if not is_url(path):
+        named = NamedFiles.of(
+            f"{where}.bin", "", storage_options=None, cache_dir=cache_dir, cache_bytes=cache_bytes
+        )
+        return _opened(named, dtype, 0, np.array([0, len(bounds) - 1]), bounds)
+    starts, parts = _parts(f"{name}.bin", about, bounds, np.dtype(dtype).itemsize)
+    cache = cache_of(cache_dir, cache_bytes)
+    state = IndexOf.remote(f"{where}.bin", about, size, "")
+    return _opened(NamedFiles(RemoteShards(store, parts, cache), (state,), cache), dtype, 0, starts, bounds)
 
 
-def _index_of(path: str, size: int) -> tuple[str, Ints, Ints]:
+def _parts(name: str, about: Found, bounds: Ints, itemsize: int) -> tuple[Ints, list[StoredShard]]:
+    """The first row of each part of a file, and the number of rows; and the parts, which have whole rows."""
+    cuts = np.unique(bounds.searchsorted(np.arange(0, bounds[-1] + 1, _PART // itemsize)))
+    starts = np.unique(np.append(cuts[cuts < len(bounds) - 1], [0, len(bounds) - 1]))
+    edges = (bounds[starts] * itemsize).tolist()
+    return starts, [
+        StoredShard(
+            name,
+            stop - start,
+            stop - start,
+            tag=about.tag or str(about.written),
+            begin=start,
+            whole=about.nbytes,
+        )
+        for start, stop in pairwise(edges)
+    ]
+
+
+def _index_of(file: BinaryIO, nbytes: int, where: str, size: int) -> tuple[str, Ints, Ints]:
     """Of an index: the dtype, the tokens of each sequence, and the first sequence of each document and the
     number of all.
 
     Args:
-        path: of the index.
+        file: the index.
+        nbytes: its size.
+        where: its path or URL, without `.idx`.
         size: of the file of tokens.
     """
-    nbytes = _size_of(path)
-    with open(open_regular(path), "rb") as file:
-        head = file.read(_HEADER)
-        if len(head) < _HEADER or head[:9] != _MAGIC:
-            raise CorruptError(f"{path} is not an index of Megatron's: it begins with {head[:9]!r}")
-        version, code, sequences, marks = struct.unpack("<QBQQ", head[9:])
-        if version != 1 or code not in _DTYPES:
-            raise CorruptError(
-                f"{path} says version {version} and dtype {code}; only 1, and 1 to 8, are known"
-            )
-        expected = _HEADER + 12 * sequences + 8 * marks
-        if nbytes == expected + sequences and sequences:
-            raise ValueError(
-                f"{path} is multimodal: each of its {sequences} sequences has a mode, which rows of "
-                "tokens have not; write the sequences of each mode as a dataset of its own"
-            )
-        if nbytes != expected:
-            raise CorruptError(
-                f"{path} has {nbytes} bytes where {sequences} sequences and {marks} marks of documents take "
-                f"{expected}; write it again"
-            )
-        lengths, pointers = (np.frombuffer(file.read(n * sequences), f"<i{n}") for n in (4, 8))
-        ends = np.frombuffer(file.read(8 * marks), "<i8")
+    path, head = f"{where}.idx", file.read(_HEADER)
+    if len(head) < _HEADER or head[:9] != _MAGIC:
+        raise CorruptError(f"{path} is not an index of Megatron's: it begins with {head[:9]!r}")
+    version, code, sequences, marks = struct.unpack("<QBQQ", head[9:])
+    if version != 1 or code not in _DTYPES:
+        raise CorruptError(f"{path} says version {version} and dtype {code}; only 1, and 1 to 8, are known")
+    expected = _HEADER + 12 * sequences + 8 * marks
+    if nbytes == expected + sequences and sequences:
+        raise ValueError(
+            f"{path} is multimodal: each of its {sequences} sequences has a mode, which rows of "
+            "tokens have not; write the sequences of each mode as a dataset of its own"
+        )
+    if nbytes != expected:
+        raise CorruptError(
+            f"{path} has {nbytes} bytes where {sequences} sequences and {marks} marks of documents take "
+            f"{expected}; write it again"
+        )
+    lengths, pointers = (np.frombuffer(file.read(n * sequences), f"<i{n}") for n in (4, 8))
+    ends = np.frombuffer(file.read(8 * marks), "<i8")
     itemsize = np.dtype(_DTYPES[code]).itemsize
     bounds = bounds_of(lengths)
     wrong = np.flatnonzero((lengths < 0) | (pointers != bounds[:-1] * itemsize))
@@ -286,7 +359,7 @@ def _index_of(path: str, size: int) -> tuple[str, Ints, Ints]:
         )
     if int(bounds[-1]) * itemsize != size:
         raise CorruptError(
-            f"{path} has {bounds[-1]} tokens of {itemsize} bytes, but {path[:-4]}.bin has {size} bytes; one "
+            f"{path} has {bounds[-1]} tokens of {itemsize} bytes, but {where}.bin has {size} bytes; one "
             "of them was cut, or is of another dataset"
         )
     if not marks or ends[0] != 0 or ends[-1] != sequences or (np.diff(ends) < 0).any():
@@ -294,25 +367,30 @@ def _index_of(path: str, size: int) -> tuple[str, Ints, Ints]:
     return _DTYPES[code], lengths.astype(np.int64), ends.astype(np.int64)
 
 
-def _opened(
-    paths: Sequence[str], sizes: Sequence[int], dtype: str, offset: int, starts: Ints, bounds: Ints
-) -> DataRef:
-    name = paths[0] if len(paths) == 1 else f"{len(paths)} files of tokens, {paths[0]} the first"
-    sampled: list[bytes | str] = [dtype, bounds.tobytes()]
-    for path, size in zip(paths, sizes, strict=True):
-        with open(open_regular(path), "rb") as file:
-            for at in sorted({int(place) for place in np.linspace(offset, size, _SAMPLES)}):
-                file.seek(at)
-                sampled.append(file.read(_SAMPLE_BYTES))
-    files = LocalShards(name, tuple(paths), tuple(sizes))
-    return InPlaceRef(_TokenRuns(name, files, dtype, offset, starts, bounds, hexdigest(*sampled)))
+def _opened(named: NamedFiles, dtype: str, offset: int, starts: Ints, bounds: Ints) -> DataRef:
+    content: list[bytes | str] = [dtype, bounds.tobytes()]
+    if named.files.is_remote:
+        content += [f"{state.where} {state.nbytes} {state.tag}" for state in named.states]
+    else:
+        for state in named.states:
+            with open(open_regular(state.where), "rb") as file:
+                for at in sorted({int(place) for place in np.linspace(offset, state.nbytes, _SAMPLES)}):
+                    file.seek(at)
+                    content.append(file.read(_SAMPLE_BYTES))
+    name = named.name
+    return InPlaceRef(_TokenRuns(name, named.files, dtype, offset, starts, bounds, hexdigest(*content)))
 
 
-def _local(path: str | os.PathLike[str]) -> str:
-    text = os.fspath(path)
-    if is_url(text):
-        raise ValueError(f"{text!r} is a URL; tokens are mapped, so copy the files to this machine first")
-    return str(directory_of(text))
+def _found(store: Remote, name: str) -> tuple[Found, int]:
+    """A file of a store, and its size."""
+    about = store.find_one(name)
+    if about is None:
+        raise NotFoundError(f"there is no file {store.where(name)}; see that the URL is right")
+    if about.nbytes is None:
+        raise RemoteError(
+            f"the server does not say how many bytes {store.where(name)} has; copy it to this machine"
+        )
+    return about, about.nbytes
 
 
 def _size_of(path: str) -> int:
