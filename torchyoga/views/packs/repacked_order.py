@@ -8,10 +8,10 @@ length than the others, as one that rows have joined (see `grown`), and a state 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ...order.contract import ARRANGED, AnyOrder, Shuffle, before_known
+from ...order.contract import ARRANGED, AnyOrder, OrderOver, before_known
 from ...order.full import Order, keyed_bytes, within
 from ...order.saved import Pin
 from ...process.lazy import np
@@ -30,7 +30,7 @@ Stages = tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class RepackedOrder(AnyOrder):
+class RepackedOrder(OrderOver):
     """An order of packs, but for an epoch that was begun with others.
 
     Args:
@@ -43,21 +43,12 @@ class RepackedOrder(AnyOrder):
         before: the fingerprint and the view of the data that the epoch was begun with.
     """
 
-    whole: AnyOrder
     first: AnyOrder
     epoch: int
     place: int
     rest: int
     stages: Stages
     before: tuple[str | None, Pin]
-    length: int = field(init=False)
-    seed: int = field(init=False)
-    shuffle: Shuffle = field(init=False)
-    reshuffle: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        for name in ("length", "seed", "shuffle", "reshuffle"):
-            object.__setattr__(self, name, getattr(self.whole, name))
 
     def length_in(self, epoch: int) -> int:
         """Positions of an epoch."""
