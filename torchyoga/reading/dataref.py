@@ -272,6 +272,11 @@ class DataRef(ABC, Dataset[RowT]):
         return None
 
     @property
+    def growing(self) -> Arrangement | None:
+        """What goes on from states of fewer rows, where those of before have other numbers; else None."""
+        return None
+
+    @property
     def recipe(self) -> _mix.Recipe | None:
         """What it is mixed of, if it is a mixture whose rows may be changed; None for all else."""
         return None
@@ -1198,7 +1203,8 @@ class DataRef(ABC, Dataset[RowT]):
             IndexError: there is no such row.
             TypeError: they are not whole numbers.
         """
-        return row_numbers(indices, len(self), self.arrangement is not None)
+        is_arranged = self.arrangement is not None or self.growing is not None
+        return row_numbers(indices, len(self), is_arranged)
 
     if not TYPE_CHECKING:  # a type checker would think that there is any attribute
 
