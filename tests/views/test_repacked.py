@@ -245,11 +245,6 @@ def test_what_does_not_fit_together_is_refused() -> None:
         short.repacked(ref, at=state)
     with pytest.raises(ValueError, match="pieces of documents go on as pieces"):
         short.repacked(ref.packed("ids", 30, long="split"), at=state)
-    two = ref.packed(
-        {"a": 30, "b": 9}, cost=lambda c: {"a": c["ids"].lengths, "b": c["ids"].lengths // 9}, along=["ids"]
-    )
-    with pytest.raises(ValueError, match="one budget"):
-        short.repacked(two, at=state)
     late = short.repacked(long, at=came(short, None)[1])
     with pytest.raises(ValueError, match="lies before place"):
         next(iter(yoga.DataLoader(late, 1, shuffle=True, seed=7)))
@@ -355,3 +350,50 @@ def test_workers_finish_with_the_packs_of_before(tmp_path: Path) -> None:
     rest, end = came(many.packed("ids", 30, long="split"), None, state, num_workers=2, appended="next")
     assert tokens(first) + tokens(rest) == Counter(range(sum(LENGTHS)))
     assert end["epoch"] == 1
+
+
+def two_costs(c: Any) -> Any:
+    return {"tokens": c["ids"].lengths, "images": c["n_img"]}
+
+
+@pytest.mark.parametrize("max_rows", [None, 3])
+def test_several_budgets_and_a_context_that_grows_twice_in_an_epoch(tmp_path: Path, max_rows: Any) -> None:
+    ends = np.cumsum([0, *LENGTHS]).tolist()
+    rows = [
+        {"ids": np.arange(start, stop), "n_img": number % 3}
+        for number, (start, stop) in enumerate(itertools.pairwise(ends))
+    ]
+    schema = yoga.Schema.of(rows[0], ragged=["ids"])
+    ref = yoga.Storage(tmp_path).submit(rows, "pages", "1", schema=schema, progress=False)
+    budgets = [{"tokens": 12, "images": 4}, {"tokens": 24, "images": 4}, {"tokens": 48, "images": 6}]
+    more: dict[str, Any] = {"cost": two_costs, "along": ["ids"], "max_rows": max_rows}
+    packs: list[Any] = [ref.packed(some, **more) for some in budgets]
+    for one, other in ((1, 2), (4, 3), (9, 1)):
+        found, state = [], None
+        made: Any = packs[0]
+        for number, steps in enumerate((one, other, None)):
+            batches, state = came(made, steps, state, 2 if number == 1 else 1)
+            for batch in batches:
+                assert len(batch["ids"]) <= budgets[number]["tokens"]
+                assert batch["n_img"].sum() <= budgets[number]["images"]
+                assert max_rows is None or len(batch["rows"]) <= max_rows
+            found += batches
+            if number < 2:
+                made = made.repacked(packs[number + 1], at=state)
+                if number == 1:
+                    # A program that is started again, under other ranks.
+                    again = packs[0].repacked(packs[1], at=state).repacked(packs[2], at=state)
+                    rest = told(came(again, None, state, 3, num_workers=2)[0])
+                    assert state["stages"].count(">") == 1
+        assert tokens(found) == Counter(range(sum(LENGTHS)))
+        assert told(found[-len(rest) :]) == rest
+        assert state["stages"].count(">") == 2  # type: ignore[index]
+    plain = [ref.packed("ids", 12), ref.packed("ids", 24)]
+    first, state = came(plain[0], 4)
+    rest, _ = came(plain[0].repacked(packs[2], at=state), None, state)
+    assert tokens([*first, *rest]) == Counter(range(sum(LENGTHS)))
+    columns = {"ids": 24, "n_img": 4}
+    kept = [ref.packed(columns, along=["ids"], name="kept") for _ in range(2)][1]
+    with pytest.raises(ValueError, match="kept by name= do not know what documents cost"):
+        plain[0].repacked(kept, at=state)
+    assert plain[0].repacked(ref.packed(columns, along=["ids"]), at=state).rest() is not None

@@ -1627,14 +1627,15 @@ class PackView(Over):
         the newest state.
 
         Args:
-            packs: of the same documents, or of a version to which some were appended; made with one budget.
+            packs: of the same documents, or of a version to which some were appended.
             at: what `state_dict()` of a loader of these packs, or of what this returned, gave.
             appended: when documents come that were appended: "next", in the epochs after the one under way,
                 or "now", in the packs of its rest.
 
         Raises:
             StateError: the state is of other packs, or of one rank alone.
-            ValueError: `packs` are of other documents, of several budgets, or of pieces where these are not.
+            ValueError: `packs` are of other documents, or of pieces where these are not; or they were
+                kept by `name=`, of several budgets.
 
         Example:
             >>> rows = [{"ids": np.arange(n)} for n in (3, 5, 2, 6, 4, 4)]

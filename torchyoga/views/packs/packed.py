@@ -247,6 +247,11 @@ class PackedRef(PackView):
         return self._packing.told
 
     @property
+    def knows_costs(self) -> bool:
+        """True if it is known what documents cost of each budget."""
+        return len(self.request["budgets"]) == 1 or self._packing.costs is not None
+
+    @property
     def most(self) -> int | None:
         """See `Request.most`."""
         return self._packing.most
@@ -266,11 +271,12 @@ class PackedRef(PackView):
 
     @property
     def all_documents(self) -> tuple[Ints, Ints, Ints]:
-        """Of all documents: the row, what it costs, and the token of the row that it begins with."""
-        plan = self._packing.plan
+        """Of all documents: the row, what it costs (M, D), and the token of the row that it begins with."""
+        plan, costs = self._packing.plan, self._packing.costs
+        each = plan.costs[:, None] if costs is None else costs
         begins = np.zeros(len(plan.rows), np.int64)
         begins[plan.pieces] = plan.begins
-        return plan.rows.astype(np.int64), np.repeat(plan.costs, plan.sizes), begins
+        return plan.rows.astype(np.int64), np.repeat(each, plan.sizes, axis=0), begins
 
     def documents(self, packs: Ints, epoch: int) -> list[Documents]:
         """The documents of packs in an epoch."""
