@@ -111,4 +111,4 @@ def test_buckets_follow_the_version_of_their_base() -> None:
     assert (again.version_in(3), again.version_in(4)) == (1, 2)
     assert sorted(again.rows(3, np.arange(9)).tolist()) == list(range(9))
     assert found.changed(seed=5).seed == 5
-    assert found.pins(0) == found.base.pins(0)
+    assert found.pins(0) == found.whole.pins(0)

@@ -245,11 +245,6 @@ def test_what_does_not_fit_together_is_refused() -> None:
         short.repacked(ref, at=state)
     with pytest.raises(ValueError, match="pieces of documents go on as pieces"):
         short.repacked(ref.packed("ids", 30, long="split"), at=state)
-    two = ref.packed(
-        {"a": 30, "b": 9}, cost=lambda c: {"a": c["ids"].lengths, "b": c["ids"].lengths // 9}, along=["ids"]
-    )
-    with pytest.raises(ValueError, match="one budget"):
-        short.repacked(two, at=state)
     late = short.repacked(long, at=came(short, None)[1])
     with pytest.raises(ValueError, match="lies before place"):
         next(iter(yoga.DataLoader(late, 1, shuffle=True, seed=7)))
@@ -298,3 +293,107 @@ def test_documents_that_were_appended(tmp_path: Path, mode: Any, long: Any, worl
         came(other, 1, then)
     with pytest.raises(ValueError, match="appended must be"):
         packs[0].repacked(packs[1], at=state, appended="later")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shuffle", [True, False, "block"])
+@pytest.mark.parametrize("more", [[7, 2, 9, 4, 4], [1]])
+def test_a_loader_finishes_its_epoch_with_the_packs_of_before(
+    tmp_path: Path, shuffle: Any, more: list[int]
+) -> None:
+    """At every position, under other ranks and workers; also where there are as many packs as before."""
+    storage, sizes = yoga.Storage(tmp_path), [len(LENGTHS), len(LENGTHS) + len(more)]
+    rows = [tokens_of([*LENGTHS, *more, 3])[number] for number in range(sizes[1] + 1)]
+    schema = yoga.Schema.of(rows[0], ragged=["ids"])
+    refs = [storage.submit(rows[: sizes[0]], "grown", "1", schema=schema, progress=False)]
+    refs.append(storage.append(rows[sizes[0] : sizes[1]], "grown", "2", progress=False))
+    refs.append(storage.append(rows[sizes[1] :], "grown", "3", progress=False))
+    packs = [ref.packed("ids", 12, labels="same") for ref in refs]
+    everything, options = Counter(range(sum([*LENGTHS, *more]))), {"shuffle": shuffle}
+    whole = told(came(packs[0], None, **options)[0])
+    for place in range(len(packs[0]) + 1):
+        first, state = came(packs[0], place, **options)
+        assert told(first) == whole[:place]
+        if state["position"]:
+            with pytest.raises(
+                StateError, match=r"of packs of 40 documents, and \d were appended since. Pass"
+            ):
+                came(packs[1], 1, state, **options)
+            with pytest.raises(StateError, match=r"Give it before\.repacked"):
+                came(packs[1], 1, state, **options, appended="now")
+        if state["position"]:
+            # Under other ranks, and resumed once more without being told, also over still more documents.
+            second, then = came(packs[1], 2, state, 2, **options, appended="next")
+            third, end = came(packs[1], None, then, 3, **options) if not then["epoch"] else ([], then)
+            assert told(first + second + third) == whole
+            if third:
+                assert told(came(packs[2], None, then, **options, appended="next")[0]) == told(third)
+            assert "stages" not in end
+        else:
+            end = state
+        after, last = came(packs[1], None, end, **options, appended="next")
+        assert tokens(after) == everything
+        plain = yoga.DataLoader(packs[1], 1, seed=7, remainder="keep", **options)
+        plain.set_epoch(end["epoch"])
+        assert told(list(plain)) == told(after)
+        assert last["fingerprint"] == packs[1].fingerprint
+    with pytest.raises(StateError):
+        came(refs[1].packed("ids", 14, labels="same"), 1, then, **options, appended="next")
+
+
+def test_workers_finish_with_the_packs_of_before(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    rows = [tokens_of([*LENGTHS, 5, 6])[number] for number in range(len(LENGTHS) + 2)]
+    schema = yoga.Schema.of(rows[0], ragged=["ids"])
+    few = storage.submit(rows[:-2], "grown", "1", schema=schema, progress=False)
+    many = storage.append(rows[-2:], "grown", "2", progress=False)
+    first, state = came(few.packed("ids", 30, long="split"), 3)
+    rest, end = came(many.packed("ids", 30, long="split"), None, state, num_workers=2, appended="next")
+    assert tokens(first) + tokens(rest) == Counter(range(sum(LENGTHS)))
+    assert end["epoch"] == 1
+
+
+def two_costs(c: Any) -> Any:
+    return {"tokens": c["ids"].lengths, "images": c["n_img"]}
+
+
+@pytest.mark.parametrize("max_rows", [None, 3])
+def test_several_budgets_and_a_context_that_grows_twice_in_an_epoch(tmp_path: Path, max_rows: Any) -> None:
+    ends = np.cumsum([0, *LENGTHS]).tolist()
+    rows = [
+        {"ids": np.arange(start, stop), "n_img": number % 3}
+        for number, (start, stop) in enumerate(itertools.pairwise(ends))
+    ]
+    schema = yoga.Schema.of(rows[0], ragged=["ids"])
+    ref = yoga.Storage(tmp_path).submit(rows, "pages", "1", schema=schema, progress=False)
+    budgets = [{"tokens": 12, "images": 4}, {"tokens": 24, "images": 4}, {"tokens": 48, "images": 6}]
+    more: dict[str, Any] = {"cost": two_costs, "along": ["ids"], "max_rows": max_rows}
+    packs: list[Any] = [ref.packed(some, **more) for some in budgets]
+    for one, other in ((1, 2), (4, 3), (9, 1)):
+        found, state = [], None
+        made: Any = packs[0]
+        for number, steps in enumerate((one, other, None)):
+            batches, state = came(made, steps, state, 2 if number == 1 else 1)
+            for batch in batches:
+                assert len(batch["ids"]) <= budgets[number]["tokens"]
+                assert batch["n_img"].sum() <= budgets[number]["images"]
+                assert max_rows is None or len(batch["rows"]) <= max_rows
+            found += batches
+            if number < 2:
+                made = made.repacked(packs[number + 1], at=state)
+                if number == 1:
+                    # A program that is started again, under other ranks.
+                    again = packs[0].repacked(packs[1], at=state).repacked(packs[2], at=state)
+                    rest = told(came(again, None, state, 3, num_workers=2)[0])
+                    assert state["stages"].count(">") == 1
+        assert tokens(found) == Counter(range(sum(LENGTHS)))
+        assert told(found[-len(rest) :]) == rest
+        assert state["stages"].count(">") == 2  # type: ignore[index]
+    plain = [ref.packed("ids", 12), ref.packed("ids", 24)]
+    first, state = came(plain[0], 4)
+    rest, _ = came(plain[0].repacked(packs[2], at=state), None, state)
+    assert tokens([*first, *rest]) == Counter(range(sum(LENGTHS)))
+    columns = {"ids": 24, "n_img": 4}
+    kept = [ref.packed(columns, along=["ids"], name="kept") for _ in range(2)][1]
+    with pytest.raises(ValueError, match="kept by name= do not know what documents cost"):
+        plain[0].repacked(kept, at=state)
+    assert plain[0].repacked(ref.packed(columns, along=["ids"]), at=state).rest() is not None

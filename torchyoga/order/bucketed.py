@@ -8,7 +8,7 @@ batch has rows of like lengths, and ranks, which take every W-th position, wait 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ..process.distinct import distinct
 from ..process.lazy import cached_with
 from ..rows.types import Ints
-from .contract import AnyOrder, Shuffle
+from .contract import AnyOrder, OrderOver
 from .full import Order, keyed_bytes, random_words, within
 from .saved import Pin
 
@@ -25,29 +25,19 @@ __all__ = ["BucketOrder"]
 
 
 @dataclass(frozen=True, eq=False)
-class BucketOrder(AnyOrder):
+class BucketOrder(OrderOver):
     """The order of the rows in every epoch, over all ranks; each row comes once.
 
     Args:
-        base: the order in which rows come into the pools.
+        whole: the order in which rows come into the pools.
         lengths: (N,) of the rows.
         pool: rows of a pool, a multiple of `run`.
         run: rows of like lengths that follow each other.
     """
 
-    base: AnyOrder
     lengths: Ints
     pool: int
     run: int
-
-    length: int = field(init=False)
-    seed: int = field(init=False)
-    shuffle: Shuffle = field(init=False)
-    reshuffle: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        for name in ("length", "seed", "shuffle", "reshuffle"):
-            object.__setattr__(self, name, getattr(self.base, name))
 
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
         """The rows at these positions of the epoch; past N they wrap around."""
@@ -63,7 +53,7 @@ class BucketOrder(AnyOrder):
 
     def positions(self, epoch: int, rows: npt.ArrayLike) -> Ints:
         """The positions in 0..N-1 at which these rows come in the epoch: the inverse of `rows`."""
-        pool, before = np.divmod(self.base.positions(epoch, rows), self.pool)
+        pool, before = np.divmod(self.whole.positions(epoch, rows), self.pool)
         out = np.empty(pool.shape, np.int64)
         for number in distinct(pool).tolist():
             some = pool == number
@@ -72,31 +62,27 @@ class BucketOrder(AnyOrder):
 
     def prefix(self, rows: int) -> BucketOrder | None:
         """This order of the first rows, as it was before others were appended; None if it is not known."""
-        base = self.base.prefix(rows)
-        return None if base is None else replace(self, base=base, lengths=self.lengths[:rows])
+        whole = self.whole.prefix(rows)
+        return None if whole is None else replace(self, whole=whole, lengths=self.lengths[:rows])
 
     def joining(self, rows: int, start: int, end: int, seed: int) -> JoinedRuns | None:
         """The order in which rows that are appended come in the rest of an epoch: in runs of their own."""
-        if self.base.joining(rows, start, end, seed) is None:
+        if self.whole.joining(rows, start, end, seed) is None:
             return None
-        new = replace(self, base=Order(end - rows, seed, bool(self.shuffle)), lengths=self.lengths[rows:end])
+        new = replace(self, whole=Order(end - rows, seed, bool(self.shuffle)), lengths=self.lengths[rows:end])
         return JoinedRuns(new, rows - start, Order((end - start) // self.run, seed, bool(self.shuffle)))
-
-    def changed(self, **fields: int) -> BucketOrder:
-        """This order with another `seed`."""
-        return replace(self, base=self.base.changed(**fields))
 
     def resumed(self, epoch: int | None, shards: int | None, version: int) -> BucketOrder:
         """This order over the base as it was when the running epoch, if any, was begun."""
-        return replace(self, base=self.base.resumed(epoch, shards, version))
+        return replace(self, whole=self.whole.resumed(epoch, shards, version))
 
     def version_in(self, epoch: int) -> int:
         """The version of the order in an epoch."""
-        return self.base.version_in(epoch)
+        return self.whole.version_in(epoch)
 
     def pins(self, epoch: int) -> dict[str, Pin]:
         """Entries of a state, so that it is not continued in another order."""
-        return self.base.pins(epoch)
+        return self.whole.pins(epoch)
 
     def _pool(self, epoch: int, number: int) -> _Pool:
         return _pool(self, epoch if self.shuffle and self.reshuffle else 0, number)
@@ -162,7 +148,7 @@ class _Pool(NamedTuple):
 @cached_with(maxsize=16)
 def _pool(order: BucketOrder, epoch: int, number: int) -> _Pool:
     first = number * order.pool
-    given = order.base.rows(epoch, np.arange(first, min(first + order.pool, order.length)))
+    given = order.whole.rows(epoch, np.arange(first, min(first + order.pool, order.length)))
     ascending = np.argsort(order.lengths[given], kind="stable")  # equal lengths in the order of the base
     if order.shuffle:
         # The last run of the last pool may be shorter, and stays behind the others.

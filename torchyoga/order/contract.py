@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from .saved import Pin
@@ -24,7 +24,6 @@ else:
 
 __all__ = [
     "ARRANGED",
-    "SourceCounts",
     "AnyOrder",
     "Appended",
     "Arrangement",
@@ -33,6 +32,8 @@ __all__ = [
     "before_known",
     "check_epoch",
     "without_weights",
+    "OrderOver",
+    "SourceCounts",
 ]
 
 Shuffle = bool | Literal["block"]
@@ -164,6 +165,30 @@ class AnyOrder(ABC):
         if self.reshuffle or not self.shuffle:
             return self.shuffle
         return "block once" if self.shuffle == "block" else "once"
+
+
+@dataclass(frozen=True, eq=False)
+class OrderOver(AnyOrder):
+    """An order that stands over another one, and is as long, seeded and shuffled as that.
+
+    Args:
+        whole: the other order.
+    """
+
+    whole: AnyOrder
+    length: int = field(init=False)
+    seed: int = field(init=False)
+    shuffle: Shuffle = field(init=False)
+    reshuffle: bool = field(init=False)
+    shards: int | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name in ("length", "seed", "shuffle", "reshuffle", "shards"):
+            object.__setattr__(self, name, getattr(self.whole, name))
+
+    def changed(self, **fields: int) -> Self:
+        """This order with another `seed`."""
+        return replace(self, whole=self.whole.changed(**fields))
 
 
 class SourceCounts(Protocol):

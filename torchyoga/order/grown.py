@@ -9,7 +9,7 @@ Each join costs one more keyed bijection, forward and back.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..rows.types import Ints
-from .contract import AnyOrder, Shuffle
+from .contract import AnyOrder, OrderOver
 from .full import ORDER_VERSION, checked_rows, keyed_bytes, within
 from .saved import Pin
 
@@ -84,7 +84,7 @@ class Joins(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Grown(AnyOrder):
+class Grown(OrderOver):
     """An order of all rows, but for one epoch that was begun over the first of them.
 
     Args:
@@ -103,20 +103,10 @@ class Grown(AnyOrder):
         True
     """
 
-    whole: AnyOrder
     first: AnyOrder
     epoch: int
     joined: tuple[tuple[int, int], ...]
     until: int
-    length: int = field(init=False)
-    seed: int = field(init=False)
-    shuffle: Shuffle = field(init=False)
-    reshuffle: bool = field(init=False)
-    shards: int | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        for name in ("length", "seed", "shuffle", "reshuffle", "shards"):
-            object.__setattr__(self, name, getattr(self.whole, name))
 
     def length_in(self, epoch: int) -> int:
         """Positions of an epoch."""

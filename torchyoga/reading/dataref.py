@@ -272,6 +272,11 @@ class DataRef(ABC, Dataset[RowT]):
         return None
 
     @property
+    def growing(self) -> Arrangement | None:
+        """What goes on from states of fewer rows, where those of before have other numbers; else None."""
+        return None
+
+    @property
     def recipe(self) -> _mix.Recipe | None:
         """What it is mixed of, if it is a mixture whose rows may be changed; None for all else."""
         return None
@@ -1204,7 +1209,8 @@ class DataRef(ABC, Dataset[RowT]):
             IndexError: there is no such row.
             TypeError: they are not whole numbers.
         """
-        return row_numbers(indices, len(self), self.arrangement is not None)
+        is_arranged = self.arrangement is not None or self.growing is not None
+        return row_numbers(indices, len(self), is_arranged)
 
     if not TYPE_CHECKING:  # a type checker would think that there is any attribute
 
@@ -1627,14 +1633,15 @@ class PackView(Over):
         the newest state.
 
         Args:
-            packs: of the same documents, or of a version to which some were appended; made with one budget.
+            packs: of the same documents, or of a version to which some were appended.
             at: what `state_dict()` of a loader of these packs, or of what this returned, gave.
             appended: when documents come that were appended: "next", in the epochs after the one under way,
                 or "now", in the packs of its rest.
 
         Raises:
             StateError: the state is of other packs, or of one rank alone.
-            ValueError: `packs` are of other documents, of several budgets, or of pieces where these are not.
+            ValueError: `packs` are of other documents, or of pieces where these are not; or they were
+                kept by `name=`, of several budgets.
 
         Example:
             >>> rows = [{"ids": np.arange(n)} for n in (3, 5, 2, 6, 4, 4)]

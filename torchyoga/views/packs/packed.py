@@ -9,11 +9,13 @@ from typing import SupportsIndex
 import numpy as np
 
 from ...order.by_file import equal_runs
+from ...order.contract import ARRANGED, Arrangement
 from ...order.full import as_int
 from ...order.passes import Strata, strata_of
 from ...order.saved import described, digest
 from ...process.buffers import BufferPool
 from ...process.digests import hexdigest
+from ...process.distinct import distinct
 from ...process.lazy import cached_property
 from ...process.seeding import seeds_within
 from ...process.warned import warn_user
@@ -30,8 +32,10 @@ from ...rows.types import Ints, Json, Row, Seeds
 from ..mixes.arranged import warn_if_arranged
 from ..ragged import RaggedColumn
 from ..scan import scan
+from .growing import GrowingPacks
 from .layout import Layout, sequences
 from .members import Documents, Members
+from .repacked_order import apart
 from .request import PackColumns, Packing, Request, packing_of
 
 __all__ = ["PackedRef", "packed"]
@@ -152,6 +156,7 @@ class PackedRef(PackView):
         self._seed, self._epoch = seed, epoch
         self._members = Members(packing.plan, seed, epoch)
         self._pool = BufferPool()
+        self._before: dict[int, PackedRef] = {}
 
     def __len__(self) -> int:
         return self._packing.report.packs
@@ -162,6 +167,8 @@ class PackedRef(PackView):
     keeps_rows = Over.keeps_rows
 
     def _taken(self, packs: Ints, seeds: Seeds | None) -> Sequence[Row]:
+        if int(packs.max()) >= ARRANGED.start:
+            return self._taken_before(packs, seeds)
         assert self._layout is not None, "there are packs"
         documents = self._members.documents(packs)
         ref, numbers = self._read
@@ -171,6 +178,43 @@ class PackedRef(PackView):
         given = block_of(taken_of(ref, documents.rows, own), ref.schema)
         most, empty = self._packing.most, self._pool.empty
         return Rows(self._layout.block(given, numbers, documents, most, empty))
+
+    def _taken_before(self, packs: Ints, seeds: Seeds | None) -> Sequence[Row]:
+        """Packs of documents that there were before others were appended; see `GrowingPacks`."""
+        version, own = apart(packs)
+        numbers = distinct(version).tolist()
+        if len(numbers) == 1:
+            return self.before(numbers[0])._taken(own, seeds)
+        found: list[Row] = [None] * len(packs)
+        for number in numbers:
+            places = np.flatnonzero(version == number)
+            rows = self.before(number)._taken(own[places], None if seeds is None else seeds[places])
+            for place, row in zip(places.tolist(), rows, strict=True):
+                found[place] = row
+        return found
+
+    def before(self, number: int) -> PackedRef:
+        """The packs of one of the versions that the documents begin with, made alike; itself is number 0."""
+        if not number:
+            return self
+        if number not in self._before:
+            told, rows = self._packing.told, self.whole.prefixes[number - 1][1]
+            request = Request(
+                told["budgets"], told["column"], None, told["long"], told["max_rows"], told["balance"]
+            )
+            packing = packing_of(self.whole[:rows], request)
+            self._before[number] = PackedRef(self.whole, packing, self._layout, self._seed)
+        return self._before[number].in_epoch(self._epoch)
+
+    def pinned(self, whole: str) -> str:
+        """Its fingerprint, if that of the whole was this."""
+        return self._pinned(whole)
+
+    @property
+    def growing(self) -> Arrangement | None:
+        """What goes on from states of before documents were appended."""
+        is_known = self.whole.prefixes and not self._packing.told["cost"]
+        return GrowingPacks(self) if is_known else None
 
     @cached_property
     def _read(self) -> tuple[DataRef, dict[int, int]]:
@@ -203,6 +247,11 @@ class PackedRef(PackView):
         return self._packing.told
 
     @property
+    def knows_costs(self) -> bool:
+        """True if it is known what documents cost of each budget."""
+        return len(self.request["budgets"]) == 1 or self._packing.costs is not None
+
+    @property
     def most(self) -> int | None:
         """See `Request.most`."""
         return self._packing.most
@@ -222,11 +271,12 @@ class PackedRef(PackView):
 
     @property
     def all_documents(self) -> tuple[Ints, Ints, Ints]:
-        """Of all documents: the row, what it costs, and the token of the row that it begins with."""
-        plan = self._packing.plan
+        """Of all documents: the row, what it costs (M, D), and the token of the row that it begins with."""
+        plan, costs = self._packing.plan, self._packing.costs
+        each = plan.costs[:, None] if costs is None else costs
         begins = np.zeros(len(plan.rows), np.int64)
         begins[plan.pieces] = plan.begins
-        return plan.rows.astype(np.int64), np.repeat(plan.costs, plan.sizes), begins
+        return plan.rows.astype(np.int64), np.repeat(each, plan.sizes, axis=0), begins
 
     def documents(self, packs: Ints, epoch: int) -> list[Documents]:
         """The documents of packs in an epoch."""
@@ -266,7 +316,7 @@ class PackedRef(PackView):
         if whole is self.whole and epoch == self._epoch:
             return self
         found = PackedRef(whole, self._packing, self._layout, self._seed, epoch)
-        found._pool = self._pool
+        found._pool, found._before = self._pool, self._before
         return found
 
     def projected(self, of: Projection) -> PackedRef:
@@ -292,8 +342,14 @@ class PackedRef(PackView):
 
     def _members_of(self, packs: Ints) -> tuple[Ints, Ints]:
         """How many rows each pack holds, and these."""
-        documents = self._members.documents(packs)
-        return np.diff(documents.bounds), documents.rows
+        if not len(packs) or int(packs.max()) < ARRANGED.start:
+            documents = self._members.documents(packs)
+            return np.diff(documents.bounds), documents.rows
+        version, own = apart(packs)
+        found = [self.before(number)._members_of(own[version == number]) for number in distinct(version)]
+        counts = np.empty_like(packs)
+        counts[np.argsort(version, kind="stable")] = np.concatenate([counted for counted, _ in found])
+        return counts, np.concatenate([rows for _, rows in found])
 
     @property
     def file_starts(self) -> Ints:

@@ -115,10 +115,10 @@ def _check_alike(packs: PackedRef, longer: PackedRef) -> None:
             "packs are made anew of the same documents, or of a version that storage.append(...) made of "
             f"them; here are {title_of(packs)} and {title_of(longer)}"
         )
-    if len(longer.request["budgets"]) > 1:
+    if not longer.knows_costs:
         raise ValueError(
-            f"packs are made anew with one budget; found {longer.request['budgets']}: go on with the epoch "
-            "as it is, and begin the next one with several"
+            f"packs that were kept by name= do not know what documents cost of {longer.request['budgets']}; "
+            "make the packs from there on without name="
         )
     pieces = [one.request["long"] == "split" for one in (packs, longer)]
     if pieces[0] != pieces[1]:
@@ -180,7 +180,8 @@ def _documents(packs: PackedRef | RepackedRef, order: AnyOrder, epoch: int, star
 def _rest(longer: PackedRef, came: _Found, left: _Found, epoch: int, size: int) -> PackedRef:
     """Packs of what has not come of the first `size` documents, made as `longer` was made."""
     rows, costs, begins = longer.all_documents
-    total, budget = len(longer.whole), next(iter(longer.request["budgets"].values()))
+    total, budgets = len(longer.whole), list(longer.request["budgets"].values())
+    budget = budgets[0]
     has_come = np.zeros(total, np.bool_)
     has_come[came.rows] = True
     kept = ~has_come[rows] & (rows < size)
@@ -188,18 +189,16 @@ def _rest(longer: PackedRef, came: _Found, left: _Found, epoch: int, size: int) 
     if longer.request["long"] == "split":
         of_begun = has_come[left.rows]
         more = _joined(left.rows[of_begun], left.begins[of_begun], left.costs[of_begun], budget)
-        rows, begins, costs = (np.concatenate(both) for both in zip((rows, begins, costs), more, strict=True))
-    cost, budgets = costs[:, None], [budget]
-    if longer.request["max_rows"] is not None:
-        cost = np.column_stack([costs, np.ones(len(costs), np.int64)])
-        budgets.append(longer.request["max_rows"])
-    balance = longer.request["balance"]
-    plan = planned(rows, cost, begins if begins.any() else None, total, np.array(budgets, np.int64), balance)
+        rows, begins = (np.concatenate(both) for both in zip((rows, begins), more[:2], strict=True))
+        costs = np.concatenate([costs, more[2][:, None]])
+    most_rows, balance = longer.request["max_rows"], longer.request["balance"]
+    begun = begins if begins.any() else None
+    plan = planned(rows, costs, begun, total, np.array(budgets, np.int64), balance, most_rows)
     report = PackReport(
         packs=len(plan),
         rows=len(distinct(rows)),
         documents=len(rows),
-        tokens=int(costs.sum()),
+        tokens=int(costs[:, 0].sum()),
         budget=budget,
         most=int(np.diff(plan.slots.bounds).max(initial=0)),
     )

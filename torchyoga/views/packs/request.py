@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ...order.full import as_int
 from ...reading.dataref import DataRef, LabelKind, Long, PackCost
 from ...reading.pack_report import PackReport
+from ...rows.data import bounds_of
 from ...rows.pieces import numbered_within
 from ...rows.projection import Projection, unknown_column
 from ...rows.schema import Schema
@@ -157,6 +158,7 @@ class Packing(NamedTuple):
         looked: the columns that were looked at.
         told: how they were packed: `Request.told`.
         most: `Request.most`.
+        costs: (K, D) what a document of each class costs, of several budgets; None if that is not known.
     """
 
     plan: PackPlan
@@ -164,6 +166,7 @@ class Packing(NamedTuple):
     looked: tuple[str, ...]
     told: Json
     most: int | None
+    costs: Ints | None = None
 
 
 def packing_of(ref: DataRef, request: Request) -> Packing:
@@ -189,7 +192,13 @@ def packing_of(ref: DataRef, request: Request) -> Packing:
         most=int(np.diff(plan.slots.bounds).max(initial=0)),
         **found.left._asdict(),
     )
-    return Packing(plan, report, found.looked, request.told, request.most)
+    costs = None
+    if len(budgets) > 1:  # of which none is of pieces
+        rows = plan.rows[bounds_of(plan.sizes)[:-1]]
+        costs = found.costs[rows if found.rows is None else np.searchsorted(found.rows, rows)].astype(
+            np.int64
+        )
+    return Packing(plan, report, found.looked, request.told, request.most, costs)
 
 
 class _Left(NamedTuple):
