@@ -5,6 +5,9 @@
 Three corpora of bytes are learned by a small model. Every twenty steps the weight of each corpus grows with
 how far its loss is above what the corpus can reach, as in DoReMi. The state of the loader tells the weights,
 so a loader that is made anew goes on with them.
+
+It is stopped at a step whose change is still to come. A run asks for the weights of the step at which it
+begins, so it does not matter whether they were told before the state was saved.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from torch.nn import functional
 
 import torchyoga as yoga
 
-LENGTH, BATCH, STEPS, EVERY, STOPPED_AT = 16, 32, 120, 20, 70
+LENGTH, BATCH, STEPS, EVERY, STOPPED_AT = 16, 32, 120, 20, 80
 NOISE = {"plain": 0.0, "mixed": 0.1, "noisy": 0.5}  # the share of bytes that nothing foresees
 
 
@@ -49,10 +52,12 @@ class Run:
 
     def train(self, until: int) -> None:
         """Goes on until a step."""
+        self._reweight()
         for batch in self.loader:
             self._learn(batch)
             if self.step == until:
                 break
+            self._reweight()
 
     def _learn(self, batch: dict[str, torch.Tensor]) -> None:
         scores = self.model(batch["ids"][:, :-1]).transpose(1, 2)
@@ -66,7 +71,10 @@ class Run:
             own = loss.detach()[batch["source"] == number]
             if len(own):
                 self.excess[number] = (own.mean() - self.target[number]).clamp(min=0.0)
-        if self.step % EVERY == 0:
+
+    def _reweight(self) -> None:
+        """Tells the weights of the step, if there are any; where the loader has them, nothing changes."""
+        if self.step and self.step % EVERY == 0:
             shares = 0.05 + torch.softmax(self.excess, 0)
             weights = {name: round(float(share), 3) for name, share in zip(self.names, shares, strict=True)}
             self.loader.reweight(weights)

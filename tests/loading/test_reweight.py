@@ -226,12 +226,18 @@ def _told_otherwise(rank: int, store: str) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     try:
-        own = loader(mixed())
-        batches = iter(own)
-        next(batches)
-        own.reweight({"web": 1, "code": 2, "math": 1})
-        next(batches)
-        own.check_ranks()
+        own, alone = loader(mixed()), loader(mixed(), 20, num_replicas=1, rank=0)
+        batches, all_batches = iter(own), iter(alone)
+        for step in range(1, 6):
+            rows = next(batches)["id"]
+            of_ranks = [torch.empty_like(rows) for _ in range(2)]
+            dist.all_gather(of_ranks, rows)
+            assert torch.stack(of_ranks, 1).flatten().tolist() == next(all_batches)["id"].tolist()
+            found = torch.tensor([float((rows < 1000 * n).sum()) for n in (1, 2, 3)])
+            dist.all_reduce(found)  # of which weights follow: all ranks tell the same
+            for some in (own, alone):
+                some.reweight(dict(zip(SIZES, (found + step).tolist(), strict=True)))
+            own.check_ranks()
         own.reweight({"web": 1, "code": 1 + rank, "math": 1})
         next(batches)
         with pytest.raises(StateError, match=r"process 1 has stages .*,.*process 0 has "):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packs import Own, batches_of
@@ -306,3 +307,41 @@ def test_tokens_that_were_read_are_those_that_came(kind: str) -> None:
         mix.account(at=state)
     with pytest.raises(StateError, match=r"print\(packed.account\(at=state\)\)"):
         account_of_state(State.from_dict(state))
+
+
+@pytest.mark.parametrize("kind", ["packs", "own packs", "cost", "batches", "batches of rounded lengths"])
+def test_tokens_of_any_column_are_those_that_came_in_any_pass(kind: str) -> None:
+    """A pack, or a batch, has other documents in each pass, so of other columns it has other lengths."""
+    rng, refs = np.random.default_rng(0), {}
+    for number, name in enumerate(NAMES):
+        rows = [
+            {"ids": np.arange(rng.integers(1, 12)), "boxes": np.arange(rng.integers(0, 9)), "of": number}
+            for _ in range(9 + 4 * number)
+        ]
+        refs[name] = Own(rows, yoga.Schema.of(rows[0], ragged=["ids", "boxes"]))
+    mix, cost = yoga.mix(refs, WEIGHTS, rows=60), lambda c: c["ids"].lengths + c["boxes"].lengths
+    made: Any = {
+        "packs": lambda: mix.packed("ids", BUDGET),
+        "own packs": lambda: yoga.mix(
+            {name: ref.packed("ids", BUDGET) for name, ref in refs.items()}, WEIGHTS, rows=40
+        ),
+        "cost": lambda: mix.packed({"tokens": 24}, cost=cost, along=["ids"]),
+        "batches": lambda: mix.token_batches("ids", 24),
+        "batches of rounded lengths": lambda: mix.token_batches("ids", 48, multiple_of=8),
+    }[kind]()
+    columns = ("ids",) if kind == "own packs" else ("ids", "boxes")
+    came = {column: dict.fromkeys(NAMES, 0) for column in columns}
+    state: Any = None
+    for steps in (1, 4, 9, 17, 30, 41):
+        size = None if kind.startswith("batches") else 1
+        batches, state = batches_of(made, steps=steps, batch_size=size, state=state)
+        for batch in batches:
+            for column, counts in came.items():
+                found, of = batch[column], NAMES[int(batch["of"].flatten()[0])]
+                if isinstance(found, torch.Tensor):
+                    counts[of] += found.numel()
+                else:
+                    counts[of] += int(found.lengths.sum() if hasattr(found, "lengths") else found.offsets[-1])
+        for column, counts in came.items():
+            assert made.counts(at=state, tokens=column) == counts, column
+    assert min(made.passes(at=state).values()) > 1

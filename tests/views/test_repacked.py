@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from packs import Own, batches_of, tokens_of
 import torchyoga as yoga
 from torchyoga.errors import StateError
 
+SOAK = 10_000
 LENGTHS = np.random.default_rng(0).integers(1, 12, 40).tolist()
 
 
@@ -129,6 +131,10 @@ class Story:
 )
 @pytest.mark.filterwarnings("ignore:packed. :UserWarning")
 def test_stories(lengths: list[int], budgets: list[int], long: Any, shuffle: Any, acts: list[Any]) -> None:
+    tell(lengths, budgets, long, shuffle, acts)
+
+
+def tell(lengths: list[int], budgets: list[int], long: Any, shuffle: Any, acts: list[Any]) -> None:
     ref = tokens_of([*lengths, 5])
     ends = np.cumsum([0, *lengths, 5]).tolist()
     story = Story(ref, sorted(budgets), {"long": long})
@@ -397,3 +403,18 @@ def test_several_budgets_and_a_context_that_grows_twice_in_an_epoch(tmp_path: Pa
     with pytest.raises(ValueError, match="kept by name= do not know what documents cost"):
         plain[0].repacked(kept, at=state)
     assert plain[0].repacked(ref.packed(columns, along=["ids"]), at=state).rest() is not None
+@pytest.mark.soak
+@pytest.mark.filterwarnings("ignore:packed. :UserWarning")
+def test_many_stories() -> None:
+    for seed in range(SOAK):
+        draw = random.Random(seed)
+        steps = [(draw.randint(1, 4), draw.randint(1, 3)) for _ in range(draw.randint(1, 8))]
+        acts = [*steps, *draw.choices(["change", "resume"], k=draw.randint(1, 6))]
+        draw.shuffle(acts)
+        lengths = [draw.randint(0, 20) for _ in range(draw.randint(6, 30))]
+        budgets = [draw.randint(8, 40) for _ in range(draw.randint(2, 4))]
+        kinds = draw.choice(["split", "drop", "cut"]), draw.choice([True, False, "block"])
+        try:
+            tell(lengths, budgets, *kinds, acts)
+        except Exception as error:
+            raise AssertionError(f"story {seed}: {error!r}") from error

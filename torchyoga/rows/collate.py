@@ -228,7 +228,7 @@ def _flat(block: Block, bounds: Sequence[tuple[int, int]]) -> list[Batch]:
                 "which cu_seqlens are of; take fewer packs at once"
             )
         batch["cu_seqlens"] = torch.from_numpy(own.astype(np.int32))
-        batch["max_seqlen"] = int(np.diff(own).max(initial=0))
+        batch["max_seqlen"] = int((own[1:] - own[:-1]).max(initial=0))
         batch["packs"] = torch.from_numpy(packs[start : stop + 1] - first)
         found.append(batch)
     return found

@@ -12,14 +12,15 @@ from ...errors import StateError
 from ...order.mixing.mixed import MixOrder, MixStage, Mixture, unpacked
 from ...order.mixing.sources import told_sources
 from ...order.state import State
+from ...process.distinct import distinct
 from ...rows.types import Ints
 from .restaged import restaged, shuffle_of, where_of
 
 __all__ = ["Account", "SourceAccount", "account_of_counts", "account_of_state", "counts_at", "tokens_at"]
 
 _STEP = 2**16  # rows whose lengths are asked for at once
-# The lengths of rows (B,) of a source.
-Lengths = Callable[[int, Ints], Ints]
+# The lengths of rows (B,) of a source in a pass over it.
+Lengths = Callable[[int, int, Ints], Ints]
 
 
 class SourceAccount(NamedTuple):
@@ -131,11 +132,10 @@ def counts_at(mixture: Mixture, state: State) -> tuple[Mixture, tuple[int, ...],
     return mixture, tuple(counts.tolist()), list(numbers)
 
 
-def _left(order: MixOrder, state: State) -> tuple[Ints, Ints]:
-    """The sources, and the rows there, of what comes later although later rows have come."""
+def _left(order: MixOrder, state: State) -> tuple[Ints, Ints, Ints]:
+    """The sources, passes over them, and rows there, of what comes later although later rows have come."""
     positions = np.concatenate([np.zeros(0, np.int64), *map(np.array, state.left)])
-    source, _, row = unpacked(order.mixture, order.rows(state.epoch, positions))
-    return source, row
+    return unpacked(order.mixture, order.rows(state.epoch, positions))
 
 
 def account_of_counts(
@@ -190,7 +190,12 @@ def account_of_state(state: State) -> Account:
 
 
 def tokens_at(
-    order: MixOrder, counts: Sequence[int], state: State, lengths: Lengths, column: str
+    order: MixOrder,
+    counts: Sequence[int],
+    state: State,
+    lengths: Lengths,
+    column: str,
+    changes: Sequence[bool],
 ) -> list[int]:
     """How many tokens each source has given up to a state.
 
@@ -200,15 +205,16 @@ def tokens_at(
         state: the state.
         lengths: the lengths of rows of a source.
         column: what they are of, for messages.
+        changes: of each source, whether passes over it differ in how many tokens they have.
 
     Raises:
         StateError: too much was appended to a source for a state to know of.
     """
-    source_left, row_left = _left(order, state)
+    source_left, turn_left, row_left = _left(order, state)
     totals = []
     for number in range(len(counts)):
-        left = row_left[source_left == number]
-        before = counts[number] + len(left)
+        left = source_left == number
+        before = counts[number] + int(np.count_nonzero(left))
         eras = order.mixture.eras(number)
         if before and eras[0].first:
             raise StateError(
@@ -219,14 +225,21 @@ def tokens_at(
         for era, end in zip(eras, [*(era.first for era in eras[1:]), before], strict=True):
             given = max(0, min(end, before) - era.first)
             passes, rest = divmod(given, era.rows or 1)
-            total += passes * _sum(lengths, number, np.arange(era.rows)) if passes else 0
+            if passes and not changes[number]:
+                total += passes * _sum(lengths, number, era.turn, np.arange(era.rows))
+            else:
+                turns = range(era.turn, era.turn + passes)
+                total += sum(_sum(lengths, number, turn, np.arange(era.rows)) for turn in turns)
             if rest:
                 begin = era.first + passes * era.rows
-                total += _sum(lengths, number, order.rows_of(number, np.arange(begin, begin + rest)))
-        totals.append(total - _sum(lengths, number, left))
+                rows = order.rows_of(number, np.arange(begin, begin + rest))
+                total += _sum(lengths, number, era.turn + passes, rows)
+        for turn in distinct(turn_left[left]).tolist():
+            total -= _sum(lengths, number, turn, row_left[left & (turn_left == turn)])
+        totals.append(total)
     return totals
 
 
-def _sum(lengths: Lengths, number: int, rows: Ints) -> int:
+def _sum(lengths: Lengths, number: int, turn: int, rows: Ints) -> int:
     parts = (rows[start : start + _STEP] for start in range(0, len(rows), _STEP))
-    return sum(int(lengths(number, part).sum()) for part in parts)
+    return sum(int(lengths(number, turn, part).sum()) for part in parts)

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, SupportsIndex, TypeVar, cast
 
 import numpy as np
@@ -153,12 +154,15 @@ class MixedPacks(MixRef):
         counts, documents = _members(self, packs, _of_packs)
         return documents, bounds_of(counts)
 
-    def lengths_of(self, number: int, tokens: str) -> Callable[[Ints], Ints]:
-        """How many tokens packs have, without what fills them up."""
-        packs = self.sources[number]
+    passes_are_alike = True
+
+    def lengths_of(self, number: int, tokens: str, turn: int = 0) -> Callable[[Ints], Ints]:
+        """How many tokens packs have, without what fills them up; of other columns, what documents have."""
+        packs = cast(PackView, self.in_pass(number, turn))
         schema = packs[tokens].schema
-        is_filled = schema is not None and schema.tree.kind == "leaf" and bool(schema.columns[0].shape)
-        return packs.tokens_of if is_filled else super().lengths_of(number, tokens)
+        if schema is None or schema.tree.kind != "leaf":
+            return partial(_of_members, packs.whole[tokens].lengths, partial(_of_packs, packs))
+        return packs.tokens_of if schema.columns[0].shape else super().lengths_of(number, tokens, turn)
 
 
 class MixedWindows(MixRef):
@@ -176,12 +180,12 @@ class MixedWindows(MixRef):
         """Tokens that are in no window of a pass over their source."""
         return sum(source.tokens_left_out for source in self.sources)
 
-    def lengths_of(self, number: int, tokens: str) -> Callable[[Ints], Ints]:
+    def lengths_of(self, number: int, tokens: str, turn: int = 0) -> Callable[[Ints], Ints]:
         """How many tokens windows have, which is the same for all."""
         schema = self.sources[number][tokens].schema
         shape = None if schema is None else schema.columns[0].shape
         if not shape:
-            return super().lengths_of(number, tokens)
+            return super().lengths_of(number, tokens, turn)
         return lambda rows: np.full(len(rows), shape[0])
 
     def members(self, numbers: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
@@ -211,16 +215,12 @@ class MixedBatches(MixRef):
             sum(one.dropped for one in some),
         )
 
-    def lengths_of(self, number: int, tokens: str) -> Callable[[Ints], Ints]:
+    passes_are_alike = True
+
+    def lengths_of(self, number: int, tokens: str, turn: int = 0) -> Callable[[Ints], Ints]:
         """How many tokens batches have, without padding."""
-        batches = self.sources[number]
-        of_rows = batches.whole[tokens].lengths
-
-        def of_batches(numbers: Ints) -> Ints:
-            counts, rows = batches.members(numbers)
-            return np.diff(np.append(0, np.cumsum(of_rows(rows)))[bounds_of(counts)])
-
-        return of_batches
+        batches = cast(TokenBatchesRef, self.in_pass(number, turn))
+        return partial(_of_members, batches.whole[tokens].lengths, batches.members)
 
     def members(self, numbers: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
         """How many rows each of these batches (B,) is made of, and which, batch after batch.
@@ -245,6 +245,14 @@ def _members(
         for place, some in zip(places.tolist(), each, strict=True):
             found[place] = some
     return np.array(list(map(len, found)), np.int64), np.concatenate([rows[:0], *found])
+
+
+def _of_members(
+    lengths: Callable[[Ints], Ints], members: Callable[[Ints], tuple[Ints, Ints]], numbers: Ints
+) -> Ints:
+    """The lengths of all members of some rows (B,) together."""
+    counts, rows = members(numbers)
+    return np.diff(np.append(0, np.cumsum(lengths(rows)))[bounds_of(counts)])
 
 
 def _of_packs(packs: PackView, numbers: Ints) -> tuple[Ints, Ints]:

@@ -307,17 +307,25 @@ class MixRef(JoinedRef):
         mixture, counts, numbers = counts_at(self.mixture, state)
         counted = None
         if tokens is not None:
-            lengths = [self.lengths_of(number, tokens) for number in numbers]
             shuffle, window = shuffle_of(state, goes_on=True) if state.place else (True, 8)
             order = MixRef([self.sources[number] for number in numbers], mixture).order(
                 shuffle, True, window, state.seed
             )
-            counted = tokens_at(order, counts, state, lambda n, rows: lengths[n](rows), tokens)
+            counted = tokens_at(
+                order,
+                counts,
+                state,
+                lambda own, turn, rows: self.lengths_of(numbers[own], tokens, turn)(rows),
+                tokens,
+                [self._changes[number] and not self.passes_are_alike for number in numbers],
+            )
         return account_of_counts(mixture, counts, state, counted)
 
-    def lengths_of(self, number: int, tokens: str) -> Callable[[Ints], Ints]:
-        """A function of rows of a source: how many values of a column each has."""
-        return self.sources[number][tokens].lengths
+    passes_are_alike = False  # True if each pass over a source has as many values of every column
+
+    def lengths_of(self, number: int, tokens: str, turn: int = 0) -> Callable[[Ints], Ints]:
+        """A function of rows of a source, in a pass over it: how many values of a column each has."""
+        return self.in_pass(number, turn)[tokens].lengths
 
     def passes(self, rows: int | None = None, *, at: Mapping[str, object] | None = None) -> dict[str, float]:
         """How often each source is read in the first rows, of all epochs together, or up to a state.
@@ -500,10 +508,13 @@ class MixRef(JoinedRef):
                 continue
             for number in distinct(passes[some]).tolist():
                 places = some[passes[some] == number]
-                yield self._in_pass(index, number), index, places, numbers[places]
+                yield self.in_pass(index, number), index, places, numbers[places]
 
-    def _in_pass(self, index: int, number: int) -> DataRef:
+    def in_pass(self, index: int, turn: int) -> DataRef:
         """A source as it is in a pass; those of the last two are kept, with what they have looked up."""
+        if not self._changes[index]:
+            return self.sources[index]
+        number = turn % self.mixture.most_passes(index)
         kept = self._passes.get(index, ())
         found = next((ref for turn, ref in kept if turn == number), None)
         if found is None:
