@@ -16,7 +16,7 @@ import pytest
 from children import status_of_child
 from hypothesis import given
 from hypothesis import strategies as st
-from waiting import eventually
+from waiting import PATIENCE, eventually
 
 from torchyoga.process.background import Ahead, Task
 
@@ -27,9 +27,13 @@ def threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "torchyoga-ahead"]
 
 
-@given(st.lists(st.tuples(st.integers(1, 3), st.booleans(), st.booleans()), max_size=12), st.integers(0, 5))
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.booleans(), st.booleans()), max_size=12),
+    st.integers(0, 5),
+    st.integers(0, 2),
+)
 def test_results_come_in_order_however_slow_the_consumer_is(
-    plan: list[tuple[int, bool, bool]], most: int
+    plan: list[tuple[int, bool, bool]], most: int, num_threads: int
 ) -> None:
     def tasks() -> Iterator[Task[int]]:
         for number, (size, fails, _) in enumerate(plan):
@@ -41,7 +45,7 @@ def test_results_come_in_order_however_slow_the_consumer_is(
 
             yield Task(run, size)
 
-    ahead = Ahead(tasks(), most)
+    ahead = Ahead(tasks(), most, num_threads)
     for number, (_, fails, slow) in enumerate(plan):
         if slow:
             time.sleep(AWAY)
@@ -81,6 +85,45 @@ def test_without_a_pause_the_thread_does_not_work_ahead(monkeypatch: pytest.Monk
     ahead = Ahead((Task(lambda i=i: i, 1) for i in range(1000)), 4)
     assert list(ahead) == list(range(1000))
     assert len(threads()) <= before
+
+
+def test_a_consumer_of_threads_that_were_asked_for_helps_them_instead_of_waiting() -> None:
+    made_here = threading.Event()
+
+    def tasks() -> Iterator[Task[bool]]:
+        yield Task(lambda: True, 1)
+        while True:
+            yield Task(one, 1)
+
+    def one() -> bool:
+        if threading.current_thread() is threading.main_thread():
+            made_here.set()
+        return made_here.wait(PATIENCE)
+
+    ahead = Ahead(tasks(), 4, 1)
+    assert all(next(ahead) for _ in range(8))
+    assert made_here.is_set()
+
+
+def test_an_interruption_of_the_consumer_while_it_helps_is_raised_at_once() -> None:
+    is_under_way, may_end = threading.Event(), threading.Event()
+
+    def one() -> None:
+        if threading.current_thread() is threading.main_thread():
+            assert is_under_way.wait(PATIENCE)
+            raise KeyboardInterrupt
+        is_under_way.set()
+        may_end.wait(PATIENCE)
+
+    ahead = Ahead((Task(one if i else lambda: None, 1) for i in range(100)), 50, 1)
+    next(ahead)
+    assert is_under_way.wait(PATIENCE)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            next(ahead)
+        assert not may_end.is_set()
+    finally:
+        may_end.set()
 
 
 def started(most: int = 4) -> Ahead[Any]:

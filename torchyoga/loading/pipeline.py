@@ -157,7 +157,7 @@ class Pipeline:
                 loader.collate_fn,
                 loader.pin_memory,
                 self.num_ahead,
-                max(1, self.num_threads),
+                self.num_threads,
                 self.watch,
             )
         began = perf_counter() if loader.num_workers and self._inner is None else None

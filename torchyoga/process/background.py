@@ -1,8 +1,9 @@
 """Tasks -> their results, in order; threads work ahead while the consumer is busy elsewhere.
 
 A result that no thread has begun is made by the thread that needs it.
-Threads that read ahead are started only if they can save time, from half a millisecond between two results
-on: in a loop that does nothing else they would cost more than they save.
+A thread that nobody asked for is started only if it can save time, from half a millisecond between two
+results on: in a loop that does nothing else it would cost more than it saves. Threads that were asked for
+always work, and the consumer helps them instead of waiting.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from .forks import renew_in_children
 
-__all__ = ["Ahead", "Task"]
+__all__ = ["Ahead", "Task", "are_ahead"]
 
 T = TypeVar("T")
 _WORTH_A_THREAD = 0.5e-3  # seconds between two results; with less, two threads would only hinder each other
@@ -59,7 +60,7 @@ class _SharedResults(Generic[T]):
 
     def __init__(self, tasks: Iterator[Task[T]], most: int, num_threads: int) -> None:
         self.tasks = tasks
-        self.most, self.num_threads = most, num_threads
+        self.most, self.num_threads = most, max(1, num_threads)
         self.tickets: deque[_Ticket[T]] = deque()  # in order
         self.is_wanted = self.is_over = False
         self.threads: list[threading.Thread] = []
@@ -120,13 +121,18 @@ def _work(shared: _SharedResults[T]) -> None:
 class Ahead(Iterator[T]):
     """The results of tasks, in order; an exception is raised in the place of its task's result.
 
-    Results are made when they are needed. If the consumer takes longer between two of them, threads make
-    the next ones meanwhile, `most` batches at most, or one task each. They end with the iterator, or the
-    process; a forked child must make a new iterator.
+    Results are made when they are needed. If the consumer takes longer between two of them, a thread makes
+    the next ones meanwhile, `most` batches at most; or so do `num_threads`, if there are to be some, one task
+    each at least, however long it takes. They end with the iterator, or the process; a forked child must make
+    a new iterator.
     """
 
-    def __init__(self, tasks: Iterator[Task[T]], most: int, num_threads: int = 1) -> None:
+    def __init__(self, tasks: Iterator[Task[T]], most: int, num_threads: int = 0) -> None:
         self._shared = _SharedResults(tasks, most, num_threads)
+        self._helps = num_threads > 0
+        self._worth = 0.0 if num_threads else _WORTH_A_THREAD
+        # What this thread made while it helped: no other keeps it, for an error leads to this iterator.
+        self._own: dict[_Ticket[T], _Ticket[T]] = {}
         self._returned = 0.0
         self._away = 0.0  # seconds between two calls, on average
 
@@ -148,7 +154,7 @@ class Ahead(Iterator[T]):
         except BaseException:
             shared.is_over = True
             raise
-        if self._away > _WORTH_A_THREAD and shared.most > 0:
+        if self._away >= self._worth and shared.most > 0:
             self._start()
         return task.run()
 
@@ -157,17 +163,35 @@ class Ahead(Iterator[T]):
         shared = self._shared
         ticket = None
         if shared.tickets or (ticket := shared.begin(only_if_none=True)) is None:
+            if self._helps:
+                self._help()
             ticket = self._awaited()
         elif ticket.error is None:
             ticket.run()
         with shared.changed:
             shared.tickets.remove(ticket)
-            shared.is_wanted = self._away > _WORTH_A_THREAD
+            shared.is_wanted = self._away >= self._worth
             if shared.is_wanted:
                 shared.changed.notify_all()
+        ticket = self._own.pop(ticket, ticket)
         if ticket.error is not None:
             raise ticket.error
         return ticket.result
+
+    def _help(self) -> None:
+        """Makes results that come later, as long as the next one is not done."""
+        shared = self._shared
+        while shared.tickets and not shared.tickets[0].is_done and shared.has_room():
+            ticket = shared.begin(only_if_none=False)
+            if ticket is None:
+                return
+            own = _Ticket(ticket.task)
+            if ticket.error is None:
+                own.run()
+                self._own[ticket], ticket.task = own, own.task
+            ticket.is_done = True  # no thread waits for it
+            if own.error is not None and not isinstance(own.error, Exception):
+                raise own.error  # such as a KeyboardInterrupt, which is this thread's
 
     def _awaited(self) -> _Ticket[T]:
         """The first running task, once it is done."""
@@ -186,6 +210,7 @@ class Ahead(Iterator[T]):
         shared = self._shared
         if shared.threads or shared.is_over:
             return
+        shared.is_wanted = True
         weakref.finalize(self, shared.stop).atexit = False
         _running.add(shared)
         for _ in range(shared.num_threads):
@@ -195,6 +220,11 @@ class Ahead(Iterator[T]):
 
 
 _running: weakref.WeakSet[_SharedResults[Any]] = weakref.WeakSet()
+
+
+def are_ahead() -> bool:
+    """True while threads of this process make results ahead."""
+    return any(shared.is_wanted and not shared.is_over for shared in tuple(_running))
 
 
 @atexit.register

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from ...errors import CorruptError
 from ...files.checksum import crc32
 from ...files.regular import open_regular
+from ...process.background import are_ahead
 from ...process.buffers import address_of, is_placing
 from ...process.forks import in_forked_child
 from ...process.lazy import torch
@@ -100,8 +101,8 @@ def bytes_from(array: Array, nbytes: int) -> Bytes:
 
 
 def _is_beside_others() -> bool:
-    """True outside the main thread, where a second team of torch's threads would slow down both."""
-    return threading.current_thread() is not threading.main_thread()
+    """True where another thread may be reading, which a team of torch's threads would slow down."""
+    return threading.current_thread() is not threading.main_thread() or are_ahead()
 
 
 def _element_bytes(divisible: int) -> int:
