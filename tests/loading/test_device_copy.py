@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from torchyoga.loading.device_copy import Moving
+from torchyoga.loading.delivery import Moving
 from torchyoga.process.buffers import BufferPool
 from torchyoga.process.stages import Stopwatch
 from torchyoga.rows.collate import Jagged

@@ -29,7 +29,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from residency import linux, on_disk
 
 import torchyoga as yoga
-from torchyoga.loading.meter.numbers import Histogram, Numbers, Waits
+from torchyoga.loading.meter.numbers import Numbers, WaitHistogram, Waits
 from torchyoga.loading.meter.verdict import Setting, verdict
 from torchyoga.process.control_group import num_cpus
 from torchyoga.process.stages import STAGES
@@ -287,7 +287,7 @@ def test_the_longest_wait_and_its_step() -> None:
 
 @given(st.lists(st.floats(1e-6, 1e4), min_size=1, max_size=200), st.sampled_from([0.01, 0.5, 0.99, 1.0]))
 def test_quantiles_of_a_histogram(waits: list[float], share: float) -> None:
-    histogram = Histogram()
+    histogram = WaitHistogram()
     for one in waits:
         histogram.add(one)
     exact = sorted(waits)[max(0, math.ceil(share * len(waits)) - 1)]
@@ -295,7 +295,7 @@ def test_quantiles_of_a_histogram(waits: list[float], share: float) -> None:
 
 
 def test_a_histogram_takes_what_no_clock_should_say() -> None:
-    histogram = Histogram()
+    histogram = WaitHistogram()
     assert histogram.quantile(0.5) == 0.0
     for one in (0.0, 1e-12, 1e12):
         histogram.add(one)

@@ -23,7 +23,7 @@ from .code import digest_of
 from .lineage import Record, check_record, lineage_of
 from .parts.many import Many, submitted_by_many
 from .source_files import SourceFiles
-from .staleness import Recipe, Stale, stale_advice
+from .staleness import FunctionCode, Stale, stale_advice
 from .submission import submitted
 
 __all__ = ["Cacheable"]
@@ -76,7 +76,7 @@ class Cacheable:
             ValueError, TypeError: as `Function`; when called: as `Storage.cacheable`.
         """
         known = Function(function, id, version, ignore)
-        recipe = Recipe(function, digest_of(function), SourceFiles.of(self.sources, function))
+        recipe = FunctionCode(function, digest_of(function), SourceFiles.of(self.sources, function))
 
         @functools.wraps(function)
         def cached(*args: P.args, **kwargs: P.kwargs) -> DataRef:
@@ -85,7 +85,7 @@ class Cacheable:
 
         return cached
 
-    def _read_or_built(self, call: Call, recipe: Recipe, make: Callable[[], object]) -> DataRef:
+    def _read_or_built(self, call: Call, recipe: FunctionCode, make: Callable[[], object]) -> DataRef:
         with contextlib.suppress(NotFoundError, _StaleError):
             return self._read(call, recipe)
         if self.many is not None:
@@ -98,7 +98,7 @@ class Cacheable:
                 _log.warning("building %r %r anew: %s", call.id, call.version, error)
             return self._built(call, recipe, make, self._replaced(call, recipe))
 
-    def _replaced(self, call: Call, recipe: Recipe) -> Seen | None:
+    def _replaced(self, call: Call, recipe: FunctionCode) -> Seen | None:
         """The version that is to be built anew; None if there is none."""
         try:
             self._read(call, recipe)
@@ -109,7 +109,7 @@ class Cacheable:
         return None
 
     def _built(
-        self, call: Call, recipe: Recipe, make: Callable[[], object], replaces: Seen | None
+        self, call: Call, recipe: FunctionCode, make: Callable[[], object], replaces: Seen | None
     ) -> DataRef:
         self.store.check_place(call.id, call.version)
         # Before the files are read, which may change meanwhile.
@@ -133,7 +133,7 @@ class Cacheable:
                 return self._read(call, recipe)
             raise
 
-    def _read(self, call: Call, recipe: Recipe) -> VersionRef:
+    def _read(self, call: Call, recipe: FunctionCode) -> VersionRef:
         """The version that a call chooses, if it is what the call would make.
 
         Raises:

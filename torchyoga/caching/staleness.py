@@ -18,7 +18,7 @@ from .arguments import Call, salted
 from .reach import reached_by
 from .source_files import SourceFiles
 
-__all__ = ["Recipe", "Stale", "stale_advice"]
+__all__ = ["FunctionCode", "Stale", "stale_advice"]
 
 # What to do about a version that other code, or other files, may have made.
 Stale = Literal["warn", "error", "ignore", "rebuild"]
@@ -26,7 +26,7 @@ _MOST_NAMED = 5
 _MOST_LINES, _MOST_WIDTH = 40, 160  # of a diff in a message
 
 
-def stale_advice(manifest: Manifest, call: Call, recipe: Recipe, stale: Stale) -> str | None:
+def stale_advice(manifest: Manifest, call: Call, recipe: FunctionCode, stale: Stale) -> str | None:
     """A warning to give before a version is read for a call; None if the call would make the same version.
 
     Args:
@@ -79,7 +79,7 @@ def stale_advice(manifest: Manifest, call: Call, recipe: Recipe, stale: Stale) -
 
 
 @dataclass(frozen=True)
-class Recipe:
+class FunctionCode:
     """Everything that a function makes its rows of, apart from its arguments.
 
     Attributes:

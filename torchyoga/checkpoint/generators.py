@@ -53,12 +53,12 @@ def put_back(states: Mapping[str, Any]) -> None:
 
 
 def as_json(states: Mapping[str, Any]) -> dict[str, Any]:
-    """What `taken` gave, as JSON: numbers in lists, and those of torch as text."""
+    """States that `taken` gave, as JSON: numbers in lists, and those of torch as text."""
     return {name: _listed(state) for name, state in states.items()}
 
 
 def from_json(states: Mapping[str, Any]) -> dict[str, Any]:
-    """What `put_back` takes, from what `as_json` gave."""
+    """States for `put_back`, from those that `as_json` gave."""
     found: dict[str, Any] = {}
     for name, state in states.items():
         if name == "python":

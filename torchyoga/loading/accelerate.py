@@ -1,4 +1,4 @@
-"""What Accelerate expects of a loader that it has prepared: it would replace it by one of its own.
+"""The attributes that Accelerate expects of a loader it has prepared: it would replace it by its own.
 
 Accelerate deals the batches of a loader to its processes and, to drop what `pad` has added, lays the batches
 of all ranks end to end. A loader of ours deals rows by itself, in runs of a batch, and tells Accelerate where
@@ -25,7 +25,7 @@ from ..rows.types import Batch, Collate, Index, MapStyle, Row
 from ..sampling.indices import Indices
 from ..sampling.trainers import gradient_state, is_accelerate_asking, is_skipping_batches, num_skipped
 
-__all__ = ["Accelerated", "AcceleratePrepared", "show_to_accelerate"]
+__all__ = ["AcceleratePrepared", "Accelerated", "show_to_accelerate"]
 
 
 class Accelerated:
@@ -129,7 +129,7 @@ class AcceleratePrepared:
 
     @property
     def remainder(self) -> int | Remainder:
-        """What happens to rows that the ranks cannot divide evenly: "pad", "drop" or "keep".
+        """The fate of rows that the ranks cannot divide evenly: "pad", "drop" or "keep".
 
         For Accelerate, which uses this name for something else: how many rows of the last batch, gathered
         from all ranks, its `gather_for_metrics` keeps; all, if less than 1.
@@ -236,7 +236,7 @@ class _Deliveries:
 
 
 class _Shown(NamedTuple):
-    """What `skip_first_batches` is shown: a loader that takes everything from ours, and has no workers."""
+    """A loader to show to `skip_first_batches`: it takes everything from ours, and has no workers."""
 
     dataset: _Delivered
     batch_sampler: _Deliveries

@@ -434,7 +434,7 @@ show_to_accelerate(DataLoader)
 
 
 class _OwnBatchSampler(ResumableBatchSampler):
-    """What a loader has made for itself. If it comes as an argument, Lightning makes the loader anew.
+    """The batch sampler of a loader alone. If it comes as an argument, Lightning makes the loader anew.
 
     Then it decides alone: Lightning passes `batch_size=1`, too, which subclasses may turn into anything.
     """

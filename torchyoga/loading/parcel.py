@@ -55,7 +55,7 @@ class _Spot(Plain):
         return _Spot(offset, dtype, tuple(leaf.shape))
 
     def found(self, memory: Memory, is_copied: bool) -> Leaf:
-        """What lies there."""
+        """The bytes that lie there."""
         if is_copied or isinstance(self.dtype, str) or 0 in self.shape:
             return _leaves(memory, self.dtype, [self.offset], [self.shape], is_copied)[0]
         # Half the time; a tensor of each batch has storage of its own, as from torch's workers.
@@ -246,7 +246,7 @@ def packed(batch: Batch, ring: int, slot: int, place: Slot | None) -> Batch:
 
 
 def sendable(batch: Batch, count: int | None) -> Batch:
-    """What `packed` gave, pickled already if it holds anything that may not be pickled.
+    """A batch that `packed` gave, pickled already if it holds anything that may not be pickled.
 
     Args:
         batch: batches, or a single row.

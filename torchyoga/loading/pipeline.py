@@ -295,7 +295,7 @@ class Arriving(Iterator[Batch]):
         self.numbers: deque[int] = deque()  # of all that came, if they come in any order
 
     def begun_again(self) -> Iterator[Batch]:
-        """What torch's iterator fetches by the plan as it is now, with the same workers.
+        """Batches that torch's iterator fetches by the plan as it is now, with the same workers.
 
         It drops what they have made ahead, as where persistent workers begin another epoch.
         """

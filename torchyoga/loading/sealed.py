@@ -140,7 +140,7 @@ def _are_plain(nodes: Collection[Row]) -> bool:
 
 
 def _culprit(batch: Batch) -> str:
-    """What in a batch cannot be pickled: the innermost thing of those that have a place in it."""
+    """The part of a batch that cannot be pickled: the innermost of those that have a place in it."""
     for part in _parts(batch):
         try:
             ForkingPickler.dumps(part)

@@ -110,7 +110,7 @@ class StagedOrder(ArrangedOrder):
 
     @property
     def known(self) -> tuple[Pin, ...]:
-        """What states are of that this goes on from, besides its own."""
+        """Identities of data whose states this goes on from, besides its own."""
         return self.adopts
 
     def check_place(self, epoch: int, position: int) -> None:

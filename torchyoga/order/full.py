@@ -50,13 +50,13 @@ __all__ = [
     "as_int",
     "checked_rows",
     "earlier",
-    "version_of",
     "first_keys",
     "keyed_bytes",
     "keyed_words",
     "random_words",
-    "words_at",
+    "version_of",
     "within",
+    "words_at",
 ]
 
 
@@ -209,7 +209,7 @@ def keyed_words(count: int, *key: int | str) -> Words:
 
 
 def first_keys(*key: int | str) -> Words:
-    """What each round of version 1's networks multiplies by, adds, and multiplies by: (rounds, 3)."""
+    """(rounds, 3) numbers that a round of version 1's networks multiplies by, adds, and multiplies by."""
     words = b"".join(keyed_bytes(24, *key, index) for index in range(_FIRST_ROUNDS))
     return np.frombuffer(words, "<u8").astype(np.uint64).reshape(-1, 3) | np.array(_ODD, np.uint64)
 

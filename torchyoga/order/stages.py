@@ -152,7 +152,7 @@ class ArrangedOrder(AnyOrder):
 
     @property
     def known(self) -> tuple[Pin, ...]:
-        """What states are of that this goes on from, besides its own: see `identity_of`."""
+        """Identities of data whose states this goes on from, besides its own: see `identity_of`."""
         return ()
 
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:

@@ -100,7 +100,7 @@ class WeightedStage:
 
     @property
     def spent(self) -> WeightedStage:
-        """What later stages need to know of it."""
+        """The facts about it that later stages need."""
         return replace(self, ends=None)
 
 

@@ -278,7 +278,7 @@ class DataRef(ABC, Dataset[RowT]):
 
     @property
     def recipe(self) -> _mix.Recipe | None:
-        """What it is mixed of, if it is a mixture whose rows may be changed; None for all else."""
+        """The sources and shares of a mixture whose rows may be changed; None for all else."""
         return None
 
     @property
@@ -1248,7 +1248,7 @@ class DataRef(ABC, Dataset[RowT]):
             yield from exact_rows(self.take(np.arange(start, min(start + 256, len(self)))))
 
     def __repr__(self) -> str:
-        """What it is, its rows and its columns, on ten lines at most; no row is made for it."""
+        """A description, with its rows and columns, on ten lines at most; no row is made for it."""
         columns: Sequence[ShownColumn] = ()
         with suppress(Exception):  # of any kind: the schema may be a user's own
             columns = self.schema.shown if self._at_hand() and self.schema is not None else ()
@@ -1314,7 +1314,7 @@ class DataRef(ABC, Dataset[RowT]):
 
 
 def title_of(ref: DataRef) -> str:
-    """What a DataRef is, in a few words: its `repr` without rows and columns."""
+    """A DataRef in a few words: its `repr` without rows and columns."""
     title = ref._title()
     return title if len(title) <= _LONGEST_TITLE else f"{title[: _LONGEST_TITLE - 3]}..."
 

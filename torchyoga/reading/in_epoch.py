@@ -13,7 +13,7 @@ __all__ = ["RandomAccess", "in_epoch"]
 
 
 class RandomAccess(Protocol[RowT]):
-    """What a stream reads from. It may have more of what a DataRef has, such as a `readahead`."""
+    """The source of a stream. It may have more of what a DataRef has, such as a `readahead`."""
 
     @property
     def fingerprint(self) -> str | None:

@@ -291,7 +291,7 @@ def interleaved(
 def interleaved_data(
     pieces: Sequence[tuple[npt.NDArray[np.int64], Sequence[Data]]], empty: Callable[[int], Array] = fresh
 ) -> tuple[Data, ...]:
-    """What each of some columns holds, given in pieces, each with the places that its rows are to take."""
+    """The data of some columns, given in pieces, each with the places that its rows are to take."""
     count = sum(len(places) for places, _ in pieces)
     columns = zip(*([(places, one) for one in data] for places, data in pieces), strict=True)
     return tuple(_interleaved(column, count, empty) for column in columns)

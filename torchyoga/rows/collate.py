@@ -88,7 +88,7 @@ class _Wrapped(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """What becomes of columns, and of lists of varying length; the bool says whether they lie in a dict."""
+    """Columns and lists of varying length in a batch; the bool says whether they lie in a dict."""
 
     of_column: Callable[[Column, Data, bool], Batch]
     of_list: Callable[[_Wrapped, bool], Batch]
@@ -116,7 +116,7 @@ def _of_pieces(
 
 
 def _of_nullable(found: _Wrapped, in_dict: bool, way: _Way) -> Batch:
-    """What becomes of values some of which may be None."""
+    """Values of a batch some of which may be None."""
     child, valid = found.node.children[0], found.pieces[-1][1].values
     if child.kind == "leaf" and found.pieces[0][0].kind in _TEXT_KINDS:
         return found.values if in_dict else tuple(found.values)  # as in `_collate_column`
@@ -175,7 +175,7 @@ def _shape_of_all(column: Column, data: Data) -> tuple[int, ...] | None:
 
 
 class _Piece(NamedTuple):
-    """What becomes of a column of packs, to be cut into batches.
+    """A column of packs, to be cut into batches.
 
     Attributes:
         values: of all packs.
@@ -277,7 +277,7 @@ def _flat_column(by_token: frozenset[str], column: Column, data: Data, in_dict: 
 
 
 def _flat_list(found: _Wrapped, in_dict: bool) -> _Piece:
-    """What each document has, where that is no number: a list; `Jagged` for rows of numbers."""
+    """The values of each document, if they are no numbers: a list; `Jagged` for rows of numbers."""
     (column, data), *others = found.pieces
     child = found.node.children[0]
     is_of_numbers = child.kind == "varying" and child.children[0].kind == "leaf" and data.shapes is None
@@ -311,7 +311,7 @@ default_collate_fn_map.update(dict.fromkeys((*ROW_TYPES, row_tensor()), _collate
 
 
 class Collation:
-    """What default_collate makes of some rows of a block, without asking it where no value needs it."""
+    """The batch that default_collate makes of rows of a block, without asking it where no value needs it."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema

@@ -184,7 +184,7 @@ class Collector:
         return block
 
     def _meant(self) -> Schema:
-        """What was learned, with what the values of columns stand for."""
+        """The schema that was learned, with what the values of columns stand for."""
         assert self._fit is not None
         known = {} if self._meanings is None else self._meanings()
         columns = (replace(one, meaning=known.get(one.name, one.meaning)) for one in self._fit.columns)

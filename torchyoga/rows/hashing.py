@@ -44,7 +44,7 @@ _ARRAYS = {"ndarray", "tensor", "scalar", "int", "float", "bool", "complex"}
 
 
 def look_of(column: Column) -> tuple[object, ...]:
-    """What must be equal for values of two columns to be compared by their bytes, as plain data.
+    """The facts that must be equal for values of two columns to be compared by their bytes, as plain data.
 
     Example:
         >>> number, array = Schema.of({"x": 1}).columns[0], Schema.of({"x": np.int64(1)}).columns[0]

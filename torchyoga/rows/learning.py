@@ -183,7 +183,7 @@ def _looked(tree: Node, names: Iterator[str]) -> _Nesting:
 
 
 def _merged(one: _Nesting, other: _Nesting, path: Path) -> _Nesting:
-    """What both may look like; SchemaError if nothing does."""
+    """A node that both may look like; SchemaError if there is none."""
     if one == other or other.kind == "unknown":
         return one
     if one.kind == "unknown":

@@ -54,7 +54,7 @@ def outline(tree: Node, columns: Sequence[Column]) -> list[ShownColumn]:
 
 
 def in_lines(begin: str, columns: Sequence[ShownColumn]) -> str:
-    """What something is and its columns, in angle brackets: on one line if they fit, else on ten at most.
+    """A title and columns, in angle brackets: on one line if they fit, else on ten at most.
 
     Example:
         >>> in_lines("a table: 2 rows", yoga.Schema.of({"label": 3, "score": 0.5}).shown)

@@ -66,7 +66,7 @@ class Projection:
 
     @staticmethod
     def at(schema: Schema, name: str) -> Projection:
-        """What lies at one place of a row: a column, or what a container holds, without what is around it.
+        """The content of one place of a row: a column, or what a container holds, without what is around it.
 
         Raises:
             KeyError: there is no such place.
@@ -146,7 +146,7 @@ def _schema(whole: Schema, tree: Node, columns: Sequence[int]) -> Schema:
 def _pruned(
     node: Node, path: Path, names: set[str], numbers: Iterator[int], columns: list[int], is_in: bool
 ) -> Node | None:
-    """What is left of a node; takes away the names that it finds, adds the numbers of the columns kept."""
+    """The rest of a node; takes away the names that it finds, adds the numbers of the columns kept."""
     if path or node.kind == "leaf" or node.kind in WRAPPERS:
         is_in |= path_name(path) in names
         names.discard(path_name(path))

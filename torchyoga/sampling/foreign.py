@@ -43,20 +43,20 @@ from ..process.seeding import OwnGenerators
 from ..rows.types import Array, Index, Json
 
 __all__ = [
-    "as_keys",
-    "as_rows",
-    "Drawing",
     "END",
+    "Drawing",
     "Foreign",
-    "generators_of",
-    "has_epochs",
     "HasEpochs",
     "Keys",
-    "numbers",
-    "put_back",
     "SamplerError",
     "SetEpoch",
     "Start",
+    "as_keys",
+    "as_rows",
+    "generators_of",
+    "has_epochs",
+    "numbers",
+    "put_back",
     "written",
 ]
 
@@ -86,7 +86,7 @@ class Keys(NamedTuple):
 
 
 class Stateful(Protocol):
-    """What says itself where it stands."""
+    """A sampler that says itself where it stands."""
 
     def state_dict(self) -> object:
         """Where it stands."""
@@ -96,7 +96,7 @@ class Stateful(Protocol):
 
 
 class Start(NamedTuple):
-    """What the drawing of an epoch begins with, from batch `number` on.
+    """The beginning of the drawing of an epoch, from batch `number` on.
 
     Attributes:
         generators: the states of the sampler's own, by where they are.
@@ -251,7 +251,7 @@ class Foreign:
             put_back(mine[name], states[name])
 
     def kept(self, iterator: object) -> dict[str, object]:
-        """What the sampler says about where it stands: at the start of an epoch, or within an iteration."""
+        """The sampler's own state: at the start of an epoch, or within an iteration."""
         parts: dict[str, object]
         if iterator is not None:
             parts = {"sampler": self.sampler, "iterator": iterator}
@@ -362,7 +362,7 @@ class Drawing:
         return self._iterator is self._foreign.sampler
 
     def forget(self, place: Place) -> None:
-        """What was delivered up to a place will not be asked for again."""
+        """Batches that were delivered up to a place will not be asked for again."""
         self._place = place
         first = place.left[0][0] if place.left else place.position
         for number in [number for number in self._batches if not self._is_to_come(number)]:
@@ -507,7 +507,7 @@ def _generator_of(sampler: object) -> _Generator | None:
 
 
 class HasEpochs(Protocol):
-    """What is to know which epoch it is."""
+    """The objects that are to know which epoch it is."""
 
     def set_epoch(self, epoch: int, /) -> object:
         """Makes `epoch` the next one to begin."""

@@ -25,7 +25,7 @@ __all__ = ["Indices", "Resumable", "are_skipped", "drawn_seed"]
 
 
 class Resumable(ABC):
-    """What hands out rows or batches of an order, and has a state; the base of samplers and loaders."""
+    """Hands out rows or batches of an order, and has a state: the base of samplers and loaders."""
 
     @property
     @abstractmethod
@@ -162,7 +162,7 @@ class Indices(ABC):
 
     @property
     def name(self) -> str:
-        """What decides which rows come, for messages."""
+        """The name of whatever decides which rows come, for messages."""
         return "ResumableSampler"
 
     @property

@@ -85,7 +85,7 @@ class _KerasEpochs(Protocol):
 
 
 def batches_of_torch() -> tuple[int, Mapping[int, object]]:
-    """What is known of torch's loader, if it asks for rows.
+    """Facts about torch's loader, if it asks for rows.
 
     The rows of a batch, 1 if another batch sampler than torch's asks; and the batches that an iterator with
     worker processes has asked for and not delivered. Torch notes these in a dictionary, which outlives an

@@ -20,7 +20,7 @@ from ..versions.outline import Outline
 from ..versions.staging import Staging
 from .notes import Notes
 
-__all__ = ["MOST_NAMED", "Held", "Place", "Seen", "Sweep", "Versions", "nearest", "opening", "sealed", "some"]
+__all__ = ["MOST_NAMED", "Held", "Seen", "Shown", "Sweep", "Versions", "nearest", "opening", "sealed", "some"]
 
 K = TypeVar("K", Manifest, Outline)
 S = TypeVar("S")
@@ -80,8 +80,8 @@ class Seen(NamedTuple):
     tag: str | None = None
 
 
-class Place(NamedTuple):
-    """The place of a manifest, as a listing shows it.
+class Shown(NamedTuple):
+    """A manifest, as a listing shows it.
 
     Attributes:
         is_published: it is there.
@@ -275,9 +275,9 @@ class Versions(ABC):
     def read_manifest(self, id: str, version: str) -> bytes | None:
         """The text of a manifest, None if there is none; CorruptError if it is too large."""
 
-    def places(self, id: str) -> dict[str, Place]:
+    def places(self, id: str) -> dict[str, Shown]:
         """The places of an id, by version, as one listing shows them; some may have no manifest."""
-        return {version: Place(True, None) for version in self.versions(id)}
+        return {version: Shown(True, None) for version in self.versions(id)}
 
     def ages(self, id: str) -> dict[str, float]:
         """The seconds since the manifest of each version of an id was written, by the store's clock.

@@ -43,7 +43,7 @@ from ..versions.manifest import LARGEST_MANIFEST, Manifest, is_like_manifest
 from ..versions.names import KEPT, decoded, encoded, folder_of, natural
 from ..versions.outline import Outline
 from ..versions.staging import Staging
-from .contract import Held, Place, Seen, Sweep, Versions, sealed
+from .contract import Held, Seen, Shown, Sweep, Versions, sealed
 from .notes import FolderNotes, are_at_work
 from .sharing import Sharing
 
@@ -134,14 +134,14 @@ class Store(Versions):
         known = (version for version in names if (self.directory(id, version) / MANIFEST).is_file())
         return sorted(known, key=natural)
 
-    def places(self, id: str) -> dict[str, Place]:
+    def places(self, id: str) -> dict[str, Shown]:
         """The folders of an id, and that of all.
 
         Without a manifest the stamp is when a file was last made or deleted there.
         """
         outer = self.root / encoded("id", id)
         try:
-            found = {"": Place(False, os.stat(outer).st_mtime_ns)}  # no version has this name
+            found = {"": Shown(False, os.stat(outer).st_mtime_ns)}  # no version has this name
             with os.scandir(outer) as entries:
                 folders = {version: entry.path for entry in entries if (version := decoded(entry.name))}
         except (FileNotFoundError, NotADirectoryError):
@@ -150,11 +150,11 @@ class Store(Versions):
             try:
                 status = os.stat(f"{folder}/{MANIFEST}")
                 times = status.st_mtime_ns, status.st_ctime_ns
-                found[version] = Place(True, (status.st_ino, status.st_size, *times), status.st_mtime)
+                found[version] = Shown(True, (status.st_ino, status.st_size, *times), status.st_mtime)
             except (FileNotFoundError, NotADirectoryError):
-                found[version] = Place(False, object())
+                found[version] = Shown(False, object())
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                    found[version] = Place(False, os.stat(folder).st_mtime_ns)
+                    found[version] = Shown(False, os.stat(folder).st_mtime_ns)
         return found
 
     def deleting(self, id: str, version: str, timeout: float) -> contextlib.AbstractContextManager[None]:

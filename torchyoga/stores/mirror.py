@@ -46,7 +46,7 @@ from ..versions.names import KEPT, decoded, encoded, folder_of, natural
 from ..versions.outline import Outline
 from ..versions.staging import Staging
 from .cache import Cache
-from .contract import MOST_NAMED, Held, Place, Seen, Sweep, Versions, nearest, opening, sealed
+from .contract import MOST_NAMED, Held, Seen, Shown, Sweep, Versions, nearest, opening, sealed
 from .job import note_written, read_by_node, read_by_one
 from .lease import Lease
 from .local import Store, transfer_bar
@@ -251,7 +251,7 @@ class Mirror(Versions):
     def publish(self, staging: Staging, manifest: Manifest, progress: bool | None = None) -> Manifest:
         """Uploads the files, then creates the manifest."""
         assert staging.replaces is None or isinstance(staging.replaces, Seen)
-        published = self._put(manifest, Folder(str(staging.path)).held, staging.replaces, progress)
+        published = self.receive(manifest, Folder(str(staging.path)).held, staging.replaces, progress)
         files = self.files(published)
         # Files that were built here need not be downloaded.
         for built, file in zip(manifest.own_files, published.own_files, strict=True):
@@ -304,19 +304,9 @@ class Mirror(Versions):
         replaces: Seen | None = None,
         progress: bool | None = None,
         hosts: Sequence[str] | None = None,
-    ) -> Manifest:
-        """Uploads the files; those that an interrupted copy has already uploaded are kept."""
-        return self._put(manifest, held, replaces, progress, hosts)
-
-    def _put(
-        self,
-        manifest: Manifest,
-        held: Held,
-        replaces: Seen | None,
-        progress: bool | None,
-        hosts: Sequence[str] | None = None,
         tries: int = _PUTS,
     ) -> Manifest:
+        """Uploads the files; those that an interrupted copy has already uploaded are kept."""
         id, version = manifest.id, manifest.version
         manifest = replace(manifest, lineage=sendable(manifest.lineage))
         sealed(manifest)
@@ -413,7 +403,7 @@ class Mirror(Versions):
             )
             self._leases[id, version] = last
             try:
-                return self._put(manifest, held, seen, progress, hosts, tries)
+                return self.receive(manifest, held, seen, progress, hosts, tries)
             finally:
                 self._leases[id, version] = lease
 
@@ -435,13 +425,13 @@ class Mirror(Versions):
                 with held(entry) as path:
                     self._remote.upload(path, f"{folder}/{name}")
 
-    def places(self, id: str) -> dict[str, Place]:
+    def places(self, id: str) -> dict[str, Shown]:
         """The manifests of an id; where the store does not list tags, each look has to read them again."""
         found = {}
         for name, one in self._remote.find(encoded("id", id)).items():
             folder, _, file = name.rpartition("/")
             if file == MANIFEST and (version := decoded(folder)):
-                found[version] = Place(True, one.tag, one.written)
+                found[version] = Shown(True, one.tag, one.written)
         return found
 
     def deleting(self, id: str, version: str, timeout: float) -> contextlib.AbstractContextManager[Lease]:

@@ -30,7 +30,7 @@ from ..process.progress import progress_bar
 from ..versions.file_entry import FileEntry
 from ..versions.names import folder_of
 from ..versions.outline import DataFile, Outline
-from .contract import Place, Versions
+from .contract import Shown, Versions
 
 __all__ = ["Sharing"]
 
@@ -106,7 +106,7 @@ class Sharing:
         before, self._last = self._last, found
         return found == before
 
-    def _read_new(self, places: Mapping[str, Place]) -> dict[str, object]:
+    def _read_new(self, places: Mapping[str, Shown]) -> dict[str, object]:
         """Reads the manifests in those places that are new; returns the stamps of all places."""
         new = [
             (version, place)
@@ -153,7 +153,7 @@ class Sharing:
             self._named[file.name] += by
         return [file for file in files if self._named[file.name] <= 0]
 
-    def _read(self, new: tuple[str, Place]) -> tuple[object, Read]:
+    def _read(self, new: tuple[str, Shown]) -> tuple[object, Read]:
         """The stamp of a manifest and what it says, as long as it is listed."""
         version, place = new
         try:
@@ -198,7 +198,7 @@ class Sharing:
             every = (*known.files, *chain.from_iterable(self._inside[place] or () for place in alone))
             self._delete_shared([file for file in every if file.version != version], set())
 
-    def _is_small(self, known: Outline, places: Mapping[str, Place]) -> bool:
+    def _is_small(self, known: Outline, places: Mapping[str, Shown]) -> bool:
         """True if a version of many alone has so little that it is not worth reading all manifests for it.
 
         Those that were published next to it name most of what it does, so only they are read.
@@ -206,7 +206,7 @@ class Sharing:
         others = {v: place for v, place in places.items() if place.is_published and v != known.version}
         if len(others) < _MANY:
             return False
-        when = places.get(known.version, Place(False, None)).written or 0.0
+        when = places.get(known.version, Shown(False, None)).written or 0.0
         near = sorted(others, key=lambda v: abs((others[v].written or 0.0) - when))[:_NEAR]
         few = Sharing(self.store, self.id)
         # What is in lists that both name is none of its own.

@@ -244,7 +244,7 @@ class _Scanned:
 
 
 def _projection(schema: Schema | None, names: list[str]) -> Projection | None:
-    """What columns of Arrow's are read of rows, in their order; None for rows that are one value each."""
+    """Columns of Arrow's that are read of rows, in their order; None for rows that are one value each."""
     tree = None if schema is None else schema.tree
     if schema is None or tree is None or tree.kind not in CONTAINERS:
         return None

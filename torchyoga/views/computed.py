@@ -96,7 +96,7 @@ class ComputedRef(ChangedRows):
         return found
 
     def _called(self, columns: object, draws: dict[str, Draw]) -> object:
-        """What the function returns; warns, once, if it draws random numbers that nothing here can seed."""
+        """The results of the function; warns, once, if it draws random numbers that nothing here can seed."""
         if self._seen is not None or self._draws:
             return self.function(columns, **draws)
         before = generators()

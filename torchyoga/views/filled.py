@@ -66,7 +66,7 @@ def _changed(ref: DataRef, values: dict[str, object], masks: Collection[str] | N
 
 
 class _Filling:
-    """What becomes of each column.
+    """The change of each column.
 
     Args:
         schema: of the rows.
@@ -140,7 +140,7 @@ class _Filling:
         return self._whole.columns[first + 1].is_ragged
 
     def _filled(self, node: Node, name: str, first: int) -> Node:
-        """What may be None, when it has a value instead."""
+        """A node that may be None, when it has a value instead."""
         child = node.children[0]
         column = self._whole.columns[first]
         if child.kind == "texts" or (child.kind == "leaf" and column.ndim != 1 and self._in_list(first)):

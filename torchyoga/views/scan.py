@@ -99,7 +99,7 @@ def _has_lengths(one: DataRef) -> bool:
 
 
 def as_given(node: Node, pieces: Sequence[tuple[Column, Data]], num_rows: int) -> Scanned:
-    """What functions get of a leaf or a wrapper; see `scan`."""
+    """Columns of a leaf or a wrapper as functions get them; see `scan`."""
     column, data = pieces[0]
     child = node.children[0] if node.children else node
     is_one = child.kind == "leaf" and not is_text(column)

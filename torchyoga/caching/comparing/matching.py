@@ -27,12 +27,12 @@ from .blocks import Ranges, RowBlocks
 from .kept_hashes import HashReader, hashes_of, kept_hashes
 from .spool import Parts
 
-__all__ = ["dealt", "grouped", "Groups", "Matched", "matched", "Side"]
+__all__ = ["GroupedRows", "Matched", "Side", "dealt", "grouped", "matched"]
 
 _STEP = 2**18  # rows, of hashes that are kept
 
 
-class Groups(NamedTuple):
+class GroupedRows(NamedTuple):
     """Rows of two datasets, equal ones side by side.
 
     Attributes:
@@ -60,7 +60,7 @@ class Matched(NamedTuple):
     added: Ints
 
 
-def grouped(old: Hashes, new: Hashes) -> Groups:
+def grouped(old: Hashes, new: Hashes) -> GroupedRows:
     """The rows of two datasets by their hashes.
 
     Args:
@@ -80,7 +80,7 @@ def grouped(old: Hashes, new: Hashes) -> Groups:
     olds = np.zeros(0, np.int64)
     if count:
         olds = np.add.reduceat((order < len(old)).astype(np.int64), starts)
-    return Groups(order, np.append(starts, count).astype(np.int64), olds)
+    return GroupedRows(order, np.append(starts, count).astype(np.int64), olds)
 
 
 def _sorted(hashes: Hashes) -> tuple[Ints, npt.NDArray[np.bool_]]:
@@ -109,7 +109,7 @@ def _sorted(hashes: Hashes) -> tuple[Ints, npt.NDArray[np.bool_]]:
     return order, is_first
 
 
-def matched(groups: Groups, num_old: int) -> Matched:
+def matched(groups: GroupedRows, num_old: int) -> Matched:
     """Each row paired with an equal one, as often as both datasets have it; the first ones of each.
 
     Args:

@@ -19,7 +19,7 @@ from ... import errors
 from ...building.parts.board import Look, PartFailure, here
 from ...errors import BusyError, YogaError
 from ...process.progress import Bar, progress_bar
-from .planned import Job, run_part
+from .planned import BuildJob, run_part
 from .pools import Broken, Pools
 
 __all__ = ["build_all"]
@@ -39,7 +39,7 @@ _CURRENT = 5.0  # seconds between two looks whether the plan is still there
 _ALIKE, _ALL = 3, 6  # attempts at a part
 
 
-def build_all(job: Job, progress: bool | None) -> None:
+def build_all(job: BuildJob, progress: bool | None) -> None:
     """Has every part built by workers of the executor; without one, here and wherever else this is called.
 
     Args:
@@ -61,7 +61,7 @@ def build_all(job: Job, progress: bool | None) -> None:
             _drive(job, watch)
 
 
-def _help(job: Job, watch: _BuildWatch) -> None:
+def _help(job: BuildJob, watch: _BuildWatch) -> None:
     """Builds parts that nobody builds until every part is noted."""
     longest, ended = 0.0, time.monotonic()
     for look in watch.looks():
@@ -92,7 +92,7 @@ def _next(num_parts: int, look: Look, is_late: bool) -> int | None:
     return secrets.choice(choices) if choices else None
 
 
-def _drive(job: Job, watch: _BuildWatch) -> None:
+def _drive(job: BuildJob, watch: _BuildWatch) -> None:
     """Keeps the workers of an executor busy until every part is noted."""
     pools = Pools(job.many.executor)
     driver = _Driver(job, watch, pools)
@@ -117,7 +117,7 @@ class _Driver:
         futures: parts in flight.
     """
 
-    def __init__(self, job: Job, watch: _BuildWatch, pools: Pools) -> None:
+    def __init__(self, job: BuildJob, watch: _BuildWatch, pools: Pools) -> None:
         self._job, self._plan, self._watch, self._pools = job, job.plan, watch, pools
         self._silence = max(_LONGEST_SILENCE, 3 * job.many.lease_seconds)
         self.futures: dict[Future[tuple[float, str]], int] = {}
@@ -243,7 +243,7 @@ class _BuildWatch:
         poll: seconds until the next look is worth it.
     """
 
-    def __init__(self, job: Job, bar: Bar) -> None:
+    def __init__(self, job: BuildJob, bar: Bar) -> None:
         self._board, self._plan, self._bar = job.board, job.plan, bar
         self._known: set[str] | None = None  # failures before the first look do not count
         self._noted: defaultdict[int, list[PartFailure]] = defaultdict(list)

@@ -15,7 +15,7 @@ from ...stores.contract import Seen, Versions
 from ...stores.refs import fetched
 from ..submission import prepared
 from .driver import build_all
-from .planned import Job
+from .planned import BuildJob
 from .planning import Many, agreed_plan
 
 __all__ = ["Many", "submitted_by_many"]
@@ -64,7 +64,7 @@ def submitted_by_many(
         for _ in range(_TRIES):
             # Another one if that was removed.
             plan = agreed_plan(store, id, version, splits, options, many, None, replaces)
-            job = Job(store, plan, data, options, many, splits)
+            job = BuildJob(store, plan, data, options, many, splits)
             if is_joined and store.find(id, version) is not None:  # published since the first look
                 board.clear()
                 return _the_same(fetched(store, id, version), splits)

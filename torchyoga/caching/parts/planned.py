@@ -27,13 +27,13 @@ from ...stores.refs import ref_of
 from ..submission import prepared, warn_of_random_rows
 from .planning import Many, agreed_plan
 
-__all__ = ["Job", "Part", "PlannedBuild", "planned_build", "run_part"]
+__all__ = ["BuildJob", "Part", "PlannedBuild", "planned_build", "run_part"]
 
 _HERE = threading.local()  # the last job of each thread, since datasets are not for several at once
 
 
 @dataclass(frozen=True)
-class Job:
+class BuildJob:
     """A build by many: all that anybody needs to take part in it.
 
     Attributes:
@@ -81,7 +81,7 @@ class Job:
                     "a function of a module that returns the dataset, in place of the dataset"
                 ) from error
 
-    def opened(self) -> Job:
+    def opened(self) -> BuildJob:
         """The job with its source, which must give the rows that the plan was made of."""
         source, _ = prepared(self.data, self.plan.id, self.plan.version, self.options)
         splits = splits_of(source)
@@ -196,7 +196,7 @@ class PlannedBuild:
         parts: all parts.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: BuildJob) -> None:
         self._job = job
         self._name = f"{job.plan.id!r} {job.plan.version!r}"
         bounds = job.plan.bounds
@@ -249,4 +249,4 @@ def planned_build(
     if not splits.count:
         raise SchemaError(f"{source.name} has no rows, so there is nothing to plan; submit it")
     plan = agreed_plan(store, id, version, splits, options, many, parts, replaces)
-    return PlannedBuild(Job(store, plan, data, options, many, splits))
+    return PlannedBuild(BuildJob(store, plan, data, options, many, splits))

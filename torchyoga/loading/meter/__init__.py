@@ -1,4 +1,4 @@
-"""What each batch waited for -> numbers, and the setting to change.
+"""Waits for each batch -> numbers, and the setting to change.
 
 Doors: `Meter`, `metered`. Never sees how rows are read.
 """

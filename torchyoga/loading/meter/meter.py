@@ -17,7 +17,7 @@ from ...order.contract import SourceCounts
 from ...process.control_group import scheduled
 from ...process.stages import CPU, DELAY, STAGES, Stopwatch
 from ...rows.types import Batch, Row, mapped
-from .numbers import Histogram, Numbers, RankWaits, Waits, of_ranks, waits_of
+from .numbers import Numbers, RankWaits, WaitHistogram, Waits, of_ranks, waits_of
 from .threads import LockWatch
 from .verdict import Setting, verdict
 
@@ -115,7 +115,7 @@ class Meter:
         self._cpu_left = self._cpu_asked = -1.0
         self._counts_cpu = False
         self._before = self._counts()
-        self._histogram = Histogram()
+        self._histogram = WaitHistogram()
         self._longest = 0.0, epoch, step
 
     def begun(self, setting: Setting, epoch: int = 0, step: int = 0) -> None:

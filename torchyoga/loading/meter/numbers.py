@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch.distributed
 from torch.distributed import ProcessGroup
 
-__all__ = ["Histogram", "Numbers", "RankWaits", "Waits", "of_ranks", "seconds_text", "waits_of"]
+__all__ = ["Numbers", "RankWaits", "WaitHistogram", "Waits", "of_ranks", "seconds_text", "waits_of"]
 
 _MUCH = 0.05  # of all work: what is less is not named
 _BINS = 16  # between a power of two and the next: 4 % apart
@@ -46,7 +46,7 @@ class Waits(NamedTuple):
         )
 
 
-class Histogram:
+class WaitHistogram:
     """Counts of waits, each within 4 % of its length, so that an epoch of any length takes 6 KiB."""
 
     def __init__(self) -> None:

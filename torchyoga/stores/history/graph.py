@@ -19,7 +19,7 @@ from ...versions.lineage import Parent
 from ...versions.listed import Listed, pieces_of
 from ...versions.names import natural
 from ...versions.outline import Outline
-from ..contract import MOST_NAMED, Place, Versions
+from ..contract import MOST_NAMED, Shown, Versions
 
 __all__ = ["heads", "in_time", "line_of", "newest", "parent_of", "recent"]
 
@@ -112,11 +112,11 @@ def newest(store: Versions, id: str) -> Outline:
     )
 
 
-def _published(store: Versions, id: str) -> dict[str, Place]:
+def _published(store: Versions, id: str) -> dict[str, Shown]:
     return {version: place for version, place in store.places(id).items() if place.is_published}
 
 
-def _latest(store: Versions, id: str, places: Mapping[str, Place]) -> dict[str, Outline]:
+def _latest(store: Versions, id: str, places: Mapping[str, Shown]) -> dict[str, Outline]:
     """The published versions of an id but for those that one of these was made from.
 
     They are read from the one on that was written last. Parents that are in line, each older than the next,

@@ -63,7 +63,7 @@ def checked_lengths(given: npt.ArrayLike, count: int) -> Ints:
 
 
 def parts_of(column: DataRef, rows: Ints, starts: Ints, stops: Ints) -> Array:
-    """What `DataRef.take_parts` gives; rows made with random numbers are those of epoch 0 with seed 0."""
+    """Parts of rows, as `DataRef.take_parts` gives them; random rows are those of epoch 0 with seed 0."""
     if not column.is_random or not len(rows):
         return column.in_epoch(0).take_parts(rows, starts, stops)
     read, places = np.unique(rows, return_inverse=True)

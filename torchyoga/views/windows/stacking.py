@@ -1,4 +1,4 @@
-"""What the rows of windows are made of: which columns of another DataRef, at which offsets."""
+"""The parts of the rows of windows: which columns of another DataRef, at which offsets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...rows.node import WRAPPERS, Node, leaf_paths, outermost, path_name
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 
-__all__ = ["Offsets", "WindowSource", "Stacking"]
+__all__ = ["Offsets", "Stacking", "WindowSource"]
 
 Offsets: TypeAlias = range | tuple[int, ...]  # a range wherever they are equally far apart
 
@@ -40,7 +40,7 @@ class WindowSource(NamedTuple):
 
 @dataclass(frozen=True)
 class Stacking:
-    """What the rows of windows are made of.
+    """The parts of the rows of windows.
 
     Attributes:
         schema: of such a row.
