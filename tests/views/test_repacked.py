@@ -403,6 +403,8 @@ def test_several_budgets_and_a_context_that_grows_twice_in_an_epoch(tmp_path: Pa
     with pytest.raises(ValueError, match="kept by name= do not know what documents cost"):
         plain[0].repacked(kept, at=state)
     assert plain[0].repacked(ref.packed(columns, along=["ids"]), at=state).rest() is not None
+
+
 @pytest.mark.soak
 @pytest.mark.filterwarnings("ignore:packed. :UserWarning")
 def test_many_stories() -> None:
