@@ -33,6 +33,8 @@ class Message(NamedTuple):
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    if at < end and data[at] < 128:
+        return data[at], at + 1
     value = 0
     for place, byte in enumerate(data[at : min(end, at + _VARINT)]):
         value |= (byte & 127) << 7 * place
