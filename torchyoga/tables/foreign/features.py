@@ -1,4 +1,4 @@
-"""How rows of features look, as some messages show it: with one value, as many or any number; always or not."""
+"""How rows of features look, as some messages show it: with one value, or many; always there, or not."""
 
 from __future__ import annotations
 
