@@ -27,9 +27,16 @@ READ: dict[str, tuple[str, Callable[..., yoga.DataRef]]] = {
     "litdata/items": ("", yoga.from_litdata),
     "litdata/zstd": ("", yoga.from_litdata),
     "megatron": ("/uint16", yoga.from_megatron),
+    "tfrecord": ("/steps.tfrecord", yoga.from_tfrecord),
+    "../foreign/tfrecord": ("/x.tfrecord-*", yoga.from_tfrecord),
 }
 # Their files are those of other libraries, not versions of a storage.
 pytestmark = pytest.mark.damages("no versions are stored")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
 
 
 def put(url: str, options: dict[str, Any] | None, folder: Path) -> None:
@@ -48,7 +55,7 @@ def test_rows_are_those_of_local_files(name: str, place: Any, tmp_path: Path) ->
     assert_rows_equal(list(ref), list(read(f"{FOREIGN / name}{below}")), name)
 
 
-@pytest.mark.parametrize("name", ["mds/zstd", "litdata/items", "megatron"])
+@pytest.mark.parametrize("name", ["mds/zstd", "litdata/items", "megatron", "tfrecord"])
 def test_https_has_no_listing(name: str, tmp_path: Path) -> None:
     below, read = READ[name]
     with http_server(FOREIGN / name) as server:
