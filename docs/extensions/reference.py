@@ -157,6 +157,7 @@ GROUPS = {
         [
             "from_arrays",
             "from_hdf5",
+            "from_zarr",
             "from_parquet",
             "from_arrow",
             "from_pandas",
@@ -178,6 +179,8 @@ GROUPS = {
             "from_mds",
             "from_litdata",
             "from_tfrecord",
+            "from_arrayrecord",
+            "from_lance",
             "from_petastorm",
             "from_lmdb",
             "webdataset",

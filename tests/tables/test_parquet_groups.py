@@ -16,8 +16,8 @@ from children import status_of_child
 import torchyoga as yoga
 from torchyoga.rows.block import Block
 from torchyoga.rows.collector import block_of
-from torchyoga.tables.parquet import groups
-from torchyoga.tables.parquet.groups import RowGroups
+from torchyoga.tables import groups
+from torchyoga.tables.groups import RowGroups
 
 FORK = {0: None, 2: "fork"}  # by the number of workers
 SIZE = 1000  # rows of a group, of 8 bytes
@@ -102,11 +102,9 @@ def test_tables_of_a_process_share(small: None) -> None:
 def test_what_is_kept_is_used_before_others_take_its_place() -> None:
     decode = Decoding()
     kept = made(10, 8 * SIZE * 8, decode)
-    every = np.arange(10)
+    every = np.arange(10 * SIZE)
     for _ in range(20):
-        kept.taking(10 * SIZE)
-        for turn in kept.turns(every):
-            kept.several(turn)
+        kept.take(every)
     assert len(decode.done) <= 10 + 19 * 2, "two of ten do not fit"
 
 

@@ -167,6 +167,11 @@ class Remote:
     def __repr__(self) -> str:
         return f"Remote({self.url!r})"
 
+    @property
+    def options(self) -> Mapping[str, object]:
+        """Options for the filesystem."""
+        return self._options
+
     def at(self, folder: str) -> Remote:
         """The bytes under names in a folder of this one."""
         return Remote(f"{self.url}/{folder}", self._options)

@@ -26,7 +26,7 @@ from ..rows.types import Array, Ints
 from .buffers import Values, base_of, without_views
 from .forms import Encoded, Form, Held, Lists, Numbers, Structs, Texts
 
-__all__ = ["GatheredPart", "part_of"]
+__all__ = ["GatheredPart", "owned", "part_of"]
 
 Bools = npt.NDArray[np.bool_]
 Empty = Callable[[int], Array]
@@ -336,7 +336,7 @@ class _Converted(GatheredPart):
         return list(interleaved_data(pieces))
 
     def _data(self, array: pa.Array, present: Bools | None) -> list[Data]:
-        return [_owned(data) for data in self._form.data(without_views(array), present, None)]
+        return [owned(data) for data in self._form.data(without_views(array), present, None)]
 
     def _array(self, chunks: Ints, places: Ints) -> pa.Array:
         if len(self._arrays) == 1:
@@ -354,7 +354,7 @@ class _Converted(GatheredPart):
         return _taken(array, back)
 
 
-def _owned(data: Data) -> Data:
+def owned(data: Data) -> Data:
     """The same in memory that may be written to, for tensors."""
     offsets = data.offsets if data.offsets is None or data.offsets.flags.writeable else data.offsets.copy()
     values = data.values if data.values.flags.writeable else data.values.copy()

@@ -27,8 +27,8 @@ from ...rows.schema import Schema
 from ...rows.types import Ints
 from ..arrow import Decimals, found_in, plan_of
 from ..buffers import retyped, type_without_views
+from ..gathered import contiguous
 from .footers import Footer, footers_of
-from .gathered import contiguous
 from .levels import is_nested, leaf_owners, nulls_below, num_leaves, some_groups
 from .places import LocalFile, Located, Ranges
 from .unified import as_type, can_become, common_type

@@ -21,24 +21,20 @@ import pyarrow.dataset as ds
 import pyarrow.fs
 
 from ...errors import CorruptError
-from ...process.buffers import BufferPool
-from ...process.distinct import distinct
 from ...process.lazy import cached_property
 from ...process.texts import count_of
 from ...reading.dataref import DataRef
 from ...reading.readahead import ReadAhead
-from ...rows.block import Block, Rows, interleaved, joined
-from ...rows.data import Data
+from ...rows.block import Block, Rows, joined
 from ...rows.node import VALID
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Ints, Row
 from ..arrow import Decimals
 from ..arrow_ref import Nulls, without_nulls
+from ..groups import RowGroups
 from .condition import Condition, Filters, unknown_name
 from .files import Options, ParquetFiles, opened
-from .gathered import gathered
-from .groups import RowGroups
 from .places import LocalFile, Paths, Ranges, found_at
 from .unified import keeps_order
 
@@ -63,7 +59,6 @@ class ParquetRef(DataRef):
     def __init__(self, files: ParquetFiles, of: Projection, cache_bytes: int | None = None) -> None:
         self._files, self._of = files, of
         self._cache_bytes = cache_bytes
-        self._pool = BufferPool()
         sizes = files.nbytes.sum(axis=1)
         fixed = sum(c.row_bytes for c in of.schema.columns if not c.is_ragged) * files.sizes
         self._group_bytes = np.maximum(sizes, fixed)
@@ -84,23 +79,7 @@ class ParquetRef(DataRef):
         """The rows of these numbers, as `Rows` over one gathered block."""
         if not len(rows):
             return []
-        starts = self._files.starts
-        group = np.searchsorted(starts, rows, side="right") - 1
-        wanted = distinct(group)
-        self._groups.taking(len(rows))
-        turns = list(self._groups.turns(wanted))
-        if len(turns) == 1:
-            return Rows(self._taken(wanted, group, rows - starts[group]))
-        pieces = []
-        for turn in turns:
-            places = np.flatnonzero(np.isin(group, turn))
-            found = self._taken(turn, group[places], rows[places] - starts[group[places]])
-            pieces.append((places, _copied(found)))
-        return Rows(interleaved(pieces, self._pool.empty))
-
-    def _taken(self, wanted: Ints, group: Ints, rows: Ints) -> Block:
-        blocks = self._groups.several(wanted)
-        return gathered(blocks, np.searchsorted(wanted, group), rows, self._pool)
+        return Rows(self._groups.take(rows))
 
     def blocks(self, start: int, nbytes: int) -> Iterator[Block]:
         """All rows from `start` on, in order, in blocks of about so many bytes, each group decoded once.
@@ -172,12 +151,6 @@ class ParquetRef(DataRef):
 
     def __reduce__(self) -> tuple[object, ...]:
         return ParquetRef, (self._files, self._of, self._cache_bytes)
-
-
-def _copied(block: Block) -> Block:
-    """A block that holds nothing but its own rows."""
-    data = tuple(Data(held.values, held.offsets, held.shapes) for held in block.data)
-    return Block(block.schema, block.num_rows, data)
 
 
 def _cut(block: Block, nbytes: int) -> Iterator[Block]:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...formats.mapped.gather import Memory, address_of
-from ...formats.mapped.items import MappedRuns
-from ...process.buffers import BufferPool
-from ...rows.block import Block
-from ...rows.column import Column
-from ...rows.data import Data, bounds_of
-from ...rows.types import Ints
+from ..formats.mapped.gather import Memory, address_of
+from ..formats.mapped.items import MappedRuns
+from ..process.buffers import BufferPool
+from ..rows.block import Block
+from ..rows.column import Column
+from ..rows.data import Data, bounds_of
+from ..rows.types import Ints
 
 __all__ = ["contiguous", "gathered"]
 

@@ -1,4 +1,4 @@
-"""Row groups, decoded as a whole when a row of one is wanted, and kept as blocks while there is room.
+"""Row groups and chunks, decoded as a whole when a row of one is wanted, and kept while there is room.
 
 Under a block shuffle a few groups are in use at once, and one after the other is replaced. The order says
 which comes next, and a thread decodes it while the rows of the others are used. It begins only once rows are
@@ -14,20 +14,26 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 import torch.distributed as dist
 from torch.utils.data import get_worker_info
 
-from ...process.control_group import free_memory
-from ...process.forks import renew_in_children
-from ...process.texts import bytes_text
-from ...process.warned import warn_user
-from ...rows.block import Block
-from ...rows.types import Ints
-from ...versions.location import Progress
+from ..process.buffers import BufferPool
+from ..process.control_group import free_memory
+from ..process.distinct import distinct
+from ..process.forks import renew_in_children
+from ..process.texts import bytes_text
+from ..process.warned import warn_user
+from ..reading.file_parts import Threads
+from ..rows.block import Block, interleaved
+from ..rows.data import Data
+from ..rows.types import Ints
+from ..versions.location import Progress
+from .gathered import gathered
 
-__all__ = ["RowGroups"]
+__all__ = ["GroupWords", "RowGroups"]
 
 _WINDOW = 8  # groups that a block shuffle mixes, by default
 _SPARE = 1  # a group that has ended in the middle of a batch; the one decoded ahead comes on top
@@ -37,6 +43,23 @@ _MEASURED = 64 * 2**20  # bytes decoded until it is measured again
 _STEP = 256  # rows taken at once, to find out what an order costs
 _MOST_WASTED = 32  # rows decoded for each row that is used; with more, converting pays within an epoch
 _MOST_DECODED = 4  # the same, where it is seen and not foreseen
+
+
+class GroupWords(NamedTuple):
+    """What groups are called in messages.
+
+    Attributes:
+        one: a group.
+        smaller: how to write smaller ones.
+        opened: what opens the data.
+    """
+
+    one: str
+    smaller: str
+    opened: str
+
+
+_OF_PARQUET = GroupWords("row group", "groups (row_group_size=)", "from_parquet")
 
 
 class RowGroups:
@@ -51,16 +74,26 @@ class RowGroups:
         decode: makes one of them.
         limit: bytes to keep; None for a share of the memory, which all tables of a process and all workers of
             a loader have together, or as many as a block shuffle needs, if that is more.
+        words: for messages.
+        threads: decode what is wanted at the same time; the caller does if there are none.
     """
 
     def __init__(
-        self, name: str, starts: Ints, nbytes: Ints, decode: Callable[[int], Block], limit: int | None
+        self,
+        name: str,
+        starts: Ints,
+        nbytes: Ints,
+        decode: Callable[[int], Block],
+        limit: int | None,
+        words: GroupWords = _OF_PARQUET,
+        threads: Threads | None = None,
     ) -> None:
-        self._name = name
+        self._name, self._words, self._threads = name, words, threads
         self._starts, self._sizes = starts, np.diff(starts)
         self._nbytes = nbytes
         self._decode = decode
         self._given = limit
+        self._pool = BufferPool()
         self._kept: OrderedDict[int, Block] = OrderedDict()  # the one used last comes last
         self._kept_bytes = self._largest = 0
         self._order: Iterator[Ints] = iter(())
@@ -87,7 +120,7 @@ class RowGroups:
         self._lock = threading.Lock()
         self._following = threading.Lock()  # held while the order is looked at
         self._under_way: dict[int, Future[Block]] = {}  # and those decoded ahead that nobody has used yet
-        self._pool: ThreadPoolExecutor | None = None
+        self._decoders: ThreadPoolExecutor | None = None
         self._looking: Future[None] | None = None
         self._progress = _over
 
@@ -110,7 +143,30 @@ class RowGroups:
         """Bytes that are kept now."""
         return self._kept_bytes
 
-    def turns(self, groups: Ints) -> Iterator[Ints]:
+    def take(self, rows: Ints) -> Block:
+        """The rows of these numbers, at least one, gathered; raises as `get` does."""
+        group = self._groups_of(rows)
+        wanted = distinct(group)
+        self._num_taken += len(rows)  # in the order that is followed, if there is one
+        self._taken_rows += len(rows)
+        turns = list(self._turns(wanted))
+        if len(turns) == 1:
+            return self._taken(wanted, group, rows - self._starts[group])
+        pieces = []
+        for turn in turns:
+            places = np.flatnonzero(np.isin(group, turn))
+            found = self._taken(turn, group[places], rows[places] - self._starts[group[places]])
+            pieces.append((places, _copied(found)))
+        return interleaved(pieces, self._pool.empty)
+
+    def _taken(self, wanted: Ints, group: Ints, rows: Ints) -> Block:
+        groups = self._here_first(wanted).tolist()
+        made = map(self.get, groups) if self._threads is None else self._threads.map(self.get, groups)
+        found = dict(zip(groups, made, strict=True))
+        blocks = [found[group] for group in wanted.tolist()]
+        return gathered(blocks, np.searchsorted(wanted, group), rows, self._pool)
+
+    def _turns(self, groups: Ints) -> Iterator[Ints]:
         """These groups, some at a time: as many as may be in memory at once."""
         start, limit = 0, self.limit
         if int(self._nbytes[groups].sum()) > limit:
@@ -129,16 +185,6 @@ class RowGroups:
 
     def _here(self, group: int) -> Block | None:
         return self._kept.get(group) or self._inherited.get(group)
-
-    def taking(self, num_rows: int) -> None:
-        """Notes that so many rows are about to be taken, in the order that is followed if there is one."""
-        self._num_taken += num_rows
-        self._taken_rows += num_rows
-
-    def several(self, groups: Ints) -> list[Block]:
-        """Decoded groups; raises as `get` does."""
-        found = {group: self.get(group) for group in self._here_first(groups).tolist()}
-        return [found[group] for group in groups.tolist()]
 
     def get(self, group: int) -> Block:
         """A decoded group.
@@ -207,9 +253,9 @@ class RowGroups:
         limit = _MOST_BYTES if self._given is None else self._given
         if nbytes > limit and (self._given is not None or nbytes > self.limit):
             raise ValueError(
-                f"{self._name}: row group {group} has about {bytes_text(nbytes)} decoded, and cache_bytes is "
-                f"{bytes_text(limit)}; raise cache_bytes, name fewer columns, write the file with smaller "
-                "groups (row_group_size=), or convert it: storage.submit reads it in pieces"
+                f"{self._name}: {self._words.one} {group} has about {bytes_text(nbytes)} decoded, and "
+                f"cache_bytes is {bytes_text(limit)}; raise cache_bytes, name fewer columns, write the file "
+                f"with smaller {self._words.smaller}, or convert it: storage.submit reads it in pieces"
             )
 
     # -- reading ahead
@@ -272,9 +318,9 @@ class RowGroups:
         size, limit = int(self._nbytes.mean()), self.limit
         warn_user(
             f"{self._name}: in this order about {rows} rows are decoded for each one that is used, because "
-            f"its {len(self._sizes)} row groups have about {bytes_text(size)} each, and cache_bytes={limit} "
-            f"keeps {limit // max(1, size)}. Convert once and shuffle that: "
-            "storage.submit(yoga.from_parquet(...), id, version); or use shuffle='block', with a "
+            f"its {len(self._sizes)} {self._words.one}s have about {bytes_text(size)} each, and "
+            f"cache_bytes={limit} keeps {limit // max(1, size)}. Convert once and shuffle that: "
+            f"storage.submit(yoga.{self._words.opened}(...), id, version); or use shuffle='block', with a "
             "shuffle_window that fits; or raise cache_bytes"
         )
 
@@ -290,9 +336,9 @@ class RowGroups:
             is_busy = self._looking is not None and not self._looking.done()
             if is_busy or self._under_way:
                 return
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(1, thread_name_prefix="torchyoga-groups")
-            self._looking = self._pool.submit(self._decode_next)
+            if self._decoders is None:
+                self._decoders = ThreadPoolExecutor(1, thread_name_prefix="torchyoga-groups")
+            self._looking = self._decoders.submit(self._decode_next)
 
     def _decode_next(self) -> None:
         group = self._next()
@@ -332,6 +378,12 @@ class RowGroups:
                     return None
                 self._coming = self._groups_of(rows)
                 self._seen += len(rows)
+
+
+def _copied(block: Block) -> Block:
+    """A block that holds nothing but its own rows."""
+    data = tuple(Data(held.values, held.offsets, held.shapes) for held in block.data)
+    return Block(block.schema, block.num_rows, data)
 
 
 _alive: list[weakref.ref[RowGroups]] = []  # of this process

@@ -1,0 +1,151 @@
+"""Rows that a library of others finds by their numbers: a DataRef that asks it for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..process.lazy import cached_property
+from ..process.stages import Stage, timed
+from ..rows.block import Block, Rows
+from ..rows.data import Data
+from ..rows.projection import Projection
+from ..rows.schema import Schema
+from ..rows.types import Ints, Row
+from .dataref import DataRef
+from .readahead import Prefetch, ReadAhead
+
+__all__ = ["LibraryRef", "LibraryRows"]
+
+
+class LibraryRows(Protocol):
+    """The rows of one dataset, which each process opens anew; they pickle. Several threads may call them."""
+
+    @property
+    def name(self) -> str:
+        """The name of the dataset in messages."""
+
+    @property
+    def schema(self) -> Schema:
+        """How a row looks."""
+
+    @property
+    def starts(self) -> Ints:
+        """(files + 1,) the row at which each file or chunk begins, and the number of rows."""
+
+    @property
+    def content(self) -> str:
+        """A name for the content of all rows."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of an average row."""
+
+    @property
+    def only_copies(self) -> bool:
+        """True if threads of one process read as fast as processes: the library does the work."""
+
+    @property
+    def opened_by(self) -> int | None:
+        """The process that has opened it, where the library does not work in others that this one forks."""
+
+    @property
+    def prefetch(self) -> Prefetch | None:
+        """Makes rows ready before they are taken; None if nothing does."""
+
+    def gather(self, rows: Ints, columns: Sequence[int]) -> Sequence[Data]:
+        """These columns of rows (N,), at least one.
+
+        Raises:
+            CorruptError: the dataset is damaged, or has changed; says which row.
+        """
+
+
+class LibraryRef(DataRef):
+    """Rows of a dataset that another library reads.
+
+    Args:
+        source: reads them.
+        of: the columns; all by default.
+    """
+
+    is_thread_safe = True
+
+    def __init__(self, source: LibraryRows, of: Projection | None = None) -> None:
+        self._source, self._of = source, of
+        self._schema = source.schema if of is None else of.schema
+        self._columns = tuple(range(len(self._schema.columns))) if of is None else of.columns
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return LibraryRef, (self._source, self._of)
+
+    def __len__(self) -> int:
+        return int(self._source.starts[-1])
+
+    def take(self, rows: Ints) -> Sequence[Row]:
+        """The rows of these numbers, as `Rows` over one gathered block.
+
+        Raises:
+            ValueError: this process was forked after the dataset was opened, which the library does not
+                survive.
+        """
+        if not len(rows):
+            return []
+        if self._source.opened_by not in (None, os.getpid()):
+            raise ValueError(
+                f"{self._source.name}: the library that reads it does not survive a fork, and this process "
+                "was forked after it was opened; start processes with multiprocessing_context='forkserver', "
+                "as torchyoga's DataLoader does by itself"
+            )
+        with timed(Stage.READ):
+            data = self._source.gather(rows, self._columns)
+        return Rows(Block(self._schema, len(rows), tuple(data)))
+
+    def projected(self, of: Projection) -> DataRef:
+        """The same rows with these columns; nothing of the others is read."""
+        return LibraryRef(self._source, of if self._of is None else self._of.then(of))
+
+    @property
+    def keeps_rows(self) -> bool:
+        """False: each batch is gathered anew."""
+        return False
+
+    @property
+    def only_copies(self) -> bool:
+        """True if the library does the work, so that threads are as good as processes."""
+        return self._source.only_copies
+
+    @property
+    def survives_fork(self) -> bool:
+        """False if the library does not."""
+        return self._source.opened_by is None
+
+    @property
+    def schema(self) -> Schema:
+        """How a row looks."""
+        return self._schema
+
+    @property
+    def file_starts(self) -> Ints:
+        """The row at which each file or chunk begins."""
+        return self._source.starts
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of an average row with all columns."""
+        return self._source.row_bytes
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A name for the content."""
+        return self._source.content if self._of is None else self._of.pinned(self._source.content)
+
+    @cached_property
+    def readahead(self) -> ReadAhead | None:
+        """The reader ahead, if there is one."""
+        prefetch = self._source.prefetch
+        return None if prefetch is None else ReadAhead(self.row_bytes, prefetch)
+
+    def _title(self) -> str:
+        return f"DataRef {self._source.name}"
