@@ -11,6 +11,7 @@ import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from urllib.request import urlopen
 
 import fsspec
 import h5py
@@ -21,6 +22,7 @@ import pytest
 from commanding import parsed, run, said
 from golden.foreign_rows import FOREIGN
 from PIL import Image
+from waiting import PATIENCE
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError
@@ -127,13 +129,17 @@ def test_each_command_reads_each_format_where_it_lies(name: str, tmp_path: Path)
     assert made.fingerprint == storage.submit(expected, "twice", "1.0", progress=False).fingerprint
     assert place in said("report", place, "--output", "page.html")
     assert Path("page.html").stat().st_size > 1000
-    with yoga.view(read_at(place)) as server:
-        assert server.url.startswith("http://127.0.0.1:")
+    with yoga.view(read_at(place)) as server, urlopen(server.url, timeout=PATIENCE) as page:
+        assert f"{len(expected)} rows" in page.read().decode()
 
 
-def test_the_doctor_examines_the_rows_under_a_path() -> None:
-    _copied("mds/gz")(Path())
-    plain = parsed("doctor", "old", "--seconds", "4")
+@pytest.mark.parametrize(
+    "name", ["mds", *(pytest.param(name, marks=pytest.mark.rest) for name in FORMATS if name != "mds")]
+)
+def test_the_doctor_examines_the_rows_under_a_path(name: str) -> None:
+    write, place, _ = FORMATS[name]
+    write(Path())
+    plain = parsed("doctor", place, "--seconds", "3")
     assert plain["exit_code"] == 0
     assert "disk" in plain["left_out"]  # which it looks at only where there is a dataset
     assert "broken-rows" not in [one["name"] for one in plain["findings"]]
