@@ -205,6 +205,42 @@ def test_ids_of_the_storage_come_before_paths() -> None:
     assert both["rows"] == [[1, 12]]
 
 
+def _zarr(folder: Path) -> None:
+    import zarr
+
+    zarr.open_group(folder / "old", mode="w").create_array("x", data=np.arange(COUNT), chunks=(2,))
+
+
+def _lance(folder: Path) -> None:
+    import lance
+
+    lance.write_dataset(TABLE, folder / "old.lance")
+
+
+def _array_record(folder: Path) -> None:
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    writer = ArrayRecordWriter(str(folder / "old.array_record"), "group_size:1")
+    for number in range(COUNT):
+        writer.write(b"%d" % number)
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("library", "write", "place"),
+    [
+        ("zarr", _zarr, "old"),
+        ("lance", _lance, "old.lance"),
+        ("array_record", _array_record, "old.array_record"),
+    ],
+)
+def test_formats_that_need_a_library(library: str, write: Callable[[Path], None], place: str) -> None:
+    pytest.importorskip(library)
+    write(Path())
+    assert parsed("head", place)["total"] == COUNT
+    assert parsed("convert", place, "--to", "made@1.0")["rows"] == COUNT
+
+
 def test_files_without_row_numbers_can_be_converted() -> None:
     Path("old.jsonl.gz").write_bytes(gzip.compress(b'{"n": 1}\n{"n": 2}\n'))
     assert parsed("convert", "old.jsonl.gz", "--to", "made@1.0")["rows"] == 2
