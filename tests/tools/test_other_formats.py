@@ -11,6 +11,7 @@ import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from urllib.request import urlopen
 
 import fsspec
 import h5py
@@ -21,6 +22,7 @@ import pytest
 from commanding import parsed, run, said
 from golden.foreign_rows import FOREIGN
 from PIL import Image
+from waiting import PATIENCE
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError
@@ -127,13 +129,17 @@ def test_each_command_reads_each_format_where_it_lies(name: str, tmp_path: Path)
     assert made.fingerprint == storage.submit(expected, "twice", "1.0", progress=False).fingerprint
     assert place in said("report", place, "--output", "page.html")
     assert Path("page.html").stat().st_size > 1000
-    with yoga.view(read_at(place)) as server:
-        assert server.url.startswith("http://127.0.0.1:")
+    with yoga.view(read_at(place)) as server, urlopen(server.url, timeout=PATIENCE) as page:
+        assert f"{len(expected)} rows" in page.read().decode()
 
 
-def test_the_doctor_examines_the_rows_under_a_path() -> None:
-    _copied("mds/gz")(Path())
-    plain = parsed("doctor", "old", "--seconds", "4")
+@pytest.mark.parametrize(
+    "name", ["mds", *(pytest.param(name, marks=pytest.mark.rest) for name in FORMATS if name != "mds")]
+)
+def test_the_doctor_examines_the_rows_under_a_path(name: str) -> None:
+    write, place, _ = FORMATS[name]
+    write(Path())
+    plain = parsed("doctor", place, "--seconds", "3")
     assert plain["exit_code"] == 0
     assert "disk" in plain["left_out"]  # which it looks at only where there is a dataset
     assert "broken-rows" not in [one["name"] for one in plain["findings"]]
@@ -197,6 +203,42 @@ def test_ids_of_the_storage_come_before_paths() -> None:
     assert parsed("head", "./old")["total"] == 12
     both = parsed("query", 'select (select count(*) from old) a, (select count(*) from "./old") b')
     assert both["rows"] == [[1, 12]]
+
+
+def _zarr(folder: Path) -> None:
+    import zarr
+
+    zarr.open_group(folder / "old", mode="w").create_array("x", data=np.arange(COUNT), chunks=(2,))
+
+
+def _lance(folder: Path) -> None:
+    import lance
+
+    lance.write_dataset(TABLE, folder / "old.lance")
+
+
+def _array_record(folder: Path) -> None:
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    writer = ArrayRecordWriter(str(folder / "old.array_record"), "group_size:1")
+    for number in range(COUNT):
+        writer.write(b"%d" % number)
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("library", "write", "place"),
+    [
+        ("zarr", _zarr, "old"),
+        ("lance", _lance, "old.lance"),
+        ("array_record", _array_record, "old.array_record"),
+    ],
+)
+def test_formats_that_need_a_library(library: str, write: Callable[[Path], None], place: str) -> None:
+    pytest.importorskip(library)
+    write(Path())
+    assert parsed("head", place)["total"] == COUNT
+    assert parsed("convert", place, "--to", "made@1.0")["rows"] == COUNT
 
 
 def test_files_without_row_numbers_can_be_converted() -> None:

@@ -37,7 +37,7 @@ class _Format(NamedTuple):
         reader: a file of this package, and the function there.
         names: a pattern of the ends of its files' names; "" if these tell nothing.
         begins: the place and the bytes by which a file is known.
-        key: of the `index.json` that a folder of it has; `inside`: another file that is there.
+        key: of the `index.json` that a folder of it has; `inside`: files one of which is there.
         is_several: the reader takes a folder of such files, and wildcards.
     """
 
@@ -46,7 +46,7 @@ class _Format(NamedTuple):
     names: str = ""
     begins: tuple[int, bytes] | None = None
     key: str = ""
-    inside: str = ""
+    inside: tuple[str, ...] = ()
     is_several: bool = False
 
 
@@ -72,6 +72,16 @@ _FORMATS = {
         rf"\.(tar{_PACKED}|tgz)",
         (257, b"ustar"),
         is_several=True,
+    ),
+    "zarr": _Format(
+        ".zarr",
+        ("tables.foreign.zarr", "from_zarr"),
+        r"\.zarr",
+        inside=("zarr.json", ".zgroup", ".zarray"),
+    ),
+    "lance": _Format(".lance", ("tables.foreign.lance", "from_lance"), r"\.lance", is_several=True),
+    "arrayrecord": _Format(
+        ".array_record", ("tables.foreign.array_record", "from_arrayrecord"), r"\.array_?record[^/]*"
     ),
     "images": _Format(
         "images",
@@ -144,7 +154,7 @@ class _Look:
             return _by_names(glob(self._path), in_folder=True)
         index = self._index()
         known = [name for name, of in _FORMATS.items() if of.key and of.key in index]
-        known = known or [name for name, of in _FORMATS.items() if of.inside in self.names]
+        known = known or [name for name, of in _FORMATS.items() if not set(of.inside).isdisjoint(self.names)]
         return known or _by_names(self.names, in_folder=True)
 
     @cached_property

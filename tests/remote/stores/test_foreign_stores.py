@@ -63,6 +63,16 @@ def test_https_has_no_listing(name: str, tmp_path: Path) -> None:
         assert_rows_equal(list(ref), list(read(f"{FOREIGN / name}{below}")), name)
 
 
+def test_a_server_without_ranges_sends_all_for_each_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "_PART", 4)  # bytes
+    with http_server(FOREIGN / "megatron", ranges=False) as server:
+        ref = yoga.from_megatron(f"{server.endpoint}/int32", cache_dir=tmp_path)
+        assert len(ref.file_starts) > 4
+        assert [row["tokens"].tolist() for row in ref] == [s for document in DOCUMENTS for s in document]
+
+
 @pytest.fixture
 def many(tmp_path: Path) -> tuple[Path, int]:
     """A dataset of many shards, and the bytes of a third of them."""

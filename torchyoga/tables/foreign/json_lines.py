@@ -81,7 +81,7 @@ def from_jsonl(
         RemoteError: the store cannot be reached.
 
     Example:
-        >>> _ = (tmp_path / "notes.jsonl").write_text('{"text": "one", "ids": [1, 2]}\n{"text": "two"}\n')
+        >>> _ = (tmp_path / "notes.jsonl").write_text('{"text": "one", "ids": [1, 2]}\\n{"text": "two"}\\n')
         >>> ref = from_jsonl(tmp_path / "notes.jsonl", cache_dir=tmp_path / "cache")
         >>> ref[1], ref["ids"][0]
         ({'text': 'two', 'ids': None}, [1, 2])
