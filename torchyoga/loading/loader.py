@@ -25,7 +25,7 @@ from ..process.control_group import num_cpus
 from ..process.seeding import ROW_SEEDS_VERSION
 from ..process.stages import Stopwatch
 from ..process.warned import warn_user
-from ..reading.dataref import DataRef
+from ..reading.dataref import DataRef, Numbers
 from ..rows.collate import is_ours
 from ..rows.types import BatchT, Collate, Index, MapStyle, Row
 from ..sampling.batch_sampler import ResumableBatchSampler
@@ -392,8 +392,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
                     "another than it would have been"
                 )
 
-    def reweight(self, weights: Mapping[Any, float]) -> None:
-        """Other weights of a mixture, or shares of classes, from the next batch on: for callbacks.
+    def reweight(self, weights: Mapping[Any, float] | Sequence[float] | Numbers) -> None:
+        """Other weights of a mixture, of classes or of rows, from the next batch on: for callbacks.
 
         Batches that the training loop has are past. Those that workers or threads have made ahead are dropped
         and made anew, by the same workers, so that every rank changes its weights at the same row: call it
@@ -405,7 +405,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         Where it has them, nothing changes.
 
         Args:
-            weights: a number for each source, as `yoga.mix` takes them; for each class, as `balanced` does.
+            weights: a number for each source, as `yoga.mix` takes them; for each class, as `balanced` does;
+                for each row, as `weighted` does. Those of rows are not in states: see `reweighted`.
 
         Raises:
             TypeError: the dataset has no such weights.

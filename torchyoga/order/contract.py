@@ -64,8 +64,8 @@ def before_known(epoch: int, position: int, known: int) -> ValueError:
 def without_weights() -> TypeError:
     """The error of a dataset without weights that a loader can be told."""
     return TypeError(
-        "this dataset has no weights that a loader can be told: yoga.mix(...) and ref.balanced(...) have; "
-        "weights of rows change by ref.weighted(...).reweighted(weights, at=state)"
+        "this dataset has no weights that a loader can be told: yoga.mix(...), ref.balanced(...) and "
+        "ref.weighted(...) have"
     )
 
 

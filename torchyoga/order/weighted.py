@@ -26,6 +26,7 @@ from ..rows.types import Ints
 from .by_file import BlockOrder
 from .contract import ARRANGED, AnyOrder, Shuffle, before_known
 from .full import ORDER_VERSION, Order, keyed_bytes
+from .saved import Pin
 from .stages import ArrangedOrder, written_stages
 
 __all__ = ["MOST_PLACES", "WeightedOrder", "WeightedStage", "whole_ends"]
@@ -120,6 +121,7 @@ class WeightedOrder(ArrangedOrder):
         window: files mixed with each other at once, if shuffle is "block".
         files: where files begin, if shuffle is "block".
         past: if the first stage begins later, a digest of those before.
+        adopts: what states are of that this goes on from, besides its own: see `identity_of`.
     """
 
     stages: tuple[WeightedStage, ...]
@@ -130,8 +132,14 @@ class WeightedOrder(ArrangedOrder):
     window: int = 8
     files: Ints | None = None
     past: str = ""
+    adopts: tuple[Pin, ...] = ()
 
     what = "these weights"
+
+    @property
+    def known(self) -> tuple[Pin, ...]:
+        """What states are of that this goes on from, besides its own."""
+        return self.adopts
 
     def _rows(self, epoch: int, positions: Ints) -> Ints:
         draws = self._draws(epoch)
@@ -245,7 +253,7 @@ class _Draw:
         seed = int.from_bytes(keyed_bytes(8, "places", *key), "little")
         self._places: AnyOrder = Order(count, seed, bool(order.shuffle))
         if order.files is not None:
-            begins = order.files[order.files < order.num_rows]
+            begins = order.files[order.files < len(ends)]
             starts = np.append(self._first_places(begins), count)
             self._places = BlockOrder(distinct(starts), seed, "block", window=order.window)
 
@@ -260,9 +268,10 @@ class _Draw:
 
     def positions(self, rows: Ints, copies: Ints) -> Ints:
         """The position of each row's place of this number; -1 where it has none."""
-        place = self._first_places(rows) + copies
+        are_there = rows < len(self._ends)  # others were appended later
+        place = self._first_places(np.where(are_there, rows, 0)) + copies
         found = np.full(place.shape, -1, np.int64)
-        some = np.flatnonzero((place < self._count) & (copies >= 0))
+        some = np.flatnonzero((place < self._count) & (copies >= 0) & are_there)
         some = some[self._points(place[some]) < self._ends[rows[some]]]
         found[some] = self._places.positions(0, place[some]) + self.first
         return found

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from ...errors import StateError
-from ...order.contract import Shuffle
+from ...order.carry import Appended
+from ...order.contract import AnyOrder, Arrangement, Shuffle
 from ...order.full import as_int
-from ...order.saved import described
-from ...order.stages import folded, same_past, written_stages
+from ...order.saved import Pin, described
+from ...order.stages import folded, identity_of, same_past, written_stages
 from ...order.state import State
 from ...order.weighted import MOST_PLACES, WeightedOrder, WeightedStage, whole_ends
 from ...process.digests import hexdigest
@@ -22,7 +23,7 @@ from ...process.lazy import cached_property
 from ...reading.dataref import DataRef, Numbers, ReweightedView, identity, nameless_pin
 from ...rows.types import Ints
 from .arranged import ArrangedRef, warn_if_arranged
-from .restaged import place_of, shuffle_of
+from .restaged import place_of, shuffle_of, where_of
 
 __all__ = ["Weights", "WeightedRef", "weighted"]
 
@@ -62,13 +63,21 @@ class WeightedRef(ArrangedRef, ReweightedView):
         stages: the weights from each place on.
         length: rows of an epoch.
         past: if the first stage begins later, a digest of those before.
+        known: what the state is of that this goes on from, if it is of fewer rows: see `identity_of`.
     """
 
-    def __init__(self, whole: DataRef, stages: Sequence[WeightedStage], length: int, past: str = "") -> None:
-        super().__init__(whole, stages, length, past)
+    def __init__(
+        self,
+        whole: DataRef,
+        stages: Sequence[WeightedStage],
+        length: int,
+        past: str = "",
+        known: tuple[Pin, ...] = (),
+    ) -> None:
+        super().__init__(whole, stages, length, past, known)
         self._stages = tuple(stages)
         self._length = length
-        self._past = past
+        self._past, self._known = past, known
 
     def __len__(self) -> int:
         return self._length
@@ -79,21 +88,31 @@ class WeightedRef(ArrangedRef, ReweightedView):
         stages, past = self._stages, self._past
         if not (shuffle and reshuffle):  # every epoch is the same
             stages, past = (replace(stages[-1], start=0),), ""
-        return WeightedOrder(stages, self._length, seed, shuffle, reshuffle, window, files, past)
+        return WeightedOrder(stages, self._length, seed, shuffle, reshuffle, window, files, past, self._known)
 
-    def reweighted(self, weights: Weights, *, at: Mapping[str, object]) -> WeightedRef:
+    @property
+    def arrangement(self) -> Arrangement:
+        """The maker of its orders."""
+        return _Weighted(self)
+
+    def reweighted(
+        self, weights: Weights, *, at: Mapping[str, object], over: DataRef | None = None
+    ) -> WeightedRef:
         """The same rows with other weights from a state on; what came before stays.
 
         Load the same state into a loader of what this returns, which goes on from there, and from later
         states. What came before it no longer knows: a loader that shuffles raises ValueError without it when
-        it reads, or peeks.
+        it reads, or peeks. A loader that was told other weights by `DataLoader.reweight` goes on in the same
+        way: keep its state of then, and the weights.
 
         Args:
             weights: (N,) numbers, as `DataRef.weighted` takes them.
             at: what `state_dict()` of a loader of this view gave.
+            over: a version of the dataset to which rows were appended, which come from there on.
 
         Raises:
             StateError: the state is of other data, or of weights that this view has not had.
+            ValueError: `over` does not begin with these rows.
 
         Example:
             >>> ref = yoga.from_arrays({"x": np.arange(4)}).weighted([1, 1, 1, 1], rows=100)
@@ -101,28 +120,16 @@ class WeightedRef(ArrangedRef, ReweightedView):
             >>> batch = next(iter(loader))
             >>> ref = ref.reweighted([0, 0, 0, 1], at=loader.state_dict())
         """
-        state = State.from_dict(at)
-        place = place_of(state, len(self))
-        mine = written_stages([(stage.start, stage.told) for stage in self._stages], self._past)
-        if place < self._stages[0].start or not same_past(state.pins.get("stages"), mine, place):
-            raise StateError(
-                "the state was saved with other weights than this view has had up to there; make it with the "
-                "same weights, in the same order, as in the program that saved the state"
-            )
-        stages = [stage for stage in self._stages if stage.start < place]
-        found = WeightedStage(place, _ends(self.whole, weights))
-        if stages and stages[-1].told == found.told:
-            found = replace(stages.pop(), ends=found.ends)
-        elif place:
-            shuffle_of(state, goes_on=False)
-        ends = [later.start for later in [*stages, found][1:]]
-        # Of weights that are over, only sums are needed, and only as long as the epoch lasts.
-        stages = [
-            stage.spent if end <= state.first else stage for stage, end in zip(stages, ends, strict=True)
-        ]
-        over = sum(end <= state.first // len(self) * len(self) for end in ends)
-        past = folded(self._past, [(stage.start, stage.told) for stage in stages[:over]])
-        return WeightedRef(self.whole, [*stages[over:], found], self._length, past)
+        state, whole, known = State.from_dict(at), self.whole if over is None else over, self._known
+        if over is not None and identity(over) != identity(self.whole):
+            if (self.whole.fingerprint, len(self.whole)) not in over.prefixes:
+                raise ValueError(
+                    f"over= is a version that storage.append(...) made of these {len(self.whole)} rows, so "
+                    f"that row numbers stay what they are; found {len(over)} rows of other data"
+                )
+            known = identity_of(state)
+        stages, past = _restaged(self._stages, self._past, _ends(whole, weights), state, len(self))
+        return WeightedRef(whole, stages, self._length, past, known)
 
     @cached_property
     def view_pin(self) -> str | None:
@@ -135,3 +142,63 @@ class WeightedRef(ArrangedRef, ReweightedView):
 
     def _title(self) -> str:
         return f"weighted rows of {super()._title()}"
+
+
+class _Weighted(Arrangement):
+    """The arrangement of weighted rows, whose weights a loader may be told."""
+
+    def __init__(self, ref: WeightedRef) -> None:
+        self._ref = ref
+
+    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> WeightedOrder:
+        """The order of every epoch."""
+        return self._ref.order(shuffle, reshuffle, window, seed)
+
+    def going_on(self, order: AnyOrder, saved: State, appended: Appended | None) -> AnyOrder:
+        """The order in which a state goes on: with what a loader was told, if the state was saved later."""
+        assert isinstance(order, WeightedOrder)
+        if same_past(saved.pins.get("stages"), order.told, saved.place + 1):
+            return order
+        return self._ref.order(order.shuffle, order.reshuffle, order.window, order.seed)
+
+    def reweighted(self, order: AnyOrder, weights: object, saved: State) -> AnyOrder:
+        """An order with other weights from a state on."""
+        assert isinstance(order, WeightedOrder)
+        ends = _ends(self._ref.whole, cast(Weights, weights))
+        stages, past = _restaged(order.stages, order.past, ends, saved, order.length)
+        return replace(order, stages=tuple(stages), past=past)
+
+
+def _restaged(
+    mine: Sequence[WeightedStage], past: str, ends: Ints, state: State, length: int
+) -> tuple[list[WeightedStage], str]:
+    """The weights that a state needs to go on, and others from its place on; and a digest of those before.
+
+    Args:
+        mine: the weights that there have been.
+        past: a digest of those before.
+        ends: of the others, as `whole_ends` gives them.
+        state: of a loader.
+        length: rows of an epoch.
+
+    Raises:
+        StateError: the state is of other weights.
+    """
+    place = place_of(state, length)
+    written = written_stages([(stage.start, stage.told) for stage in mine], past)
+    if place < mine[0].start or not same_past(state.pins.get("stages"), written, place):
+        raise StateError(
+            f"the state, at {where_of(state)}, was saved with other weights than this view has had up to "
+            "there; make it with the same weights, in the same order, as in the program that saved the state"
+        )
+    stages, found = [stage for stage in mine if stage.start < place], WeightedStage(place, ends)
+    if stages and stages[-1].told == found.told:
+        found = replace(stages.pop(), ends=found.ends)
+    elif place:
+        shuffle_of(state, goes_on=False)
+    after = [later.start for later in [*stages, found][1:]]
+    # Of weights that are over, only sums are needed, and only as long as the epoch lasts.
+    stages = [stage.spent if end <= state.first else stage for stage, end in zip(stages, after, strict=True)]
+    over = sum(end <= state.first // length * length for end in after)
+    past = folded(past, [(stage.start, stage.told) for stage in stages[:over]])
+    return [*stages[over:], found], past
