@@ -117,6 +117,7 @@ class Meter:
         self._before = self._counts()
         self._histogram = WaitHistogram()
         self._longest = 0.0, epoch, step
+        self._counted = self._total  # batches whose waits are in these two
 
     def begun(self, setting: Setting, epoch: int = 0, step: int = 0) -> None:
         """An epoch begins at this step, in which the loader is set to this."""
@@ -133,22 +134,19 @@ class Meter:
     def delivered(self, asked: float, batch: Batch = None) -> None:
         """The loop gets the batch that it asked for."""
         now = perf_counter()
-        waited = now - asked
-        away = asked - self._left if self._left else 0.0
+        waited, left, total = now - asked, self._left, self._total
+        away = asked - left if left else 0.0
         self._waited += waited
         self._away += away
         if self._counts_cpu:
             self._count_cpu()
-        place, total = self._total % _RING, self._total + 1
+        place = total % _RING
         self._waits[place] = waited
         self._places[place] = self._epoch, self._step
-        self._histogram.add(waited)
-        if waited > self._longest[0]:
-            self._longest = waited, self._epoch, self._step
-        if self._left == 0.0 and self._total == self._before.batches:
+        if not left and total == self._before.batches:
             self._first += waited
             self._batch_bytes = _bytes(batch)
-        self._total = total
+        self._total = total = total + 1
         self._step += 1
         self._counts_cpu = waited + away > _WORTH_CPU
         self._left = now
@@ -156,11 +154,21 @@ class Meter:
             if now > self._delay_due:
                 self._delayed, self._delay_due = scheduled()[1], now + _DELAYS
             self._looks.append(self._counts())
+            (self._histogram, self._longest), self._counted = self._waits_so_far(), total
         if now > self._lock_watch.due:
             self._lock_watch.look(now)
             self._left = perf_counter()
         if self._subscriptions:
             self._call(is_end=False)
+
+    def _waits_so_far(self) -> tuple[WaitHistogram, tuple[float, int, int]]:
+        """The waits of the epoch, and the longest: what is counted, and those since. Any thread may ask."""
+        places = [number % _RING for number in range(self._counted, self._total)]
+        waits = [self._waits[place] for place in places]
+        most, longest = max(waits, default=0.0), self._longest
+        if most > longest[0]:
+            longest = most, *self._places[places[waits.index(most)]]
+        return self._histogram.with_waits(waits), longest
 
     def _count_cpu(self) -> None:
         now = process_time()
@@ -206,10 +214,10 @@ class Meter:
     @property
     def epoch(self) -> Numbers:
         """This epoch so far."""
-        longest = self._longest[0]
-        p50, p99 = (min(longest, self._histogram.quantile(share)) for share in (0.5, 0.99))
+        histogram, longest = self._waits_so_far()
+        p50, p99 = (min(longest[0], histogram.quantile(share)) for share in (0.5, 0.99))
         is_empty = self._total == self._before.batches
-        return self._numbers(self._before, Waits() if is_empty else Waits(p50, p99, *self._longest))
+        return self._numbers(self._before, Waits() if is_empty else Waits(p50, p99, *longest))
 
     @property
     def last(self) -> Numbers:

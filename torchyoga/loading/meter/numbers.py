@@ -49,14 +49,18 @@ class Waits(NamedTuple):
 class WaitHistogram:
     """Counts of waits, each within 4 % of its length, so that an epoch of any length takes 6 KiB."""
 
-    def __init__(self) -> None:
-        self._counts = [0] * ((_MOST - _LEAST) * _BINS)
+    def __init__(self, counts: Sequence[int] = ()) -> None:
+        self._counts = list(counts) or [0] * ((_MOST - _LEAST) * _BINS)
 
-    def add(self, seconds: float) -> None:
-        """Counts a wait."""
-        share, power = math.frexp(seconds)
-        place = (power - _LEAST) * _BINS + int((2 * share - 1) * _BINS)
-        self._counts[min(max(place, 0), len(self._counts) - 1)] += 1
+    def with_waits(self, waits: Sequence[float]) -> WaitHistogram:
+        """It with some more waits; many at once take a third of the time."""
+        found, frexp, last = WaitHistogram(self._counts), math.frexp, len(self._counts) - 1
+        counts = found._counts
+        for seconds in waits:
+            share, power = frexp(seconds)
+            place = (power - _LEAST) * _BINS + int((2 * share - 1) * _BINS)
+            counts[place if 0 <= place <= last else 0 if place < 0 else last] += 1
+        return found
 
     def quantile(self, share: float) -> float:
         """The wait that this share of all came within."""
