@@ -20,6 +20,8 @@ LOWEST_TESTS := tests/formats/test_formats.py tests/storage/test_build.py tests/
 	tests/rows/test_block.py tests/reading/test_reader.py tests/stores/test_cache.py tests/loading/test_loader.py \
 	tests/views/test_joined.py tests/process/test_forks.py tests/tools/test_commands_hostile.py
 TWO := -n 2 --dist worksteal
+# On two processors, since tests wait for disks, processes and pauses a third of their time.
+THREE := -n 3 --dist worksteal
 # Tests and the programs that they start find compiled what one of them has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 # Most tests of stores wait: for leases, for retries, for servers that are slow on purpose.
@@ -49,11 +51,11 @@ demo: $(DEMO_STAMP)
 # Takes minutes, and covers every room: some cases of tests that take long (tests/quick.py), and half of the
 # examples of each law.
 test: lint
-	$(RUN) -m pytest $(TWO) --hypothesis-profile quick -m "not rest and not soak" $(APART)
+	$(RUN) -m pytest $(THREE) --hypothesis-profile quick -m "not rest and not soak" $(APART)
 
 # Exhaustive tests and all examples of laws, then stores, frameworks, engines and trainers.
 test-rest: $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP) $(DOCS_STAMP)
-	$(RUN) -m pytest $(TWO) -m "(rest or hypothesis) and not soak" $(APART)
+	$(RUN) -m pytest $(THREE) -m "(rest or hypothesis) and not soak" $(APART)
 	$(RUN) -m pytest $(WAITING) tests/remote
 	TF_CPP_MIN_LOG_LEVEL=3 $(RUN) -m pytest $(BACKENDS) tests/frameworks
 	$(MAKE) test-engines
