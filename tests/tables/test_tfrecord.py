@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import pickle
 import shutil
+import signal
 import struct
 import tempfile
 from collections.abc import Sequence
@@ -15,6 +17,7 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
+from children import forked
 from golden.foreign_rows import FOREIGN, features, steps
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -128,6 +131,29 @@ def test_kits_views_and_resumes(plain: Path) -> None:
     assert ref.fingerprint == yoga.from_tfrecord(plain).fingerprint == copy.fingerprint
     assert list(copy["n"]) == list(range(50))
     assert ref.columns(["x"])[13] == {"x": b"x" * 6}
+
+
+def test_a_killed_job_is_continued_by_other_ranks(plain: Path, tmp_path: Path) -> None:
+    def loader(ranks: int, rank: int) -> Any:
+        ref = yoga.from_tfrecord(plain).columns(["n"])
+        return yoga.DataLoader(ref, 2, shuffle=True, seed=3, num_replicas=ranks, rank=rank)
+
+    def train(rank: int) -> None:
+        mine = loader(3, rank)
+        for step, batch in enumerate(mine, 1):
+            with (tmp_path / f"{rank}.rows").open("a") as seen:
+                seen.write("".join(f"{n}\n" for n in batch["n"].tolist()))
+            (tmp_path / f"{rank}.json").write_text(json.dumps(mine.state_dict()))
+            if step == 4:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    assert [forked(lambda rank=rank: train(rank))() for rank in range(3)] == [-signal.SIGKILL] * 3  # type: ignore[misc]
+    rows = [int(n) for rank in range(3) for n in (tmp_path / f"{rank}.rows").read_text().split()]
+    for rank in range(2):
+        rest = loader(2, rank)
+        rest.load_state_dict(json.loads((tmp_path / "0.json").read_text()))
+        rows += [n for batch in rest for n in batch["n"].tolist()]
+    assert sorted(rows) == list(range(50))
 
 
 def test_storages_and_tools_take_it(plain: Path, tmp_path: Path) -> None:
