@@ -152,12 +152,12 @@ class Examples:
         self, wire: Wire, name: str, node: Node, columns: Sequence[Column], place: Array
     ) -> list[Data]:
         kind, inner, there = self.kinds[name], None, place[0] >= 0
-        span = Span(*place[:2].clip(0))
+        span = Span(*np.maximum(place[:2], 0))
         if name in self.lists:
             steps, counts = wire.repeated(span)
             values, inner = _values(wire, wire.only(steps, kind << 3 | 2), kind)
         elif ((place[2] >= 0) | ~there).all():  # where the only value lies, or the only run of numbers
-            body = Span(place[2].clip(0), span.end)
+            body = Span(np.maximum(place[2], 0), span.end)
             if kind == BYTES:
                 values, counts = body if there.all() else body.take(there), there.astype(np.int64)
             else:

@@ -212,16 +212,22 @@ class Wire:
         size, good_size = _size(inner, 1, head.widths[3])
         stop = at + head.body + size
         good &= good_size & ((inner & 255) == FIRST) & (stop <= end)
-        kind = middle >> np.uint64(8 * head.widths[1]) & np.uint64(255)
-        good &= kind == head.tag
-        for window, offset, width, begin in (
-            (outer, 1, head.widths[0], head.key),
-            (middle, 0, head.widths[1], head.value + head.widths[1]),
-            (middle, head.widths[1] + 1, head.widths[2], head.inner),
-        ):
-            size, good_size = _size(window, offset, width)
-            good &= good_size & (at + begin + size == stop)
-        good &= (outer & 255) == FIRST
+        if head.widths == (1, 1, 1, 1):  # so each of the sizes is the last one and what lies between them
+            more = head.body - head.key
+            good &= ((outer & 0xFFFF) == FIRST + 256 * (size + more)) & (size + more < 128)
+            sizes = 0x10001 * (size + 2) + 2 + 256 * head.tag
+            good &= (middle & np.uint64(0xFFFFFF)) == sizes.view(np.uint64)
+        else:
+            good &= ((outer & 255) == FIRST) & (
+                (middle >> np.uint64(8 * head.widths[1]) & np.uint64(255)) == head.tag
+            )
+            for window, offset, width, begin in (
+                (outer, 1, head.widths[0], head.key),
+                (middle, 0, head.widths[1], head.value + head.widths[1]),
+                (middle, head.widths[1] + 1, head.widths[2], head.inner),
+            ):
+                size, good_size = _size(window, offset, width)
+                good &= good_size & (at + begin + size == stop)
         if not good.all():
             left = np.concatenate([left, some[~good]])
             some, at, stop = some[good], at[good], stop[good]
@@ -353,8 +359,11 @@ class _EntryHead(NamedTuple):
 
 def _size(window: Array, offset: int, width: int) -> tuple[Ints, Array]:
     """The sizes of so many bytes from an offset on in windows of 4 or 8 bytes; and which are of so many."""
-    size, good = np.zeros(len(window), np.int64), np.ones(len(window), bool)
-    for place in range(width):
+    byte = (window >> window.dtype.type(8 * offset)).astype(np.int64) & 255
+    if width == 1:
+        return byte, byte < 128
+    size, good = byte & 127, byte > 127
+    for place in range(1, width):
         byte = (window >> window.dtype.type(8 * (offset + place))).astype(np.int64) & 255
         good &= (byte > 127) == (place < width - 1)
         size |= (byte & 127) << 7 * place
