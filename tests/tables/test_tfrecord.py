@@ -371,6 +371,7 @@ FORGED = {
     "a group": b"\x0b\x0c",
     "a group nested": b"\x0b" * 5000,
     "field 0": b"\x02\x00",
+    "field 0 of a number": of(b"a", field(3, field(1, b"\x05")), b"\x00\x05"),
     "a body of another type": of(b"a", field(3, field(1, bytes(8), 1))),
     "noise": bytes(range(200, 256)),
 }

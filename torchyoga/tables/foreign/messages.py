@@ -49,7 +49,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
     while at < end:
         key, at = _varint(data, at, end)
         wire, begin = key & 7, at
-        if wire == 0:
+        if wire == 0 and key:
             value, at = _varint(data, at, end)
             yield key >> 3, wire, value
             continue
