@@ -73,8 +73,8 @@ def _entries(data: bytes, read: Callable[[bytes], T]) -> dict[str, T]:
     values = {}
     for number, wire, entry in _fields(data):
         if number == 1 and wire == 2:
-            keys = [value for field, kind, value in _fields(entry) if (field, kind) == (1, 2)]
-            values[str(keys[-1], "utf-8") if keys else ""] = read(_joined(entry, 2))
+            keys = [str(value, "utf-8") for field, kind, value in _fields(entry) if (field, kind) == (1, 2)]
+            values[keys[-1] if keys else ""] = read(_joined(entry, 2))
     return values
 
 
