@@ -194,7 +194,7 @@ class _Behind(DataRef):
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
-        """What is bad and not among the rows."""
+        """The shards and samples that are bad, and not among the rows."""
         return self._samples[1]
 
     def __len__(self) -> int:
@@ -219,7 +219,7 @@ class _Behind(DataRef):
 
     @property
     def info(self) -> Json:
-        """What is left out, once that is known."""
+        """The bad shards and samples that are left out, once they are known."""
         return told_of(self.left_out) if self._at_hand() else {}
 
     @property

@@ -78,7 +78,7 @@ class TarIndex:
 
     @staticmethod
     def of_kept(path: str, nbytes: int, kept: FileIndex) -> TarIndex:
-        """What `to_kept` has made, of the shard at a path or URL."""
+        """The index that `to_kept` has kept, of the shard at a path or URL."""
         info, text = kept.info, kept.arrays["text"].tobytes()
         ends = kept.arrays["ends"].tolist()
         keys = [text[start:stop].decode("utf-8", "surrogatepass") for start, stop in pairwise(ends)]
@@ -92,11 +92,11 @@ class TarIndex:
 def index_of(path: str) -> TarIndex:
     """The index of a shard, made of its headers."""
     with open(open_regular(path), "rb", _BUFFER) as file:
-        found = TarIndex(path, os.fstat(file.fileno()).st_size)
+        index = TarIndex(path, os.fstat(file.fileno()).st_size)
 
         if file.read(2) == b"\x1f\x8b":
-            found.is_compressed = True
-            return found
+            index.is_compressed = True
+            return index
 
         def read(at: int, count: int) -> bytes:
             file.seek(at)
@@ -107,25 +107,25 @@ def index_of(path: str) -> TarIndex:
 
         places: dict[str, list[tuple[int, Member]]] = {}
         try:
-            pairs = ((member, member) for member in members(read, found.nbytes))
+            pairs = ((member, member) for member in members(read, index.nbytes))
             for sample in samples(pairs, is_image):
                 if sample.problem:
-                    found.left_out.append(LeftOut(f"{os.path.basename(path)}: {sample.key}", sample.problem))
+                    index.left_out.append(LeftOut(f"{os.path.basename(path)}: {sample.key}", sample.problem))
                     continue
                 for extension, member in sample.parts.items():
-                    places.setdefault(extension, []).append((len(found.keys), member))
+                    places.setdefault(extension, []).append((len(index.keys), member))
                 if len(places) > _MOST_EXTENSIONS:
                     raise CorruptError(f"it has members of more than {_MOST_EXTENSIONS} extensions")
-                found.keys.append(sample.key)
+                index.keys.append(sample.key)
         except CorruptError as error:
-            found.problem = str(error)
+            index.problem = str(error)
     for extension, listed in places.items():
-        offsets, sizes = np.full((2, len(found.keys)), -1, np.int64)
-        numbers = [number for number, _ in listed if number < len(found.keys)]
+        offsets, sizes = np.full((2, len(index.keys)), -1, np.int64)
+        numbers = [number for number, _ in listed if number < len(index.keys)]
         offsets[numbers] = [member.offset for _, member in listed[: len(numbers)]]
         sizes[numbers] = [member.nbytes for _, member in listed[: len(numbers)]]
-        found.parts[extension] = offsets, sizes
-    return found
+        index.parts[extension] = offsets, sizes
+    return index
 
 
 class TarColumns(NamedTuple):
@@ -201,7 +201,7 @@ def columns_of(indices: Sequence[TarIndex], columns: Sequence[str] | None) -> Ta
 
 
 def check_left_out(indices: Sequence[TarIndex], share: float, title: str) -> list[LeftOut]:
-    """What is bad in some shards, with a warning; CorruptError if it is more than a share."""
+    """The bad samples and shards, with a warning; CorruptError if they are more than a share."""
     cut = [LeftOut(index.path, f"ends early: {index.problem}") for index in indices if index.problem]
     bad = [left_out for index in indices for left_out in index.left_out]
     total = len(bad) + sum(len(index.keys) for index in indices)
@@ -294,20 +294,20 @@ class _Members:
     def gather(self, shards: MappedShards, rows: Ints, columns: Sequence[int]) -> Sequence[Data]:
         """These columns; of the members, where they lie."""
         held: tuple[Memory, Ints] | None = None
-        found = []
+        gathered = []
         for column in columns:
             part = self.of.parts[column - 1] if column else None
             if part is None:
-                found.append(self.of.keys.column(rows))
+                gathered.append(self.of.keys.column(rows))
             elif part.ndim == 1:
-                found.append(Data(part.take(rows)))
+                gathered.append(Data(part.take(rows)))
             else:
                 held = held or shards.hold(files_of(self.starts, rows))
                 nbytes = part[1].take(rows)
                 runs = MappedRuns(held[0], held[1] + part[0].take(rows), nbytes)
                 offsets = bounds_of(nbytes)
-                found.append(Data(None, offsets, runs=runs, dtype=np.dtype("u1"), empty=shards.empty))
-        return found
+                gathered.append(Data(None, offsets, runs=runs, dtype=np.dtype("u1"), empty=shards.empty))
+        return gathered
 
     def alone(self, shards: MappedShards, columns: Sequence[int]) -> None:
         """None: most time goes into the bytes."""
