@@ -1,46 +1,37 @@
 """Tar shards of samples, as webdataset writes them -> rows: bytes by extension, nothing is extracted.
 
-Of shards on this machine an index says where the members lie, so they are a DataRef that reads them there.
+An index says where the members lie, so shards are a DataRef that reads them there: on this machine, or in the
+cache if they are behind URLs.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from ..building.sources import RowSource
-from ..errors import CorruptError, SchemaError
-from ..files.regular import open_regular
-from ..files.tar_members import Member, members
-from ..files.tar_samples import KEY, samples
+from ..files.tar_samples import KEY
+from ..process.lazy import cached_property
 from ..process.stages import Stage, timed
 from ..reading.dataref import DataRef, title_of
 from ..reading.file_parts import FileParts, Names, Threads
-from ..reading.files_ref import FilesRef, HeldFiles, content_of
-from ..reading.left_out import LeftOut, check_share, refuse_many, told_of, warn_of
+from ..reading.files_ref import FilesRef, HeldFiles
+from ..reading.left_out import LeftOut, check_share, told_of
+from ..reading.readahead import ReadAhead
 from ..reading.streamed import StreamedRef
 from ..rows.block import Rows
-from ..rows.column import Column
-from ..rows.data import bounds_of
-from ..rows.image_formats import HEAD, begins_as_image
-from ..rows.meaning import PLAIN, Codec, Meaning
-from ..rows.node import Node, leaf_names
+from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row
+from ..tables.foreign.tar_shards import TarIndex, check_left_out, columns_of, index_of, samples_behind
 from .shard_stream import ShardRows, Shards, is_remote, parsed, shard_names
 
 __all__ = ["source_of", "webdataset"]
 
 Parse = Mapping[str, Callable[[bytes], object]]
-_FORMATS = {
-    **{"jpg": "jpeg", "jpeg": "jpeg", "png": "png", "webp": "webp", "tif": "tiff", "tiff": "tiff"},
-    **{"avif": "avif", "jp2": "jpeg2000", "j2k": "jpeg2000"},
-}
-_MOST_EXTENSIONS = 256
-_BUFFER = 4096  # bytes read at once, so that members of less need one read for two headers
+_COMPRESSED = (".gz", ".tgz")
 
 
 def webdataset(
@@ -51,6 +42,8 @@ def webdataset(
     max_bad: float = 0.01,
     threads: int = 8,
     storage_options: Mapping[str, object] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_bytes: int | None = None,
 ) -> DataRef:
     """The samples of tar shards as a DataRef, or as something to submit to a storage.
 
@@ -59,9 +52,11 @@ def webdataset(
     schema says for decoders what the extensions of images say.
 
     Shards of this machine that are not compressed are indexed when they are opened, by reading their headers,
-    and then are a dataset like any other: rows by number, shuffled, sharded, resumed. Shards behind URLs, and
-    those that gzip has compressed, have no numbers: `submit` reads them in order, several at once, and its
-    build continues when it was interrupted. Nothing is extracted to a disk, and pickles stay bytes.
+    and then are a dataset like any other: rows by number, shuffled, sharded, resumed. So are those behind
+    URLs: they come through a folder of bounded size, and their index, for which each is downloaded once, is
+    kept there; it is made when a row is first asked for by its number. Shards that gzip has compressed have
+    no numbers. `submit` reads those, and shards behind URLs, in order, several at once, and its build goes on
+    when it was interrupted. Nothing is extracted to a disk, and pickles stay bytes.
 
     Args:
         urls: paths, or URLs that fsspec knows, with `{0000..0099}`, `{a,b}` or wildcards; a folder for all
@@ -78,6 +73,8 @@ def webdataset(
             matters.
         threads: read members, or shards.
         storage_options: for fsspec's filesystems.
+        cache_dir: where shards behind URLs and their indices are kept, as of `Storage`.
+        cache_bytes: how many bytes of them are kept.
 
     Raises:
         NotFoundError: there is no such shard.
@@ -103,28 +100,19 @@ def webdataset(
     names = shard_names(urls, options)
     wanted = None if columns is None else tuple(name for name in columns if name != KEY)
     shards = Shards(names, wanted, dict(parse or {}), share, threads, options)
-    if any(is_remote(name) or _is_compressed(name) for name in names):
+    indices = [] if any(map(is_remote, names)) else pool.map(index_of, names)
+    if not indices and all(is_remote(name) and not name.endswith(_COMPRESSED) for name in names):
+        return _Behind(shards, cache_dir, cache_bytes)
+    if not indices or any(index.is_compressed for index in indices):
         return _Streamed(shards)
-    indices = pool.map(_index_of, names)
-    cut = [LeftOut(index.path, f"ends early: {index.problem}") for index in indices if index.problem]
-    bad = [left_out for index in indices for left_out in index.left_out]
-    total = len(bad) + sum(len(index.keys) for index in indices)
-    refuse_many(cut, len(names), share, shards.title, "shards")
-    refuse_many(bad, total, share, shards.title, "samples")
-    warn_of(cut, len(names), shards.title, "shards")
-    warn_of(bad, total, shards.title, "samples")
-    found = _indexed(indices, shards, cut + bad, pool)
-    return _Parsed(found, shards.parse) if shards.parse else found
+    left_out = check_left_out(indices, share, shards.title)
+    found = _indexed(indices, shards, left_out, pool)
+    return _Parsed(found, shards.parse, found.left_out, shards.title) if shards.parse else found
 
 
 def source_of(data: object) -> RowSource | None:
     """Shards whose rows have no numbers as a source; None for anything else."""
-    return ShardRows(data.shards) if isinstance(data, _Streamed) else None
-
-
-def _is_compressed(path: str) -> bool:
-    with open(open_regular(path), "rb") as file:
-        return file.read(2) == b"\x1f\x8b"
+    return ShardRows(data.shards) if isinstance(data, (_Behind, _Streamed)) else None
 
 
 class _Parsed(DataRef):
@@ -134,9 +122,8 @@ class _Parsed(DataRef):
         left_out: what is bad and not among the rows.
     """
 
-    def __init__(self, whole: FilesRef, parse: Parse) -> None:
-        self.whole, self.parse = whole, parse
-        self.left_out = whole.left_out
+    def __init__(self, whole: DataRef, parse: Parse, left_out: Sequence[LeftOut], name: str) -> None:
+        self.whole, self.parse, self.left_out, self._name = whole, parse, tuple(left_out), name
 
     def __len__(self) -> int:
         return len(self.whole)
@@ -146,7 +133,7 @@ class _Parsed(DataRef):
         found = self.whole.take(rows)
         exact = found.exact() if isinstance(found, Rows) else []
         with timed(Stage.TRANSFORM):
-            return [parsed(row, self.parse, self.whole.held.name) for row in exact]
+            return [parsed(row, self.parse, self._name) for row in exact]
 
     @property
     def file_starts(self) -> Ints:
@@ -176,70 +163,104 @@ class _Streamed(StreamedRef):
     """Shards whose rows have no numbers."""
 
     def __init__(self, shards: Shards) -> None:
-        reason = "shards that are compressed, or not on this machine,"
+        reason = "shards that are compressed, or some behind URLs and some not,"
         super().__init__(shards.title, lambda: ShardRows(shards).rows(0), None, reason)
         self.shards = shards
 
 
-@dataclass
-class _Index:
-    """Where the members of a shard lie.
+class _Behind(DataRef):
+    """Shards behind URLs, which are indexed when their rows are first asked for by number.
 
-    Attributes:
-        path: of the shard; `nbytes`: its size.
-        keys: of the samples.
-        parts: for each extension, the offsets and sizes of its members; -1 for samples without one.
-        left_out: samples that are bad.
-        problem: why the shard ends early; empty if it does not.
+    A build, and who iterates over them before, reads them in order, without an index.
     """
 
-    path: str
-    nbytes: int
-    keys: list[str] = field(default_factory=list)
-    parts: dict[str, tuple[Ints, Ints]] = field(default_factory=dict)
-    left_out: list[LeftOut] = field(default_factory=list)
-    problem: str = ""
+    is_thread_safe = True
 
+    def __init__(
+        self, shards: Shards, cache_dir: str | os.PathLike[str] | None, cache_bytes: int | None
+    ) -> None:
+        self.shards, self._cache = shards, (cache_dir, cache_bytes)
 
-def _index_of(path: str) -> _Index:
-    """The index of a shard, made of its headers."""
-    with open(open_regular(path), "rb", _BUFFER) as file:
-        found = _Index(path, os.fstat(file.fileno()).st_size)
+    @cached_property
+    def _samples(self) -> tuple[DataRef, tuple[LeftOut, ...]]:
+        of = self.shards
+        ref, left_out = samples_behind(of.names, of.columns, of.max_bad, of.title, of.options, *self._cache)
+        return (_Parsed(ref, of.parse, left_out, of.title) if of.parse else ref), tuple(left_out)
 
-        def read(at: int, count: int) -> bytes:
-            file.seek(at)
-            return file.read(count)
+    @property
+    def _whole(self) -> DataRef:
+        """The samples by number."""
+        return self._samples[0]
 
-        def is_image(member: Member) -> bool:
-            return begins_as_image(read(member.offset, min(member.nbytes, HEAD)))
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """The shards and samples that are bad, and not among the rows."""
+        return self._samples[1]
 
-        places: dict[str, list[tuple[int, Member]]] = {}
-        try:
-            pairs = ((member, member) for member in members(read, found.nbytes))
-            for sample in samples(pairs, is_image):
-                if sample.problem:
-                    found.left_out.append(LeftOut(f"{os.path.basename(path)}: {sample.key}", sample.problem))
-                    continue
-                for extension, member in sample.parts.items():
-                    places.setdefault(extension, []).append((len(found.keys), member))
-                if len(places) > _MOST_EXTENSIONS:
-                    raise CorruptError(f"it has members of more than {_MOST_EXTENSIONS} extensions")
-                found.keys.append(sample.key)
-        except CorruptError as error:
-            found.problem = str(error)
-    for extension, listed in places.items():
-        offsets, sizes = np.full((2, len(found.keys)), -1, np.int64)
-        numbers = [number for number, _ in listed if number < len(found.keys)]
-        offsets[numbers] = [member.offset for _, member in listed[: len(numbers)]]
-        sizes[numbers] = [member.nbytes for _, member in listed[: len(numbers)]]
-        found.parts[extension] = offsets, sizes
-    return found
+    def __len__(self) -> int:
+        return len(self._whole)
+
+    def take(self, rows: Ints) -> Sequence[Row]:
+        """The rows of these numbers."""
+        return self._whole.take(rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        # Once the first row is wanted: `list` asks for the length before, and so for the index.
+        yield from super().__iter__() if self._at_hand() else ShardRows(self.shards).rows(0)
+
+    def projected(self, of: Projection) -> DataRef:
+        """The same rows with these columns."""
+        return self._whole.projected(of)
+
+    @property
+    def schema(self) -> Schema | None:
+        """How a row looks; None if values are parsed."""
+        return self._whole.schema
+
+    @property
+    def info(self) -> Json:
+        """The bad shards and samples that are left out, once they are known."""
+        return told_of(self.left_out) if self._at_hand() else {}
+
+    @property
+    def file_starts(self) -> Ints:
+        """The row at which each shard begins."""
+        return self._whole.file_starts
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of an average row."""
+        return self._whole.row_bytes
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A name for the content."""
+        return self._whole.fingerprint
+
+    @property
+    def keeps_rows(self) -> bool:
+        """True if values are parsed; else each batch is gathered anew."""
+        return bool(self.shards.parse)
+
+    @cached_property
+    def readahead(self) -> ReadAhead | None:
+        """Downloads shards before their rows are taken."""
+        return self._whole.readahead
+
+    def _title(self) -> str:
+        return f"DataRef {self.shards.title}"
+
+    def _at_hand(self) -> bool:
+        return "_samples" in self.__dict__
+
+    def _counted(self) -> str:
+        return super()._counted() if self._at_hand() else "not indexed yet"
 
 
 def _indexed(
-    indices: Sequence[_Index], shards: Shards, left_out: Sequence[LeftOut], threads: Threads
+    indices: Sequence[TarIndex], shards: Shards, left_out: Sequence[LeftOut], threads: Threads
 ) -> FilesRef:
-    """The samples of shards as a DataRef.
+    """The samples of shards of this machine as a DataRef.
 
     Args:
         indices: of the shards.
@@ -250,56 +271,21 @@ def _indexed(
     Raises:
         SchemaError: no sample has a column; the message lists those that there are.
     """
-    there = [*dict.fromkeys(extension for index in indices for extension in index.parts)]
-    names = there if shards.columns is None else [*shards.columns]
-    missing = [name for name in names if name not in there]
-    if missing:
-        raise SchemaError(
-            f"no sample has {missing[0]!r}; the samples have {', '.join(there) or 'no members'}"
-        )
-    counts = [len(index.keys) for index in indices]
+    of = columns_of(indices, shards.columns)
     paths = Names(index.path for index in indices)
     sizes = np.array([index.nbytes for index in indices], np.int64)
-    files = np.repeat(np.arange(len(indices)), counts)
-    keys = Names(key for index in indices for key in index.keys)
-    kinds, flat = [(Node("leaf"), [("str", "|u1", True, PLAIN)])], list[Array | Names | FileParts]([keys])
-    described = list[Array]([])
-    for name in names:
-        pairs = [
-            index.parts.get(name, (np.full(count, -1, np.int64),) * 2)
-            for index, count in zip(indices, counts, strict=True)
-        ]
-        offsets, nbytes = (
-            np.concatenate([np.zeros(0, np.int64), *some]) for some in zip(*pairs, strict=True)
-        )
-        is_there = nbytes >= 0
-        described.append(nbytes)
-        codec = _FORMATS.get(name.rpartition(".")[2])
-        meaning = Meaning(codec=Codec(codec)) if codec else PLAIN
-        parts = FileParts("", paths, sizes, files, offsets.clip(0), nbytes.clip(0), threads)
-        if is_there.all():
-            kinds.append((Node("leaf"), [("bytes", "|u1", True, meaning)]))
-            flat.append(parts)
-        else:
-            node = Node("nullable", (), (Node("leaf"), Node("leaf")))
-            kinds.append((node, [("bytes", "|u1", True, meaning), ("bool", "|b1", False, PLAIN)]))
-            flat += [parts, is_there]
-    tree = Node("dict", (KEY, *names), tuple(node for node, _ in kinds))
-    leaves = [leaf for _, some in kinds for leaf in some]
-    schema = Schema(
-        tree,
-        tuple(
-            Column(name, kind, dtype, None if is_ragged else (), int(is_ragged), meaning)
-            for name, (kind, dtype, is_ragged, meaning) in zip(leaf_names(tree), leaves, strict=True)
-        ),
-    )
+    files = np.repeat(np.arange(len(indices)), np.diff(of.starts))
+    columns: list[Array | Names | FileParts] = [of.keys]
+    for part in of.parts:
+        is_there = part.ndim == 1
+        columns.append(part if is_there else FileParts("", paths, sizes, files, part[0], part[1], threads))
     held = HeldFiles(
         name=shards.title,
-        schema=schema,
-        length=len(keys),
-        columns=tuple(flat),
-        content=content_of(schema, keys, np.array(counts), *described),
-        starts=bounds_of(counts),
+        schema=of.schema,
+        length=len(of.keys),
+        columns=tuple(columns),
+        content=of.content,
+        starts=of.starts,
         info=told_of(left_out),
         left_out=tuple(left_out),
     )

@@ -244,7 +244,7 @@ class _ZarrArrays:
 
 
 def _description(array: Any) -> Json:
-    """What describes an array, as JSON without its attributes; SchemaError if its values are pickled."""
+    """The description of an array, as JSON without its attributes; SchemaError if its values are pickled."""
     found: Json = {key: value for key, value in array.metadata.to_dict().items() if key != "attributes"}
     text = json.dumps(found, default=str)
     if _PICKLES.search(text):
