@@ -241,6 +241,19 @@ def test_formats_that_need_a_library(library: str, write: Callable[[Path], None]
     assert parsed("convert", place, "--to", "made@1.0")["rows"] == COUNT
 
 
+def test_files_of_other_libraries_are_appended_and_measured() -> None:
+    _copied("mds/gz")(Path())
+    assert parsed("convert", "old", "--to", "made@1.0")["rows"] == 12
+    assert parsed("append", "made", "1.1", "mds://old", "old")["rows"] == 36
+    Path("lines.jsonl.gz").write_bytes(gzip.compress(b'{"n": 1}\n'))
+    assert parsed("convert", "lines.jsonl.gz", "--to", "lines@1.0")["rows"] == 1
+    assert parsed("append", "lines", "1.1", "lines.jsonl.gz")["rows"] == 2
+    measured = parsed(
+        "bench", "old", "--columns", "number", "--workers", "0", "--seconds", "0.1", "--epochs", "1"
+    )
+    assert (measured["path"], measured["rows"]) == ("old", 12)
+
+
 def test_files_without_row_numbers_can_be_converted() -> None:
     Path("old.jsonl.gz").write_bytes(gzip.compress(b'{"n": 1}\n{"n": 2}\n'))
     assert parsed("convert", "old.jsonl.gz", "--to", "made@1.0")["rows"] == 2

@@ -19,7 +19,7 @@ from ..rows.types import Json
 from ..stores.address import directory_of, is_url
 from ..stores.objects import Remote
 
-__all__ = ["read_at"]
+__all__ = ["format_at", "read_at"]
 
 _INDEX = "index.json"
 _HEAD = 264  # bytes of a file, among which what it begins with are
@@ -110,10 +110,15 @@ def read_at(place: str) -> DataRef:
         >>> read_at(str(tmp_path / "x.npy"))[2]
         np.int64(2)
     """
-    name, rest = _named(place)
-    file, function = _FORMATS[name or _told(rest)].reader
-    ref: DataRef = getattr(import_module(f"..{file}", __package__), function)(rest)
+    file, function = _FORMATS[format_at(place)].reader
+    ref: DataRef = getattr(import_module(f"..{file}", __package__), function)(_named(place)[1])
     return ref
+
+
+def format_at(place: str) -> str:
+    """The name of the format of what lies at a place; errors as `read_at`."""
+    name, rest = _named(place)
+    return name or _told(rest)
 
 
 def _named(place: str) -> tuple[str, str]:

@@ -24,14 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["add_columns", "command", "imported"]
 
 _NAMED_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-_KINDS = {
-    ".parquet": "Parquet",
-    ".npy": "NumPy",
-    ".h5": "HDF5",
-    ".hdf5": "HDF5",
-    ".jsonl": "JSON lines",
-    ".ndjson": "JSON lines",
-}
+_KINDS = {".npy": "npy", ".jsonl": "jsonl", ".ndjson": "jsonl"}  # which are read here
 _LONGEST = 256 * 2**20  # bytes of a line
 _FEW = 8
 
@@ -53,9 +46,10 @@ def command(
 ) -> None:
     """Add rows to a version of ID, and publish them as the version NEW.
 
-    SOURCE is one or more files of one kind: Parquet (.parquet), NumPy (.npy, or COLUMN=FILE.npy for each
-    column), HDF5 (.h5, .hdf5; all datasets at the root) or JSON lines (.jsonl, .ndjson; one row a line). Or
-    it is module:function of your own, which is imported from the current folder and run, and returns rows.
+    SOURCE is one or more files of one kind: JSON lines (.jsonl, .ndjson; one row a line), NumPy (.npy, or
+    COLUMN=FILE.npy for each column), or the path or URL of files of any other library that yoga head reads,
+    such as Parquet and HDF5 (all datasets at the root). Or it is module:function of your own, which is
+    imported from the current folder and run, and returns rows.
 
     \b
     Examples:
@@ -68,7 +62,9 @@ def command(
     ref = fetched(place, id, after)
     old = ref.manifest
     rows = rows_of(source, old.schema)
-    if isinstance(rows, Sized) and not len(rows):
+    from ...reading.streamed import StreamedRef
+
+    if isinstance(rows, Sized) and not isinstance(rows, StreamedRef) and not len(rows):
         raise SchemaError(f"{', '.join(source)} has no rows, so there is nothing to append")
     found = place.append(rows, old.id, new, after=after, message=message)
     asked.write_published(place, found)
@@ -143,7 +139,7 @@ def rows_of(sources: Sequence[str], schema: Schema | None, named: bool = False) 
         named: rows must be dicts, so arrays have names.
 
     Raises:
-        ValueError: the files are of several kinds, or of one that is not known.
+        ValueError: the files are of several kinds, or their format is not told.
         NotFoundError: there is no such file or function.
     """
     if len(sources) == 1 and not os.path.exists(sources[0]) and _NAMED_FUNCTION.fullmatch(sources[0]):
@@ -152,29 +148,29 @@ def rows_of(sources: Sequence[str], schema: Schema | None, named: bool = False) 
     if len(kinds) > 1:
         raise ValueError(f"append takes files of one kind at a time, found {' and '.join(sorted(kinds))}")
     kind = kinds.pop()
-    if kind == "JSON lines":
+    if kind == "jsonl" and all(map(_known_by_name, sources)):
         for path in sources:
             _check_there(path)
         return _JsonLines(sources, schema)
-    if kind == "NumPy":
+    if kind == "npy":
         return _arrays(sources, named)
-    if kind == "Parquet":
-        from ...tables.parquet.ref import from_parquet
+    from ..other_formats import read_at
 
-        return _joined([from_parquet(path) for path in sources])
-    from ...adapters.hdf5 import from_hdf5
-
-    return _joined([from_hdf5(path) for path in sources])
+    return _joined([read_at(source) for source in sources])
 
 
 def _kind(source: str) -> str:
-    suffix = os.path.splitext(source)[1].lower()
-    if suffix not in _KINDS:
-        raise ValueError(
-            f"{source!r:.200} is not a kind of file that append reads; there are {', '.join(_KINDS)}, or "
-            "module:function of your own"
-        )
-    return _KINDS[suffix]
+    from ..other_formats import format_at
+
+    try:
+        return _known_by_name(source) or format_at(source)
+    except ValueError as error:
+        raise ValueError(f"{error}; or pass module:function of your own") from None
+
+
+def _known_by_name(source: str) -> str:
+    """The kind of a file of JSON lines or NumPy; "" for anything else."""
+    return "" if "://" in source else _KINDS.get(os.path.splitext(source)[1].lower(), "")
 
 
 def _check_there(path: str) -> None:

@@ -13,7 +13,7 @@ import click
 
 from ...process.texts import count_of
 from .output import Asked, Table, bytes_text, picked
-from .places import as_one, fetched, id_argument, opened, storage_command, version_argument
+from .places import as_one, id_argument, shown, storage_command, version_argument
 
 if TYPE_CHECKING:
     from ...loading.loader import DataLoader
@@ -105,19 +105,20 @@ def command(
     """Measure how fast a DataLoader reads a version, with each number of workers.
 
     The loop computes nothing, so this is the most that a loader can give. The first epoch begins with what
-    is in memory: after a build or another reader, that may be all of it.
+    is in memory: after a build or another reader, that may be all of it. ID may be a path or URL of files of
+    another library.
 
     \b
     Examples:
       yoga bench images 1.1 --batch 256 --workers 0,2,4
       yoga bench images --shuffle block --seconds 5 --json
     """
-    ref = fetched(opened(asked.storage), id, version)
+    ref, name, named = shown(asked.storage, id, version)
     chosen: DataRef = ref if columns is None else ref.columns(columns.split(","))
     if decoded:
         chosen = chosen.decoded()
     if len(chosen) < 1:
-        raise click.UsageError(f"{id} {ref.manifest.version} has no rows to read")
+        raise click.UsageError(f"{name} has no rows to read")
     found = [_measured(chosen, number, trial) for number in workers]
     best = max(found, key=lambda one: one.later)
     row_bytes = chosen.row_bytes
@@ -134,7 +135,7 @@ def command(
     ]
     titles = ("workers", "first batch", "rows/s at first", "rows/s", "read", "most work")
     plain = {
-        **picked(ref.manifest, "id version"),
+        **named,
         "rows": len(chosen),
         "row_bytes": row_bytes,
         **picked(trial, "batch shuffle"),
@@ -149,7 +150,6 @@ def command(
         ],
         "best": best.num_workers,
     }
-    name = f"{ref.manifest.id} {ref.manifest.version}"
     of = f"{name}: {count_of(len(chosen), 'row')} of {bytes_text(row_bytes)}, batches of {trial.batch}"
     end = f"fastest here: num_workers={best.num_workers}, {best.later:,.0f} rows a second"
     asked.write(plain, [of, "", Table(titles, rows, right=titles[:-1]), "", end])
