@@ -428,3 +428,44 @@ def test_token_columns_of_other_types_are_named_with_the_source() -> None:
     odd = {**sources_of(), "code": Own([{"ids": np.arange(3), "x": 1}] * 9, other)}
     with pytest.raises(SchemaError, match=r"'web' has the columns \['ids'\], source 'code'.*by columns"):
         yoga.mix(odd, WEIGHTS, rows=20)
+
+
+@settings(max_examples=8, deadline=None)
+@given(data=st.data(), cell=st.sampled_from([1, 8, 64]), shuffle=st.sampled_from([True, False]))
+def test_stories_of_packs_whose_weights_change(data: Any, cell: int, shuffle: bool) -> None:
+    """From each change on every prefix has its shares, and each document comes once in a pass."""
+    weights, state = dict(WEIGHTS), None
+    view: Any = mixed(cell=cell).packed("ids", BUDGET)
+    own: dict[str, list[Any]] = {name: [] for name in NAMES}
+    for _ in range(4):
+        world, steps = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 30))
+        batches, state = batches_of(view, world, steps, state=state, shuffle=shuffle)
+        if batches:
+            assert off(batches, weights) <= 1 + 1e-9
+        for batch in batches:
+            own[NAMES[batch["source"].item()]].append(documents(batch))
+        weights = {name: float(data.draw(st.integers(1, 9))) for name in NAMES}
+        view = mixed(cell=cell).packed("ids", BUDGET)
+        view = view.reweighted(weights, at=state)
+        assert view.counts(at=state) == {name: len(some) for name, some in own.items()}
+    for name, packs in zip(NAMES, view.sources, strict=True):
+        for start in range(0, len(own[name]), len(packs)):
+            came = Counter(itertools.chain(*own[name][start : start + len(packs)]))
+            assert max(came.values()) == 1
+
+
+def test_stages_of_weights_and_a_block_shuffle() -> None:
+    early, late = {"web": 1.0, "code": 0.0, "math": 0.0}, {"web": 1.0, "code": 1.0, "math": 2.0}
+    course = mixed(cell=8).packed("ids", BUDGET).staged([(0, early), (24, late)])
+    whole, _ = batches_of(course)
+    assert {batch["source"].item() for batch in whole[:24]} == {0}
+    assert off(whole[24:], late) <= 1 + 1e-9
+    for steps in (3, 9, 20):
+        first, state = batches_of(course, 2, steps)
+        rest, _ = batches_of(course, 3, state=state)
+        assert [b["ids"].tolist() for b in first + rest] == [b["ids"].tolist() for b in whole]
+    packed = mixed().packed("ids", BUDGET)
+    first, state = batches_of(packed, 2, 9, shuffle="block")
+    rest, _ = batches_of(packed, 3, state=state, shuffle="block")
+    whole, _ = batches_of(packed, shuffle="block")
+    assert [b["ids"].tolist() for b in first + rest] == [b["ids"].tolist() for b in whole]
