@@ -277,6 +277,29 @@ def test_classes_that_are_new_and_rows_that_are_appended(tmp_path: Path) -> None
     assert view.counts(len(before) + 8 * 20)
 
 
+@pytest.mark.parametrize("mode", ["next", "now"])
+@pytest.mark.parametrize("steps", [1, 5, 12])
+def test_balanced_classes_go_on_over_appended_rows(tmp_path: Path, mode: Any, steps: int) -> None:
+    """The loader alone says when rows come: those of each class come once in a pass."""
+    storage = yoga.Storage(tmp_path)
+    storage.submit([{"id": n, "label": n % 2} for n in range(20)], "rows", "1", progress=False)
+    storage.append([{"id": n, "label": n % 2} for n in range(20, 31)], "rows", "2", progress=False)
+    few, many = (storage.fetch("rows", version).balanced("label", rows=24, batch=6) for version in "12")
+    before, state = delivered(few, None, 2, 2, steps)
+    with pytest.raises(StateError, match=r"rows were appended since the state.* Pass appended='next'"):
+        delivered(many, state, 1, 1, 1)
+    after, later = delivered(many, state, 3, 2, 5, appended=mode)
+    rest, _ = delivered(many, later, 1, 4, 12)
+    assert delivered(many, state, 1, 1, len(after), appended=mode)[0] == after
+    classes = [Pass(10), Pass(10)]
+    for rows in (before, after + rest):
+        for row in rows:
+            classes[row["label"]].give((row["id"] - row["label"]) // 2)
+        if rows is before:
+            classes[0].grow(16, mode)
+            classes[1].grow(15, mode)
+
+
 def test_what_was_read_in_rows_tokens_and_passes(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     lengths = {"a": [3, 1, 4, 1, 5, 9, 2], "b": [6, 5, 3]}

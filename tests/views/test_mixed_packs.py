@@ -345,3 +345,127 @@ def test_tokens_of_any_column_are_those_that_came_in_any_pass(kind: str) -> None
         for column, counts in came.items():
             assert made.counts(at=state, tokens=column) == counts, column
     assert min(made.passes(at=state).values()) > 1
+
+
+WHERE = "step 5 of epoch 0, position 5"
+
+
+@pytest.mark.parametrize("kind", ["reweighted", "reweight"])
+def test_bad_weights_name_the_source_and_the_step(kind: str) -> None:
+    packed = mixed().packed("ids", BUDGET)
+    loader = yoga.DataLoader(packed, 1, shuffle=True, seed=7)
+    batches = iter(loader)
+    came = [next(batches)["ids"].tolist() for _ in range(5)]
+
+    def told(weights: dict[str, float]) -> None:
+        if kind == "reweight":
+            loader.reweight(weights)
+        else:
+            packed.reweighted(weights, at=loader.state_dict())
+
+    for weights, message in (
+        (
+            {**WEIGHTS, "zz": 1.0},
+            r"there is no \['zz'\]. Give each of them a number.* mixed first",
+        ),
+        ({"web": 1.0}, r"without a weight are \['code', 'math'\]. Give each of them a number, 0 to leave"),
+        ({**WEIGHTS, "code": -1.0}, r"'code'.*-1"),
+        (dict.fromkeys(WEIGHTS, 0.0), "all weights are 0"),
+    ):
+        with pytest.raises(ValueError, match=f"^from {WHERE} on: .*{message}"):
+            told(weights)
+    # The loader goes on with those that it has.
+    assert came + [batch["ids"].tolist() for batch in batches] == [
+        batch["ids"].tolist() for batch in yoga.DataLoader(packed, 1, shuffle=True, seed=7)
+    ]
+
+
+@pytest.mark.parametrize("way", ["reweighted", "load"])
+def test_sources_that_went_or_became_others_are_named_with_the_step(way: str) -> None:
+    refs, state = sources_of(), batches_of(mixed().packed("ids", BUDGET), steps=5)[1]
+    more = source_of([3, 5, 7, 9, 2], 0)
+
+    def goes_on(sources: dict[str, yoga.DataRef], budget: int = BUDGET) -> None:
+        weights = dict(zip(sources, (5.0, 3.0, 2.0), strict=False))
+        made = yoga.mix(sources, weights, rows=150, source_column="source").packed("ids", budget)
+        if way == "load":
+            batches_of(made, 1, 1, state=state)
+        else:
+            made.reweighted(weights, at=state)
+
+    few = {name: refs[name] for name in ("web", "code")}
+    renamed = {("www" if name == "web" else name): ref for name, ref in refs.items()}
+    for sources, budget, message in (
+        (
+            few,
+            BUDGET,
+            "mixes the source 'math', which is not here.* Pass it under that name",
+        ),
+        (renamed, BUDGET, "mixes the source 'web', which is not here"),
+        (
+            {**refs, "code": more},
+            BUDGET,
+            "of the source 'code', which are not those.* Make them as they",
+        ),
+        (refs, 32, "rows of the source 'web', which are not those.* such as packs of another budget"),
+    ):
+        with pytest.raises(StateError, match=f"^the state, at {WHERE}, .*{message}"):
+            goes_on(sources, budget)
+    packed = mixed().packed("ids", BUDGET)
+    with pytest.raises(TypeError, match=f"'code', 'math'.* not made anew .* here at {WHERE}"):
+        packed.repacked(mixed().packed("ids", 32), at=state)
+
+
+def test_token_columns_of_other_types_are_named_with_the_source() -> None:
+    texts = {name: Own([{"ids": "abc"}] * 9, yoga.Schema.of({"ids": "abc"})) for name in "ab"}
+    with pytest.raises(TypeError, match=r"packed\('ids', ...\) needs a column with a value for each token"):
+        yoga.mix(texts, {"a": 1, "b": 1}).packed("ids", BUDGET)
+    schema = yoga.Schema.of({"ids": np.arange(3.0)}, ragged=["ids"])
+    floats = {name: Own([{"ids": np.arange(3.0)}] * 9, schema) for name in "ab"}
+    with pytest.raises(ValueError, match="source 'a': labels='ids' are int64, but the column holds <f8"):
+        yoga.mix(floats, {"a": 1, "b": 1}).packed("ids", BUDGET, labels="same")
+    other = yoga.Schema.of({"ids": np.arange(3), "x": 1}, ragged=["ids"])
+    odd = {**sources_of(), "code": Own([{"ids": np.arange(3), "x": 1}] * 9, other)}
+    with pytest.raises(SchemaError, match=r"'web' has the columns \['ids'\], source 'code'.*by columns"):
+        yoga.mix(odd, WEIGHTS, rows=20)
+
+
+@settings(max_examples=8, deadline=None)
+@given(data=st.data(), cell=st.sampled_from([1, 8, 64]), shuffle=st.sampled_from([True, False]))
+def test_stories_of_packs_whose_weights_change(data: Any, cell: int, shuffle: bool) -> None:
+    """From each change on every prefix has its shares, and each document comes once in a pass."""
+    weights, state = dict(WEIGHTS), None
+    view: Any = mixed(cell=cell).packed("ids", BUDGET)
+    own: dict[str, list[Any]] = {name: [] for name in NAMES}
+    for _ in range(4):
+        world, steps = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 30))
+        batches, state = batches_of(view, world, steps, state=state, shuffle=shuffle)
+        if batches:
+            assert off(batches, weights) <= 1 + 1e-9
+        for batch in batches:
+            own[NAMES[batch["source"].item()]].append(documents(batch))
+        weights = {name: float(data.draw(st.integers(1, 9))) for name in NAMES}
+        view = mixed(cell=cell).packed("ids", BUDGET)
+        view = view.reweighted(weights, at=state)
+        assert view.counts(at=state) == {name: len(some) for name, some in own.items()}
+    for name, packs in zip(NAMES, view.sources, strict=True):
+        for start in range(0, len(own[name]), len(packs)):
+            came = Counter(itertools.chain(*own[name][start : start + len(packs)]))
+            assert max(came.values()) == 1
+
+
+def test_stages_of_weights_and_a_block_shuffle() -> None:
+    early, late = {"web": 1.0, "code": 0.0, "math": 0.0}, {"web": 1.0, "code": 1.0, "math": 2.0}
+    course = mixed(cell=8).packed("ids", BUDGET).staged([(0, early), (24, late)])
+    whole, _ = batches_of(course)
+    assert {batch["source"].item() for batch in whole[:24]} == {0}
+    assert off(whole[24:], late) <= 1 + 1e-9
+    for steps in (3, 9, 20):
+        first, state = batches_of(course, 2, steps)
+        rest, _ = batches_of(course, 3, state=state)
+        assert [b["ids"].tolist() for b in first + rest] == [b["ids"].tolist() for b in whole]
+    packed = mixed().packed("ids", BUDGET)
+    first, state = batches_of(packed, 2, 9, shuffle="block")
+    rest, _ = batches_of(packed, 3, state=state, shuffle="block")
+    whole, _ = batches_of(packed, shuffle="block")
+    assert [b["ids"].tolist() for b in first + rest] == [b["ids"].tolist() for b in whole]

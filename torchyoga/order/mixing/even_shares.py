@@ -36,6 +36,7 @@ __all__ = ["EvenShares", "Measured", "even_shares"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 _CHUNK = 2048  # places dealt at once, if cells are no larger
+_EACH = 16  # places of a chunk for each source, which is looked up once
 _MOST_KEPT = 64  # chunks of which the places are kept
 _AHEAD = 16  # rows of a source that are looked up at least
 _EXACT = 1e-9  # of a row, which sums of floats may be off
@@ -150,7 +151,7 @@ class EvenShares:
         rates = np.array([weight * one.mean for weight, one in zip(weights, measured, strict=True)])
         self._weights, self._rates = tuple(weights), rates / rates.sum()
         self._measured, self._cell, self._start, self._rows = tuple(measured), cell, start, rows
-        self._size = max(_CHUNK // cell, 1) * cell
+        self._size = max(max(_CHUNK, _EACH * len(rates)) // cell, 1) * cell
         self._most = max(one.most() for weight, one in zip(weights, measured, strict=True) if weight)
         self._own = tuple(number for number, weight in enumerate(weights) if weight)
         self._first = np.array(counts, np.int64)

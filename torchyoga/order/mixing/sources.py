@@ -158,9 +158,9 @@ def _few(pin: str, versions: Mapping[str, Sequence[tuple[int, str]]], where: str
             raise StateError(
                 f"the state, at {where}, has {source.rows} rows of the source {source.name!r}, which are not "
                 f"those that it has here, {versions[source.name][0][0]}, nor those that it began with: they "
-                "are of other data, or made otherwise, such as packs of another budget or width. Make them "
-                "as they were, of the version of the state or one that storage.append(...) made of it; or "
-                "pass strict=False to take its epoch and position"
+                "are of other data, or made otherwise, such as packs of another budget or width, or of more "
+                "documents. Make them as they were, of the version of the state, or of one that "
+                "storage.append(...) made of it; or pass strict=False to take its epoch and position"
             )
     return sources
 

@@ -20,7 +20,7 @@ from ...process.warned import warn_user
 from ...reading.dataref import DataRef, RowView, title_of
 from ...rows.types import Ints
 from .account import Account, account_of_counts, counts_at
-from .restaged import continued, restaged
+from .restaged import continued, restaged, told_from
 
 __all__ = ["Arranged", "ArrangedMixture", "ArrangedRef", "warn_if_arranged"]
 
@@ -143,7 +143,8 @@ class ArrangedMixture(Arrangement):
     def reweighted(self, order: AnyOrder, weights: object, saved: State) -> AnyOrder:
         """An order with other weights from a state on."""
         assert isinstance(order, MixOrder)
-        mixture, _ = restaged(order.mixture, self._ref.whole_weights(weights), saved, mark=TOLD)
+        whole = told_from(saved, lambda: self._ref.whole_weights(weights))
+        mixture, _ = restaged(order.mixture, whole, saved, mark=TOLD)
         if mixture.stages[-1] == order.mixture.stages[-1]:
             return order  # it has them
         changed = replace(order, mixture=mixture)

@@ -26,7 +26,7 @@ from ...rows.data import bounds_of
 from ...rows.types import Ints
 from ..split import labels_of
 from .arranged import ArrangedMixture, ArrangedRef, warn_if_arranged
-from .restaged import is_foreign, restaged
+from .restaged import is_foreign, restaged, told_from
 from .weighing import fraction
 
 __all__ = ["BalancedRef", "balanced"]
@@ -199,7 +199,8 @@ class BalancedRef(ArrangedRef, ReweightedView):
         """
         state = State.from_dict(at)
         check_appended(appended)
-        mixture, numbers = restaged(self.mixture, _weights(self._labels, shares), state, appended)
+        weights = told_from(state, lambda: _weights(self._labels, shares))
+        mixture, numbers = restaged(self.mixture, weights, state, appended)
         if is_foreign(mixture, state):
             mixture = replace(mixture, known=identity_of(state))
         starts = self.mixture.starts

@@ -8,17 +8,19 @@ the mixture says all. Weights are divided by the tokens that a pack of each sour
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import Any, SupportsIndex, TypeVar, cast
+from typing import Any, NoReturn, SupportsIndex, TypeVar, cast
 
 import numpy as np
 
+from ...order.carry import Appended
 from ...order.mixing.mixed import MixStage, Mixture
 from ...order.mixing.proportions import whole_weights
 from ...order.passes import Strata
+from ...order.state import State
 from ...reading.dataref import DataRef, PackView, row_numbers
 from ...reading.pack_report import PackReport
 from ...rows.data import bounds_of
@@ -28,6 +30,7 @@ from ..tokens.plan import BatchReport
 from ..tokens.token_batches import TokenBatchesRef
 from ..tokens.token_windows import TokenWindowsRef
 from .mix import MixRef, Recipe, length_until, versions_of
+from .restaged import where_of
 from .weighing import fractions_of, of_rows
 
 __all__ = ["MixedBatches", "MixedPacks", "MixedWindows", "batches_of", "packs_of", "windows_of"]
@@ -153,6 +156,14 @@ class MixedPacks(MixRef):
         """
         counts, documents = _members(self, packs, _of_packs)
         return documents, bounds_of(counts)
+
+    def repacked(self, packs: DataRef, *, at: Mapping[str, object], appended: Appended = "next") -> NoReturn:
+        """Raises TypeError: the sources are in the middle of different passes, so they are not made anew."""
+        raise TypeError(
+            f"the packs of the sources {self.names[:20]} are not made anew from a state on, here at "
+            f"{where_of(State.from_dict(at))}: each source is in a pass of its own, which it finishes. Begin "
+            "another run with a mixture of the new packs, or repack one dataset, not a mixture"
+        )
 
     passes_are_alike = True
 

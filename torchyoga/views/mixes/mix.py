@@ -35,7 +35,7 @@ from ..joined import JoinedRef
 from .account import Account, account_of_counts, counts_at, tokens_at
 from .arranged import ArrangedMixture, warn_if_arranged
 from .numbered import NumberedRef, check_column, with_column, with_numbers
-from .restaged import is_foreign, restaged, shuffle_of
+from .restaged import is_foreign, restaged, shuffle_of, told_from
 from .staged import mean_of, pairs_of
 from .weighing import fractions_of, of_rows
 
@@ -389,7 +389,7 @@ class MixRef(JoinedRef):
         """
         state = State.from_dict(at)
         check_appended(appended)
-        weighed = self.whole_weights(weights, temperature)
+        weighed = told_from(state, lambda: self.whole_weights(weights, temperature))
         asked = self.mixture.asked._replace(temperature=temperature if isinstance(weights, str) else None)
         mixture, numbers = restaged(replace(self.mixture, asked=asked), weighed, state, appended)
         sources = [self.sources[number] for number in numbers]

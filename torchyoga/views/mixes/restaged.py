@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
@@ -28,6 +28,7 @@ __all__ = [
     "restaged",
     "short_weights",
     "shuffle_of",
+    "told_from",
     "where_of",
 ]
 
@@ -92,6 +93,14 @@ def where_of(state: State) -> str:
     """The place of a state, for messages."""
     step = "" if state.steps is None else f"step {state.steps} of "
     return f"{step}epoch {state.epoch}, position {state.position}"
+
+
+def told_from(state: State, weigh: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
+    """Weights from a state on; errors of theirs say where that is."""
+    try:
+        return weigh()
+    except ValueError as error:
+        raise ValueError(f"from {where_of(state)} on: {error}") from error
 
 
 class Restaged(NamedTuple):

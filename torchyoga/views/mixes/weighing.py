@@ -61,6 +61,7 @@ def fractions_of(
             told += [f"without a weight are {missing[:20]}"] * bool(missing)
             raise ValueError(
                 f"weights must name each source once: the sources are {list(names)[:100]}, {', '.join(told)}"
+                ". Give each of them a number, 0 to leave it out; a new source is mixed first, by yoga.mix"
             )
         found = [fraction(weights[name], name) for name in names]
     else:
