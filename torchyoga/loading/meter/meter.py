@@ -164,11 +164,9 @@ class Meter:
     def _waits_so_far(self) -> tuple[WaitHistogram, tuple[float, int, int]]:
         """The waits of the epoch, and the longest: what is counted, and those since. Any thread may ask."""
         places = [number % _RING for number in range(self._counted, self._total)]
-        waits = [self._waits[place] for place in places]
-        most, longest = max(waits, default=0.0), self._longest
-        if most > longest[0]:
-            longest = most, *self._places[places[waits.index(most)]]
-        return self._histogram.with_waits(waits), longest
+        waits = [(self._waits[place], *self._places[place]) for place in places]
+        longest = max(self._longest, *waits, key=lambda wait: wait[0]) if waits else self._longest
+        return self._histogram.with_waits([wait for wait, *_ in waits]), longest
 
     def _count_cpu(self) -> None:
         now = process_time()

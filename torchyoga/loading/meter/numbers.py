@@ -49,18 +49,17 @@ class Waits(NamedTuple):
 class WaitHistogram:
     """Counts of waits, each within 4 % of its length, so that an epoch of any length takes 6 KiB."""
 
-    def __init__(self, counts: Sequence[int] = ()) -> None:
-        self._counts = list(counts) or [0] * ((_MOST - _LEAST) * _BINS)
+    def __init__(self, counts: list[int] | None = None) -> None:
+        self._counts = counts or [0] * ((_MOST - _LEAST) * _BINS)
 
     def with_waits(self, waits: Sequence[float]) -> WaitHistogram:
         """It with some more waits; many at once take a third of the time."""
-        found, frexp, last = WaitHistogram(self._counts), math.frexp, len(self._counts) - 1
-        counts = found._counts
+        counts, last = list(self._counts), len(self._counts) - 1
         for seconds in waits:
-            share, power = frexp(seconds)
+            share, power = math.frexp(seconds)
             place = (power - _LEAST) * _BINS + int((2 * share - 1) * _BINS)
             counts[place if 0 <= place <= last else 0 if place < 0 else last] += 1
-        return found
+        return WaitHistogram(counts)
 
     def quantile(self, share: float) -> float:
         """The wait that this share of all came within."""
