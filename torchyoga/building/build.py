@@ -359,7 +359,7 @@ class _Build:
 
     def _blocks_of_rows(self, source: RowSource, done: int, bar: Bar) -> Iterator[Block]:
         collector, block_bytes = self._collector, self.options.block_bytes
-        shown = number = done
+        shown = taken = number = done
         next_look = 0.0
         rows = partial(source.rows, number)
         if isinstance(source, PlacedSource) and self._place is not None:
@@ -368,7 +368,7 @@ class _Build:
             collector.add(row, number)
             number += 1
             self._check_bound(number)
-            is_full = collector.nbytes >= block_bytes or len(collector) >= _BLOCK_ROWS
+            is_full = collector.nbytes >= block_bytes or number - taken >= _BLOCK_ROWS
             now = time.monotonic()
             if now >= next_look:  # not at every row: a look takes as long as a quick row
                 next_look = now + _FILE_SECONDS / _LOOKS
@@ -378,6 +378,7 @@ class _Build:
                 is_full = is_full or (learned and self._file_is_old())
             if is_full:
                 yield collector.take()
+                taken = number
                 self._notice(number)
         bar.update(number - shown)
         if len(collector):
