@@ -138,7 +138,7 @@ class WeightedOrder(ArrangedOrder):
 
     @property
     def known(self) -> tuple[Pin, ...]:
-        """What states are of that this goes on from, besides its own."""
+        """Identities of data whose states this goes on from, besides its own."""
         return self.adopts
 
     def _rows(self, epoch: int, positions: Ints) -> Ints:

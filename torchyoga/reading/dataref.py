@@ -273,7 +273,7 @@ class DataRef(ABC, Dataset[RowT]):
 
     @property
     def growing(self) -> Arrangement | None:
-        """What goes on from states of fewer rows, where those of before have other numbers; else None."""
+        """A way to go on from states of fewer rows, where those of before have other numbers; else None."""
         return None
 
     @property

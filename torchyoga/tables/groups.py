@@ -46,7 +46,7 @@ _MOST_DECODED = 4  # the same, where it is seen and not foreseen
 
 
 class GroupWords(NamedTuple):
-    """What groups are called in messages.
+    """The name of groups in messages.
 
     Attributes:
         one: a group.

@@ -128,7 +128,7 @@ def _named(place: str) -> tuple[str, str]:
 
 
 class _Look:
-    """What lies under a path or URL.
+    """The files or data under a path or URL.
 
     Attributes:
         place: the path or URL.
