@@ -85,9 +85,9 @@ test-lowest: $(LOWEST_STAMP)
 	$(LOWEST)/$(BIN)/python -m pytest $(TWO) $(LOWEST_TESTS)
 	$(LOWEST)/$(BIN)/python -m pytest $(TWO) tests/remote/test_remote.py tests/remote/test_servers.py tests/remote/stores/test_stores.py tests/remote/stores/test_faults.py
 
-# Long tests: half a million random stories of training jobs, 100,000 of mixtures that change, the statistics of 100,000
-# orders; a thousand
-# kills, 10,000 damaged files, 16 processes at once for ten minutes.
+# Long tests: half a million random stories of training jobs, 100,000 of mixtures that change, 10,000 of packs that are
+# made anew; the statistics of 100,000 orders; a thousand kills, 10,000 damaged files, 16 processes at once for ten
+# minutes.
 soak: $(STAMP)
 	$(RUN) -m pytest $(TWO) -m soak --timeout 7200 --ignore=tests/remote --ignore=tests/engines
 	$(RUN) -m pytest $(TWO) -m soak --timeout 7200 tests/remote
