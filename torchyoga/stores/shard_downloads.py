@@ -41,7 +41,7 @@ class StoredShard:
         compression: what it is decompressed with: zstd, br, snappy, gz or bz2; None if it is not compressed.
         hashes: of the file in the store, pairs of an algorithm and hex digits.
         raw_hashes: of what can be read.
-        tag: by which the store tells it from later contents; None if it has none.
+        tag: by which the store tells it from later contents, see `objects.Found.state`; None if it has none.
         begin, whole: if it is a part of the file in the store, which byte is its first, and how many the file
             has; it is not compressed then.
     """
@@ -78,6 +78,27 @@ class ShardDownloads(Downloads[StoredShard]):
         return entry.sent
 
     def _append(self, name: str, entry: StoredShard, file: BinaryIO) -> int:
+        if entry.hashes or entry.raw_hashes:
+            return self._appended(name, entry, file)
+        # Nothing but the store can tell that all of it is of one writing, and of the one that was indexed.
+        before = entry.tag
+        if before is None:
+            file.truncate(0)
+            before = self._state(entry)
+        crc = self._appended(name, entry, file)
+        if (after := self._state(entry)) != before:
+            file.truncate(0)
+            raise CorruptError(
+                f"{self._where(entry)} has changed since its index was read (it was {before}, now it is "
+                f"{after}); open the dataset anew"
+            )
+        return crc
+
+    def _state(self, entry: StoredShard) -> str | None:
+        found = self.remote.find_one(entry.name)
+        return None if found is None else found.state
+
+    def _appended(self, name: str, entry: StoredShard, file: BinaryIO) -> int:
         if entry.whole is None:
             return super()._append(name, entry, file)
         at = file.seek(0, os.SEEK_END)
