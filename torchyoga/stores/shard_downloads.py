@@ -84,19 +84,22 @@ class ShardDownloads(Downloads[StoredShard]):
         before = entry.tag
         if before is None:
             file.truncate(0)
-            before = self._state(entry)
+            found = self.remote.find_one(name)
+            before = None if found is None else found.state
         crc = self._appended(name, entry, file)
-        if (after := self._state(entry)) != before:
+        if not self._is_still(name, before):
             file.truncate(0)
-            raise CorruptError(
-                f"{self._where(entry)} has changed since its index was read (it was {before}, now it is "
-                f"{after}); open the dataset anew"
-            )
+            raise CorruptError(f"{self._where(entry)} has changed since it was opened; open it again")
         return crc
 
-    def _state(self, entry: StoredShard) -> str | None:
-        found = self.remote.find_one(entry.name)
-        return None if found is None else found.state
+    def _is_still(self, name: str, state: str | None) -> bool:
+        """True if a file is as it was."""
+        found = self.remote.find_one(name)
+        if found is not None and found.state != state:
+            # Some stores tell the same object in another way where they list a folder.
+            folder, _, last = name.rpartition("/")
+            found = self.remote.find(folder).get(last)
+        return found is not None and found.state == state
 
     def _appended(self, name: str, entry: StoredShard, file: BinaryIO) -> int:
         if entry.whole is None:
@@ -120,15 +123,7 @@ class ShardDownloads(Downloads[StoredShard]):
             _pyarrow(str(name))
 
     def _check_size(self, entry: StoredShard) -> None:
-        """Raises CorruptError for a shard that is another one now; the download says if the size is."""
-        about = None if entry.tag in (None, "None") else self.remote.find_one(entry.name)
-        if about is None or entry.tag in (about.tag, str(about.written)):
-            return
-        # Some stores tell the same object in another way where they list a folder.
-        folder, _, name = entry.name.rpartition("/")
-        listed = self.remote.find(folder).get(name)
-        if listed is None or entry.tag not in (listed.tag, str(listed.written)):
-            raise CorruptError(f"{self._where(entry)} has changed since it was opened; open it again")
+        """Leaves it to the download, which says as much."""
 
     def _raise_what_happened(self, entry: StoredShard) -> None:
         raise CorruptError(f"{self._where(entry)} is missing though the index names it; {self._advice}")

@@ -191,7 +191,7 @@ def test_one_dataset_has_no_rows_of_two_writings(kind: str, tmp_path: Path) -> N
         write_anew(1000)
         assert ref[1]["n"] == 1
         for _ in range(2):
-            with pytest.raises(CorruptError, match=r"shard\.00004\.mds has changed since its index was read"):
+            with pytest.raises(CorruptError, match=r"shard\.00004\.mds has changed since it was opened"):
                 ref[99]
         assert yoga.from_mds(url, cache_dir=tmp_path / "cache")[99]["n"] == 1099
 
