@@ -62,6 +62,13 @@ def test_every_encoding_is_read_as_by_their_own_reader() -> None:
     assert np.array_equal(photo, np.asarray(Image.open(io.BytesIO(ref[5]["photo"]))))
 
 
+@pytest.mark.parametrize("name", ["my data", "jos\u00e9", "c++", "#1", "a[1]", "half?", "50%20"])
+def test_a_folder_may_have_any_name(name: str, tmp_path: Path) -> None:
+    shutil.copytree(MDS / "gz", tmp_path / name)
+    ref = yoga.from_mds(tmp_path / name, cache_dir=tmp_path / "cache")
+    assert [row["number"] for row in ref] == [row["number"] for row in ROWS]
+
+
 @pytest.mark.parametrize("name", ["zstd", "br", "snappy", "gz", "bz2"])
 def test_compressed_shards_are_decompressed_into_the_cache(name: str, tmp_path: Path) -> None:
     ref = yoga.from_mds(MDS / name, cache_dir=tmp_path / "cache")

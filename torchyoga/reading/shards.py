@@ -174,9 +174,15 @@ class MappedShards:
         return held.memory, origins
 
     def bytes_of(self, number: int) -> tuple[Bytes, bool]:
-        """A mapped file, and whether it may be kept: not if other machines may cut it, or if it is a copy."""
-        self.hold(np.array([number]))
-        return self._mapped[number].data, not (self.files.is_remote or self._watches)
+        """A mapped file, and whether it may be kept: not if other machines may cut it, or if it is a copy, or
+        one of very many."""
+        for _ in range(_MOST_DOWNLOADS):
+            self.hold(np.array([number]))
+            file = self._mapped.get(number)
+            if file is not None:  # else another thread has just made room for others
+                is_one_of_few = len(self.files.nbytes) <= _MOST_OPEN
+                return file.data, is_one_of_few and not (self.files.is_remote or self._watches)
+        raise self._deleted(number)
 
     def has(self, numbers: Ints) -> bool:
         """True if these files can be held without a download."""
@@ -248,7 +254,10 @@ class MappedShards:
             if watch is not None:
                 self._watches[number] = watch
             return file
-        raise RemoteError(
+        raise self._deleted(number)
+
+    def _deleted(self, number: int) -> RemoteError:
+        return RemoteError(
             f"file {number} of {self.files.name} was deleted {_MOST_DOWNLOADS} times before it was opened; "
             "set a larger cache_bytes"
         )

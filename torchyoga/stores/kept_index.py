@@ -81,8 +81,7 @@ class IndexOf:
     @staticmethod
     def remote(url: str, about: Found, nbytes: int, kind: str) -> IndexOf:
         """Of an object of a store, as the store describes it."""
-        written = None if about.written is None else str(about.written)
-        return IndexOf(url, nbytes, about.tag or written, kind)
+        return IndexOf(url, nbytes, about.state, kind)
 
     @property
     def key(self) -> str:

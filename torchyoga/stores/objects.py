@@ -92,6 +92,12 @@ class Found(NamedTuple):
     written: float | None
     tag: str | None
 
+    @property
+    def state(self) -> str | None:
+        """The tag, or else the time: what tells these contents from later ones; None if nothing does."""
+        known = self.tag if self.tag is not None else self.written
+        return None if known is None else str(known).strip('"')  # which some listings leave out
+
 
 @contextlib.contextmanager
 def sent_with_options() -> Iterator[None]:
@@ -366,7 +372,7 @@ class Remote:
             if self._obstore.read(fs, path, sink, nbytes, _seconds(nbytes - sink.at)):
                 return
             if self.is_s3 or self.protocol in ("http", "https"):
-                coming = from_s3(fs, path, sink, nbytes) if self.is_s3 else from_web(fs, path, sink)
+                coming = from_s3(fs, path, sink, nbytes) if self.is_s3 else from_web(fs, path, sink, nbytes)
                 self._awaited(fs, coming, _seconds(nbytes - sink.at))
             else:
                 self._add_ranges(fs, path, sink, nbytes)
@@ -501,13 +507,12 @@ class Remote:
         size = info.get("size", info.get("Size"))
         keys = ("LastModified", "last_modified", "updated", "mtime", "created", "timeCreated")
         times = (_seconds_of(info[key]) for key in keys if info.get(key) is not None)
-        # Elsewhere, the time of creation may be that of the name.
-        tags = ("created",) if self.protocol == "memory" else ("ETag", "generation", "etag")
-        return Found(
-            None if size is None else int(size),
-            next((found for found in times if found is not None), None),
-            next((str(info[key]) for key in tags if info.get(key) is not None), None),
-        )
+        written = next((found for found in times if found is not None), None)
+        tags = ("ETag", "generation", "etag", "Last-Modified")
+        tag = next((str(info[key]) for key in tags if info.get(key) is not None), None)
+        if self.protocol == "memory":  # elsewhere, the time of creation may be that of the name
+            tag = str(written)
+        return Found(None if size is None else int(size), written, tag)
 
     # -- writing
 
@@ -1043,7 +1048,9 @@ def _names_bucket(error: Exception) -> bool:
 
 
 def _described(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    # A server may have led to an address that is signed, or that has a password.
+    told = re.sub(r"(?<=://)[^\s/@]+@|\?[^\s'\")>]*=[^\s'\")>]*", "", f"{type(error).__name__}: {error}")
+    return " ".join(told.split())[:300]
 
 
 def _hint(error: Exception) -> str:

@@ -41,7 +41,7 @@ class StoredShard:
         compression: what it is decompressed with: zstd, br, snappy, gz or bz2; None if it is not compressed.
         hashes: of the file in the store, pairs of an algorithm and hex digits.
         raw_hashes: of what can be read.
-        tag: by which the store tells it from later contents; None if it has none.
+        tag: by which the store tells it from later contents, see `objects.Found.state`; None if it has none.
         begin, whole: if it is a part of the file in the store, which byte is its first, and how many the file
             has; it is not compressed then.
     """
@@ -78,6 +78,30 @@ class ShardDownloads(Downloads[StoredShard]):
         return entry.sent
 
     def _append(self, name: str, entry: StoredShard, file: BinaryIO) -> int:
+        if entry.hashes or entry.raw_hashes:
+            return self._appended(name, entry, file)
+        # Nothing but the store can tell that all of it is of one writing, and of the one that was indexed.
+        before = entry.tag
+        if before is None:
+            file.truncate(0)
+            found = self.remote.find_one(name)
+            before = None if found is None else found.state
+        crc = self._appended(name, entry, file)
+        if not self._is_still(name, before):
+            file.truncate(0)
+            raise CorruptError(f"{self._where(entry)} has changed since it was opened; open it again")
+        return crc
+
+    def _is_still(self, name: str, state: str | None) -> bool:
+        """True if a file is as it was."""
+        found = self.remote.find_one(name)
+        if found is not None and found.state != state:
+            # Some stores tell the same object in another way where they list a folder.
+            folder, _, last = name.rpartition("/")
+            found = self.remote.find(folder).get(last)
+        return found is not None and found.state == state
+
+    def _appended(self, name: str, entry: StoredShard, file: BinaryIO) -> int:
         if entry.whole is None:
             return super()._append(name, entry, file)
         at = file.seek(0, os.SEEK_END)
@@ -99,15 +123,7 @@ class ShardDownloads(Downloads[StoredShard]):
             _pyarrow(str(name))
 
     def _check_size(self, entry: StoredShard) -> None:
-        """Raises CorruptError for a shard that is another one now; the download says if the size is."""
-        about = None if entry.tag in (None, "None") else self.remote.find_one(entry.name)
-        if about is None or entry.tag in (about.tag, str(about.written)):
-            return
-        # Some stores tell the same object in another way where they list a folder.
-        folder, _, name = entry.name.rpartition("/")
-        listed = self.remote.find(folder).get(name)
-        if listed is None or entry.tag not in (listed.tag, str(listed.written)):
-            raise CorruptError(f"{self._where(entry)} has changed since it was opened; open it again")
+        """Leaves it to the download, which says as much."""
 
     def _raise_what_happened(self, entry: StoredShard) -> None:
         raise CorruptError(f"{self._where(entry)} is missing though the index names it; {self._advice}")

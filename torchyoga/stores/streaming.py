@@ -32,8 +32,12 @@ class Sink(Protocol):
         """Discards the bytes so far."""
 
 
-async def from_web(fs: AbstractFileSystem, path: str, sink: Sink) -> None:
-    """Reads a file from a web server, from the sink's position on."""
+async def from_web(fs: AbstractFileSystem, path: str, sink: Sink, nbytes: int) -> None:
+    """Reads a file of so many bytes from a web server, from the sink's position on.
+
+    Raises:
+        ConnectionError: more bytes arrived.
+    """
     headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={sink.at}-"} if sink.at else {})}
     session = await fs.set_session()
     async with session.get(fs.encode_url(path), **{**fs.kwargs, "headers": headers}) as answer:
@@ -42,6 +46,8 @@ async def from_web(fs: AbstractFileSystem, path: str, sink: Sink) -> None:
         if answer.status != 206 or begin is None:
             sink.restart()
         async for piece in answer.content.iter_chunked(_PIECE):
+            if sink.at + len(piece) > nbytes:
+                raise ConnectionError(f"more than {nbytes} bytes arrived")
             sink.add(piece)
 
 

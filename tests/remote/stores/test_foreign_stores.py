@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.server
 import itertools
+import logging
+import os
+import threading
+import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import fsspec
+import numpy as np
 import pytest
 from golden.foreign_rows import DOCUMENTS, FOREIGN
 from mds_files import encoded, write
@@ -16,7 +25,7 @@ from servers import Proxy, http_server
 from waiting import eventually
 
 import torchyoga as yoga
-from torchyoga.errors import CorruptError, NotFoundError
+from torchyoga.errors import CorruptError, NotFoundError, YogaError
 from torchyoga.tables.foreign import tokens
 from torchyoga.testing import assert_rows_equal, check_dataref
 
@@ -151,3 +160,132 @@ def test_tokens_that_change_behind_a_url_are_an_error(tmp_path: Path) -> None:
         ref[0]
     with pytest.raises(NotFoundError, match=r"there is no file memory://tokens/uint16\.bin"):
         yoga.from_megatron("memory://tokens/uint16", cache_dir=tmp_path)
+
+
+def numbered(folder: Path, first: int, at: float) -> None:
+    """100 rows in 5 shards, whose sizes are those of any other first row, written at a time."""
+    write(folder, [{"n": np.int64(first + number).tobytes()} for number in range(100)], 20, {"n": 8})
+    for path in folder.iterdir():
+        os.utime(path, (at, at))
+
+
+def test_a_dataset_that_was_written_anew_is_not_taken_from_the_cache(tmp_path: Path) -> None:
+    with http_server(tmp_path / "ds") as server:
+        for first in (0, 1000):
+            numbered(tmp_path / "ds", first, 10**9 + first)
+            ref = yoga.from_mds(server.endpoint, cache_dir=tmp_path / "cache")
+            assert [row["n"] for row in ref] == list(range(first, first + 100))
+
+
+@pytest.mark.parametrize("kind", ["memory", "http"])
+def test_one_dataset_has_no_rows_of_two_writings(kind: str, tmp_path: Path) -> None:
+    def write_anew(first: int) -> None:
+        numbered(tmp_path / "ds", first, 10**9 + first)
+        put("memory://anew", None, tmp_path / "ds")
+
+    write_anew(0)
+    with http_server(tmp_path / "ds") as server:
+        url = server.endpoint if kind == "http" else "memory://anew"
+        ref = yoga.from_mds(url, cache_dir=tmp_path / "cache")
+        assert ref[0]["n"] == 0
+        write_anew(1000)
+        assert ref[1]["n"] == 1
+        for _ in range(2):
+            with pytest.raises(CorruptError, match=r"shard\.00004\.mds has changed since it was opened"):
+                ref[99]
+        assert yoga.from_mds(url, cache_dir=tmp_path / "cache")[99]["n"] == 1099
+
+
+@contextmanager
+def answering(do: Callable[[http.server.BaseHTTPRequestHandler], object]) -> Iterator[str]:
+    """A web server that answers as a function does."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            do(self)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *args: object) -> None:
+            """Says nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_no_more_is_downloaded_than_a_file_has(tmp_path: Path) -> None:
+    numbered(tmp_path / "ds", 0, 10**9)
+
+    def do(request: http.server.BaseHTTPRequestHandler) -> None:
+        request.close_connection = True
+        if request.path.endswith(".mds"):
+            request.send_response(200)
+            request.end_headers()
+            with contextlib.suppress(OSError):
+                for _ in range(64 * (request.command == "GET")):
+                    request.wfile.write(bytes(2**20))
+        else:
+            name = tmp_path / "ds" / request.path[1:]
+            request.send_response(200 if name.is_file() else 403)
+            request.end_headers()
+            if name.is_file() and request.command == "GET":
+                request.wfile.write(name.read_bytes())
+
+    most, is_over = [0], threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(0.002):
+            files = (tmp_path / "cache").rglob("*")
+            with contextlib.suppress(OSError):
+                most[0] = max(most[0], sum(path.stat().st_size for path in files if path.is_file()))
+
+    with answering(do) as url:
+        watching = threading.Thread(target=watch)
+        watching.start()
+        try:
+            with pytest.raises(YogaError, match=r"shard\.00000\.mds"):
+                yoga.from_mds(url, cache_dir=tmp_path / "cache")[0]
+        finally:
+            is_over.set()
+            watching.join()
+    assert most[0] < 2**20
+
+
+def test_messages_have_no_addresses_that_are_signed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    numbered(tmp_path / "ds", 0, 10**9)
+    index = (tmp_path / "ds" / "index.json").read_bytes()
+
+    def do(request: http.server.BaseHTTPRequestHandler) -> None:
+        data = index if request.path.endswith("index.json") else b""
+        is_led = request.path.endswith(".mds")
+        request.send_response(200 if data else 302 if is_led else 410)
+        if is_led:
+            request.send_header("Location", "/elsewhere?Signature=SECRET")
+        request.send_header("Content-Length", str(len(data)))
+        request.end_headers()
+        if request.command == "GET":
+            request.wfile.write(data)
+
+    caplog.set_level(logging.INFO, "torchyoga")
+    with answering(do) as url, pytest.raises(YogaError) as caught:
+        yoga.from_mds(url, cache_dir=tmp_path)[0]
+    assert "SECRET" not in str(caught.value) + caplog.text
+
+
+def test_threads_share_a_cache_that_is_too_small(tmp_path: Path) -> None:
+    write(tmp_path / "ds", encoded(400), 10, {"n": 8})
+    put("memory://small", None, tmp_path / "ds")
+    size = sum(path.stat().st_size for path in (tmp_path / "ds").glob("*.mds"))
+    ref = yoga.from_mds("memory://small", cache_dir=tmp_path / "cache", cache_bytes=size // 4)
+
+    def read(seed: int) -> int:
+        order = np.random.default_rng(seed).integers(0, 400, 300).tolist()
+        return sum(ref[number]["n"] != number for number in order)
+
+    with warnings.catch_warnings(), ThreadPoolExecutor(8) as pool:
+        warnings.simplefilter("ignore", UserWarning)  # files are downloaded again
+        assert list(pool.map(read, range(8))) == [0] * 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from ...stores.shard_downloads import RemoteShards, StoredShard
 
 __all__ = ["IndexedFolder", "IndexedFile", "is_below"]
 
+_AT_ONCE = 32  # requests
 _MOST_INDEX = 2**30  # bytes
 Hashes = tuple[tuple[str, str], ...]
 
@@ -85,7 +87,7 @@ class IndexedFolder:
             remote = Remote(text, options)
             return IndexedFolder(remote.url, None, remote, cache)
         folder = directory_of(text)
-        return IndexedFolder(str(folder), folder, Remote(folder.as_uri(), options), cache)
+        return IndexedFolder(str(folder), folder, Remote(f"file://{folder.as_posix()}", options), cache)
 
     def where(self, name: str) -> str:
         """The path or URL of a file, for messages."""
@@ -114,7 +116,7 @@ class IndexedFolder:
         return read
 
     def files(self, stored: Sequence[IndexedFile], verify: bool) -> tuple[ShardFiles, tuple[Hashes, ...]]:
-        """The files, and the hashes with which they are to be compared when they are mapped.
+        """The files that an index names, and the hashes with which they are to be compared when mapped.
 
         Raises:
             CorruptError: a file is missing, or has another size than the index says.
@@ -129,14 +131,19 @@ class IndexedFolder:
             hashes = tuple(file.hashes for file in stored) if verify else ()
             return local, hashes if any(hashes) else ()
         listed = self.remote.find()
-        shards = [self._shard(file, listed, verify) for file in stored]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            shards = list(pool.map(lambda file: self._shard(file, listed, verify), stored))
         return RemoteShards(self.remote, shards, self.cache), ()
 
     def _shard(self, file: IndexedFile, listed: Mapping[str, Found], verify: bool) -> StoredShard:
         name = file.sent_name or file.name
         about = listed.get(name)
-        if not file.sent and (about is None or about.nbytes is None) and not (listed and about is None):
-            about = self.remote.find_one(name)  # listings of the web say no sizes
+        hashes = (file.sent_hashes if file.compression else file.hashes) if verify else ()
+        raw_hashes = file.hashes if verify and file.compression else ()
+        is_told = bool(file.sent) or (about is not None and about.nbytes is not None)
+        is_told = is_told and bool(hashes or raw_hashes or (about is not None and about.state is not None))
+        if not is_told and not (listed and about is None):
+            about = self.remote.find_one(name)  # listings of the web say neither sizes nor tags
         if about is None and (listed or not file.sent):
             raise CorruptError(f"{self.where(name)} is missing though the index names it; write it again")
         sent = file.sent or (about.nbytes if about is not None else None)
@@ -150,7 +157,7 @@ class IndexedFolder:
             file.nbytes,
             sent,
             file.compression,
-            (file.sent_hashes if file.compression else file.hashes) if verify else (),
-            file.hashes if verify and file.compression else (),
-            None if about is None else about.tag or str(about.written),
+            hashes,
+            raw_hashes,
+            None if about is None else about.state,
         )

@@ -311,7 +311,7 @@ def _parts(name: str, about: Found, bounds: Ints, itemsize: int) -> tuple[Ints, 
             name,
             stop - start,
             stop - start,
-            tag=about.tag or str(about.written),
+            tag=about.state,
             begin=start,
             whole=about.nbytes,
         )
