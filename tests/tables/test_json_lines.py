@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -222,3 +223,116 @@ def test_bad_compressed_files_name_file_and_line(
         list(yoga.from_jsonl(packed(path, b"0" * 10**6)))
     with pytest.raises(SchemaError, match="there are no rows"):
         list(yoga.from_jsonl(packed(path, b"\n\n")))
+
+
+@pytest.mark.parametrize(
+    ("value", "like"),
+    [
+        ("1.9", np.int32(1)),
+        ("1.0", np.int32(1)),
+        ("300", np.uint8(1)),
+        ('"7"', np.int32(1)),
+        ("true", np.int32(1)),
+        ('"false"', np.bool_(1)),
+        ("0", np.bool_(1)),
+        ('{"b": 1}', np.bool_(1)),
+        ("null", np.float32(1)),
+        ("1e300", np.float16(1)),
+        ("16777217", np.float32(1)),
+        ("9007199254740993", 0.5),
+        ("1" + "0" * 400, 0.5),
+        ("[1.7, 2.9]", np.zeros(2, np.int32)),
+        ('["1", "2"]', np.zeros(2, np.int32)),
+        ("[true, 3]", np.zeros(2, np.float32)),
+        ("[null, 1]", np.zeros(2, np.float32)),
+        ("[1, [2]]", np.zeros(2, np.float32)),
+        ("[1e300, -1e300]", np.zeros(2, np.float32)),
+        ("null", np.zeros((), np.float32)),
+    ],
+)
+def test_what_a_schema_cannot_hold_is_an_error(value: str, like: Any, tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    for text in (f'{{"a": {value}}}', "{}"):
+        path.write_text(f'{{"a": {json.dumps(np.asarray(like).tolist())}}}\n{text}\n')
+        with pytest.raises(SchemaError, match=r"x\.jsonl, line 2: "):
+            list(yoga.from_jsonl(path, yoga.Schema.of({"a": like})))
+
+
+def test_what_a_schema_can_hold(tmp_path: Path) -> None:
+    rows = [
+        {"a": 0.1, "b": [[1, 2.7]], "c": 7, "d": [True]},
+        {"a": 2, "b": [[1e30, 3]], "c": -7, "d": [False]},
+    ]
+    path = written(tmp_path / "x.jsonl", rows)
+    with open(path, "a") as file:
+        file.write('{"a": NaN, "b": [[Infinity, -0.0]], "c": 0, "d": [true]}\n')
+    like = {"a": np.float16(1), "b": np.zeros((1, 2), np.float32), "c": np.int8(1), "d": np.ones(1, np.bool_)}
+    found = list(yoga.from_jsonl(path, yoga.Schema.of(like)))
+    assert [(row["a"], row["c"]) for row in found[:2]] == [(np.float16(0.1), 7), (np.float16(2), -7)]
+    assert np.isnan(found[2]["a"])
+    assert found[0]["b"].tolist() == np.array([[1, 2.7]], np.float32).tolist()
+    assert found[2]["b"].tolist() == [[np.inf, 0]]
+    assert [row["d"].tolist() for row in found] == [[True], [False], [True]]
+
+
+def test_ints_beside_fractions_keep_all_digits_or_are_an_error(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.jsonl", [2**53, 1.5])
+    assert list(yoga.from_jsonl(path)) == [float(2**53), 1.5]
+    for value in (2**53 + 1, 10**400):
+        with pytest.raises(SchemaError, match=r"x\.jsonl, line 1: "):
+            yoga.from_jsonl(written(path, [value, 1.5]))
+
+
+@given(
+    st.lists(
+        st.sampled_from([b"1", b" 2", b"[]  ", b" ", b"\t \t\r", b"", b" " * 9, b"33333333"]), max_size=9
+    ),
+    st.integers(1, 12),
+    st.booleans(),
+)
+def test_blank_lines_are_skipped_wherever_pieces_end(lines: list[bytes], piece: int, ends: bool) -> None:
+    text, begin, expected = b"\n".join(lines) + b"\n" * ends, 0, []
+    for line in text.split(b"\n"):
+        if line.strip():
+            expected.append([begin, begin + len(line)])
+        begin += len(line) + 1
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        path = Path(folder, "x")
+        path.write_bytes(text)
+        patch.setattr(json_lines, "_PIECE", piece)
+        places, crc = json_lines._lines(str(path))
+        assert (places.tolist(), crc) == (expected, zlib.crc32(text))
+
+
+@pytest.mark.parametrize(
+    ("late", "text"),
+    [
+        ('{"a": "x", "b": [1, 2]}', "line 2001: column 'a': expected int"),
+        (f'{{"a": {2**64}, "b": [1, 2]}}', "line 2001: at 'a': an int of 65 bits"),
+        ('{"a": ' + "[" * 600 + "]" * 600 + ', "b": [1, 2]}', "line 2001: .*nested more than 64 levels"),
+    ],
+    ids=["text", "large", "deep"],
+)
+@pytest.mark.parametrize("more", [0, 3000], ids=["in the sample", "later"])
+def test_what_does_not_fit_names_its_line(late: str, text: str, more: int, tmp_path: Path) -> None:
+    good = '{"a": 1, "b": [1, 2]}\n'
+    path = tmp_path / "x.jsonl"
+    path.write_text(good * 2000 + (late + "\n") * (1 + more))
+    with pytest.raises(SchemaError, match=rf"x\.jsonl, {text}" if not more else r"x\.jsonl, line \d+: "):
+        yoga.from_jsonl(path)[2000]
+
+
+def test_the_fingerprint_names_all_bytes(tmp_path: Path) -> None:
+    path, prints = tmp_path / "x.jsonl", set()
+    for last in ([1, 2], [2, 1], [1, 2]):
+        ref = yoga.from_jsonl(
+            written(path, [{"ids": [0, 0]}] * 200 + [{"ids": last}] * 9 + [{"ids": [0, 0]}] * 2000)
+        )
+        prints.add(ref.fingerprint)
+    assert len(prints) == 2
+
+
+def test_a_list_that_first_differs_behind_the_sample_says_what_to_do(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.jsonl", [[1, 2], [1], *[[3, 4]] * 3000])
+    with pytest.raises(SchemaError, match=r"line 2: expected a list of 2, .*found one of 1; .*in ragged="):
+        yoga.from_jsonl(path)[1]

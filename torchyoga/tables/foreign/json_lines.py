@@ -5,18 +5,20 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import math
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import count, islice
+from itertools import chain, count, islice
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from ...errors import CorruptError, SchemaError
+from ...files.checksum import crc32
 from ...files.regular import open_regular
 from ...formats.mapped.gather import Bytes
 from ...process.digests import hexdigest
@@ -26,23 +28,32 @@ from ...reading.in_place_ref import InPlaceRef, files_of
 from ...reading.shards import MappedShards, ShardFiles
 from ...reading.streamed import StreamedRef
 from ...rows.block import Block, Rows
-from ...rows.collector import block_of
+from ...rows.collector import Collector
 from ...rows.column import Column
 from ...rows.data import Data, bounds_of
 from ...rows.node import Node
 from ...rows.schema import Schema
-from ...rows.types import Ints, Row
+from ...rows.types import Array, Ints, Row
 from ...stores.kept_index import FileIndex
 from .named_files import NamedFiles
 
 __all__ = ["from_jsonl"]
 
-_KIND = "json lines 1"
+_KIND = "json lines 2"
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # how files begin that are compressed
-_PIECE = 2**24  # bytes in which lines are looked for at once
+_PIECE = 2**22  # bytes in which lines are looked for at once
 _SAMPLE = 1000  # rows from which it is learned what all look like
 _LONGEST = 2**28  # bytes of a line
-_BLANK = frozenset(b" \t\r\n")
+_EXACT: dict[str, set[type]] = {
+    "b": {bool},
+    "i": {int},
+    "u": {int},
+    "f": {int, float},
+    "c": {int, float},
+}  # kinds of dtypes
+_BLANK = b" \t\r\n"
+_IS_BLANK = np.isin(np.arange(256), list(_BLANK))
+_DEEPEST = 80  # lists and dicts in each other that are looked into: rows cannot nest that deep
 
 
 def from_jsonl(
@@ -63,13 +74,15 @@ def from_jsonl(
         files: a path or URL, which may have wildcards in its last part; a folder, for all its files with
             `.jsonl` in their names; or a list of such.
         schema: what a row looks like; by default 1,000 rows spread over the files, or of the first file of a
-            store, show it. Keys that some of them lack, or have `null` in, may be None; numbers some of which
-            have a fraction are floats.
+            store, show it. Keys that some of them lack, or have `null` in, may be None; lists
+            whose lengths differ may have any, others the one that they show; numbers some of which
+            have a fraction are floats. Only fractions are rounded: any other number, text or `null` that a
+            column cannot hold as it is, is an error.
         storage_options: for fsspec's filesystem.
         cache_dir: where places of lines and downloaded files are kept, as of `Storage`.
         cache_bytes: how many bytes of them are kept.
 
-    Rows are what `json.loads` gives, with all keys; a row may be any value. Empty lines are no rows. Files
+    Rows are what `json.loads` gives, with all keys; a row may be any value. Blank lines are no rows. Files
     that gzip or zstd has compressed have no rows by number: the DataRef can be iterated and submitted.
 
     Raises:
@@ -93,41 +106,40 @@ def from_jsonl(
         cache_dir=cache_dir,
         cache_bytes=cache_bytes,
     )
-    lines, sample, is_remote = list[Ints](), list[Row](), named.files.is_remote
+    lines, crcs, own = list[Ints](), list[int](), schema
     for number, index in enumerate(named.indices(_KIND, _index_of)):
-        if index.info:
+        if index.info["compression"]:
             rows = partial(_streamed, named.files, schema)
             return StreamedRef(named.name, rows, schema, "files that are compressed")
         lines.append(index.arrays["places"])
-        if is_remote and not sample:  # while the file is here
-            sample = _sampled(named, [*[lines[-1][:0]] * number, lines[-1]])
+        crcs.append(index.info["crc"])
+        if named.files.is_remote and own is None and len(lines[-1]):  # while the file is here
+            own = _schema_of(named, [*[lines[-1][:0]] * number, lines[-1]])
     if not sum(map(len, lines)):
         raise SchemaError(f"{named.name}: there are no rows")
-    sample = sample or _sampled(named, lines)
-    own = _learned(sample) if schema is None else schema
-    told = json.dumps([own.to_json(), list(named.files.nbytes)])
+    own = own or _schema_of(named, lines)
+    told = json.dumps([own.to_json(), list(named.files.nbytes), crcs])
     places = np.concatenate(lines)
-    content = hexdigest(told, places.tobytes(), json.dumps(sample[:64]))
+    content = hexdigest(told, places.tobytes())
     starts = bounds_of(map(len, lines))
     return InPlaceRef(_LinesOfJson(named.name, named.files, starts, places, own, content))
 
 
-def _sampled(named: NamedFiles, lines: Sequence[Ints]) -> list[Row]:
-    """Some rows, spread over files with these lines."""
+def _schema_of(named: NamedFiles, lines: Sequence[Ints]) -> Schema:
+    """The schema that some rows show, spread over files with these lines."""
     starts, places = bounds_of(map(len, lines)), np.concatenate(lines)
-    if not len(places):
-        return []
     text = _LinesOfJson(named.name, named.files, starts, places, Schema.of(""), "")
     rows = np.unique(np.linspace(0, len(places) - 1, min(_SAMPLE, len(places))).astype(np.int64))
-    return text.parsed(MappedShards(named.files, text.check), rows)
+    values = text.parsed(MappedShards(named.files, text.check), rows)
+    return _learned(values, lambda place: text.where(int(rows[place])))
 
 
-def _learned(sample: Sequence[Row]) -> Schema:
+def _learned(sample: Sequence[Row], where: Callable[[int], str]) -> Schema:
     """The schema of rows such as these."""
     seen = _SeenKeys()
     for row in sample:
         seen.add(row, ())
-    return block_of([seen.fitted(row, ()) for row in sample]).schema
+    return _block(sample, None, lambda row: seen.fitted(row, ()), where).schema
 
 
 def _streamed(files: ShardFiles, schema: Schema | None) -> Iterator[Row]:
@@ -136,7 +148,8 @@ def _streamed(files: ShardFiles, schema: Schema | None) -> Iterator[Row]:
     first = _some(lines, _SAMPLE)
     if not first:
         raise SchemaError(f"{files.name}: there are no rows")
-    own = _learned([value for _, value in first]) if schema is None else schema
+    places, values = zip(*first, strict=True)
+    own = _learned(values, places.__getitem__) if schema is None else schema
     fit, batch = _fitting(own.tree, iter(own.columns)), first
     while batch:
         places, values = zip(*batch, strict=True)
@@ -173,7 +186,7 @@ def _in_order(files: ShardFiles) -> Iterator[tuple[str, bytes]]:
                     raise CorruptError(
                         f"{where}, line {nth} has more than {_LONGEST} bytes; is it one of JSON lines?"
                     )
-                if line.strip():
+                if line.strip(_BLANK):
                     yield f"{where}, line {nth}", line
 
 
@@ -213,53 +226,55 @@ def _value(text: str | bytes, where: Callable[[], str]) -> Row:
 
 
 def _block(
-    values: Sequence[Row], schema: Schema, fit: Callable[[Row], Row], where: Callable[[int], str]
+    values: Sequence[Row], schema: Schema | None, fit: Callable[[Row], Row], where: Callable[[int], str]
 ) -> Block:
     """The block of values as JSON has them; SchemaError says where one is that does not fit."""
-    fitted = []
-    for place, value in enumerate(values):
-        try:
-            fitted.append(fit(value))
-        except (ValueError, TypeError, KeyError, OverflowError) as error:
-            raise SchemaError(f"{where(place)}: {error}; pass a schema= that it fits") from error
+    collector, place = Collector(schema), 0
     try:
-        return block_of(fitted, schema)
-    except SchemaError:
-        for place, value in enumerate(fitted):
-            try:
-                block_of([value], schema)
-            except SchemaError as error:
-                raise SchemaError(f"{where(place)}: {error}; pass a schema= that it fits") from error
-        raise
+        for place, value in enumerate(values):
+            collector.add(fit(value), place)
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        problem = str(error).removeprefix(f"row {place} does not fit: ")
+        raise SchemaError(f"{where(place)}: {problem}; pass a schema= that it fits") from error
+    return collector.take()
 
 
 def _index_of(path: str) -> FileIndex:
-    """Where the lines of a file lie, `places` (N, 2); or by what it is compressed."""
+    """Where the lines of a file lie, `places` (N, 2), and the CRC-32 of all; or by what it is compressed."""
     packing = _packing(path)
-    return FileIndex({}, {"compression": packing}) if packing else FileIndex({"places": _lines(path)})
+    if packing:
+        return FileIndex({}, {"compression": packing})
+    places, crc = _lines(path)
+    return FileIndex({"places": places}, {"compression": "", "crc": crc})
 
 
-def _lines(path: str) -> Ints:
-    """(N, 2) where the lines of a file that are not empty begin and end."""
-    ends, done = [], 0
+def _lines(path: str) -> tuple[Ints, int]:
+    """(N, 2) where the lines of a file that are not blank begin and end, and the CRC-32 of all its bytes."""
+    found, crc, done, begin, is_blank = [np.empty((0, 2), np.int64)], 0, 0, 0, True
+    piece = b" "
     with open(open_regular(path), "rb") as file:
-        while piece := file.read(_PIECE):
-            ends.append(np.flatnonzero(np.frombuffer(piece, np.uint8) == 10) + done)
+        while piece:
+            piece = file.read(_PIECE)
+            crc = crc32(piece, crc)
+            data = np.frombuffer(piece or b"\n", np.uint8)  # the end of a file ends its last line
+            ends = np.flatnonzero(data == 10)
+            if len(ends):
+                firsts = np.append(0, ends[:-1] + 1)
+                blank = _IS_BLANK[data[firsts]]
+                if blank.any():
+                    solid = np.flatnonzero(~_IS_BLANK[data[: ends[-1]]])
+                    blank &= solid.searchsorted(firsts) == solid.searchsorted(ends)
+                blank[0] &= is_blank
+                places = np.stack([firsts, ends], 1) + done
+                places[0, 0] = begin
+                found.append(places[~blank])
+                begin, is_blank = int(places[-1, 1]) + 1, True
+            is_blank = is_blank and bool(_IS_BLANK[data[max(begin - done, 0) :]].all())
             done += len(piece)
-    stops = np.concatenate([*ends, [done]]).astype(np.int64)
-    begins = np.append(0, stops[:-1] + 1)
-    some = stops > begins
-    if (stops - begins).max() > _LONGEST:
+    every = np.concatenate(found)
+    if (every[:, 1] - every[:, 0]).max(initial=0) > _LONGEST:
         raise CorruptError(f"{path} has a line of more than {_LONGEST} bytes; is it one of JSON lines?")
-    places = np.stack([begins, stops], 1)[some]
-    short = np.flatnonzero(places[:, 1] - places[:, 0] < 8)  # of blanks only, as some editors leave them
-    with open(open_regular(path), "rb") as file:
-        blank = []
-        for number in short.tolist():
-            file.seek(int(places[number, 0]))
-            if _BLANK.issuperset(file.read(int(places[number, 1] - places[number, 0]))):
-                blank.append(number)
-    return np.delete(places, blank, 0)
+    return every, crc
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,7 +316,7 @@ class _LinesOfJson:
         """Parsed rows, as columns."""
         numbers = rows.tolist()
         values = self.parsed(shards, rows)
-        data = _block(values, self.schema, self._fit, lambda place: self._where(numbers[place])).data
+        data = _block(values, self.schema, self._fit, lambda place: self.where(numbers[place])).data
         return [data[number] for number in columns]
 
     def alone(self, shards: MappedShards, columns: Sequence[int]) -> None:
@@ -313,8 +328,17 @@ class _LinesOfJson:
         first, last = self.places[rows].T
         parsed = []
         for row, text in zip(rows.tolist(), memory.texts(origins + first, last - first), strict=True):
-            parsed.append(_value(text, partial(self._where, row)))
+            parsed.append(_value(text, partial(self.where, row)))
         return parsed
+
+    def where(self, row: int) -> str:
+        """The file and the line of a row, for messages."""
+        file = int(self.starts.searchsorted(row, "right")) - 1
+        with open(self.files.path(file), "rb") as data:
+            left, line = int(self.places[row, 0]), 1
+            while left and (piece := data.read(min(left, _PIECE))):
+                left, line = left - len(piece), line + piece.count(b"\n")
+        return f"{self.files.where(file)}, line {line}"
 
     @cached_property
     def _fit(self) -> Callable[[Row], Row]:
@@ -322,14 +346,6 @@ class _LinesOfJson:
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_fit"}
-
-    def _where(self, row: int) -> str:
-        file = int(self.starts.searchsorted(row, "right")) - 1
-        with open(self.files.path(file), "rb") as data:
-            left, line = int(self.places[row, 0]), 1
-            while left and (piece := data.read(min(left, _PIECE))):
-                left, line = left - len(piece), line + piece.count(b"\n")
-        return f"{self.files.where(file)}, line {line}"
 
 
 class _SeenKeys:
@@ -341,6 +357,8 @@ class _SeenKeys:
 
     def add(self, value: Row, path: tuple[str, ...]) -> None:
         """Looks at a value."""
+        if len(path) > _DEEPEST:
+            return
         if isinstance(value, dict):
             keys = self._keys.setdefault(path, {})
             for key, one in value.items():
@@ -354,11 +372,13 @@ class _SeenKeys:
 
     def fitted(self, value: Row, path: tuple[str, ...]) -> Row:
         """A value with all keys, and floats where others have them."""
+        if len(path) > _DEEPEST:
+            return value
         if isinstance(value, dict):
             return {key: self.fitted(value.get(key), (*path, key)) for key in self._keys[path]}
         if isinstance(value, list):
             return [self.fitted(one, (*path, "[]")) for one in value]
-        return float(value) if type(value) is int and path in self._floats else value
+        return _float(value) if path in self._floats else value
 
 
 def _fitting(node: Node, columns: Iterator[Column]) -> Callable[[Row], Row]:
@@ -376,14 +396,13 @@ def _fitting(node: Node, columns: Iterator[Column]) -> Callable[[Row], Row]:
         column = next(columns)
         for _ in range(node.num_leaves - 1):
             next(columns)
-        if column.kind == "ndarray":
-            return lambda value: np.asarray(value, column.dtype)
-        if column.kind == "scalar":
-            return np.dtype(column.dtype).type
-        return (lambda v: float(v) if type(v) is int else v) if column.kind == "float" else lambda v: v
+        if column.kind in ("ndarray", "scalar"):
+            end = ... if column.kind == "ndarray" else ()
+            return lambda value: _numbers(value, np.dtype(column.dtype))[end]
+        return _float if column.kind == "float" else lambda value: value
     children = [_fitting(child, columns) for child in node.children]
     if node.kind != "dict":
-        return lambda value: [f(v) for f, v in zip(children, _of(list, value), strict=True)]
+        return lambda value: [f(v) for f, v in zip(children, _of(list, value, len(children)), strict=True)]
     pairs = list(zip(node.keys, children, strict=True))
     known = set(node.keys)
 
@@ -395,7 +414,39 @@ def _fitting(node: Node, columns: Iterator[Column]) -> Callable[[Row], Row]:
     return fitted
 
 
-def _of(kind: type, value: Row) -> Any:
+def _float(value: Row) -> Row:
+    """A value, and as a float if it is an int; ValueError if no float is that int."""
+    if type(value) is not int:
+        return value
+    if float(value) != value:
+        raise ValueError(f"{value} has too many digits for a float")
+    return float(value)
+
+
+def _numbers(value: Row, dtype: np.dtype[Any]) -> Array:
+    """Numbers as JSON has them, nested or not, as an array; ValueError unless it has the same: fractions may
+    be rounded, nothing else."""
+    flat = [value]
+    while list in (kinds := {type(one) for one in flat}):
+        flat = [*chain.from_iterable(_of(list, one) for one in flat)]
+    wrong = kinds - _EXACT.get(dtype.kind, {str})
+    with np.errstate(over="ignore"):
+        array = np.asarray(value, dtype) if not wrong else np.empty(0)
+    if wrong or not all(map(_is_kept, flat, array.reshape(-1).tolist())):
+        raise ValueError(f"{value!r:.80} cannot be kept as {dtype} without a change")
+    return array
+
+
+def _is_kept(value: Row, kept: Row) -> bool:
+    return value == kept or (type(value) is float and (value != value or abs(kept) != math.inf))
+
+
+def _of(kind: type[Any], value: Row, count: int | None = None) -> Any:
     if type(value) is not kind:
         raise TypeError(f"expected a {kind.__name__}, found {value!r:.40}")
+    if count is not None and len(value) != count:
+        raise ValueError(
+            f"expected a list of {count}, as in rows before it, found one of {len(value)}; if its length "
+            "varies, name it in ragged= of Schema.of"
+        )
     return value
