@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchyoga.order.mixing.even_shares import EvenShares, Measured
+from torchyoga.order.mixing.even_shares import EvenShares, Measured, chunk_size
 from torchyoga.order.mixing.turns import Era
 from torchyoga.order.passes import EvenPasses, Strata
 
@@ -152,3 +152,25 @@ def test_places_far_on_are_those_of_before() -> None:
     whole = one.dealt(np.arange(10_000), 1)
     assert [some.tolist() for some in other.dealt(places, 1)] == [some[places].tolist() for some in whole]
     assert (whole[0] != one.dealt(np.arange(10_000), 2)[0]).any()
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    strata=st.lists(STRATA, min_size=1, max_size=4), cell=st.sampled_from([1, 6, 64]), chunk=st.integers(0, 3)
+)
+def test_what_is_known_before_a_chunk_changes_nothing(strata: list[Strata], cell: int, chunk: int) -> None:
+    weights, sources = tuple(range(len(strata), 0, -1)), tuple(map(measured, strata))
+    size = chunk_size(len(strata), cell)
+    plain = EvenShares(weights, sources, (0,) * len(strata), cell, 0, 500)
+    counts = tuple(plain.counts(np.array([chunk * size]))[:, 0].tolist())
+    marked = EvenShares(weights, sources, (0,) * len(strata), cell, 0, 500, (chunk, counts))
+    places = np.arange(max(0, chunk * size - 70), 4 * size + 70)[::37]
+    for shares in (marked, pickle.loads(pickle.dumps(marked))):
+        source, number = shares.dealt(places, 5)
+        expected = plain.dealt(places, 5)
+        assert [source.tolist(), number.tolist()] == [some.tolist() for some in expected]
+        assert shares.counts(places).tolist() == plain.counts(places).tolist()
+        for one in range(len(strata)):
+            own = np.flatnonzero(source == one)
+            assert shares.places(one, number[own][::-1], 5).tolist() == places[own][::-1].tolist()
+            assert shares.places(one, number[own]).tolist() == plain.places(one, number[own]).tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 from typing import Any
 
@@ -16,6 +17,7 @@ from quick import examples
 
 import torchyoga as yoga
 from torchyoga.errors import SchemaError, StateError
+from torchyoga.order.compact import compact
 from torchyoga.order.state import State
 from torchyoga.views.mixes.account import account_of_state
 from torchyoga.views.mixes.by_tokens import MixedPacks
@@ -305,8 +307,63 @@ def test_tokens_that_were_read_are_those_that_came(kind: str) -> None:
     assert view.counts(at=state, tokens="ids") == came
     with pytest.raises(StateError, match="ask the view that its loader reads, such as the packs of"):
         mix.account(at=state)
-    with pytest.raises(StateError, match=r"print\(packed.account\(at=state\)\)"):
-        account_of_state(State.from_dict(state))
+    assert account_of_state(State.from_dict(state)) == view.account(at=state)
+    old = {name: value for name, value in state.items() if name != "given"}
+    assert view.account(at=old) == view.account(at=state)
+    with pytest.raises(StateError, match=r"earlier version.*print\(packed.account\(at=state\)\)"):
+        account_of_state(State.from_dict(old))
+    for damaged in ("/1", "/x,1", "", "/-1,32", 7):
+        with pytest.raises(StateError, match=r"given is damaged|or given; pass|earlier"):
+            account_of_state(State.from_dict({**state, "given": damaged}))
+
+
+def test_a_state_tells_what_would_take_long_to_find_again() -> None:
+    """Places far on, positions that are left, damage: what comes is the same with it or without."""
+    packed: Any = mixed(cell=8).packed("ids", BUDGET)
+    for epoch, seed in ((121, 7), (122, 7), (900, 3)):
+        sampler = yoga.ResumableSampler(packed, shuffle=True, seed=seed)
+        sampler.set_epoch(epoch)
+        numbers = iter(sampler)
+        came = [next(numbers) for _ in range(30)]
+        state = json.loads(json.dumps(sampler.state_dict()))
+        rest = [*itertools.islice(numbers, 40)]
+        assert int(state["given"].partition(":")[0]) > 0
+        without = {name: value for name, value in state.items() if name != "given"}
+        bad = [state["given"].replace(":", "!"), "9:00a/1", "2048:00!!/", state["given"].replace("/", "/1")]
+        for told in (state["given"], None, *bad):
+            again = yoga.ResumableSampler(mixed(cell=8).packed("ids", BUDGET), shuffle=True, seed=seed)
+            again.load_state_dict({**state, "given": told} if told else without)
+            assert [*itertools.islice(iter(again), 40)] == rest
+            assert again.state_dict()["given"] == sampler.state_dict()["given"]
+        assert account_of_state(State.from_dict(state)) == packed.account(at=state)
+        order = packed.order(True, True, 8, seed)
+        assert order.positions(epoch, came).tolist() == list(range(30))
+        marked = packed.reweighted(WEIGHTS, at=state).order(True, True, 8, seed)
+        assert marked.positions(epoch, came).tolist() == list(range(30))
+        assert marked.rows(3, range(30)).tolist() == order.rows(3, range(30)).tolist()
+        # Some of what came before the place is still to come.
+        left = {**state, "position": 20, "left": [[5, 9], [10, 16, 1]], "proof": None, "steps": None}
+        left["given"] = order.given(epoch, 20, (range(5, 9), range(10, 16)))
+        assert account_of_state(State.from_dict(left)) == packed.account(at=left)
+        told = packed.counts(at={name: value for name, value in left.items() if name != "given"})
+        assert packed.counts(at=left) == told
+    once = packed.order(True, False, 8, 7)
+    assert once.given(2, 0, ()) is None
+    assert once.given(0, 2, ()) == packed.order(True, True, 8, 7).given(0, 2, ())
+
+
+def test_a_run_goes_on_at_a_place_that_no_walk_would_reach() -> None:
+    refs = {name: source_of([BUDGET] * 8, 100 * number) for number, name in enumerate(("web", "code"))}
+    packed: Any = yoga.mix(refs, {"web": 1, "code": 1}, rows=64).packed("ids", BUDGET)
+    loader = yoga.DataLoader(packed, 8, shuffle=True, seed=7)
+    place = 10**11 // 64 * 64
+    begin = (place // 2048 - 1) * 2048
+    given = f"{begin}:{compact([0, 0])}/{place // 2},{place // 2}"
+    loader.load_state_dict({**loader.state_dict(), "epoch": place // 64, "given": given})
+    assert len(list(loader)) == 8
+    state = loader.state_dict()
+    assert account_of_state(State.from_dict(state)) == packed.account(at=state)
+    assert packed.counts(at=state) == {"web": place // 2 + 32, "code": place // 2 + 32}
 
 
 @pytest.mark.parametrize("kind", ["packs", "own packs", "cost", "batches", "batches of rounded lengths"])
@@ -448,6 +505,7 @@ def test_stories_of_packs_whose_weights_change(data: Any, cell: int, shuffle: bo
         view = mixed(cell=cell).packed("ids", BUDGET)
         view = view.reweighted(weights, at=state)
         assert view.counts(at=state) == {name: len(some) for name, some in own.items()}
+        assert account_of_state(State.from_dict(state)).numbers() == view.account(at=state).numbers()
     for name, packs in zip(NAMES, view.sources, strict=True):
         for start in range(0, len(own[name]), len(packs)):
             came = Counter(itertools.chain(*own[name][start : start + len(packs)]))

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from .place import Ranges
+
 from ..process.lazy import np
 
 if TYPE_CHECKING:
@@ -132,6 +134,16 @@ class AnyOrder(ABC):
             pins: what identifies the dataset besides.
         """
         return saved
+
+    def given(self, epoch: int, position: int, left: Ranges) -> str | None:
+        """What a state tells of a place that would take long to find again; None if there is nothing.
+
+        Args:
+            epoch: the epoch.
+            position: how many of its positions are over.
+            left: positions that come next, if later ones came early.
+        """
+        return None
 
     def prefix(self, rows: int) -> AnyOrder | None:
         """This order of the first rows, as it was before others were appended; None if it is not known."""

@@ -630,6 +630,7 @@ class Cursor:
             proof=proof,
             again=again if place.position else 0,
             left_out=self._at.left.out,
+            given=None if place.share[1] > 1 else order.given(place.epoch, place.position, place.left),
             extra=self.extra,
         )
 

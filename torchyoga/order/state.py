@@ -19,7 +19,7 @@ __all__ = ["MOST_JOINED", "EpochEntry", "Skipped", "State", "without_keys", "wri
 
 KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
 _PINS = ("shuffle", "window", "files", "shards", "stages", "view", "sources")
-_MORE = ("joined", "grown", "steps", "left", "share", "proof", "again", "left_out")
+_MORE = ("joined", "grown", "steps", "left", "share", "proof", "again", "left_out", "given")
 _ARGUMENTS = {"window": "shuffle_window"}  # the name of the argument
 _SEED_BITS = 4096
 MOST_JOINED = 16  # times that rows join an epoch
@@ -96,6 +96,7 @@ class State:
         proof: the weight of the rows delivered; None if it is not known.
         joined: (N, position) for each time that rows joined the epoch: the rows before, and the place.
         grown: rows of the dataset, if those of the epoch are fewer; else None.
+        given: numbers of the place that would take long to find again; None if there are none.
         extra: further fields of a loader.
     """
 
@@ -114,6 +115,7 @@ class State:
     left_out: Skipped = _NONE
     joined: tuple[tuple[int, int], ...] = ()
     grown: int | None = None
+    given: str | None = None
     extra: Mapping[str, object] = field(default_factory=dict)
 
     def to_dict(self) -> Saved:
@@ -129,6 +131,7 @@ class State:
             "share": None if self.share is None else list(self.share),
             "proof": None if self.proof is None else f"{self.proof % PRIME:x}",
             **{name: value for name, value in notes.items() if value},
+            **({} if self.given is None else {"given": self.given}),
             **self.extra,
         }
 
@@ -348,6 +351,7 @@ def _with_more(place: State, state: Saved) -> State:
         left_out = Skipped(*(state.get("left_out") or ()))
         counts = (*alone, again, *left_out, 0 if steps is None else steps)
         is_sound = all(map(is_count, counts)) and alone.rank < alone.num_replicas and alone.batch_size > 0
+        is_sound = is_sound and isinstance(state.get("given", ""), str)
         # Positions that are left are not delivered yet.
         num_left, world = sum(map(len, left)), alone.num_replicas
         is_sound = is_sound and (world > 1 or state["position"] + num_left <= state["length"])
@@ -356,7 +360,7 @@ def _with_more(place: State, state: Saved) -> State:
         is_sound = False
     if not is_sound:
         raise StateError(
-            "the state's steps, left, share or proof are damaged, or its again or left_out; pass what "
+            "the state's steps, left, share or proof are damaged, or its again, left_out or given; pass what "
             "state_dict() gave"
         )
     return replace(
@@ -367,6 +371,7 @@ def _with_more(place: State, state: Saved) -> State:
         proof=proof,
         again=again,
         left_out=left_out,
+        given=state.get("given"),
     )
 
 

@@ -8,6 +8,7 @@ rounding in a tree can promise: its nodes add up.
 
 What comes next follows from how many rows each source has given, and from nothing else. So places are dealt
 in chunks, which are kept as these few counts, and any place costs its chunk, once those before it are known.
+States tell the counts of a chunk, so that those before it need not be dealt again when a run goes on.
 
 Within cells places are then permuted by a key, as far as shares stay that close.
 Even shares are regular, and ranks take every W-th place: see `mixed.py`. A permutation of a whole cell that
@@ -32,9 +33,10 @@ from ..full import words_at
 from ..passes import EvenPasses, Strata
 from .turns import Era
 
-__all__ = ["EvenShares", "Measured", "even_shares"]
+__all__ = ["EvenShares", "Mark", "Measured", "chunk_size", "even_shares"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
+Mark: TypeAlias = tuple[int, tuple[int, ...]]
 _CHUNK = 2048  # places dealt at once, if cells are no larger
 _EACH = 16  # places of a chunk for each source, which is looked up once
 _MOST_KEPT = 64  # chunks of which the places are kept
@@ -131,6 +133,7 @@ class EvenShares:
         counts: (S,) how many rows each has given before.
         cell: places that are permuted together, as far as that goes.
         start, rows: none are that lie in different epochs, of so many rows, if these begin at place `start`.
+        mark: the number of a chunk, and (S,) how many rows each has given before it, if that is known.
 
     Example:
         >>> one, other = (Measured((Era(0, 0, 9),), (((9, size),),), size) for size in (4, 2))
@@ -147,21 +150,26 @@ class EvenShares:
         cell: int,
         start: int,
         rows: int,
+        mark: Mark | None = None,
     ) -> None:
         rates = np.array([weight * one.mean for weight, one in zip(weights, measured, strict=True)])
         self._weights, self._rates = tuple(weights), rates / rates.sum()
         self._measured, self._cell, self._start, self._rows = tuple(measured), cell, start, rows
-        self._size = max(max(_CHUNK, _EACH * len(rates)) // cell, 1) * cell
+        self._size = chunk_size(len(rates), cell)
         self._most = max(one.most() for weight, one in zip(weights, measured, strict=True) if weight)
         self._own = tuple(number for number, weight in enumerate(weights) if weight)
         self._first = np.array(counts, np.int64)
-        self._begins = [self._first]  # of each chunk: how many rows each source has given before
+        # Of each chunk from one on: how many rows each source has given before.
+        self._runs = [(0, [self._first])]
+        if mark is not None and mark[0]:
+            self._runs.append((mark[0], [np.array(mark[1], np.int64)]))
+        self._mark = mark
         self._chunk_of = lru_cache(_MOST_KEPT)(self._chunk_made)
         self._mixed_of = lru_cache(_MOST_KEPT)(self._mixed_made)
 
     def __reduce__(self) -> tuple[object, ...]:
         told = self._weights, self._measured, tuple(self._first.tolist())
-        return even_shares, (*told, self._cell, self._start, self._rows)
+        return even_shares, (*told, self._cell, self._start, self._rows, self._mark)
 
     def dealt(self, places: Ints, key: int) -> tuple[Ints, Ints]:
         """The source of each place (B,), and the number that it is there, permuted by a key."""
@@ -175,16 +183,19 @@ class EvenShares:
 
     def places(self, source: int, numbers: Ints, key: int | None = None) -> Ints:
         """The places (B,) of numbers of a source: the inverse of `dealt`; without a key, unpermuted."""
-        while len(numbers) and self._begins[-1][source] <= int(numbers.max()):
-            self._begin(len(self._begins))
-        begins = np.array([counts[source] for counts in self._begins])
-        which = np.searchsorted(begins, numbers, "right") - 1
         found = np.empty_like(numbers)
-        for one in distinct(which).tolist():
-            some = np.flatnonzero(which == one)
-            of = self._chunk_of(one).source if key is None else self._mixed_of(one, key)[0]
-            own = np.flatnonzero(of == source)
-            found[some] = one * self._size + own[numbers[some] - begins[one]]
+        in_run = np.searchsorted([int(run[1][0][source]) for run in self._runs[1:]], numbers, "right")
+        for run in distinct(in_run).tolist():
+            mine, (first, counts) = np.flatnonzero(in_run == run), self._runs[run]
+            while counts[-1][source] <= int(numbers[mine].max()):
+                self._deal_on(first, counts)
+            begins = np.array([some[source] for some in counts])
+            which = np.searchsorted(begins, numbers[mine], "right") - 1
+            for one in distinct(which).tolist():
+                some, chunk = mine[which == one], first + one
+                of = self._chunk_of(chunk).source if key is None else self._mixed_of(chunk, key)[0]
+                own = np.flatnonzero(of == source)
+                found[some] = chunk * self._size + own[numbers[some] - begins[one]]
         return found
 
     def counts(self, places: Ints) -> Ints:
@@ -200,12 +211,17 @@ class EvenShares:
 
     def _begin(self, number: int) -> Ints:
         """How many rows each source has given before a chunk."""
-        while len(self._begins) <= number:
-            last = len(self._begins) - 1
-            given = np.bincount(self._chunk_of(last).source, minlength=len(self._first))
-            if len(self._begins) == last + 1:
-                self._begins.append(self._begins[last] + given)
-        return self._begins[number]
+        first, counts = next(run for run in reversed(self._runs) if run[0] <= number)
+        while len(counts) <= number - first:
+            self._deal_on(first, counts)
+        return counts[number - first]
+
+    def _deal_on(self, first: int, counts: list[Ints]) -> None:
+        """One more chunk, behind those from `first` on."""
+        last = len(counts) - 1
+        given = np.bincount(self._chunk_of(first + last).source, minlength=len(self._first))
+        if len(counts) == last + 1:
+            counts.append(counts[last] + given)
 
     def _chunk_made(self, number: int) -> _Chunk:
         """The places of a chunk before they are permuted."""
@@ -291,6 +307,12 @@ def even_shares(
     cell: int,
     start: int,
     rows: int,
+    mark: Mark | None = None,
 ) -> EvenShares:
     """The same for the same arguments, so that what it knows is kept; see `EvenShares`."""
-    return EvenShares(weights, measured, counts, cell, start, rows)
+    return EvenShares(weights, measured, counts, cell, start, rows, mark)
+
+
+def chunk_size(num_sources: int, cell: int) -> int:
+    """Places of a chunk of some sources: whole cells."""
+    return max(max(_CHUNK, _EACH * num_sources) // cell, 1) * cell

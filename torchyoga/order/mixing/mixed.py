@@ -32,18 +32,29 @@ from ...process.distinct import distinct
 from ...process.lazy import cached_property
 from ...rows.data import bounds_of
 from ...rows.types import Ints
-from ..compact import MARKS
+from ..compact import MARKS, compact, expanded
 from ..contract import ARRANGED, Shuffle, before_known, check_epoch
 from ..full import GOING_ON, keyed_bytes, words_at
 from ..passes import Strata
-from ..saved import Pin
+from ..place import Ranges
+from ..saved import Pin, digest
 from ..stages import ArrangedOrder, folded, short, written_stages
-from .even_shares import EvenShares, Measured, even_shares
+from .even_shares import EvenShares, Mark, Measured, chunk_size, even_shares
 from .proportions import Proportions
 from .sources import Source, written_sources
 from .turns import Era, Turns, since
 
-__all__ = ["APPENDED", "TOLD", "MixTerms", "MixOrder", "MixStage", "Mixture", "numbered", "unpacked"]
+__all__ = [
+    "APPENDED",
+    "TOLD",
+    "MixTerms",
+    "MixOrder",
+    "MixStage",
+    "Mixture",
+    "counts_told",
+    "numbered",
+    "unpacked",
+]
 
 _CHUNK = 65536  # positions computed at once
 # Behind weights that states alone know: a loader was told them, or that rows were appended.
@@ -154,6 +165,7 @@ class Mixture:
         measures: (S,) what weights are shares of, such as the tokens of all rows; empty for the rows.
         strata: of each version of each source, how many rows there are of each size; or empty.
         asked: how it was asked for.
+        mark: a place, and (S,) how many rows each source has given before it, as a state told.
     """
 
     lengths: tuple[int, ...]
@@ -192,6 +204,7 @@ class Mixture:
     measures: tuple[int, ...] = ()
     strata: tuple[tuple[Strata, ...], ...] = ()
     asked: MixTerms = _NOTHING
+    mark: Mark | None = None
 
     @cached_property
     def even(self) -> tuple[EvenShares, ...]:
@@ -213,9 +226,49 @@ class Mixture:
                 self.cell,
                 stage.start % self.rows,
                 self.rows,
+                self._mark_in(number),
             )
-            for stage in self.stages
+            for number, stage in enumerate(self.stages)
         )
+
+    def _mark_in(self, number: int) -> Mark | None:
+        """The chunk of a stage before which it is known how many rows each source has given."""
+        stage, later = self.stages[number], self.stages[number + 1 :]
+        if self.mark is None or not stage.start < self.mark[0] < (later[0].start if later else np.inf):
+            return None
+        chunk, rest = divmod(self.mark[0] - stage.start, chunk_size(len(stage.weights), self.cell))
+        return None if rest else (chunk, self.mark[1])
+
+    def told_mark(self, place: int) -> str:
+        """How many rows each source has given shortly before a place, for states; see `with_mark`."""
+        number = int(self.stage_at(np.array([place]))[0])
+        stage = self.stages[number]
+        size = chunk_size(len(stage.weights), self.cell)
+        # A whole chunk is dealt again, so that a damaged mark does not go unseen.
+        begin = stage.start + max((place - stage.start) // size - 1, 0) * size
+        if begin == stage.start:
+            return ""
+        counts = self.even[number].counts(np.array([begin - stage.start]))
+        off = (counts - stage.counts_at(np.array([begin])))[:, 0].tolist()
+        return f"{begin}:{compact([2 * n if n >= 0 else -2 * n - 1 for n in off])}"
+
+    def with_mark(self, told: str) -> Mixture:
+        """The same, which knows what `told_mark` told.
+
+        Raises:
+            ValueError: it is damaged.
+        """
+        begin, _, off = told.partition(":")
+        place = _count(begin)
+        if place < self.stages[0].start:
+            return self
+        stage = self.stages[int(self.stage_at(np.array([place]))[0])]
+        expected = stage.counts_at(np.array([place]))[:, 0].tolist()
+        moved = [n // 2 if n % 2 == 0 else -(n + 1) // 2 for n in expanded(off, len(expected))]
+        counts = tuple(map(sum, zip(expected, moved, strict=True)))
+        if sum(counts) != place or any(map(int.__lt__, counts, stage.counts)):
+            raise ValueError("damaged counts")
+        return replace(self, mark=(place, counts))
 
     @property
     def total(self) -> int:
@@ -313,7 +366,7 @@ class Mixture:
     def plain(self) -> Mixture:
         """The same with the last weights from the beginning on."""
         first = MixStage(0, self.stages[-1].weights, (0,) * len(self.lengths))
-        return replace(self, stages=(first,), past="", grown=(), known=())
+        return replace(self, stages=(first,), past="", grown=(), known=(), mark=None)
 
     def counts(self, places: Ints) -> Ints:
         """(S, B) how many of the first k places belong to each source, for each k (B,)."""
@@ -402,6 +455,26 @@ class MixOrder(ArrangedOrder):
         given = np.bincount(source, minlength=len(self.mixture.lengths))
         given += self.mixture.counts(np.array([begin]))[:, 0]
         return tuple(given.tolist())
+
+    def given(self, epoch: int, position: int, left: Ranges) -> str | None:
+        """What follows from what rows hold, for states: a mark, and how many each source has delivered."""
+        first = epoch * self.length
+        goes_on = self.reshuffle if self.shuffle else self.version_in(epoch) >= GOING_ON
+        begin = first + (left[0].start if left else position)
+        if not self.mixture.even or begin < self.mixture.stages[0].start or not (goes_on or not epoch):
+            return None
+        told = counts_told(self.delivered(epoch, position, left))
+        is_named = not self.mixture.told_sources.startswith("#")
+        return f"{self.mixture.told_mark(begin)}/{told if is_named else digest(told)}"
+
+    def delivered(self, epoch: int, position: int, left: Ranges) -> Ints:
+        """(S,) how many rows each source has delivered, where all epochs go on."""
+        first = epoch * self.length
+        counts = np.array(self.consumed(first + position + sum(map(len, left))))
+        for some in left:
+            source, _ = self._dealt(first + np.array(some), first)
+            counts -= np.bincount(source, minlength=len(counts))
+        return counts
 
     def check_place(self, epoch: int, position: int) -> None:
         """Raises ValueError if it cannot go on from this position of the epoch."""
@@ -527,6 +600,11 @@ class MixOrder(ArrangedOrder):
     def _key(self) -> int:
         """The key by which cells are permuted."""
         return int.from_bytes(keyed_bytes(8, "mix", self.seed if self.shuffle else 0), "little")
+
+
+def counts_told(counts: Ints) -> str:
+    """Counts of sources as text; sources that come later have given none."""
+    return ",".join(map(str, np.trim_zeros(counts, "b").tolist()))
 
 
 def numbered(mixture: Mixture, source: Ints, passes: Ints, rows: Ints) -> Ints:

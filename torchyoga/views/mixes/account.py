@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -168,12 +169,6 @@ def account_of_state(state: State) -> Account:
             "the state does not name its sources: it is of no mixture, or of many sources, which it tells by "
             "digests; print(mix.account(at=state)) in a program that makes the mixture"
         )
-    if "shares=tokens" in str(state.pins.get("view")):
-        raise StateError(
-            "the state is of packs, windows or batches of a mixture, whose shares follow from what each of "
-            "them holds, which the state does not tell; print(packed.account(at=state)) in a program that "
-            "makes them"
-        )
     lengths = tuple(source.rows for source in sources)
     first = MixStage(0, (1,) * len(sources), (0,) * len(sources))
     mixture = Mixture(
@@ -185,8 +180,26 @@ def account_of_state(state: State) -> Account:
         tuple(source.name for source in sources),
         versions=tuple(((source.rows, source.tag),) for source in sources),
     )
+    if "shares=tokens" in str(state.pins.get("view")):
+        grown = tuple(source.eras or mixture.eras(number) for number, source in enumerate(sources))
+        return account_of_counts(replace(mixture, grown=grown), _told(state, len(sources)), state)
     mixture, counts, _ = counts_at(mixture, state)
     return account_of_counts(mixture, counts, state)
+
+
+def _told(state: State, num_sources: int) -> list[int]:
+    """How many packs, windows or batches of each source were delivered, as a state tells."""
+    _, slash, told = (state.given or "").partition("/")
+    if not slash or told.startswith("#"):
+        raise StateError(
+            "the state is of packs, windows or batches of a mixture, and does not tell how many came of each "
+            "source: it is of an earlier version, of one rank alone, of epochs that are all the same, or of "
+            "many sources; print(packed.account(at=state)) in a program that makes them"
+        )
+    counts = [int(text) for text in told.split(",") if text.isascii() and text.isdigit() and len(text) < 19]
+    if len(counts) > num_sources or sum(counts) != state.epoch * state.length + state.position:
+        raise StateError("the state's given is damaged; pass what state_dict() gave")
+    return counts + [0] * (num_sources - len(counts))
 
 
 def tokens_at(

@@ -20,7 +20,7 @@ from ...process.warned import warn_user
 from ...reading.dataref import DataRef, RowView, title_of
 from ...rows.types import Ints
 from .account import Account, account_of_counts, counts_at
-from .restaged import continued, restaged, told_from
+from .restaged import continued, marked, restaged, told_from
 
 __all__ = ["Arranged", "ArrangedMixture", "ArrangedRef", "warn_if_arranged"]
 
@@ -131,7 +131,7 @@ class ArrangedMixture(Arrangement):
     def going_on(self, order: AnyOrder, saved: State, appended: Appended | None) -> AnyOrder:
         """The order in which a state goes on; if rows were appended since, or a loader was told weights."""
         assert isinstance(order, MixOrder)
-        mixture = continued(self._ref.mixture, saved, appended)
+        mixture = marked(continued(self._ref.mixture, saved, appended), saved)
         return self._ref.over_mixture(mixture).order(order.shuffle, order.reshuffle, order.window, order.seed)
 
     def account(self, order: AnyOrder, saved: State) -> Account:

@@ -12,11 +12,11 @@ from ...order.carry import Appended
 from ...order.compact import MARKS, lists_compact
 from ...order.contract import Shuffle, check_epoch
 from ...order.full import GOING_ON
-from ...order.mixing.mixed import APPENDED, TOLD, MixOrder, MixStage, Mixture
+from ...order.mixing.mixed import APPENDED, TOLD, MixOrder, MixStage, Mixture, counts_told
 from ...order.mixing.proportions import MOST_WEIGHT, Proportions, whole_weights
 from ...order.mixing.sources import Source, read_sources, same_rows
 from ...order.mixing.turns import Era, turns_after
-from ...order.saved import Pin
+from ...order.saved import Pin, digest
 from ...order.stages import identity_of, parsed, same_past, short
 from ...order.state import State
 
@@ -24,6 +24,7 @@ __all__ = [
     "Restaged",
     "continued",
     "is_foreign",
+    "marked",
     "place_of",
     "restaged",
     "short_weights",
@@ -173,7 +174,7 @@ def restaged(
     first = state.first
     if mark == TOLD:  # a loop may ask for the states of some batches before
         first = min(first, stages[max(0, len(stages) - _KEPT)].start)
-    before = replace(mixture, stages=tuple(stages), past=past).since(first)
+    before = marked(replace(mixture, stages=tuple(stages), past=past).since(first), state)
     last = stages[-1]
     rest = (0,) * (len(mine) - len(then))
     weights = (*last.weights, *rest) if weights is None else weights
@@ -201,6 +202,23 @@ def restaged(
     lengths = tuple(source.rows for source in mine)
     grown = replace(before, stages=(*begun, stage), lengths=lengths, grown=() if is_plain else tuple(eras))
     return Restaged(grown.since(first), sources)
+
+
+def marked(mixture: Mixture, state: State) -> Mixture:
+    """A mixture that is not dealt from its beginning once more, if a state tells what was given before it.
+
+    What is told is taken if the numbers of the state follow from it; else they are found again.
+    """
+    mark, _, told = str(state.given or "").partition("/")
+    if not mark or not mixture.measures:
+        return mixture
+    try:
+        found = mixture.with_mark(mark)
+        order = MixOrder(found, state.seed, bool(state.pins.get("shuffle")))
+        counts = counts_told(order.delivered(state.epoch, state.position, state.left))
+    except ValueError:
+        return mixture
+    return found if told in (counts, digest(counts)) else mixture
 
 
 def is_foreign(mixture: Mixture, state: State) -> bool:
