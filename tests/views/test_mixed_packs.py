@@ -364,6 +364,8 @@ def test_a_run_goes_on_at_a_place_that_no_walk_would_reach() -> None:
     state = loader.state_dict()
     assert account_of_state(State.from_dict(state)) == packed.account(at=state)
     assert packed.counts(at=state) == {"web": place // 2 + 32, "code": place // 2 + 32}
+    endless: Any = yoga.mix(refs, {"web": 1, "code": 1}, rows=10**11).packed("ids", BUDGET)
+    assert len(next(iter(yoga.DataLoader(endless, 8, shuffle=True, seed=7)))["ids"]) == 8 * BUDGET
 
 
 @pytest.mark.parametrize("kind", ["packs", "own packs", "cost", "batches", "batches of rounded lengths"])
@@ -475,7 +477,7 @@ def test_sources_that_went_or_became_others_are_named_with_the_step(way: str) ->
 
 def test_token_columns_of_other_types_are_named_with_the_source() -> None:
     texts = {name: Own([{"ids": "abc"}] * 9, yoga.Schema.of({"ids": "abc"})) for name in "ab"}
-    with pytest.raises(TypeError, match=r"packed\('ids', ...\) needs a column with a value for each token"):
+    with pytest.raises(TypeError, match=r"^source 'a': packed\('ids', ...\) needs a column with a value"):
         yoga.mix(texts, {"a": 1, "b": 1}).packed("ids", BUDGET)
     schema = yoga.Schema.of({"ids": np.arange(3.0)}, ragged=["ids"])
     floats = {name: Own([{"ids": np.arange(3.0)}] * 9, schema) for name in "ab"}

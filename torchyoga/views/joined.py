@@ -50,7 +50,7 @@ class Chosen(Protocol):
         """Where such rows (B,) come for the first time; -1 for those that do not."""
 
     def counts(self, starts: Ints) -> Ints:
-        """(sources,) how many there are of each source; `starts` is where each source begins."""
+        """(sources,) about how many there are of each source; `starts` is where each source begins."""
 
     def starts(self, file_starts: Ints) -> Ints:
         """Where runs of rows of one file begin, given where all files of all sources do."""

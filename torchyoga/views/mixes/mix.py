@@ -652,7 +652,7 @@ class _MixNumbers:
         found = np.full(len(rows), -1, np.int64)
         some = np.flatnonzero((rows >= 0) & (rows < mixture.total))
         source = np.searchsorted(mixture.starts, rows[some], "right") - 1
-        counts = self.counts(mixture.starts)
+        counts = np.array(self._plain.consumed(mixture.rows))
         row = rows[some] - mixture.starts[source]
         inside = np.flatnonzero(row < counts[source])
         numbers = numbered(mixture, source[inside], np.zeros(len(inside), np.int64), row[inside])
@@ -660,8 +660,8 @@ class _MixNumbers:
         return found
 
     def counts(self, starts: Ints) -> Ints:
-        """How many of its own rows each source has."""
-        return np.array(self._plain.consumed(self._mixture.rows))
+        """How many of its own rows each source has; if weights are of what rows hold, to a few."""
+        return self._mixture.stages[0].counts_at(np.array([self._mixture.rows]))[:, 0]
 
     def starts(self, file_starts: Ints) -> Ints:
         """Where files begin: rows of all of them are mixed."""

@@ -65,6 +65,8 @@ def packed(
     if isinstance(columns.along, str):
         raise TypeError(f"columns are named by a list, as in along=[{columns.along!r}]")
     schema, padded = ref.schema, columns.padded
+    if schema is not None:
+        request.check(schema)
     if padded is not None and schema is not None and (request.cost or request.column is None):
         raise ValueError("padded needs one budget, of the tokens of a column: they fill the packs up to it")
     packing = (make or packing_of)(ref, request)

@@ -93,12 +93,10 @@ class Request:
                 'otherwise is not known; use long="drop", or cut the rows before'
             )
         most = None if max_rows is None else as_int("max_rows", max_rows, 1, 2**62)
-        found = Request(budgets, column, cost, long, most, bool(balance))
-        if schema is not None:
-            found._check(schema)
-        return found
+        return Request(budgets, column, cost, long, most, bool(balance))
 
-    def _check(self, schema: Schema) -> None:
+    def check(self, schema: Schema) -> None:
+        """Raises TypeError if rows do not have the tokens asked for; KeyError if there is no such column."""
         for name in [self.column] if self.column is not None else self.budgets if self.cost is None else ():
             place = Projection.at(schema, name)
             if self.column is None or are_tokens(place.schema, place.schema.tree, 0):
