@@ -123,7 +123,9 @@ def kept_index(of: IndexOf, make: Callable[[], FileIndex], cache: Cache) -> File
     """
     if of.tag is None:
         return make()
-    with contextlib.suppress(OSError, YogaError, ValueError, TypeError, KeyError, RecursionError):
+    with contextlib.suppress(
+        OSError, YogaError, ValueError, TypeError, KeyError, OverflowError, RecursionError
+    ):
         path = cache.find(of.key)
         if path is not None:
             with open(open_regular(path), "rb") as file:
