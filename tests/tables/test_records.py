@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
 import struct
 from pathlib import Path
 from typing import Any
@@ -232,3 +234,37 @@ def test_values_that_cannot_be_read_name_their_place(tmp_path: Path) -> None:
     data = records([[struct.pack(">III", 10, 1, 2) + bytes(4)]])
     with pytest.raises(SchemaError, match="tensors of bfloat16, which are not supported"):
         yoga.from_litdata(litdata(tmp_path, [data], 1, ["tensor"], spec))
+
+
+def test_the_fingerprint_names_more_than_the_index(tmp_path: Path) -> None:
+    prints = [
+        yoga.from_mds(mds(tmp_path / f"mds {n}", "str", values * 500)).fingerprint
+        for n, values in enumerate([[b"aa", b"bbb"], [b"bbb", b"aa"], [b"aa", b"ccc"], [b"aa", b"bbb"]])
+    ]
+    assert prints[0] == prints[3]
+    assert len({*prints}) == 3
+    rows = [yoga.from_litdata(written(tmp_path / f"litdata {n}", [n])).fingerprint for n in range(2)]
+    assert rows[0] != rows[1]
+
+
+def test_a_file_that_was_replaced_is_not_mapped(tmp_path: Path) -> None:
+    folder = mds(tmp_path / "mds", "str", [b"old"] * 9)
+    lines = tmp_path / "x.jsonl"
+    lines.write_text('"old"\n' * 9)
+    refs = [yoga.from_mds(folder), yoga.from_jsonl(lines)]
+    for ref, path in zip(refs, (folder / "s", lines), strict=True):
+        ref.take(np.array([0]))
+        (tmp_path / "new").write_bytes(path.read_bytes().replace(b"old", b"new"))
+        os.utime(tmp_path / "new", ns=(0, 0))
+        os.replace(tmp_path / "new", path)
+        assert "old" in str(ref.take(np.array([5]))[0])  # what is mapped stays
+        with pytest.raises(CorruptError, match="has changed since it was opened; open the dataset anew"):
+            pickle.loads(pickle.dumps(ref)).take(np.array([5]))
+
+
+def test_a_shard_that_is_a_link_to_itself(tmp_path: Path) -> None:
+    folder = mds(tmp_path / "mds", "str", [b"x"])
+    (folder / "s").unlink()
+    (folder / "s").symlink_to(folder / "s")
+    with pytest.raises(CorruptError, match="is a link to itself"):
+        yoga.from_mds(folder)

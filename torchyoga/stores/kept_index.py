@@ -156,6 +156,8 @@ def _read(file: BinaryIO, of: IndexOf) -> FileIndex:
         if not _NUMBERS.fullmatch(dtype):
             raise ValueError(f"numbers of {dtype!r:.20}")
         count = int(np.prod([1, *shape], dtype=object))
+        if count < 0:
+            raise ValueError(f"an array of {count} numbers")
         arrays[name] = np.frombuffer(data[:-4], dtype, count, at).reshape(shape)
         at += arrays[name].nbytes + -arrays[name].nbytes % _ALIGNED
     return FileIndex(arrays, dict(head["info"]))

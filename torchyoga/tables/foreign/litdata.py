@@ -133,9 +133,9 @@ def from_litdata(
             raise CorruptError(
                 f"{source.where(_INDEX)} says {dim} tokens in {left} bytes of {file.name}; write it again"
             )
-    files = source.files(stored, False)[0]
+    files, _, told = source.files(stored, False)
     starts = bounds_of(file.rows for file in stored)
-    content = json_digest([chunks, config["data_format"], config["data_spec"], columns])
+    content = json_digest([chunks, config["data_format"], config["data_spec"], columns, told])
     if are_tokens:
         tree = Node("dict", ("tokens",), (tree,))
 

@@ -110,10 +110,10 @@ def from_mds(
         name: _value(name, encoding, source.name) if name in wanted else None
         for name, encoding in zip(names, encodings, strict=True)
     }
-    files, hashes = source.files([stored for stored, *_ in shards], verify)
+    files, hashes, told = source.files([stored for stored, *_ in shards], verify)
     starts = bounds_of(stored.rows for stored, *_ in shards)
     content = json_digest(
-        [[index["shards"]], wanted, {k: np.dtype(v).str for k, v in (dtypes or {}).items()}]
+        [[index["shards"]], told, wanted, {k: np.dtype(v).str for k, v in (dtypes or {}).items()}]
     )
 
     def records(values: Mapping[str, RecordValue | None]) -> Records:
