@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import struct
 import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from torchyoga.errors import CorruptError
+from torchyoga.files.checksum import crc32
 from torchyoga.stores.cache import Cache
 from torchyoga.stores.kept_index import FileIndex, IndexOf, cache_of, kept_index
 from torchyoga.stores.objects import Found
@@ -227,3 +231,15 @@ def test_any_numbers_come_back(arrays: dict[str, np.ndarray]) -> None:
         for name, array in arrays.items():
             assert (found.arrays[name].dtype, found.arrays[name].shape) == (array.dtype, array.shape)
             assert found.arrays[name].tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("shape", [[2**70], [2**62, 2**62], [-1], ["x"], None, [[1]], [0] * 70])
+def test_a_forged_shape_is_made_anew(shape: object, tmp_path: Path) -> None:
+    cache, of = Cache(tmp_path), IndexOf("s3://b/x", 100, "tag", KIND)
+    kept_index(of, lambda: FileIndex({"a": np.array([1, 2])}), cache)
+    path = Path(str(cache.find(of.key)))
+    head = json.dumps({"of": asdict(of), "arrays": [["a", "<i8", shape]], "info": {}}).encode()
+    data = b"yogaidx1" + struct.pack("<I", len(head)) + head + bytes(16)
+    path.chmod(0o600)
+    path.write_bytes(data + struct.pack("<I", crc32(data)))
+    assert kept_index(of, lambda: FileIndex({"a": np.array([3])}), cache).arrays["a"].tolist() == [3]

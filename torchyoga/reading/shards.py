@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from ..errors import CorruptError, RemoteError
+from ..files.regular import refuse_irregular
 from ..formats.mapped.gather import Bytes, MappedFile, Memory
 from ..formats.mapped.pages import Thermometer, Watch, merged, num_to_spare, usage, will_need
 from ..process.buffers import BufferPool
@@ -75,11 +76,13 @@ class LocalShards:
     Attributes:
         name: for messages.
         paths: of the files; `nbytes`: their sizes when they were found.
+        written: when they were written last, in ns, if they have to stay so.
     """
 
     name: str
     paths: tuple[str, ...]
     nbytes: tuple[int, ...]
+    written: tuple[int, ...] = ()
     is_remote = False
     ahead_bytes: None = None
 
@@ -87,19 +90,34 @@ class LocalShards:
         """The path of a file."""
         return self.paths[number]
 
+    def as_they_are(self) -> LocalShards:
+        """The same files, which have to stay as they are now; CorruptError if one has another size."""
+        return replace(
+            self, written=tuple(self._found(number).st_mtime_ns for number in range(len(self.paths)))
+        )
+
     def path(self, number: int) -> str:
-        """The path of a file; CorruptError if it has another size now, or is gone."""
+        """The path of a file; CorruptError if it has changed since, or is gone."""
+        self._found(number)
+        return self.paths[number]
+
+    def _found(self, number: int) -> os.stat_result:
         path, nbytes = self.paths[number], self.nbytes[number]
         try:
-            size = os.stat(path).st_size
+            about = os.stat(path)
         except FileNotFoundError:
             raise CorruptError(f"{path} is missing; put it back, or write the dataset again") from None
-        if size != nbytes:
+        except OSError:
+            refuse_irregular(path)  # such as a link to itself
+            raise
+        if about.st_size != nbytes:
             raise CorruptError(
-                f"{path} has {size} bytes where {nbytes} are expected: it was cut or has changed; write it "
-                "again, or open the dataset anew"
+                f"{path} has {about.st_size} bytes where {nbytes} are expected: it was cut or has changed; "
+                "write it again, or open the dataset anew"
             )
-        return path
+        if self.written and about.st_mtime_ns != self.written[number]:
+            raise CorruptError(f"{path} has changed since it was opened; open the dataset anew")
+        return about
 
     def is_here(self, number: int) -> bool:
         """True."""

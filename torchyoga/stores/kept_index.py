@@ -123,7 +123,9 @@ def kept_index(of: IndexOf, make: Callable[[], FileIndex], cache: Cache) -> File
     """
     if of.tag is None:
         return make()
-    with contextlib.suppress(OSError, YogaError, ValueError, TypeError, KeyError, RecursionError):
+    with contextlib.suppress(
+        OSError, YogaError, ValueError, TypeError, KeyError, OverflowError, RecursionError
+    ):
         path = cache.find(of.key)
         if path is not None:
             with open(open_regular(path), "rb") as file:
@@ -154,6 +156,8 @@ def _read(file: BinaryIO, of: IndexOf) -> FileIndex:
         if not _NUMBERS.fullmatch(dtype):
             raise ValueError(f"numbers of {dtype!r:.20}")
         count = int(np.prod([1, *shape], dtype=object))
+        if count < 0:
+            raise ValueError(f"an array of {count} numbers")
         arrays[name] = np.frombuffer(data[:-4], dtype, count, at).reshape(shape)
         at += arrays[name].nbytes + -arrays[name].nbytes % _ALIGNED
     return FileIndex(arrays, dict(head["info"]))

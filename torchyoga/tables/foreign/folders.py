@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import CorruptError, NotFoundError
-from ...files.regular import read_regular
+from ...files.regular import open_regular, read_regular
+from ...process.digests import hexdigest
 from ...reading.shards import LocalShards, ShardFiles
 from ...rows.types import Json
 from ...stores.address import directory_of, is_url
@@ -23,6 +24,7 @@ __all__ = ["IndexedFolder", "IndexedFile", "is_below"]
 
 _AT_ONCE = 32  # requests
 _MOST_INDEX = 2**30  # bytes
+_SAMPLE = 2**16  # bytes of a file, for a name of its content
 Hashes = tuple[tuple[str, str], ...]
 
 
@@ -115,8 +117,11 @@ class IndexedFolder:
             raise CorruptError(f"{self.where(name)} holds a {type(read).__name__}, not an index")
         return read
 
-    def files(self, stored: Sequence[IndexedFile], verify: bool) -> tuple[ShardFiles, tuple[Hashes, ...]]:
-        """The files that an index names, and the hashes with which they are to be compared when mapped.
+    def files(
+        self, stored: Sequence[IndexedFile], verify: bool
+    ) -> tuple[ShardFiles, tuple[Hashes, ...], list[str]]:
+        """The files that an index names, the hashes with which they are to be compared when mapped, and what
+        names the content of those without hashes.
 
         Raises:
             CorruptError: a file is missing, or has another size than the index says.
@@ -125,15 +130,37 @@ class IndexedFolder:
             file.compression is None or (self.folder / file.name).is_file() for file in stored
         ):
             paths = tuple(str(self.folder / file.name) for file in stored)
-            local = LocalShards(self.name, paths, tuple(file.nbytes for file in stored))
-            for number in range(len(paths)):
-                local.path(number)
+            local = LocalShards(self.name, paths, tuple(file.nbytes for file in stored)).as_they_are()
             hashes = tuple(file.hashes for file in stored) if verify else ()
-            return local, hashes if any(hashes) else ()
+            unsaid = [(file.name, file.nbytes) for file in stored if not file.hashes]
+            return local, hashes if any(hashes) else (), self._told(unsaid)
         listed = self.remote.find()
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             shards = list(pool.map(lambda file: self._shard(file, listed, verify), stored))
-        return RemoteShards(self.remote, shards, self.cache), ()
+        unsaid = [
+            (shard.name, shard.sent)
+            for file, shard in zip(stored, shards, strict=True)
+            if not (file.hashes or file.sent_hashes)
+        ]
+        return RemoteShards(self.remote, shards, self.cache), (), self._told(unsaid)
+
+    def _told(self, files: Sequence[tuple[str, int]]) -> list[str]:
+        """What tells some of the files of these names and sizes from others; the same behind any URL."""
+        told = []
+        for number in sorted({0, len(files) // 2, len(files) - 1}) if files else ():
+            name, nbytes = files[number]
+            bounds = [(0, min(_SAMPLE, nbytes)), (max(0, nbytes - _SAMPLE), nbytes)]
+            if self.folder is None:
+                runs = self.remote.read_ranges(name, bounds, nbytes)
+                if len(runs[0]) == nbytes:  # whatever was asked for
+                    runs = [runs[0][start:stop] for start, stop in bounds]
+            else:
+                with open(open_regular(self.folder / name), "rb") as file:
+                    runs = [file.read(_SAMPLE)]
+                    file.seek(bounds[1][0])
+                    runs.append(file.read(_SAMPLE))
+            told.append(hexdigest(*runs))
+        return told
 
     def _shard(self, file: IndexedFile, listed: Mapping[str, Found], verify: bool) -> StoredShard:
         name = file.sent_name or file.name

@@ -18,7 +18,7 @@ from ...reading.in_place_ref import InPlaceRef
 from ...reading.shards import MappedShards
 from ...rows.data import bounds_of
 from ...rows.meaning import Codec, Meaning, exactly
-from ...rows.node import Node
+from ...rows.node import Node, Path, path_name
 from ...rows.types import Json
 from ..arrow_ref import from_table
 from .folders import IndexedFile, IndexedFolder, is_below
@@ -26,6 +26,7 @@ from .pictures import images, pixels
 from .records import (
     ArrayGroup,
     ArrayValue,
+    BadValue,
     FixedValue,
     Records,
     RecordValue,
@@ -52,6 +53,7 @@ _TORCH = {
 }
 _TORCH |= {11: "|u1", 12: "|i1", 13: "<i2", 14: "<i2", 15: "<i4", 16: "<i4", 17: "<i8", 18: "<i8", 19: "|b1"}
 _TORCH |= {20: "<u2"}
+_BFLOAT16 = 10
 _NUMPY = {0: "|i1", 1: "<i2", 2: "<i4", 3: "<i8", 4: "|u1", 5: "<u2", 6: "<u4", 7: "<u8", 8: "<f2", 9: "<f4"}
 _NUMPY |= {10: "<f8", 11: "<c8", 12: "<c16", 13: "|b1"}
 _TABLE = b"LDARW01\0"  # ends a chunk that ends with an Arrow file
@@ -76,7 +78,7 @@ def from_litdata(
 
     Args:
         path: the folder or URL that has its `index.json`.
-        columns: keys of the rows to keep, if rows are dicts; all by default.
+        columns: keys of the rows to keep, in this order, if rows are dicts; all by default.
         storage_options: for fsspec's filesystem.
         cache_dir: where downloaded chunks are kept, as of `Storage`.
         cache_bytes: how many bytes of them are kept.
@@ -85,7 +87,8 @@ def from_litdata(
     Pillow as arrays. What was written for `TokensLoader` has rows `{"tokens": tensor}`, one for each item,
     which `token_windows` cuts into blocks. Local chunks whose rows lie in an Arrow file at their end are read
     as `from_arrow` does. Items have no checksums; sizes that contradict each other are an
-    error.
+    error. Of items for `TokensLoader` only the first place, the last one and the sum are known twice: damage
+    that moves the end of one among its neighbours cannot be told.
 
     Raises:
         NotFoundError: there is no index.
@@ -102,8 +105,11 @@ def from_litdata(
         are_tokens = config.get("item_loader") == "TokensLoader"
         spec = json.loads(config["data_spec"])[1]
         places: list[tuple[str, str]] = []
-        tree = _tree(spec, iter(formats), "", places, columns)
+        keys = ["tokens"] if are_tokens else _keys(spec) if _kind(spec) == "dict" else []
+        tree = _tree(spec, iter(formats), (), places, None if are_tokens else columns)
         stored = [_chunk(chunk, config.get("compression")) for chunk in chunks]
+        if not stored or len(dict(places)) < len(places):
+            raise ValueError(f"{len(stored)} chunks of {[name for name, _ in places]!r:.200}")
         if len(places) != len(formats) or (are_tokens and len(formats) != 1) or not formats:
             raise ValueError(f"{len(formats)} formats for {len(places)} values")
     except SchemaError:
@@ -112,14 +118,24 @@ def from_litdata(
         raise CorruptError(
             f"{source.where(_INDEX)} is no index of LitData, or is damaged: {error}"
         ) from error
-    if tree is None:
-        raise KeyError(f"{source.name} has no columns {columns}; it has {[name for name, _ in places]}")
+    unknown = [name for name in columns or () if name not in keys]
+    if unknown or (columns is not None and not columns):
+        raise KeyError(f"{source.name} has no columns {unknown}; it has {keys or 'rows that are no dicts'}")
     if source.folder is not None and not stored[0].compression and _has_table(source.where(stored[0].name)):
-        return _of_tables(tuple(source.where(file.name) for file in stored), columns)[0]
+        paths = tuple(source.where(file.name) for file in stored)
+        ref: DataRef = _of_tables(paths, None if columns is None else tuple(dict.fromkeys(columns)))[0]
+        return ref if columns is None else ref.columns(columns)
     values = {name: _value(name, how, source.name) if how else None for name, how in places}
-    files = source.files(stored, False)[0]
+    for chunk, file in zip(chunks, stored, strict=True):
+        (run,) = values.values() if are_tokens else (None,)
+        left, dim = file.nbytes - 4 * (file.rows + 2), chunk.get("dim")
+        if isinstance(run, RunValue) and dim is not None and dim * run.itemsize != left:
+            raise CorruptError(
+                f"{source.where(_INDEX)} says {dim} tokens in {left} bytes of {file.name}; write it again"
+            )
+    files, _, told = source.files(stored, False)
     starts = bounds_of(file.rows for file in stored)
-    content = json_digest([chunks, config["data_format"], config["data_spec"], columns])
+    content = json_digest([chunks, config["data_format"], config["data_spec"], columns, told])
     if are_tokens:
         tree = Node("dict", ("tokens",), (tree,))
 
@@ -134,7 +150,10 @@ def from_litdata(
     for name, value in values.items():
         if isinstance(value, ArrayValue):
             values[name] = first.learned(looked, name, value, None, None)
-    return InPlaceRef(records(values))
+    ref = InPlaceRef(records(values))
+    if columns is None or isinstance(columns, str):
+        return ref if columns is None else ref.columns(columns)
+    return ref.columns([path_name((name,)) for name in columns])
 
 
 def _has_table(path: str) -> bool:
@@ -165,7 +184,13 @@ def _of_tables(paths: tuple[str, ...], columns: Sequence[str] | None) -> tuple[D
         except (pa.ArrowException, OSError) as error:
             raise CorruptError(f"{path}: its Arrow file is damaged: {error}; write it again") from error
         tables.append(table if columns is None else table.select(list(columns)))
-    joined = pa.concat_tables(tables, promote_options="permissive")
+    try:
+        joined = pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise SchemaError(
+            f"{os.path.dirname(paths[0])}: its chunks have no schema that holds all values: {error}; write "
+            "all of them with one schema"
+        ) from error
     return from_table(
         joined, None, False, "error", os.path.dirname(paths[0]), (_of_tables, paths, columns)
     ), None
@@ -198,44 +223,51 @@ def _chunk(chunk: Json, compression: str | None) -> IndexedFile:
     return IndexedFile(raw, rows, nbytes, (), "zstd", name, 0)
 
 
+def _kind(spec: Json) -> str:
+    """What a tree of torch's is; "leaf" for a value."""
+    return "leaf" if spec["type"] is None else exactly(str, spec["type"]).rpartition(".")[2]
+
+
+def _keys(spec: Json) -> list[str | int]:
+    """The keys of a dict; ValueError if there are others than texts and ints, or one of them twice."""
+    keys = exactly(list, json.loads(spec["context"]))
+    if not all(isinstance(key, (str, int)) for key in keys) or len({*keys}) < len(keys):
+        raise ValueError(f"a dict with the keys {keys!r:.80}")
+    return keys
+
+
 def _tree(
     spec: Json,
     formats: Iterator[str],
-    path: str,
+    path: Path,
     places: list[tuple[str, str]],
     columns: Sequence[str] | None,
-) -> Node | None:
+) -> Node:
     """How rows nest.
 
     Args:
         spec: of a tree of torch's.
         formats: of its leaves, and of those that follow.
         path: of the tree.
-        places: takes the path and the format of each leaf; no format for those that are left out.
+        places: takes the name and the format of each leaf; no format for those that are left out.
         columns: the keys that are kept, of the outermost tree; all by default.
-
-    Returns:
-        None if nothing is kept.
     """
-    if spec["type"] is None:
-        places.append((path or "the item", next(formats)))
+    kind = _kind(spec)
+    if kind == "leaf":
+        places.append((path_name(path) if path else "the item", next(formats)))
         return Node("leaf")
-    kind = exactly(str, spec["type"]).rpartition(".")[2]
-    keys = json.loads(spec["context"]) if kind == "dict" else range(len(spec["children_spec"]))
     if kind not in ("dict", "list", "tuple"):
         raise SchemaError(f"rows hold a {spec['type']}; submit litdata's own StreamingDataset to a storage")
-    kept = []
+    keys = _keys(spec) if kind == "dict" else range(len(spec["children_spec"]))
+    kept = dict[str | int, Node]()
     for key, child in zip(keys, spec["children_spec"], strict=True):
         first = len(places)
-        node = _tree(child, formats, f"{path}/{key}".lstrip("/"), places, None)
+        node = _tree(child, formats, (*path, key), places, None)
         if columns is None or key in columns:
-            kept.append((key, node))
+            kept[key] = node
         else:
             places[first:] = [(name, "") for name, _ in places[first:]]
-    if not kept:
-        return None
-    own = tuple(key for key, _ in kept) if kind == "dict" else ()
-    return Node(kind, own, tuple(node for _, node in kept if node is not None))
+    return Node(kind, tuple(kept) if kind == "dict" else (), tuple(kept.values()))
 
 
 def _with(tree: Node, values: Iterator[RecordValue]) -> Node:
@@ -258,10 +290,11 @@ def _value(name: str, how: str, where: str) -> RecordValue:
         return RunValue(leaf("bytes", "|u1", None, 1, Meaning(codec=Codec(codec))))
     if kind in _FILES:
         return RunValue(leaf("bytes", "|u1", None, 1))
-    if kind == "no_header_tensor" and int(detail) in _TORCH:
-        return RunValue(leaf("tensor", np.dtype(_TORCH[int(detail)]).name, None, 1))
-    if kind == "no_header_numpy" and int(detail) in _NUMPY:
-        return RunValue(leaf("ndarray", _NUMPY[int(detail)], None, 1))
+    code = int(detail) if detail.isdecimal() else -1
+    if kind == "no_header_tensor" and code in _TORCH:
+        return RunValue(leaf("tensor", np.dtype(_TORCH[code]).name, None, 1))
+    if kind == "no_header_numpy" and code in _NUMPY:
+        return RunValue(leaf("ndarray", _NUMPY[code], None, 1))
     if kind in ("tensor", "numpy"):
         own = leaf("tensor", "uint8", None, 2) if kind == "tensor" else leaf("ndarray", "|u1", None, 2)
         return ArrayValue(own, _TensorHeads(">u4" if kind == "tensor" else "<u4"))
@@ -293,7 +326,11 @@ class _TensorHeads:
             places = np.flatnonzero(keys == key)
             code, ndim = key >> 32, key & 0xFFFFFFFF
             dtype = (_TORCH if self.dtype == ">u4" else _NUMPY).get(code)
+            if code == _BFLOAT16 and self.dtype == ">u4":
+                raise SchemaError("tensors of bfloat16, which are not supported; write them as float32")
             if dtype is None or ndim > 32:
-                raise CorruptError(f"an array of dtype {code} and {ndim} dimensions; write the chunk again")
+                raise BadValue(
+                    int(places[0]), f"an array of dtype {code} and {ndim} dimensions; write the chunk again"
+                )
             shapes = part.head(places, 8, 4 * ndim, self.dtype).astype(np.int64)
             yield ArrayGroup(places, dtype, 8 + 4 * ndim, shapes)

@@ -24,6 +24,7 @@ from .pictures import images, pixels
 from .records import (
     ArrayGroup,
     ArrayValue,
+    BadValue,
     DecodedValue,
     FixedValue,
     Records,
@@ -73,8 +74,8 @@ def from_mds(
         cache_bytes: how many bytes of them are kept.
 
     Rows are dicts. Images come as their bytes, which `ref.decoded()` decodes, those of `pil` as arrays;
-    `json` and `str_decimal` are text. Records have no checksums; sizes that contradict each other are an
-    error.
+    `json` and `str_decimal` are text; `str_int` is read if it has 64 bits at most. Records have no checksums;
+    sizes that contradict each other are an error.
 
     Raises:
         NotFoundError: there is no index.
@@ -109,10 +110,10 @@ def from_mds(
         name: _value(name, encoding, source.name) if name in wanted else None
         for name, encoding in zip(names, encodings, strict=True)
     }
-    files, hashes = source.files([stored for stored, *_ in shards], verify)
+    files, hashes, told = source.files([stored for stored, *_ in shards], verify)
     starts = bounds_of(stored.rows for stored, *_ in shards)
     content = json_digest(
-        [[index["shards"]], wanted, {k: np.dtype(v).str for k, v in (dtypes or {}).items()}]
+        [[index["shards"]], told, wanted, {k: np.dtype(v).str for k, v in (dtypes or {}).items()}]
     )
 
     def records(values: Mapping[str, RecordValue | None]) -> Records:
@@ -122,6 +123,15 @@ def from_mds(
         return Records(source.name, files, starts, dict(values), sizes, schema, content, hashes)
 
     dynamic = {name: value for name, value in values.items() if isinstance(value, ArrayValue)}
+    of_none = [
+        name
+        for name in {**(dtypes or {}), **(ndims or {})}
+        if name not in dynamic and values.get(name, 0) is not None
+    ]
+    if of_none:
+        raise KeyError(
+            f"{source.name} has no arrays {of_none} that say themselves what they are; it has {[*dynamic]}"
+        )
     if dynamic:
         first = records(values)
         looked = MappedShards(files, first.check)
@@ -130,7 +140,7 @@ def from_mds(
                 looked, name, value, (dtypes or {}).get(name), (ndims or {}).get(name)
             )
     ref: DataRef = InPlaceRef(records(values))
-    return ref if columns is None else ref.columns(wanted)
+    return ref if columns is None else ref.columns(columns)
 
 
 def _shard(entry: Json) -> tuple[IndexedFile, tuple[str, ...], tuple[str, ...], tuple[int | None, ...]]:
@@ -170,7 +180,8 @@ def _shard(entry: Json) -> tuple[IndexedFile, tuple[str, ...], tuple[str, ...], 
 
 
 def _hashes(entry: Json) -> tuple[tuple[str, str], ...]:
-    return tuple((exactly(str, name), exactly(str, digits)) for name, digits in entry["hashes"].items())
+    hashes = exactly(dict, entry["hashes"] or {})
+    return tuple((exactly(str, name), exactly(str, digits)) for name, digits in hashes.items())
 
 
 def _value(name: str, encoding: str, where: str) -> RecordValue:
@@ -179,7 +190,10 @@ def _value(name: str, encoding: str, where: str) -> RecordValue:
     if kind in _SCALARS:
         return FixedValue(leaf("scalar", np.dtype(kind).str))
     if kind == "ndarray":
-        return _array(how)
+        try:
+            return _array(how)
+        except SchemaError as error:
+            raise SchemaError(f"{where}: column {name!r} holds {error}; pass columns= without it") from error
     if kind in ("jpeg", "png"):
         return RunValue(leaf("bytes", "|u1", None, 1, Meaning(codec=Codec(kind))))
     if kind in ("bytes", "str", "json", "str_decimal"):
@@ -189,7 +203,7 @@ def _value(name: str, encoding: str, where: str) -> RecordValue:
     if kind == "pil":
         return ArrayValue(leaf("ndarray", "|u1", None, 3), pixels)
     if kind in ("str_int", "str_float"):
-        return DecodedValue(Schema.of(0 if kind == "str_int" else 0.0), int if kind == "str_int" else float)
+        return DecodedValue(Schema.of(0 if kind == "str_int" else 0.0), _int if kind == "str_int" else float)
     if kind in ("list[jpeg]", "list[png]", "jpeg_array", "jpegarray"):
         return images(4 if kind.startswith("list") else 0)
     if kind == "pkl":
@@ -204,6 +218,13 @@ def _value(name: str, encoding: str, where: str) -> RecordValue:
     )
 
 
+def _int(text: bytes) -> int:
+    value = int(text)
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"{text[:40]!r} does not fit an int of 64 bits; pass columns= without it")
+    return value
+
+
 def _array(how: str) -> RecordValue:
     """Arrays: of a dtype, of a dtype and a shape, or that say both of themselves."""
     dtype, _, extents = how.partition(":")
@@ -211,7 +232,13 @@ def _array(how: str) -> RecordValue:
         raise SchemaError(f"arrays of {dtype!r:.20}")
     own = np.dtype(dtype or "uint8").str
     if extents:
-        return FixedValue(leaf("ndarray", own, tuple(map(int, extents.split(",")))))
+        try:
+            fixed = FixedValue(leaf("ndarray", own, tuple(map(int, extents.split(",")))))
+        except ValueError as error:
+            raise SchemaError(f"arrays of the shape {extents!r:.40}: {error}") from error
+        if not fixed.size:
+            raise SchemaError(f"arrays of the shape {extents!r:.40}, which have no elements")
+        return fixed
     return ArrayValue(leaf("ndarray", own, None, 1), _Arrays(own if dtype else None))
 
 
@@ -235,6 +262,8 @@ class _Arrays:
             dtype = self.dtype or _CODES.get(key >> 8)
             ndim, width = (key & 255) >> 2, 1 << (key & 3)
             if dtype is None:
-                raise CorruptError(f"an array of an unknown dtype, {key >> 8}; write the file again")
+                raise BadValue(
+                    int(places[0]), f"an array of an unknown dtype, {key >> 8}; write the file again"
+                )
             shapes = part.head(places, 1 + before, ndim * width, f"<u{width}")
             yield ArrayGroup(places, dtype, 1 + before + ndim * width, shapes)

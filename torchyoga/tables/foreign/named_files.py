@@ -72,11 +72,8 @@ class NamedFiles:
         if not any(map(is_url, texts)):
             paths = [path for text in texts for path in _local(text, ending)]
             states = tuple(IndexOf.file(path, "") for path in paths)
-            return NamedFiles(
-                LocalShards(_title(paths), tuple(paths), tuple(state.nbytes for state in states)),
-                states,
-                cache,
-            )
+            local = LocalShards(_title(paths), tuple(paths), tuple(state.nbytes for state in states))
+            return NamedFiles(local.as_they_are(), states, cache)
         if not all(map(is_url, texts)):
             raise ValueError(
                 f"{texts!r:.200} are of this machine and of a store; make a DataRef of each, concat them"

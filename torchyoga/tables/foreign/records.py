@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ from ...rows.types import Array, Ints, Row
 from ...stores.shard_downloads import check_hashes
 
 __all__ = [
+    "BadValue",
     "FixedValue",
     "DecodedValue",
     "ArrayGroup",
@@ -69,7 +70,7 @@ class ValuePart(NamedTuple):
         """(places, ...) some bytes of each of these values as numbers; CorruptError if one has less."""
         short = self.nbytes[places] < offset + nbytes
         if short.any():
-            raise _Bad(int(places[short.argmax()]), "it has fewer bytes than it says")
+            raise BadValue(int(places[short.argmax()]), "it has fewer bytes than it says")
         if not nbytes:
             return np.empty((len(places), 0), dtype)
         read = self.memory.gather(self.addresses[places] + offset, nbytes, self.empty)
@@ -80,7 +81,7 @@ class ValuePart(NamedTuple):
         return MappedRuns(self.memory, self.addresses + offsets, self.nbytes - offsets)
 
 
-class _Bad(CorruptError):
+class BadValue(CorruptError):
     """Damage of one of the values of a `ValuePart`."""
 
     def __init__(self, place: int, problem: str) -> None:
@@ -158,7 +159,7 @@ class RunValue:
         dtype = self.schema.columns[0].storage
         lengths, rest = np.divmod(part.nbytes, self.itemsize)
         if rest.any():
-            raise _Bad(
+            raise BadValue(
                 int(rest.argmax()), f"{part.nbytes[rest.argmax()]} bytes are no whole number of {dtype}"
             )
         return [Data(None, bounds_of(lengths), runs=part.runs(), dtype=dtype, empty=part.empty)]
@@ -187,10 +188,12 @@ class ArrayValue:
     Attributes:
         schema: of one ragged column.
         groups: what the arrays of a part are.
+        may_round: True if the dtype was asked for, even where it has fewer digits than an int.
     """
 
     schema: Schema
     groups: Callable[[ValuePart], Iterator[ArrayGroup]]
+    may_round: bool = False
     size: None = None
 
     def read(self, part: ValuePart) -> Sequence[Data]:
@@ -209,13 +212,13 @@ class ArrayValue:
             wrong = (sizes != part.nbytes[group.places] - group.head) | (group.shapes > _MOST_BYTES).any(1)
             if wrong.any():
                 nth = int(wrong.argmax())
-                raise _Bad(
+                raise BadValue(
                     int(group.places[nth]), f"an array of shape {group.shapes[nth].tolist()} and dtype {own}"
                 )
             shapes[group.places, :ndim] = group.shapes
             heads[group.places] = group.head
             if own != dtype:
-                if not np.can_cast(own, dtype, "safe"):
+                if not (np.can_cast(own, dtype, "safe") if self.may_round else _holds(dtype, own)):
                     raise SchemaError(
                         f"an array of {own}, where others are of {dtype}; pass "
                         f"dtypes= with {np.result_type(own, dtype)} for it"
@@ -233,6 +236,13 @@ class ArrayValue:
         return [Data(values, offsets, kept)]
 
 
+def _holds(dtype: np.dtype[Any], own: np.dtype[Any]) -> bool:
+    """True if a dtype has all values of another; a float64 has not all of an int64."""
+    return np.can_cast(own, dtype, "safe") and not (
+        own.kind in "iu" and dtype.kind in "fc" and own.itemsize > 4
+    )
+
+
 @dataclass(frozen=True)
 class DecodedValue:
     """Values that a function makes of their bytes; it raises ValueError if it cannot."""
@@ -248,7 +258,7 @@ class DecodedValue:
             try:
                 rows.append(self.function(text))
             except (ValueError, ArithmeticError, IndexError) as error:
-                raise _Bad(place, f"{error}") from error
+                raise BadValue(place, f"{error}") from error
         return block_of(rows, self.schema).data
 
 
@@ -320,8 +330,12 @@ class Records:
         """Compares the number of records, and the hashes."""
         rows = int(self.starts[number + 1] - self.starts[number])
         said = int(data[:_COUNT].view("<u4")[0]) if len(data) >= _COUNT else -1
-        if said != rows or len(data) < _COUNT * (rows + 2):
+        low = _COUNT * (rows + 2)
+        if said != rows or len(data) < low:
             raise CorruptError(f"it says {said} records in {len(data)} bytes, the index says {rows}")
+        ends = data[_COUNT:low].view("<u4")
+        if self.is_bare and (ends[0] != low or ends[-1] != len(data) or (ends[1:] < ends[:-1]).any()):
+            raise CorruptError("the places of its records are damaged; write the file again")
         if self.hashes:
             check_hashes(data.data, self.hashes[number])
 
@@ -341,7 +355,7 @@ class Records:
             if any(first <= number < last for number in columns):
                 try:
                     read.update(enumerate(value.read(part), first))
-                except _Bad as error:
+                except BadValue as error:
                     raise CorruptError(f"{self._place(int(rows[error.place]))}, {name}: {error}") from error
                 except SchemaError as error:
                     raise SchemaError(f"{self.name}: one of rows {rows[:3]}..., {name}: {error}") from error
@@ -388,7 +402,10 @@ class Records:
                 if sizes[place] % itemsize:
                     return None
             ends = list(accumulate(sizes, initial=first))
-            return None if ends[-1] != last else [make(data, ends[n], ends[n + 1]) for make, n in wanted]
+            try:
+                return None if ends[-1] != last else [make(data, ends[n], ends[n + 1]) for make, n in wanted]
+            except UnicodeDecodeError:
+                return None
 
         return row
 
@@ -419,16 +436,28 @@ class Records:
         part = dict(zip(self.values, self._parts(shards, rows), strict=True))[name]
         try:
             groups = [(group.dtype, group.shapes.shape[1]) for group in value.groups(part)]
-        except _Bad as error:
+        except BadValue as error:
             raise CorruptError(f"{self._place(int(rows[error.place]))}, {name}: {error}") from error
         kind = value.schema.columns[0].kind
-        own = np.result_type(*(kind for kind, _ in groups)) if dtype is None else np.dtype(dtype)
+        found = {np.dtype(kind) for kind, _ in groups}
+        own = np.result_type(*found) if dtype is None else np.dtype(dtype)
+        if dtype is None and not all(_holds(own, one) for one in found):
+            raise SchemaError(
+                f"{self.name}: {name!r} has arrays of {sorted(map(str, found))}, and {own} has not all of "
+                f"their digits; pass dtypes={{{name!r}: {str(own)!r}}} if it should hold them"
+            )
         kinds = {dimensions for _, dimensions in groups}
         most = max(kinds) if ndim is None else ndim
         most = (
             max(most, 2) if 0 in kinds else most
         )  # of one dimension are only columns all of whose arrays are
-        return replace(value, schema=leaf(kind, own.name if kind == "tensor" else own.str, None, most))
+        try:
+            looks = leaf(kind, own.name if kind == "tensor" else own.str, None, most)
+        except ValueError as error:
+            raise ValueError(
+                f"{self.name}: {name!r} cannot be arrays of {own} with {most} dimensions: {error}"
+            ) from error
+        return replace(value, schema=looks, may_round=dtype is not None)
 
     def _place(self, row: int) -> str:
         file = int(self.starts.searchsorted(row, "right")) - 1

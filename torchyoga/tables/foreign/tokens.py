@@ -178,7 +178,8 @@ def from_tokens(
     Raises:
         NotFoundError: there is no such file.
         CorruptError: the size of a file is not one of whole tokens. When read: a file has changed since.
-        ValueError: `dtype` is not one of numbers, `end` is not a value of it, or `offset` is below 0.
+        ValueError: `dtype` is not one of numbers in the byte order of this machine, `end` is not a value of
+            it, or `offset` is below 0.
         RemoteError: the store cannot be reached.
 
     Example:
@@ -192,6 +193,11 @@ def from_tokens(
     kind = np.dtype(dtype)
     if kind.kind not in "iuf":
         raise ValueError(f"dtype={dtype!r} is not one of tokens; pass one such as 'uint16'")
+    if not kind.isnative:
+        raise ValueError(
+            f"dtype={dtype!r} has the byte order of other machines, in which torch has no tensors; write "
+            f"the tokens as {kind.newbyteorder('=')}"
+        )
     if end is not None and not (kind.kind in "iu" and np.iinfo(kind).min <= end <= np.iinfo(kind).max):
         raise ValueError(f"end={end!r} is not a value of {kind}")
     if offset < 0:
