@@ -142,8 +142,8 @@ class ShardRows(PlacedSource):
                 f"{shard}: the sample {sample.key!r:.100} has {more[0]!r:.80}, which the first sample lacks; "
                 f"name the columns, as in columns={[*columns, *more]!r:.200}"
             )
-        found: Row = {KEY: sample.key, **{name: sample.parts.get(name) for name in columns}}
-        return parsed(found, self._shards.parse, shard)
+        row: Row = {KEY: sample.key, **{name: sample.parts.get(name) for name in columns}}
+        return parsed(row, self._shards.parse, shard)
 
 
 def parsed(row: Row, parse: Mapping[str, Callable[[bytes], object]], shard: str) -> Row:
@@ -222,19 +222,19 @@ class _Reader:
         """
         while True:
             try:
-                found = self._queue.get(timeout=_PATIENCE)
+                item = self._queue.get(timeout=_PATIENCE)
             except queue.Empty:
                 if not self._thread.is_alive() and self._queue.empty():
                     raise RuntimeError("the thread that reads a shard is gone; begin again") from None
                 continue
-            if found is None:
+            if item is None:
                 return
-            if isinstance(found, _Failed):
-                raise found.error
-            if isinstance(found, _CutShard):
-                yield found
+            if isinstance(item, _Failed):
+                raise item.error
+            if isinstance(item, _CutShard):
+                yield item
                 return
-            yield from found
+            yield from item
 
     def close(self) -> None:
         """Ends the thread after its current read."""
@@ -268,11 +268,11 @@ class _Reader:
         return False
 
 
-def _pieces(found: Iterator[TarSample[bytes]]) -> Iterator[list[TarSample[bytes]]]:
+def _pieces(some: Iterator[TarSample[bytes]]) -> Iterator[list[TarSample[bytes]]]:
     piece: list[TarSample[bytes]] = []
     nbytes = 0
     try:
-        for sample in found:
+        for sample in some:
             piece.append(sample)
             nbytes += sum(map(len, sample.parts.values()))
             if nbytes > _PIECE_BYTES or len(piece) >= _PIECE_SAMPLES:
@@ -322,12 +322,12 @@ class _Forward:
             raise CorruptError(
                 f"its member {member.name!r:.200} has {member.nbytes} bytes, too many for a stream"
             )
-        found = self._read(member.offset, member.nbytes)
-        if len(found) < member.nbytes:
+        body = self._read(member.offset, member.nbytes)
+        if len(body) < member.nbytes:
             raise CorruptError(
-                f"it is cut: its member {member.name!r:.200} has {len(found)} of {member.nbytes} bytes"
+                f"it is cut: its member {member.name!r:.200} has {len(body)} of {member.nbytes} bytes"
             )
-        return found
+        return body
 
     def _read(self, at: int, count: int) -> bytes:
         while self._at < at:
@@ -340,9 +340,9 @@ class _Forward:
         return b"".join(parts)
 
     def _some(self, count: int) -> bytes:
-        found = self._file.read(min(count, _SKIPPED)) or b""
-        self._at += len(found)
-        return found
+        piece = self._file.read(min(count, _SKIPPED)) or b""
+        self._at += len(piece)
+        return piece
 
 
 class _Joined(io.RawIOBase):
@@ -356,13 +356,13 @@ class _Joined(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         count = len(buffer)
-        found, self._head = self._head[:count], self._head[count:]
+        piece, self._head = self._head[:count], self._head[count:]
         try:
-            found = found or self._file.read(count)
+            piece = piece or self._file.read(count)
         except EOFError as error:  # of a connection; of gzip, it says that the file is cut
             raise OSError(f"the connection has ended early: {error}") from error
-        buffer[: len(found)] = found
-        return len(found)
+        buffer[: len(piece)] = piece
+        return len(piece)
 
 
 def is_remote(name: str) -> bool:
@@ -388,7 +388,7 @@ def shard_names(
         ['s3://b/train-08.tar', 's3://b/train-09.tar', 's3://b/train-10.tar', 's3://b/test-08.tar']
     """
     patterns = [urls] if isinstance(urls, (str, os.PathLike)) else [*urls]
-    found: list[str] = []
+    names: list[str] = []
     for pattern in [os.fspath(pattern) for pattern in patterns]:
         if pattern.startswith("pipe:"):
             raise ValueError(
@@ -396,12 +396,12 @@ def shard_names(
                 "that fsspec knows"
             )
         for name in [pattern] if os.path.exists(pattern) else _with_braces(pattern):
-            found += _remote(name, options) if is_remote(name) else _local(name)
-            if len(found) > _MOST:
+            names += _remote(name, options) if is_remote(name) else _local(name)
+            if len(names) > _MOST:
                 raise ValueError(f"{pattern!r:.200} stands for more than {_MOST} shards")
-    if not found:
+    if not names:
         raise NotFoundError("there are no shards; pass paths or URLs of tar files")
-    return found
+    return names
 
 
 def _with_braces(pattern: str) -> Iterator[str]:
@@ -425,12 +425,12 @@ def _local(name: str) -> list[str]:
     path = os.path.abspath(Path(name.removeprefix("file://")).expanduser())
     if os.path.isdir(path):
         inside = sorted(entry for entry in os.listdir(path) if entry.endswith(_ENDINGS) and entry[0] != ".")
-        found = [os.path.join(path, entry) for entry in inside]
+        paths = [os.path.join(path, entry) for entry in inside]
     else:
-        found = [path] if os.path.exists(path) else sorted(glob.glob(path))
-    if not found:
+        paths = [path] if os.path.exists(path) else sorted(glob.glob(path))
+    if not paths:
         raise NotFoundError(f"there is no shard {path}; pass the path of a tar file, a folder or a pattern")
-    return found
+    return paths
 
 
 def _remote(name: str, options: Mapping[str, object]) -> list[str]:
@@ -440,8 +440,8 @@ def _remote(name: str, options: Mapping[str, object]) -> list[str]:
         import fsspec  # only where it is needed: it takes a while to load
 
         filesystem, path = fsspec.core.url_to_fs(name, **options)
-        found = [str(filesystem.unstrip_protocol(path)) for path in sorted(filesystem.glob(path))]
-        if not found:
+        urls = [str(filesystem.unstrip_protocol(path)) for path in sorted(filesystem.glob(path))]
+        if not urls:
             raise NotFoundError(f"there is no shard {name}; pass the URL of a tar file, or a pattern")
-        return found
+        return urls
     return [name]

@@ -106,8 +106,8 @@ def webdataset(
     if not indices or any(index.is_compressed for index in indices):
         return _Streamed(shards)
     left_out = check_left_out(indices, share, shards.title)
-    found = _indexed(indices, shards, left_out, pool)
-    return _Parsed(found, shards.parse, found.left_out, shards.title) if shards.parse else found
+    ref = _indexed(indices, shards, left_out, pool)
+    return _Parsed(ref, shards.parse, ref.left_out, shards.title) if shards.parse else ref
 
 
 def source_of(data: object) -> RowSource | None:
@@ -130,8 +130,8 @@ class _Parsed(DataRef):
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers."""
-        found = self.whole.take(rows)
-        exact = found.exact() if isinstance(found, Rows) else []
+        taken = self.whole.take(rows)
+        exact = taken.exact() if isinstance(taken, Rows) else []
         with timed(Stage.TRANSFORM):
             return [parsed(row, self.parse, self._name) for row in exact]
 

@@ -34,30 +34,30 @@ def check_share(max_bad: float) -> float:
     return float(max_bad)
 
 
-def refuse_many(found: Sequence[LeftOut], total: int, max_bad: float, where: str, what: str) -> None:
+def refuse_many(bad: Sequence[LeftOut], total: int, max_bad: float, where: str, what: str) -> None:
     """Raises CorruptError if more than this share of all is to be left out; names the first ones."""
-    if len(found) > max_bad * total:
+    if len(bad) > max_bad * total:
         raise CorruptError(
-            f"{where}: {len(found)} of {total} {what} are bad, more than max_bad={max_bad:g} allows: "
-            f"{_listed(found)}. Repair or remove them, or allow more with max_bad"
+            f"{where}: {len(bad)} of {total} {what} are bad, more than max_bad={max_bad:g} allows: "
+            f"{_listed(bad)}. Repair or remove them, or allow more with max_bad"
         )
 
 
 def warn_of(
-    found: Sequence[LeftOut], total: int, where: str, what: str, how: str = "are bad and left out"
+    bad: Sequence[LeftOut], total: int, where: str, what: str, how: str = "are bad and left out"
 ) -> None:
     """Warns of what is left out, if anything is."""
-    if found:
-        warn_user(f"{where}: {len(found)} of {total} {what} {how}: {_listed(found)}")
+    if bad:
+        warn_user(f"{where}: {len(bad)} of {total} {what} {how}: {_listed(bad)}")
 
 
-def told_of(found: Sequence[LeftOut]) -> Json:
+def told_of(bad: Sequence[LeftOut]) -> Json:
     """The entries of `info` about them; nothing if there are none."""
-    if not found:
+    if not bad:
         return {}
-    first = {part.name: part.reason for part in found[:_KEPT]}
-    return {"left_out": {"count": len(found), "first": first}}
+    first = {part.name: part.reason for part in bad[:_KEPT]}
+    return {"left_out": {"count": len(bad), "first": first}}
 
 
-def _listed(found: Sequence[LeftOut]) -> str:
-    return "; ".join(map(str, found[:_NAMED])) + ("; ..." if len(found) > _NAMED else "")
+def _listed(bad: Sequence[LeftOut]) -> str:
+    return "; ".join(map(str, bad[:_NAMED])) + ("; ..." if len(bad) > _NAMED else "")

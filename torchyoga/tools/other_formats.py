@@ -34,7 +34,7 @@ class _Format(NamedTuple):
 
     Attributes:
         said: by what it is known, for messages.
-        reader: a file of this package, and the function there.
+        reader: a file of this package and the function there, as "file:function".
         names: a pattern of the ends of its files' names; "" if these tell nothing.
         begins: the place and the bytes by which a file is known.
         key: of the `index.json` that a folder of it has; `inside`: files one of which is there.
@@ -42,7 +42,7 @@ class _Format(NamedTuple):
     """
 
     said: str
-    reader: tuple[str, str]
+    reader: str
     names: str = ""
     begins: tuple[int, bytes] | None = None
     key: str = ""
@@ -51,43 +51,33 @@ class _Format(NamedTuple):
 
 
 _FORMATS = {
-    "mds": _Format("index.json with shards", ("tables.foreign.mds", "from_mds"), key="shards"),
-    "litdata": _Format("index.json with chunks", ("tables.foreign.litdata", "from_litdata"), key="chunks"),
-    "megatron": _Format(".idx", ("tables.foreign.tokens", "from_megatron"), r"\.idx"),
+    "mds": _Format("index.json with shards", "tables.foreign.mds:from_mds", key="shards"),
+    "litdata": _Format("index.json with chunks", "tables.foreign.litdata:from_litdata", key="chunks"),
+    "megatron": _Format(".idx", "tables.foreign.tokens:from_megatron", r"\.idx"),
     "jsonl": _Format(
-        ".jsonl", ("tables.foreign.json_lines", "from_jsonl"), rf"\.(jsonl|ndjson){_PACKED}", is_several=True
+        ".jsonl", "tables.foreign.json_lines:from_jsonl", rf"\.(jsonl|ndjson){_PACKED}", is_several=True
     ),
     "tfrecord": _Format(
-        ".tfrecord", ("tables.foreign.tfrecord", "from_tfrecord"), r"\.tfrec[^/]*", is_several=True
+        ".tfrecord", "tables.foreign.tfrecord:from_tfrecord", r"\.tfrec[^/]*", is_several=True
     ),
     "parquet": _Format(
-        ".parquet", ("tables.parquet.ref", "from_parquet"), r"\.parquet", (0, b"PAR1"), is_several=True
+        ".parquet", "tables.parquet.ref:from_parquet", r"\.parquet", (0, b"PAR1"), is_several=True
     ),
-    "arrow": _Format(".arrow", ("tables.arrow_ref", "from_arrow"), r"\.(arrow|feather)", (0, b"ARROW1")),
-    "hdf5": _Format(".h5", ("adapters.hdf5", "from_hdf5"), r"\.(h5|hdf5)", (0, b"\x89HDF\r\n\x1a\n")),
-    "npy": _Format(".npy", ("adapters.arrays", "from_arrays"), r"\.npy", (0, b"\x93NUMPY")),
+    "arrow": _Format(".arrow", "tables.arrow_ref:from_arrow", r"\.(arrow|feather)", (0, b"ARROW1")),
+    "hdf5": _Format(".h5", "adapters.hdf5:from_hdf5", r"\.(h5|hdf5)", (0, b"\x89HDF\r\n\x1a\n")),
+    "npy": _Format(".npy", "adapters.arrays:from_arrays", r"\.npy", (0, b"\x93NUMPY")),
     "webdataset": _Format(
-        ".tar",
-        ("adapters.webdataset", "webdataset"),
-        rf"\.(tar{_PACKED}|tgz)",
-        (257, b"ustar"),
-        is_several=True,
+        ".tar", "adapters.webdataset:webdataset", rf"\.(tar{_PACKED}|tgz)", (257, b"ustar"), is_several=True
     ),
     "zarr": _Format(
-        ".zarr",
-        ("tables.foreign.zarr", "from_zarr"),
-        r"\.zarr",
-        inside=("zarr.json", ".zgroup", ".zarray"),
+        ".zarr", "tables.foreign.zarr:from_zarr", r"\.zarr", inside=("zarr.json", ".zgroup", ".zarray")
     ),
-    "lance": _Format(".lance", ("tables.foreign.lance", "from_lance"), r"\.lance", is_several=True),
+    "lance": _Format(".lance", "tables.foreign.lance:from_lance", r"\.lance", is_several=True),
     "arrayrecord": _Format(
-        ".array_record", ("tables.foreign.array_record", "from_arrayrecord"), r"\.array_?record[^/]*"
+        ".array_record", "tables.foreign.array_record:from_arrayrecord", r"\.array_?record[^/]*"
     ),
     "images": _Format(
-        "images",
-        ("adapters.image_folder", "image_folder"),
-        r"\.(jpe?g|png|webp|gif|bmp|tiff?)",
-        is_several=True,
+        "images", "adapters.image_folder:image_folder", r"\.(jpe?g|png|webp|gif|bmp|tiff?)", is_several=True
     ),
 }
 _ENDS = {name: re.compile(of.names + r"\Z", re.IGNORECASE) for name, of in _FORMATS.items() if of.names}
@@ -110,15 +100,34 @@ def read_at(place: str) -> DataRef:
         >>> read_at(str(tmp_path / "x.npy"))[2]
         np.int64(2)
     """
-    file, function = _FORMATS[format_at(place)].reader
+    file, _, function = _FORMATS[format_at(place)].reader.partition(":")
     ref: DataRef = getattr(import_module(f"..{file}", __package__), function)(_named(place)[1])
     return ref
 
 
 def format_at(place: str) -> str:
     """The name of the format of what lies at a place; errors as `read_at`."""
-    name, rest = _named(place)
-    return name or _told(rest)
+    name, place = _named(place)
+    if name:
+        return name
+    look = _Look(place)
+    if not look.exists:
+        raise NotFoundError(f"there is nothing under {place!r}; see that the path is right")
+    known = look.known()
+    if len(known) == 1:
+        return known[0]
+    if known:
+        problem = f"it may be {' or '.join(known)}"
+    elif look.is_folder:
+        named = ", ".join(look.names[:_MOST_NAMED]) or "nothing"
+        problem = f"it has {named}{' and more' if len(look.names) > _MOST_NAMED else ''}"
+    else:
+        problem = "neither its name nor its first bytes say it"
+    raise ValueError(
+        f"the format of {place!r} is not told: {problem}. Looked for "
+        f"{', '.join(of.said for of in _FORMATS.values())}; name the format, as in "
+        f"{(known or ['mds'])[0]}://{place}{', or a storage with --storage' if look.is_folder else ''}"
+    )
 
 
 def _named(place: str) -> tuple[str, str]:
@@ -207,31 +216,9 @@ class _Look:
         return Remote(self.place)
 
 
-def _told(place: str) -> str:
-    """The name of the format of what lies at a place."""
-    look = _Look(place)
-    if not look.exists:
-        raise NotFoundError(f"there is nothing under {place!r}; see that the path is right")
-    known = look.known()
-    if len(known) == 1:
-        return known[0]
-    if known:
-        problem = f"it may be {' or '.join(known)}"
-    elif look.is_folder:
-        named = ", ".join(look.names[:_MOST_NAMED]) or "nothing"
-        problem = f"it has {named}{' and more' if len(look.names) > _MOST_NAMED else ''}"
-    else:
-        problem = "neither its name nor its first bytes say it"
-    raise ValueError(
-        f"the format of {place!r} is not told: {problem}. Looked for "
-        f"{', '.join(of.said for of in _FORMATS.values())}; name the format, as in "
-        f"{(known or ['mds'])[0]}://{place}{', or a storage with --storage' if look.is_folder else ''}"
-    )
-
-
 def _by_names(paths: Iterable[str], in_folder: bool = False) -> list[str]:
     """The formats of files with such names."""
-    shown = [path for path in paths if not path.rpartition("/")[2].startswith((".", "_"))]
+    shown = [path for path in paths if not path.rpartition("/")[2].startswith(".:_")]
     return [
         name
         for name, end in _ENDS.items()

@@ -44,20 +44,20 @@ def whole_weights(weights: Sequence[Fraction]) -> tuple[int, ...]:
         (7, 2, 1)
     """
     scale = math.lcm(*(weight.denominator for weight in weights))
-    found = [weight.numerator * (scale // weight.denominator) for weight in weights]
-    common = math.gcd(*found)
-    found = [weight // common for weight in found]
-    total = sum(found)
+    exact = [weight.numerator * (scale // weight.denominator) for weight in weights]
+    common = math.gcd(*exact)
+    exact = [weight // common for weight in exact]
+    total = sum(exact)
     if total <= MOST_WEIGHT:
-        return tuple(found)
-    room = MOST_WEIGHT - len(found)  # each of those above 0 may become 1
-    scaled = [divmod(weight * room, total) for weight in found]
-    rounded = [max(whole, 1) if weight else 0 for weight, (whole, _) in zip(found, scaled, strict=True)]
-    by_rest = sorted(range(len(found)), key=lambda number: (-scaled[number][1], number))
+        return tuple(exact)
+    room = MOST_WEIGHT - len(exact)  # each of those above 0 may become 1
+    scaled = [divmod(weight * room, total) for weight in exact]
+    rounded = [max(whole, 1) if weight else 0 for weight, (whole, _) in zip(exact, scaled, strict=True)]
+    by_rest = sorted(range(len(exact)), key=lambda number: (-scaled[number][1], number))
     for number in by_rest[: room - sum(whole for whole, _ in scaled)]:
         rounded[number] += 1
     whole_total = sum(rounded)
-    for number, (weight, becomes) in enumerate(zip(found, rounded, strict=True)):
+    for number, (weight, becomes) in enumerate(zip(exact, rounded, strict=True)):
         if abs(becomes * total - weight * whole_total) > weight * whole_total // _ROUNDING:
             raise ValueError(
                 f"weight {number} is {float(Fraction(weight, total)):.1e} of all weights, which are kept in "
@@ -123,17 +123,17 @@ class Proportions:
 
     def counts(self, places: Ints) -> Ints:
         """(S, B) how many of the first k places are each owner's, for each k (B,) in 0..2**62."""
-        found = np.zeros((len(self._turns), len(places)), np.int64)
-        found[0] = places
+        before = np.zeros((len(self._turns), len(places)), np.int64)
+        before[0] = places
         for depth in self._depths:
-            all_places = found[depth.node]
+            all_places = before[depth.node]
             rounds, rest = np.divmod(all_places, depth.total)
             left = rounds * depth.share + (rest * depth.share + depth.total // 2) // depth.total
-            found[depth.left] = left
-            found[depth.right] = all_places - left
+            before[depth.left] = left
+            before[depth.right] = all_places - left
         counts = np.zeros((len(self.weights), len(places)), np.int64)
         weighed = np.flatnonzero(self._leaves >= 0)
-        counts[weighed] = found[self._leaves[weighed]]
+        counts[weighed] = before[self._leaves[weighed]]
         return counts
 
     def places(self, owner: int, numbers: Ints) -> Ints:
@@ -144,15 +144,15 @@ class Proportions:
         """
         if not self.weights[owner]:
             raise ValueError(f"owner {owner} has weight 0, so no place")
-        found = numbers.astype(np.int64)
+        place = numbers.astype(np.int64)
         node = int(self._leaves[owner])
         while node:
             turn = self._turns[node]
             node = turn.node
             # The smallest k of which floor((k w + rest) / R) is above the number.
-            rounds, left = np.divmod(found + 1, turn.weight)
-            found = rounds * turn.total - (turn.rest - left * turn.total) // turn.weight - 1
-        return found
+            rounds, left = np.divmod(place + 1, turn.weight)
+            place = rounds * turn.total - (turn.rest - left * turn.total) // turn.weight - 1
+        return place
 
 
 @lru_cache(maxsize=64)

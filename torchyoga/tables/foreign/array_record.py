@@ -95,7 +95,8 @@ class _Records:
         self.opened_by = os.getpid()
         self._readers: dict[int, Any] = {}
         self._lock = threading.Lock()
-        self._counts = [self._count(number) for number in range(len(paths))] if counts is None else counts
+        numbers = range(len(paths))
+        self._counts = [int(self._reader(n).num_records()) for n in numbers] if counts is None else counts
         self.starts = bounds_of(self._counts)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -116,12 +117,11 @@ class _Records:
 
     def gather(self, rows: Ints, columns: Sequence[int]) -> Sequence[Data]:
         """The bytes of records."""
-        found = self._read(rows)
-        return [Data(np.frombuffer(bytearray().join(found), np.uint8), bounds_of(map(len, found)))]
+        records = self._read(rows)
+        return [Data(np.frombuffer(bytearray().join(records), np.uint8), bounds_of(map(len, records)))]
 
     def _read(self, rows: Ints) -> list[bytes]:
-        files = files_of(self.starts, rows)
-        found = [b""] * len(rows)
+        files, read = files_of(self.starts, rows), [b""] * len(rows)
         order = np.argsort(files, kind="stable")
         for places in np.split(order, np.flatnonzero(np.diff(files[order])) + 1):
             number = int(files[places[0]])
@@ -131,8 +131,8 @@ class _Records:
             except (RuntimeError, ValueError, IndexError) as error:
                 raise CorruptError(self._damage(number, local, error)) from error
             for place, record in zip(places.tolist(), records, strict=True):
-                found[place] = record
-        return found
+                read[place] = record
+        return read
 
     def _damage(self, number: int, local: Sequence[int], error: Exception) -> str:
         """Which of some records cannot be read."""
@@ -146,13 +146,10 @@ class _Records:
         self._readers.pop(number, None)
         return f"{self._paths[number]}: record {first} cannot be read: {error}; write the file again"
 
-    def _count(self, number: int) -> int:
-        return int(self._reader(number).num_records())
-
     def _reader(self, number: int) -> Any:
-        found = self._readers.get(number)
-        if found is not None:
-            return found
+        reader = self._readers.get(number)
+        if reader is not None:
+            return reader
         path = self._paths[number]
         if _identity(path) != self._identities[number]:
             raise CorruptError(f"{path} has changed since this was opened; open it again")
@@ -163,13 +160,13 @@ class _Records:
                 "from_arrayrecord needs array_record; pip install 'torchyoga[arrayrecord]'"
             ) from None
         try:
-            found = ArrayRecordReader(path, _OPTIONS, file_reader_buffer_size=_BUFFER)
+            reader = ArrayRecordReader(path, _OPTIONS, file_reader_buffer_size=_BUFFER)
         except (RuntimeError, ValueError) as error:
             raise CorruptError(f"{path} is not a file of ArrayRecord, or is damaged: {error}") from error
-        if not found.ok():
+        if not reader.ok():
             raise CorruptError(f"{path} is not a file of ArrayRecord, or its index is damaged")
         with self._lock:
             if len(self._readers) >= _MOST_OPEN:
                 self._readers = {}
-            self._readers[number] = found
-        return found
+            self._readers[number] = reader
+        return reader

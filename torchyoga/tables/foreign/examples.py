@@ -2,13 +2,14 @@
 
 Writers lay out such messages in one way, but for the order of features: so all rows are read in step, a field
 of each at a time. Whatever else a message may be, such as one with unpacked numbers, unknown fields or a
-feature in two parts, is read in Python, written in that way, and then read as the others.
+feature in two parts, is read in Python, written in that way, and then read as the others. The schema is
+learned of some messages: which features have one value, or many, and are always there, or not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
@@ -19,13 +20,13 @@ from ...process.buffers import fresh
 from ...process.lazy import cached_property
 from ...rows.column import Column
 from ...rows.data import Data, bounds_of
-from ...rows.node import Node
+from ...rows.node import Node, leaf_names
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints
-from .messages import BYTES, FLOATS, INTS, KINDS, message_of, written
+from .messages import BYTES, FLOATS, INTS, KINDS, Feature, Message, message_of, written
 from .wire import FIRST, SECOND, Odd, Span, Wire
 
-__all__ = ["BadExample", "Examples", "placed"]
+__all__ = ["BadExample", "Examples", "learned", "placed"]
 
 _PADDING = 16  # bytes behind the last message
 
@@ -231,11 +232,7 @@ def _shaped(
         expected = 1 if kind == BYTES else int(np.prod(column.shape or ()))
         _refuse(valid & (counts != expected), counts, f"where others have {expected}")
         if not isinstance(values, Span):
-            read = _cast(values, column, bounds).reshape(-1, *(column.shape or ()))
-            if len(read) < len(valid):
-                all_rows = np.zeros((len(valid), *read.shape[1:]), read.dtype)
-                all_rows[valid], read = read, all_rows
-            return [Data(read)]
+            return [_spread(_cast(values, column, bounds), column, valid)]
         if not valid.all():
             some, values = values, Span(*np.zeros((2, len(valid)), np.int64))
             values.at[valid], values.end[valid] = some
@@ -272,13 +269,19 @@ def _bytes(wire: Wire, column: Column, span: Span, valid: Array) -> Data:
     _refuse(bad != 0, widths, f"of a byte, which are no {column}")
     if not column.is_ragged:
         span = span if valid.all() else span.take(valid)
-        read = wire.joined(span).view(column.storage).reshape(-1, *(column.shape or ()))
-        if len(read) < len(valid):
-            all_rows = np.zeros((len(valid), *read.shape[1:]), read.dtype)
-            all_rows[valid], read = read, all_rows
-        return Data(read)
+        return _spread(wire.joined(span).view(column.storage), column, valid)
     offsets = bounds_of(widths // size)
     return Data(None, offsets, runs=wire.runs(span), dtype=column.storage, empty=fresh)
+
+
+def _spread(values: Array, column: Column, valid: Array) -> Data:
+    """Values of the rows that have some, in the shape of the column; zeros for the others."""
+    read = values.reshape(-1, *(column.shape or ()))
+    if len(read) == len(valid):
+        return Data(read)
+    spread = np.zeros((len(valid), *read.shape[1:]), read.dtype)
+    spread[valid] = read
+    return Data(spread)
 
 
 def _cast(values: Array, column: Column, bounds: Ints) -> Array:
@@ -293,3 +296,103 @@ def _cast(values: Array, column: Column, bounds: Ints) -> Array:
         row = int(bounds.searchsorted(nth, "right")) - 1
         raise BadExample(row, f"is {values[nth]}, which is no {column.dtype}", True)
     return cast
+
+
+# -- as some messages show them
+
+
+class _SeenFeature:
+    """A feature, as messages show it.
+
+    Attributes:
+        kinds: the fields that its values are in; `empty`: those that lists without values are in.
+        rows: how many have it; among the features, and of steps.
+        counts: numbers of values.
+    """
+
+    def __init__(self) -> None:
+        self.kinds, self.empty, self.counts = set[int](), {0}, set[int]()
+        self.rows = [0, 0]
+
+    def add(self, some: Sequence[Feature], of_steps: bool) -> None:
+        """Takes note of it in one message."""
+        self.rows[of_steps] += 1
+        for one in some:
+            (self.kinds if one.values else self.empty).add(one.kind)
+            self.counts.add(len(one.values))
+
+    @property
+    def kind(self) -> int | None:
+        """The field of its values, or of lists without any; None if there is none."""
+        return max(self.kinds or self.empty) or None
+
+    def looks(self, total: int) -> tuple[Node, list[Column]]:
+        """A part of a schema, if it was to be in so many messages."""
+        kind, counts, of_steps = self.kind or BYTES, self.counts, bool(self.rows[1])
+        dtype, one = {BYTES: ("|u1", "bytes"), FLOATS: ("<f4", "scalar"), INTS: ("<i8", "int")}[kind]
+        lengths, is_missing = _column("int", "<i8", None, 1), sum(self.rows) < total
+        if kind == BYTES:
+            item, items = Node("texts", (), (Node("leaf"),) * 2), [_column(one, dtype, None, 1), lengths]
+        else:
+            item, items = Node("leaf"), [_column(one, dtype, None, 1)]
+        node, columns = Node("leaf"), [_column("ndarray", dtype, None, 1)]
+        if of_steps and len(counts) > 1:
+            node, columns = (
+                Node("varying", (), (Node("varying", (), (item, Node("leaf"))),)),
+                [*items, lengths],
+            )
+        elif not of_steps and counts <= {0, 1} and (1 in counts or kind == BYTES):
+            columns = [_column(one, dtype, None, 1) if kind == BYTES else _column(one, dtype, ())]
+            is_missing = is_missing or 0 in counts
+        elif kind == BYTES:
+            node, columns = Node("varying", (), (item,)), items
+        elif of_steps and counts - {1}:
+            columns = [_column("ndarray", dtype, None, 2)]
+        elif not of_steps and len(counts) == 1 and 0 not in counts:
+            columns = [_column("ndarray", dtype, tuple(counts))]
+        if is_missing:
+            return Node("nullable", (), (node, Node("leaf"))), [*columns, _column("bool", "|b1", ())]
+        return node, columns
+
+
+def _column(kind: str, dtype: str, shape: tuple[int, ...] | None, ndim: int = 0) -> Column:
+    return Column("value", kind, dtype, shape, ndim if shape is None else len(shape))
+
+
+def learned(samples: Iterable[Message], schema: Schema | None) -> Examples:
+    """How messages become rows, as some of them show it.
+
+    Args:
+        samples: some of them.
+        schema: what rows are to be, if that is given.
+
+    Raises:
+        SchemaError: they differ in the kind of a feature, or it cannot be what the schema says.
+    """
+    total, seen = 0, dict[str, _SeenFeature]()
+    for message in samples:
+        total += 1
+        for name, one in message.features.items():
+            seen.setdefault(name, _SeenFeature()).add([one], False)
+        for name, some in message.lists.items():
+            seen.setdefault(name, _SeenFeature()).add(some, True)
+    if schema is not None and schema.tree.kind != "dict":
+        raise SchemaError("rows are dicts of features; pass a schema= of a dict, or raw=True for bytes")
+    names = sorted(seen) if schema is None else [str(key) for key in schema.tree.keys]
+    for name in names:
+        if name in seen and (len(seen[name].kinds) > 1 or all(seen[name].rows)):
+            kinds = [KINDS[kind] for kind in sorted(seen[name].kinds)] + ["steps"] * all(seen[name].rows)
+            raise SchemaError(f"feature {name!r} holds {' and '.join(kinds)}; pass a schema= without it")
+    if schema is None:
+        looks = [seen[name].looks(total) for name in names]
+        tree = Node("dict", tuple(names), tuple(node for node, _ in looks))
+        columns = zip((one for _, some in looks for one in some), leaf_names(tree), strict=True)
+        schema = Schema(tree, tuple(replace(column, name=name) for column, name in columns))
+    lists = frozenset(name for name in names if name in seen and seen[name].rows[1])
+    made = Examples(schema, {}, lists)
+    for name, first in zip(names, made.firsts, strict=True):
+        column = schema.columns[first]
+        usual = BYTES if column.kind in ("bytes", "str") else FLOATS if column.letter == "f" else INTS
+        made.kinds[name] = (seen[name].kind if name in seen else None) or usual
+    made.check()
+    return made

@@ -80,11 +80,11 @@ def from_lance(
     count = dataset.count_rows()
     rows = np.unique(np.linspace(0, count - 1, min(_SAMPLE, count)).astype(np.int64))
     sample = _taken(dataset, rows, names, text) if len(rows) else schema.empty_table()
-    found = found_in(sample).nulls
     named = dict.fromkeys(nulls, 0) if isinstance(nulls, Mapping) else {}
-    how = _KeptFields(schema, tuple({**found, **named}), decimals)
+    places = {**named, **found_in(sample).nulls}
+    how = _KeptFields(schema, tuple(places), decimals)
     size = sample.nbytes // max(1, len(rows))
-    return without_nulls(LibraryRef(_LanceRows(place, dataset, how, size)), nulls, {**named, **found})
+    return without_nulls(LibraryRef(_LanceRows(place, dataset, how, size)), nulls, places)
 
 
 def _opened(place: Place, version: int | str | None) -> Any:
@@ -171,13 +171,13 @@ class _LanceRows:
             raise CorruptError(f"{self.name}: it gives {len(table)} rows for {len(rows)} numbers")
         block = plan.block(table, f"{self.name}, some of rows {rows[:3].tolist()}...")
         numbers = [n for field in fields for n in range(self._firsts[field], self._firsts[field + 1])]
-        found = dict(zip(numbers, map(owned, block.data), strict=True))
-        return [found[column] for column in columns]
+        read = dict(zip(numbers, map(owned, block.data), strict=True))
+        return [read[column] for column in columns]
 
 
 def _again(place: Place, version: int, how: _KeptFields, row_bytes: int, content: str) -> _LanceRows:
     """The same rows in another process."""
-    found = _LanceRows(place, _opened(place, version), how, row_bytes)
-    if found.content != content:
-        raise NotFoundError(f"{found.name} is another dataset than when this DataRef was made; open it again")
-    return found
+    rows = _LanceRows(place, _opened(place, version), how, row_bytes)
+    if rows.content != content:
+        raise NotFoundError(f"{rows.name} is another dataset than when this DataRef was made; open it again")
+    return rows

@@ -241,8 +241,7 @@ def samples_behind(
     if compressed:
         raise TypeError(f"{compressed[0]} is compressed, so it can be read in order only; submit the shards")
     left_out = check_left_out(indices, share, title)
-    layout = _Members(title, named.files, columns_of(indices, columns))
-    return InPlaceRef(layout), left_out
+    return InPlaceRef(_Members(title, named.files, *columns_of(indices, columns))), left_out
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,28 +251,17 @@ class _Members:
     Attributes:
         name: for messages.
         files: the shards.
-        of: the columns.
+        schema, keys, parts, starts, content: as of `TarColumns`.
     """
 
     name: str
     files: ShardFiles
-    of: TarColumns
+    schema: Schema
+    keys: Names
+    parts: tuple[Array, ...]
+    starts: Ints
+    content: str
     only_copies = True
-
-    @property
-    def schema(self) -> Schema:
-        """How a row looks."""
-        return self.of.schema
-
-    @property
-    def starts(self) -> Ints:
-        """The row at which each shard begins."""
-        return self.of.starts
-
-    @property
-    def content(self) -> str:
-        """A name for the content."""
-        return self.of.content
 
     @property
     def nbytes(self) -> int:
@@ -286,7 +274,7 @@ class _Members:
     def reach(self, shards: MappedShards, rows: Ints) -> tuple[Ints, Ints]:
         """Where the first members of samples lie in memory."""
         _, origins = shards.hold(files_of(self.starts, rows))
-        for part in self.of.parts:
+        for part in self.parts:
             if part.ndim == 2:
                 return origins + part[0].take(rows), part[1].take(rows)
         return origins, np.zeros(len(rows), np.int64)
@@ -296,9 +284,9 @@ class _Members:
         held: tuple[Memory, Ints] | None = None
         gathered = []
         for column in columns:
-            part = self.of.parts[column - 1] if column else None
+            part = self.parts[column - 1] if column else None
             if part is None:
-                gathered.append(self.of.keys.column(rows))
+                gathered.append(self.keys.column(rows))
             elif part.ndim == 1:
                 gathered.append(Data(part.take(rows)))
             else:

@@ -111,9 +111,9 @@ def _opened(place: Place) -> Any:
 
 
 def _listing(root: Any) -> str:
-    found = [f"{name!r} {array.shape}" for name, array in sorted(root.arrays())]
-    more = ", ..." if len(found) > _MOST_NAMED else ""
-    return f"its arrays are {', '.join(found[:_MOST_NAMED])}{more}" if found else "it has no arrays"
+    there = [f"{name!r} {array.shape}" for name, array in sorted(root.arrays())]
+    more = ", ..." if len(there) > _MOST_NAMED else ""
+    return f"its arrays are {', '.join(there[:_MOST_NAMED])}{more}" if there else "it has no arrays"
 
 
 def _arrays_of(root: Any, columns: Columns | None, title: str) -> dict[str, Any]:
@@ -126,38 +126,38 @@ def _arrays_of(root: Any, columns: Columns | None, title: str) -> dict[str, Any]
         return {"": root}
     try:
         if columns is None:
-            found = dict(sorted(root.arrays()))
-            if not found:
+            arrays = dict(sorted(root.arrays()))
+            if not arrays:
                 raise NotFoundError(
                     f"{title} has no arrays; pass names of those in its groups, such as 'train/x'"
                 )
-            return found
+            return arrays
         if isinstance(columns, str):
             named = {"": columns}
         else:
             named = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
         if not named or not all(isinstance(text, str) for pair in named.items() for text in pair):
             raise SchemaError(f"columns must be a name, names, or a dict of names; found {columns!r:.200}")
-        found = {}
+        arrays = {}
         for key, name in named.items():
             if any(part in ("", ".", "..") for part in name.split("/")):
                 raise NotFoundError(f"{title} has no {name!r}; {_listing(root)}")
             try:
-                found[key] = root[name]
+                arrays[key] = root[name]
             except KeyError:
                 raise NotFoundError(f"{title} has no {name!r}; {_listing(root)}") from None
-            if not isinstance(found[key], zarr.Array):
+            if not isinstance(arrays[key], zarr.Array):
                 raise NotFoundError(f"{title}: {name!r} is a group, not an array; {_listing(root)}")
+    except (NotFoundError, SchemaError):
+        raise
     except (ValueError, TypeError, KeyError) as error:
-        if isinstance(error, (NotFoundError, SchemaError)):
-            raise
         if "pickle" in str(error):
             raise SchemaError(
                 f"{title} has an array of objects that pickle has written, which can run code ({error}); "
                 "pass columns= without it, or write it again as text or numbers"
             ) from error
         raise CorruptError(f"{title} cannot be read: {error}") from error
-    return found
+    return arrays
 
 
 class _ZarrArrays:
@@ -218,13 +218,13 @@ class _ZarrArrays:
         """A name made of what describes the arrays, and of some rows."""
         last = int(self.starts[-1]) - 1
         rows = np.unique(np.linspace(0, last, min(_SAMPLES, last + 1)).astype(np.int64))
-        found = [self._described, len(rows)]
+        some = [self._described, len(rows)]
         if len(rows):
             for data, column in zip(
                 self.gather(rows, range(len(self._owners))), self.schema.columns, strict=True
             ):
-                found += [np.ascontiguousarray(data.part(part)).tobytes().hex() for part in column.parts]
-        return json_digest(found)
+                some += [np.ascontiguousarray(data.part(part)).tobytes().hex() for part in column.parts]
+        return json_digest(some)
 
     def gather(self, rows: Ints, columns: Sequence[int]) -> Sequence[Data]:
         """These columns; no other arrays are read."""
@@ -245,8 +245,8 @@ class _ZarrArrays:
 
 def _description(array: Any) -> Json:
     """The description of an array, as JSON without its attributes; SchemaError if its values are pickled."""
-    found: Json = {key: value for key, value in array.metadata.to_dict().items() if key != "attributes"}
-    text = json.dumps(found, default=str)
+    said = {key: value for key, value in array.metadata.to_dict().items() if key != "attributes"}
+    text = json.dumps(said, default=str)
     if _PICKLES.search(text):
         raise SchemaError(f"{array.store_path} is written by pickle, which can run code; write it again")
     return {"description": text}
