@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from .saved import Pin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from typing_extensions import Self
-
-    from .place import Ranges
 
 from ..process.lazy import np
 
@@ -135,8 +133,8 @@ class AnyOrder(ABC):
         """
         return saved
 
-    def given(self, epoch: int, position: int, left: Ranges) -> str | None:
-        """What a state tells of a place that would take long to find again; None if there is nothing.
+    def given(self, epoch: int, position: int, left: Sequence[range]) -> str | None:
+        """Text for a state, about a place, that would take long to find again; None if there is nothing.
 
         Args:
             epoch: the epoch.

@@ -19,7 +19,7 @@ its own pass.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -36,7 +36,6 @@ from ..compact import MARKS, compact, expanded
 from ..contract import ARRANGED, Shuffle, before_known, check_epoch
 from ..full import GOING_ON, keyed_bytes, words_at
 from ..passes import Strata
-from ..place import Ranges
 from ..saved import Pin, digest
 from ..stages import ArrangedOrder, folded, short, written_stages
 from .even_shares import EvenShares, Mark, Measured, chunk_size, even_shares
@@ -456,8 +455,8 @@ class MixOrder(ArrangedOrder):
         given += self.mixture.counts(np.array([begin]))[:, 0]
         return tuple(given.tolist())
 
-    def given(self, epoch: int, position: int, left: Ranges) -> str | None:
-        """What follows from what rows hold, for states: a mark, and how many each source has delivered."""
+    def given(self, epoch: int, position: int, left: Sequence[range]) -> str | None:
+        """A mark, and how many rows each source has delivered, for states; None if weights tell it."""
         first = epoch * self.length
         goes_on = self.reshuffle if self.shuffle else self.version_in(epoch) >= GOING_ON
         begin = first + (left[0].start if left else position)
@@ -467,7 +466,7 @@ class MixOrder(ArrangedOrder):
         is_named = not self.mixture.told_sources.startswith("#")
         return f"{self.mixture.told_mark(begin)}/{told if is_named else digest(told)}"
 
-    def delivered(self, epoch: int, position: int, left: Ranges) -> Ints:
+    def delivered(self, epoch: int, position: int, left: Sequence[range]) -> Ints:
         """(S,) how many rows each source has delivered, where all epochs go on."""
         first = epoch * self.length
         counts = np.array(self.consumed(first + position + sum(map(len, left))))
