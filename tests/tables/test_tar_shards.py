@@ -93,6 +93,23 @@ def test_rows_are_those_of_local_shards(served: Served, tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(ref))[7]["cls"] == b"7"
 
 
+def test_the_index_of_local_shards_is_kept_until_they_change(served: Served, tmp_path: Path) -> None:
+    def kept() -> set[int]:
+        return {path.stat().st_ino for path in (tmp_path / "cache").rglob("*.index")}
+
+    _, folder, _ = served
+    opened = yoga.webdataset(folder, cache_dir=tmp_path / "cache")
+    before = kept()
+    again = yoga.webdataset(folder, cache_dir=tmp_path / "cache")
+    assert len(before) == SHARDS
+    assert kept() == before
+    assert list(again) == list(opened)
+    assert again.fingerprint == opened.fingerprint
+    write(folder / "s-0.tar", [sample(0)])
+    assert len(yoga.webdataset(folder, cache_dir=tmp_path / "cache")) == (SHARDS - 1) * EACH + 1
+    assert len(kept() & before) == SHARDS - 1
+
+
 def test_the_index_is_made_once_and_an_epoch_downloads_each_shard_once(
     served: Served, tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -25,7 +26,8 @@ from ..rows.block import Rows
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row
-from ..tables.foreign.tar_shards import TarIndex, check_left_out, columns_of, index_of, samples_behind
+from ..stores.kept_index import cache_of
+from ..tables.foreign.tar_shards import TarIndex, check_left_out, columns_of, kept_of, samples_behind
 from .shard_stream import ShardRows, Shards, is_remote, parsed, shard_names
 
 __all__ = ["source_of", "webdataset"]
@@ -51,12 +53,12 @@ def webdataset(
     row `{"__key__": "0017", "jpg": bytes, "cls": bytes}`. A member that some samples lack is None there. The
     schema says for decoders what the extensions of images say.
 
-    Shards of this machine that are not compressed are indexed when they are opened, by reading their headers,
-    and then are a dataset like any other: rows by number, shuffled, sharded, resumed. So are those behind
-    URLs: they come through a folder of bounded size, and their index, for which each is downloaded once, is
-    kept there; it is made when a row is first asked for by its number. Shards that gzip has compressed have
-    no numbers. `submit` reads those, and shards behind URLs, in order, several at once, and its build goes on
-    when it was interrupted. Nothing is extracted to a disk, and pickles stay bytes.
+    Shards of this machine that are not compressed are indexed when they are opened, by reading their headers
+    once, and then are a dataset like any other: rows by number, shuffled, sharded, resumed. So are those
+    behind URLs: they come through a folder of bounded size, and their index, for which each is downloaded
+    once, is made when a row is first asked for by its number. Indices are kept there. Shards that gzip has
+    compressed have no numbers. `submit` reads those, and shards behind URLs, in order, several at once, and
+    its build goes on when it was interrupted. Nothing is extracted to a disk, and pickles stay bytes.
 
     Args:
         urls: paths, or URLs that fsspec knows, with `{0000..0099}`, `{a,b}` or wildcards; a folder for all
@@ -73,7 +75,7 @@ def webdataset(
             matters.
         threads: read members, or shards.
         storage_options: for fsspec's filesystems.
-        cache_dir: where shards behind URLs and their indices are kept, as of `Storage`.
+        cache_dir: where indices, and shards behind URLs, are kept, as of `Storage`.
         cache_bytes: how many bytes of them are kept.
 
     Raises:
@@ -100,7 +102,8 @@ def webdataset(
     names = shard_names(urls, options)
     wanted = None if columns is None else tuple(name for name in columns if name != KEY)
     shards = Shards(names, wanted, dict(parse or {}), share, threads, options)
-    indices = [] if any(map(is_remote, names)) else pool.map(index_of, names)
+    known = partial(kept_of, cache=cache_of(cache_dir, cache_bytes))
+    indices = [] if any(map(is_remote, names)) else pool.map(known, names)
     if not indices and all(is_remote(name) and not name.endswith(_COMPRESSED) for name in names):
         return _Behind(shards, cache_dir, cache_bytes)
     if not indices or any(index.is_compressed for index in indices):

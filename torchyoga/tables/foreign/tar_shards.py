@@ -1,6 +1,6 @@
 """Tar shards -> where the members of their samples lie, and rows of shards behind URLs by number.
 
-An index is made of the headers of a shard; that of a shard behind a URL is kept in the cache.
+An index is made of the headers of a shard, once, and kept in the cache.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ from ...rows.meaning import PLAIN, Codec, Meaning
 from ...rows.node import Node, leaf_names
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints
-from ...stores.kept_index import FileIndex
+from ...stores.cache import Cache
+from ...stores.kept_index import FileIndex, IndexOf, kept_index
 from .named_files import NamedFiles
 
-__all__ = ["TarColumns", "TarIndex", "check_left_out", "columns_of", "index_of", "samples_behind"]
+__all__ = ["TarColumns", "TarIndex", "check_left_out", "columns_of", "kept_of", "samples_behind"]
 
 _FORMATS = {
     **{"jpg": "jpeg", "jpeg": "jpeg", "png": "png", "webp": "webp", "tif": "tiff", "tiff": "tiff"},
@@ -89,7 +90,13 @@ class TarIndex:
         return TarIndex(path, nbytes, keys, parts, left_out, info["problem"], info["is_compressed"])
 
 
-def index_of(path: str) -> TarIndex:
+def kept_of(path: str, cache: Cache) -> TarIndex:
+    """The index of a shard of this machine, as a cache has kept it, or made now."""
+    of = IndexOf.file(path, _KIND)
+    return TarIndex.of_kept(path, of.nbytes, kept_index(of, lambda: _index_of(path).to_kept(), cache))
+
+
+def _index_of(path: str) -> TarIndex:
     """The index of a shard, made of its headers."""
     with open(open_regular(path), "rb", _BUFFER) as file:
         index = TarIndex(path, os.fstat(file.fileno()).st_size)
@@ -232,7 +239,7 @@ def samples_behind(
     named = NamedFiles.of(
         urls, "*.tar", storage_options=options, cache_dir=cache_dir, cache_bytes=cache_bytes
     )
-    kept = named.indices(_KIND, lambda path: index_of(path).to_kept())
+    kept = named.indices(_KIND, lambda path: _index_of(path).to_kept())
     indices = [
         TarIndex.of_kept(state.where, state.nbytes, one)
         for state, one in zip(named.states, kept, strict=True)
