@@ -78,7 +78,7 @@ class Watched(Remote):
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None, is_silent: bool = False) -> None:
         super().__init__(url, options)
-        self.options, self.is_silent = options, is_silent
+        self.is_silent = is_silent
         self.instead: dict[str, Callable[..., Any]] = {}
 
     def at(self, folder: str) -> Watched:

@@ -53,6 +53,8 @@ OF_A_REF |= {
     "recipe",
     "take_seeded",
     "view_pin",
+    "growing",
+    "survives_fork",
 }
 OF_A_REF |= {"stats", "to_arrow", "to_huggingface", "to_pandas", "to_parquet", "to_polars"}
 OF_A_REF |= {"recipe"}

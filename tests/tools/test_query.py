@@ -99,7 +99,7 @@ def test_versions_are_named_as_everywhere(storage: yoga.Storage) -> None:
 
 def test_examples_of_the_help_are_words_as_a_shell_splits_them() -> None:
     lines = [line.strip() for line in said("query", "--help").splitlines() if line.startswith("    yoga ")]
-    assert len(lines) == 3
+    assert len(lines) == 4
     for line in lines:
         shell = ["bash", "-c", f'yoga() {{ printf "%s\\n" "$@"; }}; {line}']
         words = subprocess.run(shell, capture_output=True, text=True, check=True).stdout.splitlines()

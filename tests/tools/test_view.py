@@ -386,7 +386,7 @@ def test_the_command_says_what_is_wrong(storage: yoga.Storage, shown: str) -> No
     for arguments, said in (
         (("dogs", "-s", storage.url), "there is no dataset 'dogs'"),
         (("-s", "nowhere"), "nowhere"),
-        ((storage.url, "-s", storage.url), "name it with --storage"),
+        ((storage.url, "-s", storage.url), "or a storage with --storage"),
         (("-s", storage.url, "--port", port), port),
         (("-s", storage.url, "--port", "70000"), "70000"),
     ):
