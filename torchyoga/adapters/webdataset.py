@@ -26,7 +26,6 @@ from ..rows.block import Rows
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row
-from ..stores.kept_index import cache_of
 from ..tables.foreign.tar_shards import TarIndex, check_left_out, columns_of, kept_of, samples_behind
 from .shard_stream import ShardRows, Shards, is_remote, parsed, shard_names
 
@@ -102,7 +101,7 @@ def webdataset(
     names = shard_names(urls, options)
     wanted = None if columns is None else tuple(name for name in columns if name != KEY)
     shards = Shards(names, wanted, dict(parse or {}), share, threads, options)
-    known = partial(kept_of, cache=cache_of(cache_dir, cache_bytes))
+    known = partial(kept_of, cache_dir=cache_dir, cache_bytes=cache_bytes)
     indices = [] if any(map(is_remote, names)) else pool.map(known, names)
     if not indices and all(is_remote(name) and not name.endswith(_COMPRESSED) for name in names):
         return _Behind(shards, cache_dir, cache_bytes)

@@ -32,8 +32,7 @@ from ...rows.meaning import PLAIN, Codec, Meaning
 from ...rows.node import Node, leaf_names
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints
-from ...stores.cache import Cache
-from ...stores.kept_index import FileIndex, IndexOf, kept_index
+from ...stores.kept_index import FileIndex, IndexOf, cache_of, kept_index
 from .named_files import NamedFiles
 
 __all__ = ["TarColumns", "TarIndex", "check_left_out", "columns_of", "kept_of", "samples_behind"]
@@ -78,22 +77,22 @@ class TarIndex:
         return FileIndex(arrays, {**about, "problem": self.problem, "is_compressed": self.is_compressed})
 
     @staticmethod
-    def of_kept(path: str, nbytes: int, kept: FileIndex) -> TarIndex:
-        """The index that `to_kept` has kept, of the shard at a path or URL."""
+    def of_kept(of: IndexOf, kept: FileIndex) -> TarIndex:
+        """The index that `to_kept` has kept of a shard."""
         info, text = kept.info, kept.arrays["text"].tobytes()
         ends = kept.arrays["ends"].tolist()
         keys = [text[start:stop].decode("utf-8", "surrogatepass") for start, stop in pairwise(ends)]
         parts = {name: tuple(kept.arrays[str(n)]) for n, name in enumerate(info["extensions"])}
-        name = os.path.basename(path)
+        name = os.path.basename(of.where)
         # The file that was read is one of the cache.
         left_out = [LeftOut(f"{name}: {whole.partition(': ')[2]}", why) for whole, why in info["left_out"]]
-        return TarIndex(path, nbytes, keys, parts, left_out, info["problem"], info["is_compressed"])
+        return TarIndex(of.where, of.nbytes, keys, parts, left_out, info["problem"], info["is_compressed"])
 
 
-def kept_of(path: str, cache: Cache) -> TarIndex:
+def kept_of(path: str, cache_dir: str | os.PathLike[str] | None, cache_bytes: int | None) -> TarIndex:
     """The index of a shard of this machine, as a cache has kept it, or made now."""
-    of = IndexOf.file(path, _KIND)
-    return TarIndex.of_kept(path, of.nbytes, kept_index(of, lambda: _index_of(path).to_kept(), cache))
+    of, cache = IndexOf.file(path, _KIND), cache_of(cache_dir, cache_bytes)
+    return TarIndex.of_kept(of, kept_index(of, lambda: _index_of(path).to_kept(), cache))
 
 
 def _index_of(path: str) -> TarIndex:
@@ -240,10 +239,7 @@ def samples_behind(
         urls, "*.tar", storage_options=options, cache_dir=cache_dir, cache_bytes=cache_bytes
     )
     kept = named.indices(_KIND, lambda path: _index_of(path).to_kept())
-    indices = [
-        TarIndex.of_kept(state.where, state.nbytes, one)
-        for state, one in zip(named.states, kept, strict=True)
-    ]
+    indices = list(map(TarIndex.of_kept, named.states, kept))
     compressed = [index.path for index in indices if index.is_compressed]
     if compressed:
         raise TypeError(f"{compressed[0]} is compressed, so it can be read in order only; submit the shards")
