@@ -52,6 +52,11 @@ def without_rates(loader: Any) -> Diagnosis:
     return examined(Patient.of(loader), seconds=60, with_rates=False)
 
 
+def test_a_batch_of_texts_has_no_tensors() -> None:
+    loader = yoga.DataLoader(yoga.from_arrays({"x": np.arange(9)}), batch_size=3, collate_fn=list)
+    assert without_rates(loader).measured["batch"] == "3 rows, no tensors"
+
+
 @pytest.mark.parametrize(
     "kind", ["numpy", *(pytest.param(kind, marks=pytest.mark.rest) for kind in ("random", "torch"))]
 )

@@ -213,3 +213,19 @@ class _Kept(yoga.DataRef):
 def test_items_that_are_no_numbers_are_not_filled(item: Any) -> None:
     with pytest.raises(ValueError, match="items are not filled; use map"):
         _Kept([{"ids": [None, item]}, {"ids": []}]).filled({"ids": item})
+
+
+def test_an_int_that_a_float_column_holds_exactly_is_taken(tmp_path: Path) -> None:
+    rows = [{"score": 0.5, "parts": [1.5, None]}, {"score": None, "parts": []}]
+    schema = yoga.Schema.of(
+        {"score": 0.5, "parts": [0.5]}, ragged=["parts"], nullable=["score", "parts{items}"]
+    )
+    ref = yoga.Storage(tmp_path).submit(rows, "floats", "1.0", schema=schema)
+    assert list(ref.filled({"score": 0, "parts": np.int64(-1)})) == [
+        {"score": 0.5, "parts": [1.5, -1.0]},
+        {"score": 0.0, "parts": []},
+    ]
+    assert type(ref.filled({"score": 0})[1]["score"]) is float
+    for wrong in (2**53 + 1, 10**400, True):
+        with pytest.raises(ValueError, match=r"filled\(\{.score.: .*: .*(expected|64 bits)"):
+            ref.filled({"score": wrong})

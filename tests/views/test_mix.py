@@ -50,6 +50,10 @@ def test_an_epoch_has_the_shares_and_every_source_its_passes(sources: Any, kind:
     rows, _ = delivered(mix, shuffle=kind)
     assert shares(rows) == {0: 100, 1: 60, 2: 40}
     assert mix.counts(200) == {"web": 100, "code": 60, "math": 40}
+    with pytest.raises(TypeError, match=r"a state write counts\(at=state\)"):
+        mix.counts({})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"for a number of rows write counts\(rows\)"):
+        mix.counts(at=200)  # type: ignore[arg-type]
     assert mix.passes(400) == {"web": 200 / 90, "code": 4.0, "math": 80 / 7}
     counts = Counter(ids(rows))
     for number, (size, count) in enumerate(zip(SIZES.values(), (100, 60, 40), strict=True)):

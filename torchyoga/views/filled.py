@@ -25,6 +25,7 @@ from ..rows.types import Array, Ints, Seeds
 __all__ = ["FilledRef", "filled", "masked"]
 
 _LEAF = Node("leaf")
+_FLOATS = 2**1023  # ints below it become floats
 
 
 class _Origin(NamedTuple):
@@ -166,6 +167,8 @@ def _stored(column: Column, name: str, value: object, valid: Column) -> Data:
         if value not in words:
             raise ValueError(f"{value!r} is not one of the words of {name!r}: {', '.join(words)[:200]}")
         value = words.index(value)
+    if column.kind == "float" and type(value) is not bool and isinstance(value, (int, np.integer)):
+        value = value if abs(int(value)) >= _FLOATS or float(value) != value else float(value)
     if column.shape is not None and column.kind in ("ndarray", "scalar", "tensor"):
         if column.storage.kind in "mM":
             kept: Array = np.array(value, column.storage)

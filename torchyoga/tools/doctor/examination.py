@@ -283,7 +283,9 @@ def _of_rows(
         findings += copied_memory(found.get(_OBJECTS, []), patient.start_method, workers)
     if _BATCH in found:
         batch = found[_BATCH]
-        measured["batch"] = f"{batch['rows'] or 1} rows, {bytes_text(batch['bytes'], 0)}"
+        measured["batch"] = f"{batch['rows'] or 1} rows, " + (
+            bytes_text(batch["bytes"], 0) if batch["bytes"] else "no tensors"
+        )
         if workers:
             # Batches that torchyoga's workers send in slots of their own take no room there.
             is_sent_so = sent is None or sent["bytes"] > 0

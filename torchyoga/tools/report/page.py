@@ -26,7 +26,7 @@ from markupsafe import Markup
 from ...errors import YogaError
 from ...order.full import as_int
 from ...process.texts import bytes_text, number
-from ...reading.dataref import DataRef
+from ...reading.dataref import DataRef, title_of
 from ...reading.version_ref import VersionColumns, VersionRef
 from ...stores.history.log import VersionLog, log_of
 from ...stores.refs import store_of
@@ -162,7 +162,7 @@ def _page(
 
 def _facts(ref: DataRef, columns: Columns, title: str | None) -> _Facts:
     found = {"rows": f"{len(ref):,}", "columns": f"{columns.total:,}" if columns.total else ""}
-    name = f"{type(ref).__name__}"
+    name = visible(title_of(ref).removeprefix("DataRef "))
     lead = [f"{len(ref):,} rows"]
     if isinstance(ref, (VersionRef, VersionColumns)):
         manifest = ref.manifest

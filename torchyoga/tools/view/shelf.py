@@ -17,7 +17,7 @@ from ...coding.decoders import decoder_of
 from ...errors import YogaError
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
-from ...reading.dataref import DataRef, RowView
+from ...reading.dataref import DataRef, RowView, title_of
 from ...reading.in_epoch import in_epoch
 from ...reading.version_ref import VersionColumns, VersionRef
 from ...rows.column import Column
@@ -254,13 +254,15 @@ class Shelf:
 
     @property
     def name(self) -> str:
-        """The directory or URL; the kind of dataset, if it is one."""
+        """The directory or URL; the path or kind of a dataset."""
         if self.storage is not None:
             return self.storage.url
         assert self._own is not None, "there is a storage or a dataset"
         ref = self._own.ref
         return (
-            f"{ref.manifest.id} {ref.manifest.version}" if isinstance(ref, VersionRef) else type(ref).__name__
+            f"{ref.manifest.id} {ref.manifest.version}"
+            if isinstance(ref, VersionRef)
+            else visible(title_of(ref).removeprefix("DataRef "))
         )
 
     def ids(self) -> dict[str, list[str]]:

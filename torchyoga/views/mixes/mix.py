@@ -295,6 +295,8 @@ class MixRef(JoinedRef):
                 return {name: given[name] for name in self.names}
         if rows is None or at is not None or tokens is not None:
             raise ValueError("pass rows, or at=state, with tokens= or without; not both, and not neither")
+        if isinstance(rows, Mapping):
+            raise TypeError("counts takes a number of rows; for a state write counts(at=state)")
         counts = self.mixture.of_first(as_int("rows", rows, 0, _MOST_ROWS))
         return dict(zip(self.names, counts, strict=True))
 
@@ -303,6 +305,10 @@ class MixRef(JoinedRef):
 
         `print(mix.account(at=state))` shows it, and its `markdown()` is for a model card.
         """
+        if not isinstance(at, Mapping):
+            raise TypeError(
+                f"at= takes a state_dict(), found {at!r:.80}; for a number of rows write counts(rows)"
+            )
         state = State.from_dict(at)
         mixture, counts, numbers = counts_at(self.mixture, state)
         counted = None
