@@ -531,6 +531,27 @@ def test_stages_of_weights_and_a_block_shuffle() -> None:
     assert [b["ids"].tolist() for b in first + rest] == [b["ids"].tolist() for b in whole]
 
 
+@pytest.mark.parametrize("kind", ["packed", "token_windows", "token_batches"])
+@pytest.mark.parametrize("by", ["rows", "epochs"])
+def test_stages_begin_in_later_epochs(kind: str, by: Any) -> None:
+    """At the end of the cell of their position, or of its epoch."""
+    ref: Any = mixed(cell=8)
+    made = getattr(ref, kind)("ids", BUDGET)
+    early, late = {"web": 1, "code": 0, "math": 0}, {"web": 0, "code": 1, "math": 0}
+    for position in (0.5, 1, 2.3, 3, 3.9):
+        place = round(position * len(made))
+        begin = position if by == "epochs" else place
+        course = made.staged([(0, early), (begin, late), (place * 2 if by == "rows" else 8, early)], by=by)
+        loader = yoga.DataLoader(course, 1, shuffle=True, seed=7, remainder="keep")
+        came = []
+        for _ in range(5):
+            came += [batch["source"].reshape(-1)[0].item() for batch in loader]
+        first = came.index(1)
+        assert place <= first <= place + 8 and set(came[:first]) == {0}
+        assert first <= -(-place // len(made)) * len(made)
+        assert 0 not in came[first : place * 2 if by == "rows" else 8 * len(made)]
+
+
 def test_states_of_another_order_of_earlier_versions_are_refused() -> None:
     """They tell the same sources and weights, which gave other packs up to there."""
     packs = mixed().packed("ids", BUDGET)

@@ -288,7 +288,7 @@ def _check_order(mixture: Mixture, state: State) -> None:
     if mixture.measures and view.startswith("mix(") and "shares=" not in view:
         raise StateError(
             f"the state, at {where_of(state)}, was saved by an earlier version, whose packs of mixtures came "
-            "in another order; finish the epoch with that version. With strict=False a loader takes its epoch "
+            "in another order; finish the epoch with that version. With strict=False a loader takes epoch "
             "and position, which is sound where an epoch begins"
         )
 
