@@ -529,3 +529,54 @@ def test_stages_of_weights_and_a_block_shuffle() -> None:
     rest, _ = batches_of(packed, 3, state=state, shuffle="block")
     whole, _ = batches_of(packed, shuffle="block")
     assert [b["ids"].tolist() for b in first + rest] == [b["ids"].tolist() for b in whole]
+
+
+@pytest.mark.parametrize("kind", ["packed", "token_windows", "token_batches"])
+@pytest.mark.parametrize("by", ["rows", "epochs"])
+def test_stages_begin_in_later_epochs(kind: str, by: Any) -> None:
+    """At the end of the cell of their position, or of its epoch."""
+    ref: Any = mixed(cell=8)
+    made = getattr(ref, kind)("ids", BUDGET)
+    early, late = {"web": 1, "code": 0, "math": 0}, {"web": 0, "code": 1, "math": 0}
+    for position in (0.5, 1, 2.3, 3, 3.9):
+        place = round(position * len(made))
+        begin = position if by == "epochs" else place
+        course = made.staged([(0, early), (begin, late), (place * 2 if by == "rows" else 8, early)], by=by)
+        loader = yoga.DataLoader(course, 1, shuffle=True, seed=7, remainder="keep")
+        came = []
+        for _ in range(5):
+            came += [batch["source"].reshape(-1)[0].item() for batch in loader]
+        first = came.index(1)
+        assert place <= first <= place + 8 and set(came[:first]) == {0}
+        assert first <= -(-place // len(made)) * len(made)
+        assert 0 not in came[first : place * 2 if by == "rows" else 8 * len(made)]
+
+
+def test_states_of_another_order_of_earlier_versions_are_refused() -> None:
+    """They tell the same sources and weights, which gave other packs up to there."""
+    packs = mixed().packed("ids", BUDGET)
+    loader = yoga.DataLoader(packs, 2, shuffle=True, seed=7)
+    batches, states = iter(loader), []
+    for step in range(6):
+        next(batches)
+        states.append(json.loads(json.dumps(loader.state_dict())))
+        if step == 2:
+            loader.reweight({"web": 1, "code": 5, "math": 1})
+    weights = {"web": 1, "code": 1, "math": 1}
+    sources = {**sources_of(), "new": source_of([3] * 40, 9000)}
+    more = yoga.mix(sources, rows=150, source_column="source").packed("ids", BUDGET)
+    for state in states:
+        state["view"] = state["view"].replace(", shares=tokens", "")
+        del state["given"]
+        for ask in (
+            lambda: packs.counts(at=state),  # noqa: B023
+            lambda: packs.account(at=state, tokens="ids"),  # noqa: B023
+            lambda: packs.reweighted(weights, at=state),  # noqa: B023
+            lambda: more.reweighted({**weights, "new": 1}, at=state),  # noqa: B023
+            lambda: yoga.DataLoader(packs, 2, shuffle=True, seed=7).load_state_dict(state),  # noqa: B023
+        ):
+            with pytest.raises(StateError, match=r"an earlier version, whose packs of .* another order; fin"):
+                ask()
+        fresh = yoga.DataLoader(packs, 2, shuffle=True, seed=7)
+        fresh.load_state_dict(state, strict=False)
+        assert fresh.state_dict()["position"] == state["position"]

@@ -346,6 +346,29 @@ def test_a_loader_finishes_its_epoch_with_the_packs_of_before(
         came(refs[1].packed("ids", 14, labels="same"), 1, then, **options, appended="next")
 
 
+def test_an_epoch_that_is_finished_with_the_packs_of_before_is_not_packed_anew(tmp_path: Path) -> None:
+    """Its positions are not those of the packs there are; at its end nothing is lost or comes twice."""
+    storage = yoga.Storage(tmp_path)
+    rows = [tokens_of([*LENGTHS, 5, 6])[number] for number in range(len(LENGTHS) + 2)]
+    schema = yoga.Schema.of(rows[0], ragged=["ids"])
+    few = storage.submit(rows[:-2], "grown", "1", schema=schema, progress=False).packed("ids", 12)
+    many = storage.append(rows[-2:], "grown", "2", progress=False)
+    packs, longer = many.packed("ids", 12), many.packed("ids", 30)
+    first, begun = came(few, 3)
+    second, state = came(packs, 3, begun, appended="next")
+    for appended in ("next", "now"):
+        with pytest.raises(
+            StateError, match=r"finishes its epoch with packs of before .*at the end of that epoch"
+        ):
+            packs.repacked(longer, at=state, appended=appended)
+    third, end = came(packs, None, state, appended="next")
+    assert tokens(first + second + third) == Counter(range(sum(LENGTHS)))
+    made = packs.repacked(longer, at=end)
+    assert tokens(came(made, None, end)[0]) == Counter(range(sum([*LENGTHS, 5, 6])))
+    made = few.repacked(longer, at=begun)
+    assert tokens(first + came(made, None, begun)[0]) == Counter(range(sum(LENGTHS)))
+
+
 def test_workers_finish_with_the_packs_of_before(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     rows = [tokens_of([*LENGTHS, 5, 6])[number] for number in range(len(LENGTHS) + 2)]

@@ -340,7 +340,8 @@ class Mixture:
         """The same with other weights from the end of the cell on that a place lies in."""
         last = self.stages[-1]
         base = last.start if self.measures else max(last.start, place // self.rows * self.rows)
-        begin = min(base - (base - place) // self.cell * self.cell, (base // self.rows + 1) * self.rows)
+        # Nothing is permuted across the end of an epoch.
+        begin = min(base - (base - place) // self.cell * self.cell, -(-place // self.rows) * self.rows)
         if begin == last.start:
             return replace(self, stages=(*self.stages[:-1], last._replace(weights=weights)))
         counts = tuple(self.counts(np.array([begin]))[:, 0].tolist())

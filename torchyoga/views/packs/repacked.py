@@ -85,6 +85,12 @@ def repacked(
         epoch, place = known.epoch, known.position + sum(map(len, known.left))
         if place >= known.length:
             epoch, place = epoch + 1, 0
+        elif place and stages and isinstance(packs, PackedRef):
+            raise StateError(
+                f"the state, at position {place} of epoch {epoch}, finishes its epoch with packs of before "
+                "documents were appended, which are not made anew on the way; finish it, and repack at the "
+                "end of that epoch, or repack the packs of before at a state that was saved with them"
+            )
     else:
         found = " > ".join(text for _, text in stages) or "none"
         raise StateError(
