@@ -232,4 +232,6 @@ def test_nothing_of_the_users_runs_unless_named(tmp_path: Path, monkeypatch: pyt
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")
     yoga.Storage("data").submit([1], "images", "1", progress=False)
     assert said("head", "images", "-s", "data").startswith("row  value\n  0  1\n")
-    assert "the format of 'images.py' is not told" in said("append", "images", "2", "images.py", "-s", "data", code=2)
+    assert "the format of 'images.py' is not told" in said(
+        "append", "images", "2", "images.py", "-s", "data", code=2
+    )
