@@ -48,8 +48,10 @@ class StreamedRef(DataRef):
     def _counted(self) -> str:
         return "rows in order only"
 
+    @property
+    def in_order_only(self) -> str:
+        """Why rows have no numbers, for messages."""
+        return f"{self.name}: {self._reason} can be read in order only, so their rows have no numbers"
+
     def _refuse(self) -> NoReturn:
-        raise TypeError(
-            f"{self.name}: {self._reason} can be read in order only, so their rows have no numbers; submit "
-            "them to a Storage, and use what that returns"
-        )
+        raise TypeError(f"{self.in_order_only}; submit them to a Storage, and use what that returns")
