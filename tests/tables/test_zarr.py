@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,22 @@ def test_what_is_not_there_is_named(store: Path, tmp_path: Path) -> None:
         yoga.from_zarr(store, ["x"])
     with pytest.raises(NotFoundError, match=r"has no '\.\./b\.zarr/x'"):
         yoga.from_zarr(store, ["../b.zarr/x"])
+    grouped = zarr.open_group(tmp_path / "groups.zarr", mode="w")
+    for name in ("a", "train/x", "train/deep/y"):
+        grouped.create_array(f"in/{name}", shape=(3,), dtype="i1")
+    where = re.escape(str(tmp_path / "groups.zarr"))
+    with pytest.raises(
+        NotFoundError, match=rf"lie in groups: name one of these, as in {where}/in, or arrays"
+    ):
+        yoga.from_zarr(tmp_path / "groups.zarr")
+    assert len(yoga.from_zarr(tmp_path / "groups.zarr" / "in")) == 3
+    with pytest.raises(
+        NotFoundError, match=r"has no 'in/train/xx'; its arrays are 'in/train/x' \(3,\), .*'in/a'"
+    ):
+        yoga.from_zarr(tmp_path / "groups.zarr", {"x": "in/train/xx"})
+    zarr.open_group(tmp_path / "none.zarr", mode="w").create_group("inner")
+    with pytest.raises(NotFoundError, match=r"has no arrays$"):
+        yoga.from_zarr(tmp_path / "none.zarr")
     zarr.open_group(store, mode="a").create_array("odd", shape=(3,), dtype="i1")
     with pytest.raises(SchemaError, match=r"different numbers of rows: .*'odd': 3"):
         yoga.from_zarr(store)

@@ -6,7 +6,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -36,6 +38,7 @@ Columns: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
 Place: TypeAlias = "zarr.Group | zarr.Array[Any] | Remote | str"
 _MOST_GROUPS = 2**20  # chunks of an array; of more, several are read as one, for each takes memory
 _MOST_NAMED = 20  # arrays in a message
+_MOST_LOOKED, _DEEPEST = 200, 8  # arrays whose names are compared, and groups within each other
 _SAMPLES = 4  # rows of each array, for a name of the content
 _THREADS = 8
 _WORDS = GroupWords("chunk", "chunks", "from_zarr")
@@ -110,10 +113,20 @@ def _opened(place: Place) -> Any:
         raise CorruptError(f"{place} is not a Zarr group or array, or is damaged: {error}") from error
 
 
-def _listing(root: Any) -> str:
-    there = [f"{name!r} {array.shape}" for name, array in sorted(root.arrays())]
+def _listing(root: Any, name: str = "") -> str:
+    """The arrays in a group and in those within it, those of similar names first."""
+    arrays = dict(islice(_within(root), _MOST_LOOKED))
+    close = get_close_matches(name, arrays, _MOST_NAMED)
+    there = [f"{one!r} {arrays[one]}" for one in dict.fromkeys([*close, *arrays])]
     more = ", ..." if len(there) > _MOST_NAMED else ""
     return f"its arrays are {', '.join(there[:_MOST_NAMED])}{more}" if there else "it has no arrays"
+
+
+def _within(group: Any, before: str = "") -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The names and shapes of the arrays in a group, then those of the groups in it."""
+    yield from ((before + name, array.shape) for name, array in sorted(group.arrays()))
+    for name, inner in sorted(group.groups()) if before.count("/") < _DEEPEST else []:
+        yield from _within(inner, f"{before}{name}/")
 
 
 def _arrays_of(root: Any, columns: Columns | None, title: str) -> dict[str, Any]:
@@ -128,8 +141,13 @@ def _arrays_of(root: Any, columns: Columns | None, title: str) -> dict[str, Any]
         if columns is None:
             arrays = dict(sorted(root.arrays()))
             if not arrays:
+                name = next((name for name, _ in _within(root)), "")
+                if not name:
+                    raise NotFoundError(f"{title} has no arrays")
                 raise NotFoundError(
-                    f"{title} has no arrays; pass names of those in its groups, such as 'train/x'"
+                    f"the arrays of {title} lie in groups: name one of these, as in "
+                    f"{title.rstrip('/')}/{name.rpartition('/')[0]}, or arrays, as in "
+                    f"columns={{'x': {name!r}}}; {_listing(root)}"
                 )
             return arrays
         if isinstance(columns, str):
@@ -141,13 +159,13 @@ def _arrays_of(root: Any, columns: Columns | None, title: str) -> dict[str, Any]
         arrays = {}
         for key, name in named.items():
             if any(part in ("", ".", "..") for part in name.split("/")):
-                raise NotFoundError(f"{title} has no {name!r}; {_listing(root)}")
+                raise NotFoundError(f"{title} has no {name!r}; {_listing(root, name)}")
             try:
                 arrays[key] = root[name]
             except KeyError:
-                raise NotFoundError(f"{title} has no {name!r}; {_listing(root)}") from None
+                raise NotFoundError(f"{title} has no {name!r}; {_listing(root, name)}") from None
             if not isinstance(arrays[key], zarr.Array):
-                raise NotFoundError(f"{title}: {name!r} is a group, not an array; {_listing(root)}")
+                raise NotFoundError(f"{title}: {name!r} is a group, not an array; {_listing(root, name)}")
     except (NotFoundError, SchemaError):
         raise
     except (ValueError, TypeError, KeyError) as error:
