@@ -198,6 +198,7 @@ def test_variables_of_python_are_no_tables(storage: yoga.Storage) -> None:
 
 def test_what_is_wrong_is_said_on_a_line(storage: yoga.Storage) -> None:
     for sql, message in {
+        'select "pair/x" from rows': "in SQL a value within a dict is named by dots, as in pair.x",
         "select lable from rows": '"lable" not found in FROM clause! Candidate bindings: "label"',
         "select sum(名) from rows": "No function matches",
         "select": "without selection list",

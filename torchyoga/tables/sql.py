@@ -38,6 +38,7 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
 }
 _PLAIN = re.compile(r"^\s*explain\s+(analyze\s+)?", re.IGNORECASE)  # what only a SELECT may not begin with
 _NANOSECONDS = re.compile(r"\bTIMESTAMP_NS\b")
+_NESTED = re.compile(r'column "([^"]+/[^"]+)" not found')
 _MOST_LINES = 3  # of an error
 
 
@@ -169,7 +170,10 @@ def _refused(error: Exception) -> ValueError:
     """The error of a query without the picture of where in the text it is wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     end = next((number for number, line in enumerate(lines) if line.startswith("LINE ")), len(lines))
-    return ValueError(" ".join(lines[: min(end, _MOST_LINES)]) or type(error).__name__)
+    text = " ".join(lines[: min(end, _MOST_LINES)]) or type(error).__name__
+    if nested := _NESTED.search(text):
+        text += f"; in SQL a value within a dict is named by dots, as in {nested[1].replace('/', '.')}"
+    return ValueError(text)
 
 
 def _refuse_twins(what: str, names: Iterable[str]) -> None:
