@@ -283,3 +283,45 @@ def test_what_does_not_fit_a_path_is_said() -> None:
         found = run(*line.split())
         assert found.exit_code == 2, line
         assert problem in re.sub(r"\s+", " ", found.stderr), line
+
+
+def test_a_wrong_path_is_said_to_be_no_file() -> None:
+    for command in ("head", "stats", "info"):
+        found = run(command, "data/nope.jsonl")
+        assert found.exit_code == 2
+        expected = (
+            "the storage 'storage' is not there" if command == "info" else "nothing under 'data/nope.jsonl'"
+        )
+        assert expected in found.stderr
+    yoga.Storage("storage").submit([{"x": 1}], "made", "1.0", progress=False)
+    for command in ("head", "stats", "info"):
+        error = re.sub(r"\s+", " ", run(command, "data/nope.jsonl").stderr)
+        assert "there is no dataset 'data/nope.jsonl' in " in error
+        assert "holds 'made'; and there is no file or folder 'data/nope.jsonl'" in error
+    _copied("mds/gz")(Path())
+    for command in ("head", "stats"):
+        found = run(command, "old@1")
+        assert found.exit_code == 2
+        assert "old is a path, which has no version '1'; leave it out" in re.sub(r"\s+", " ", found.stderr)
+    assert parsed("head", "made@1.0")["total"] == 1
+
+
+def test_megatron_behind_a_url_is_told_by_its_index() -> None:
+    memory = fsspec.filesystem("memory")
+    for path in FOREIGN.glob("megatron/uint16.*"):
+        memory.put(str(path), f"/mega/old{path.suffix}")
+    total = len(yoga.from_megatron(FOREIGN / "megatron/uint16"))
+    for place in ("memory://mega/old", "memory://mega/old.bin", "memory://mega/old.idx"):
+        assert parsed("head", place)["total"] == total
+    with pytest.raises(ValueError, match="it has nothing"):
+        read_at("memory://mega/odd")
+    memory.rm("/mega", recursive=True)
+
+
+def test_files_of_tokens_are_named_by_their_dtype() -> None:
+    np.arange(8, dtype="<u2").tofile("train.bin")
+    with pytest.raises(ValueError, match=r"or a file of tokens uint16://train\.bin"):
+        read_at("train.bin")
+    assert read_at("uint16://train.bin")[0]["tokens"].tolist() == [*range(8)]
+    assert read_at("uint32://train.bin")[0]["tokens"].tolist() == [n | n + 1 << 16 for n in range(0, 8, 2)]
+    assert parsed("convert", "uint16://train.bin", "--to", "tokens@1.0")["rows"] == 1

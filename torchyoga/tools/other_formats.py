@@ -80,6 +80,7 @@ _FORMATS = {
         "images", "adapters.image_folder:image_folder", r"\.(jpe?g|png|webp|gif|bmp|tiff?)", is_several=True
     ),
 }
+_TOKENS = ("uint16", "uint32", "int32")  # files of tokens are named by their dtype: nothing in them tells it
 _ENDS = {name: re.compile(of.names + r"\Z", re.IGNORECASE) for name, of in _FORMATS.items() if of.names}
 
 
@@ -88,7 +89,8 @@ def read_at(place: str) -> DataRef:
 
     Args:
         place: a path or URL, which may have wildcards in its last part. A format may be named before it, as
-            in `mds://folder` or `litdata://s3://bucket/name`.
+            in `mds://folder` or `litdata://s3://bucket/name`, and of a file of tokens their dtype, as in
+            `uint16://train.bin`.
 
     Raises:
         NotFoundError: there is nothing.
@@ -100,8 +102,11 @@ def read_at(place: str) -> DataRef:
         >>> read_at(str(tmp_path / "x.npy"))[2]
         np.int64(2)
     """
-    file, _, function = _FORMATS[format_at(place)].reader.partition(":")
-    ref: DataRef = getattr(import_module(f"..{file}", __package__), function)(_named(place)[1])
+    name = format_at(place)
+    reader = "tables.foreign.tokens:from_tokens" if name in _TOKENS else _FORMATS[name].reader
+    file, _, function = reader.partition(":")
+    arguments = (_named(place)[1], *([name] if name in _TOKENS else []))
+    ref: DataRef = getattr(import_module(f"..{file}", __package__), function)(*arguments)
     return ref
 
 
@@ -126,14 +131,19 @@ def format_at(place: str) -> str:
     raise ValueError(
         f"the format of {place!r} is not told: {problem}. Looked for "
         f"{', '.join(of.said for of in _FORMATS.values())}; name the format, as in "
-        f"{(known or ['mds'])[0]}://{place}{', or a storage with --storage' if look.is_folder else ''}"
+        f"{(known or ['mds'])[0]}://{place}"
+        + (
+            ", or a storage with --storage"
+            if look.is_folder
+            else f", or a file of tokens {_TOKENS[0]}://{place}"
+        )
     )
 
 
 def _named(place: str) -> tuple[str, str]:
     """The format that is named before a place, or "", and the place."""
     match = _SCHEMED.fullmatch(place)
-    return (match[1], match[2]) if match and match[1] in _FORMATS else ("", place)
+    return (match[1], match[2]) if match and match[1] in (*_FORMATS, *_TOKENS) else ("", place)
 
 
 class _Look:
@@ -169,7 +179,8 @@ class _Look:
         index = self._index()
         known = [name for name, of in _FORMATS.items() if of.key and of.key in index]
         known = known or [name for name, of in _FORMATS.items() if not set(of.inside).isdisjoint(self.names)]
-        return known or _by_names(self.names, in_folder=True)
+        known = known or _by_names(self.names, in_folder=True)
+        return known or (["megatron"] if self._is_of_megatron_behind else [])
 
     @cached_property
     def names(self) -> list[str]:
@@ -187,6 +198,14 @@ class _Look:
     def _is_of_megatron(self) -> bool:
         prefix = self._path[:-4] if self._path.endswith((".bin", ".idx")) else self._path
         return bool(prefix) and not self.is_folder and os.path.isfile(f"{prefix}.idx")
+
+    @property
+    def _is_of_megatron_behind(self) -> bool:
+        """True where a URL names no folder, but Megatron's index."""
+        folder, _, last = self.place.rpartition("/")
+        if self._path or self.names or not last or "?" in last:
+            return False
+        return Remote(folder).find_one(f"{last.removesuffix('.bin')}.idx") is not None
 
     def _by_head(self) -> list[str]:
         if not self._path:

@@ -199,6 +199,8 @@ def known_versions(store: Versions, id: str) -> list[str]:
     what = f"the storage holds {_near(id, ids)}" if ids else "the storage holds no datasets"
     if os.path.isdir(id):
         what += f"; to look into the directory {id!r}, name it with --storage"
+    elif "/" in id and not is_path(id):
+        what += f"; and there is no file or folder {id!r}"
     raise NotFoundError(f"there is no dataset {id!r} in {store.name}: {what}")
 
 
@@ -275,17 +277,26 @@ def shown(url: str, name: str, version: str | None = None, in_order: bool = Fals
 
 
 def is_place(url: str, name: str) -> bool:
-    """True for the name of a path or URL, False for an id of a storage: ids that there are come first."""
+    """True for the name of a path or URL, False for an id of a storage: ids that there are come first.
+
+    Raises:
+        click.UsageError: it is a path with a version.
+    """
+    from ...stores.address import is_url
+
     if "://" in name:
         return True
-    if not (name.startswith(("/", "./", "../", "~")) or is_path(name)):
-        return False
-    try:
+    id, sign, tag = name.rpartition(_SIGN)
+    is_tagged = bool(sign and id) and not is_path(name) and is_path(id)
+    if not (name.startswith(("/", "./", "../", "~")) or is_path(name) or is_tagged):
+        return "/" in name and not (is_url(url) or os.path.isdir(os.path.expanduser(url)))
+    with suppress(NotFoundError):  # a storage that is not there has no ids
         store = versions_in(url)
-    except NotFoundError:
-        return True
-    id, sign, _ = name.rpartition(_SIGN)
-    return not (store.versions(name) or (sign and id and store.versions(id)))
+        if store.versions(name) or (sign and id and store.versions(id)):
+            return False
+    if is_tagged:
+        raise click.UsageError(f"{id} is a path, which has no version {tag!r}; leave it out")
+    return True
 
 
 def is_path(text: str) -> bool:
