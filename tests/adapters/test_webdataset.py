@@ -20,6 +20,7 @@ import pytest
 from children import status_of_child
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from starts import FRESH_STARTS
 from torch.utils.data import DataLoader as TorchLoader
 
@@ -187,6 +188,29 @@ def test_missing_members_are_none(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match=r"no sample has 'png'; the samples have jpg, cls, seg\.json"):
         yoga.webdataset(tmp_path, columns=["png"])
     assert list(yoga.webdataset(tmp_path, columns=["cls", "__key__"])[3]) == ["__key__", "cls"]
+
+
+def test_rows_of_plain_functions_say_what_they_look_like(tmp_path: Path) -> None:
+    picture = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(picture, "PNG")
+    with tarfile.open(tmp_path / "a.tar", "w") as file:
+        for name in ("a.png", "a.cls", "a.txt", "b.png", "b.cls"):
+            data = picture.getvalue() if name.endswith("png") else b"3"
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            file.addfile(member, io.BytesIO(data))
+    ref = yoga.webdataset(tmp_path / "a.tar", parse={"cls": int, "txt": str})
+    assert [row["txt"] for row in ref.columns(["txt"])] == ["3", None]
+    check_dataref(ref)
+    shown = ref.columns(["png", "cls"]).decoded({"png": yoga.codecs.image(layout="chw")})
+    (batch,) = yoga.DataLoader(shown, batch_size=2)
+    assert (batch["png"].shape, batch["cls"].tolist()) == ((2, 3, 4, 4), [3, 3])
+    built = yoga.Storage(tmp_path / "storage").submit(ref, "a", "1.0", progress=False)
+    assert list(built) == list(ref)
+    odd = yoga.webdataset(tmp_path / "a.tar", parse={"cls": json.loads})
+    assert odd[1]["cls"] == 3
+    with pytest.raises(TypeError, match="parse=, too, comes last, as a map"):
+        odd.decoded({"png": yoga.codecs.image()})
 
 
 def test_values_are_parsed_by_choice(shards: Path, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from ..reading.left_out import LeftOut, check_share, told_of
 from ..reading.readahead import ReadAhead
 from ..reading.streamed import StreamedRef
 from ..rows.block import Rows
+from ..rows.node import path_name
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row
@@ -65,7 +66,8 @@ def webdataset(
         columns: the extensions that become columns, in this order; by default all of them, and those of the
             first sample where shards are read in order.
         parse: functions that make values of bytes, by extension, such as `{"json": json.loads, "cls": int}`;
-            `str` decodes UTF-8. Columns cannot be named then: what rows look like is not known.
+            `str` decodes UTF-8. With others than `int`, `float` and `str` columns cannot be named or decoded:
+            what rows look like is not known. Make the others at the end then, by `map`.
         max_bad: the share of the samples, and of the shards, that may be bad: samples with links, sparse
             files, names that lead out of the archive or members twice; images without an extension; shards
             that are cut or damaged, whose samples up to there are kept. They are left out; a warning,
@@ -126,6 +128,7 @@ class _Parsed(DataRef):
 
     def __init__(self, whole: DataRef, parse: Parse, left_out: Sequence[LeftOut], name: str) -> None:
         self.whole, self.parse, self.left_out, self._name = whole, parse, tuple(left_out), name
+        self._schema = _schema_of(whole.schema, parse)
 
     def __len__(self) -> int:
         return len(self.whole)
@@ -136,6 +139,11 @@ class _Parsed(DataRef):
         exact = taken.exact() if isinstance(taken, Rows) else []
         with timed(Stage.TRANSFORM):
             return [parsed(row, self.parse, self._name) for row in exact]
+
+    @property
+    def schema(self) -> Schema | None:
+        """How a row looks, if all functions are `int`, `float` or `str`."""
+        return self._schema
 
     @property
     def file_starts(self) -> Ints:
@@ -159,6 +167,14 @@ class _Parsed(DataRef):
 
     def _title(self) -> str:
         return f"{title_of(self.whole)} parsed: {', '.join(self.parse)}"
+
+
+def _schema_of(whole: Schema | None, parse: Parse) -> Schema | None:
+    """How rows look after functions of which it is plain what they make; None after others."""
+    if whole is None or any(function not in (int, float, str) for function in parse.values()):
+        return None
+    made = {path_name((name,)): Schema.of({name: function()}).columns[0] for name, function in parse.items()}  # type: ignore[call-arg]
+    return Schema(whole.tree, tuple(made.get(column.name, column) for column in whole.columns))
 
 
 class _Streamed(StreamedRef):
@@ -216,7 +232,7 @@ class _Behind(DataRef):
 
     @property
     def schema(self) -> Schema | None:
-        """How a row looks; None if values are parsed."""
+        """How a row looks; None if values are parsed by other functions than `int`, `float` and `str`."""
         return self._whole.schema
 
     @property

@@ -1343,7 +1343,8 @@ def known_schema(ref: DataRef) -> Schema | None:
         raise TypeError(
             f"this {type(ref).__name__} of {len(ref)} rows does not say what its rows look like: its schema "
             "is None. Call where, order_by, columns and such before map, or give the map before it a schema, "
-            "as map(function, schema=yoga.Schema.of(row)); a DataRef of your own has a property schema"
+            "as map(function, schema=yoga.Schema.of(row)); of tar shards parse=, too, comes last, as a map, "
+            "unless it has int, float and str only; a DataRef of your own has a property schema"
         )
     return schema
 
