@@ -12,7 +12,7 @@ import pytest
 from children import forked
 
 import torchyoga as yoga
-from torchyoga.errors import CorruptError, NotFoundError, SchemaError
+from torchyoga.errors import CorruptError, NotFoundError, RemoteError, SchemaError
 from torchyoga.testing import check_dataref, check_resume, check_view
 
 pa = pytest.importorskip("pyarrow")
@@ -135,3 +135,10 @@ def test_damaged_files_are_errors(path: Path) -> None:
         file.write_bytes(b"x" * 99)
     with pytest.raises((CorruptError, NotFoundError)):
         yoga.from_lance(path)
+
+
+def test_urls_that_lance_does_not_read_are_said_so() -> None:
+    with pytest.raises(
+        RemoteError, match=r"Lance reads no such URLs, but s3://.*copy the dataset to a disk$"
+    ):
+        yoga.from_lance("http://127.0.0.1:9/rows.lance")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -25,6 +26,7 @@ __all__ = ["from_lance"]
 
 Place: TypeAlias = "Remote | str"
 _SAMPLE = 1000  # rows that show where there are nulls
+_PLACE_IN_RUST = re.compile(r",?\s*/\S+\.rs:\d+:\d+")  # where Lance was built, which says nothing to anyone
 _BLOBS = "lance-encoding:blob"
 
 
@@ -104,7 +106,11 @@ def _opened(place: Place, version: int | str | None) -> Any:
         if "not found" in str(error).lower():
             raise NotFoundError(f"{place} has no dataset of version {version}: {error}") from error
         kind = RemoteError if is_url(place) else CorruptError
-        raise kind(f"{place} cannot be opened: {error}") from error
+        if "No object store provider" in str(error):
+            said = "Lance reads no such URLs, but s3://, gs://, az:// and hf://; copy the dataset to a disk"
+        else:
+            said = _PLACE_IN_RUST.sub("", str(error))
+        raise kind(f"{place} cannot be opened: {said}") from error
 
 
 def _taken(dataset: Any, rows: Ints, names: Sequence[str], where: str) -> pa.Table:
@@ -112,7 +118,8 @@ def _taken(dataset: Any, rows: Ints, names: Sequence[str], where: str) -> pa.Tab
         return dataset.take(rows.tolist(), columns=list(names))
     except (ValueError, OSError, RuntimeError, pa.ArrowException) as error:
         kind = RemoteError if is_url(where) else CorruptError
-        raise kind(f"{where}: rows {rows[:3].tolist()}... cannot be read: {error}") from error
+        said = _PLACE_IN_RUST.sub("", str(error))
+        raise kind(f"{where}: rows {rows[:3].tolist()}... cannot be read: {said}") from error
 
 
 class _KeptFields(NamedTuple):
