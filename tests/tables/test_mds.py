@@ -238,3 +238,12 @@ def test_damage_behind_a_url(behind_url: str, plain: Path, tmp_path: Path) -> No
     with pytest.raises(CorruptError, match=r"is damaged: its md5 is .*, the index says"):
         yoga.from_mds(behind_url, cache_dir=tmp_path)[0]
     assert yoga.from_mds(behind_url, cache_dir=tmp_path, verify=False)[0]["n"] == 0
+
+
+def test_indices_of_the_other_library_are_told(tmp_path: Path) -> None:
+    (tmp_path / "index.json").write_text('{"chunks": [], "config": {}}')
+    with pytest.raises(CorruptError, match=r"damaged: 'version'; it has chunks of LitData, for from_litdata"):
+        yoga.from_mds(tmp_path)
+    (tmp_path / "index.json").write_text('{"shards": [], "version": 2}')
+    with pytest.raises(CorruptError, match="; it has shards of MDS, for from_mds"):
+        yoga.from_litdata(tmp_path)

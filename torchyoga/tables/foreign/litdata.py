@@ -117,6 +117,7 @@ def from_litdata(
     except _DAMAGE as error:
         raise CorruptError(
             f"{source.where(_INDEX)} is no index of LitData, or is damaged: {error}"
+            + ("; it has shards of MDS, for from_mds" if "shards" in index else "")
         ) from error
     unknown = [name for name in columns or () if name not in keys]
     if unknown or (columns is not None and not columns):

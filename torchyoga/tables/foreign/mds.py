@@ -92,6 +92,7 @@ def from_mds(
     except (ValueError, TypeError, KeyError) as error:
         raise CorruptError(
             f"{source.where(_INDEX)} is not an index of MDS, or is damaged: {error}"
+            + ("; it has chunks of LitData, for from_litdata" if "chunks" in index else "")
         ) from error
     if not shards:
         raise CorruptError(f"{source.where(_INDEX)} names no shards; write the dataset again")
