@@ -256,6 +256,56 @@ def limited(run: Any) -> Iterator[Any]:
             yield epoch, step, batch.tolist()
 
 
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_rows_of_epochs_left_early_are_told(steps: int, workers: int, tmp_path: Path) -> None:
+    """As with a plain loop; a single batch counts, too, and so does a save of one's own before the break."""
+
+    def new() -> tuple[Any, Any]:
+        train = loader_of(num_workers=workers)
+        run = yoga.Checkpoint(tmp_path, loaders={"train": train})
+        return train, (run, run.resume())[0]
+
+    def leave_early(epochs: int) -> None:
+        for epoch in run.epochs(epochs):
+            left = [epoch * (12 - 2 * steps), epoch - 1] if epoch else None
+            assert train.state_dict().get("left_out") == left
+            for step, _ in run.batches("train"):
+                run.stepped()
+                assert train.state_dict().get("left_out") == left
+                if step + 1 == steps:
+                    run.save()
+                    break
+
+    train, run = new()
+    leave_early(1)  # without a warning: nothing comes behind it
+    with pytest.warns(
+        UserWarning, match=f"left after {2 * steps} of 12 .* other {12 - 2 * steps} rows are left"
+    ):
+        leave_early(2)
+    train, run = new()
+    state = train.state_dict()
+    assert (state["epoch"], state["position"]) == (2, 0)
+    assert state["left_out"] == [2 * (12 - 2 * steps), 1]
+    for _ in run.epochs(3):
+        for _ in run.batches("train"):
+            run.stepped()
+    assert f"left out: {2 * (12 - 2 * steps)} rows of epochs that were left early" in str(train.prove())
+
+
+def test_an_epoch_whose_batches_were_all_taken_is_not_left_early(tmp_path: Path) -> None:
+    for length in (2, 12):
+        train = loader_of(length)
+        run = yoga.Checkpoint(tmp_path / str(length), loaders={"train": train})
+        for _ in run.epochs(3):
+            for step, _ in run.batches("train"):
+                run.stepped()
+                if step + 1 == length // 2:
+                    break
+        state = train.state_dict()
+        assert (state["epoch"], state["position"], state.get("left_out")) == (3, 0, None)
+
+
 def in_turn(epochs: int, names: Callable[[int], str]) -> Loop:
     """Takes loaders one after the other, those of each epoch."""
 

@@ -663,6 +663,7 @@ class _Taken:
 
         Where all batches were taken as well: after a look at one batch, loaders begin again.
         """
+        self.batches.leave()
         self._loader.set_epoch(self._number + 1)
 
     def is_at_end(self, hold: int) -> bool:
