@@ -144,6 +144,17 @@ def test_a_step_saved_twice_is_two(tmp_path: Path) -> None:
     assert again.values == {"n": 3}
 
 
+def test_a_step_saved_thrice_does_not_displace_others(tmp_path: Path) -> None:
+    run = yoga.Checkpoint(tmp_path, every=5, keep=3, loaders={"train": loader_of(60)})
+    for _ in run.epochs(1):
+        for _ in run.batches("train"):
+            run.stepped()
+            if run.steps == 20:
+                run.save()
+                break
+    assert sorted(os.listdir(tmp_path)) == ["step-10", "step-15", "step-20-2"]
+
+
 @pytest.mark.parametrize("kind", [np.random.MT19937, np.random.PCG64, np.random.SFC64, np.random.Philox])
 @pytest.mark.filterwarnings("ignore:.*numpy.random.set_bit_generator")
 def test_generators_come_back(kind: Any, tmp_path: Path) -> None:
@@ -515,7 +526,7 @@ def test_what_is_no_step_is_passed_over(kind: str, tmp_path: Path) -> None:
         run = resumed(tmp_path)
     assert run.steps == 3
     run.save()
-    assert sorted(os.listdir(tmp_path)) == ["step-2", "step-3", "step-3-1"]
+    assert sorted(os.listdir(tmp_path)) == ["step-1", "step-2", "step-3-1"]
 
 
 @pytest.mark.parametrize(

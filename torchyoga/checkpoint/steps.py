@@ -14,7 +14,7 @@ import re
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,7 +25,7 @@ from ..files.root import sync_folder
 from ..order.saved import Saved
 from ..stores.address import directory_of, is_url
 
-__all__ = ["Steps", "steps_at"]
+__all__ = ["Steps", "worth_keeping", "steps_at"]
 
 Write = Callable[[BinaryIO], object]
 Check = Callable[[Path], object]
@@ -232,6 +232,21 @@ class _RemoteSteps(Steps):
         with contextlib.suppress(OSError):
             self._remote.delete([f"{name}/{_INDEX}"])  # first: what is left is unfinished
             self._remote.delete([f"{name}/{file}" for file in self._remote.find(name)])
+
+
+def worth_keeping(names: Iterable[str]) -> list[str]:
+    """Names, those worth keeping first: the newest of each step, then those that it has replaced.
+
+    Args:
+        names: the newest first.
+
+    Example:
+        >>> worth_keeping(["step-4-1", "step-4", "step-2"])
+        ['step-4-1', 'step-2', 'step-4']
+    """
+    last: dict[int, str] = {}
+    replaced = [name for name in names if last.setdefault(_age(name)[0], name) != name]
+    return [*last.values(), *replaced]
 
 
 def _age(name: str) -> tuple[int, int]:
