@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quick import examples
@@ -22,6 +23,7 @@ from torch import nn
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, StateError, YogaError
+from torchyoga.tools.commands.group import command
 
 
 def loader_of(length: int = 12, batch_size: int = 2, **arguments: Any) -> Any:
@@ -144,6 +146,17 @@ def test_a_step_saved_twice_is_two(tmp_path: Path) -> None:
     assert again.values == {"n": 3}
 
 
+def test_a_step_saved_thrice_does_not_displace_others(tmp_path: Path) -> None:
+    run = yoga.Checkpoint(tmp_path, every=5, keep=3, loaders={"train": loader_of(60)})
+    for _ in run.epochs(1):
+        for _ in run.batches("train"):
+            run.stepped()
+            if run.steps == 20:
+                run.save()
+                break
+    assert sorted(os.listdir(tmp_path)) == ["step-10", "step-15", "step-20-2"]
+
+
 @pytest.mark.parametrize("kind", [np.random.MT19937, np.random.PCG64, np.random.SFC64, np.random.Philox])
 @pytest.mark.filterwarnings("ignore:.*numpy.random.set_bit_generator")
 def test_generators_come_back(kind: Any, tmp_path: Path) -> None:
@@ -254,6 +267,91 @@ def limited(run: Any) -> Iterator[Any]:
                 break
             run.stepped()
             yield epoch, step, batch.tolist()
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_rows_of_epochs_left_early_are_told(steps: int, workers: int, tmp_path: Path) -> None:
+    """As with a plain loop; a single batch counts, too, and so does a save of one's own before the break."""
+
+    def new() -> tuple[Any, Any]:
+        train = loader_of(num_workers=workers)
+        run = yoga.Checkpoint(tmp_path, loaders={"train": train})
+        return train, (run, run.resume())[0]
+
+    def leave_early(epochs: int) -> None:
+        for epoch in run.epochs(epochs):
+            left = [epoch * (12 - 2 * steps), epoch - 1] if epoch else None
+            assert train.state_dict().get("left_out") == left
+            for step, _ in run.batches("train"):
+                run.stepped()
+                assert train.state_dict().get("left_out") == left
+                if step + 1 == steps:
+                    run.save()
+                    break
+
+    train, run = new()
+    leave_early(1)  # without a warning: nothing comes behind it
+    with pytest.warns(
+        UserWarning, match=f"left after {2 * steps} of 12 .* other {12 - 2 * steps} rows are left"
+    ):
+        leave_early(2)
+    train, run = new()
+    state = train.state_dict()
+    assert (state["epoch"], state["position"]) == (2, 0)
+    assert state["left_out"] == [2 * (12 - 2 * steps), 1]
+    for _ in run.epochs(3):
+        for _ in run.batches("train"):
+            run.stepped()
+    assert f"left out: {2 * (12 - 2 * steps)} rows of epochs that were left early" in str(train.prove())
+
+
+def test_an_epoch_whose_batches_were_all_taken_is_not_left_early(tmp_path: Path) -> None:
+    for length in (2, 12):
+        train = loader_of(length)
+        run = yoga.Checkpoint(tmp_path / str(length), loaders={"train": train})
+        for _ in run.epochs(3):
+            for step, _ in run.batches("train"):
+                run.stepped()
+                if step + 1 == length // 2:
+                    break
+        state = train.state_dict()
+        assert (state["epoch"], state["position"], state.get("left_out")) == (3, 0, None)
+
+
+def test_the_log_of_what_a_program_has_read(tmp_path: Path) -> None:
+    """Of a run's folder, a step's and a rank's file: a table for each loader."""
+    data = yoga.from_arrays({"x": np.arange(10)})
+    mix = yoga.mix({"web": data, "code": data}, {"web": 3, "code": 1}, rows=40)
+    loaders = {name: yoga.DataLoader(mix, 4, shuffle=True, seed=7) for name in ("train", "more")}
+    loaders["plain"] = loader_of(40, 4)
+    run = yoga.Checkpoint(tmp_path / "run", every=2, loaders=loaders)
+
+    def told(path: Path, *arguments: str, code: int = 0) -> str:
+        found = CliRunner().invoke(command, ["log", "--run", str(path), *arguments])
+        assert found.exit_code == code, found.output
+        return found.output
+
+    for _ in run.epochs(1):
+        for _ in zip(*(run.batches(name) for name in loaders), strict=False):
+            run.stepped()
+    counts = mix.counts(at=loaders["train"].state_dict())
+    for path in ("run", "run/step-10", "run/step-10/rank-0.json"):
+        found = json.loads(told(tmp_path / path, "--json"))
+        assert set(found["loaders"]) == {"train", "more"}
+        for one in found["loaders"].values():
+            assert {source["name"]: source["rows"] for source in one["sources"]} == counts
+        text = told(tmp_path / path)
+        assert "train, up to" in text
+        assert "plain: the state does not name its sources" in text
+        assert "**more**" in told(tmp_path / path, "--markdown")
+    before = json.loads(told(tmp_path / "run/step-6", "--json"))
+    assert sum(source["rows"] for source in before["loaders"]["train"]["sources"]) == 24
+    (tmp_path / "run/step-10/rank-0.json").write_bytes(b"{}")
+    assert "step-8" in json.loads(told(tmp_path / "run", "--json"))["file"]
+    assert "damaged" in told(tmp_path / "run/step-10", code=1)
+    (tmp_path / "none").mkdir()
+    assert "has no steps of a Checkpoint" in " ".join(told(tmp_path / "none", code=2).split())
 
 
 def in_turn(epochs: int, names: Callable[[int], str]) -> Loop:
@@ -465,7 +563,7 @@ def test_what_is_no_step_is_passed_over(kind: str, tmp_path: Path) -> None:
         run = resumed(tmp_path)
     assert run.steps == 3
     run.save()
-    assert sorted(os.listdir(tmp_path)) == ["step-2", "step-3", "step-3-1"]
+    assert sorted(os.listdir(tmp_path)) == ["step-1", "step-2", "step-3-1"]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from ..process.warned import warn_user
 from ..sampling.ranks import is_one_of_several
 from . import generators, items
 from .processes import Processes
-from .steps import steps_at
+from .steps import steps_at, worth_keeping
 
 __all__ = ["Checkpoint"]
 
@@ -56,7 +56,7 @@ class Checkpoint:
         every: optimizer steps between two saves. With neither this nor `every_seconds`, it saves at the end
             of each epoch.
         every_seconds: time between two saves; may be given beside `every`.
-        keep: how many of the newest steps stay.
+        keep: how many of the newest steps stay; one that was saved again counts once, if there are others.
         keep_best: a name in `values` and a number: so many steps where it was lowest stay, too; where it was
             highest, if the name is given with a "-" before it: `("-accuracy", 2)`.
         loaders: each `torchyoga.DataLoader` by its name, those that are trained on first. Those that
@@ -546,8 +546,8 @@ class Checkpoint:
         """Removes steps beyond those that are kept, and damaged ones."""
         try:
             kept = [name for name in self._place.names() if name not in self._skipped]
-            after = kept.index(newest) + self._keep
-            for other in {*kept[after:], *self._skipped} - {*self._best_of(kept)}:
+            older = worth_keeping(kept[kept.index(newest) :])[self._keep :]
+            for other in {*older, *self._skipped} - {*self._best_of(kept)}:
                 self._place.remove(other)
             self._skipped.clear()
         except (OSError, ValueError) as error:  # the step is saved; old ones go with the next
@@ -663,6 +663,7 @@ class _Taken:
 
         Where all batches were taken as well: after a look at one batch, loaders begin again.
         """
+        self.batches.leave()
         self._loader.set_epoch(self._number + 1)
 
     def is_at_end(self, hold: int) -> bool:

@@ -14,7 +14,7 @@ import re
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,12 +25,12 @@ from ..files.root import sync_folder
 from ..order.saved import Saved
 from ..stores.address import directory_of, is_url
 
-__all__ = ["Steps", "steps_at"]
+__all__ = ["INDEX", "Steps", "worth_keeping", "steps_at"]
 
 Write = Callable[[BinaryIO], object]
 Check = Callable[[Path], object]
 _NAME = re.compile(r"step-(\d{1,18})(?:-(\d{1,9}))?")
-_INDEX, _MOST_BYTES = "checkpoint.json", 4 * 2**20
+INDEX, _MOST_BYTES = "checkpoint.json", 4 * 2**20
 _TMP = ".tmp"
 
 
@@ -104,7 +104,7 @@ class Steps(ABC):
             CorruptError: it is damaged.
         """
         try:
-            with self.opened(name, _INDEX, _MOST_BYTES) as file:
+            with self.opened(name, INDEX, _MOST_BYTES) as file:
                 found = json.loads(file.read())
             body, crc = found["index"], found["crc32"]
             sound = crc == crc32(json.dumps(body).encode()) and body["version"] == 1 and body["ranks"] > 0
@@ -112,9 +112,9 @@ class Steps(ABC):
         except FileNotFoundError as error:
             raise NotFoundError(f"{self.place}/{name} was never finished") from error
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise CorruptError(f"{self.place}/{name}/{_INDEX} is damaged: {error!r}") from error
+            raise CorruptError(f"{self.place}/{name}/{INDEX} is damaged: {error!r}") from error
         if not sound:
-            raise CorruptError(f"{self.place}/{name}/{_INDEX} is damaged, or of a later version")
+            raise CorruptError(f"{self.place}/{name}/{INDEX} is damaged, or of a later version")
         return dict(body)
 
     def finish(self, name: str, index: Saved) -> None:
@@ -166,7 +166,7 @@ class _LocalSteps(Steps):
 
     def publish(self, name: str, index: bytes) -> None:
         begun = self._folder / f"{name}{_TMP}"
-        _written(begun / _INDEX, lambda file: file.write(index))
+        _written(begun / INDEX, lambda file: file.write(index))
         sync_folder(begun)
         begun.rename(self._folder / name)
         sync_folder(self._folder)
@@ -206,7 +206,7 @@ class _RemoteSteps(Steps):
     def begin(self, name: str) -> None:
         self._remote.refuse_read_only()
         for other in self.names():
-            if self._remote.find_one(f"{other}/{_INDEX}") is None:
+            if self._remote.find_one(f"{other}/{INDEX}") is None:
                 self.remove(other)
 
     def write(self, name: str, file: str, write: Write, check: Check | None = None) -> list[int]:
@@ -217,10 +217,10 @@ class _RemoteSteps(Steps):
         return found
 
     def publish(self, name: str, index: bytes) -> None:
-        self._remote.write(f"{name}/{_INDEX}", index)
+        self._remote.write(f"{name}/{INDEX}", index)
 
     def opened(self, name: str, file: str, most: int) -> BinaryIO:
-        if file == _INDEX:
+        if file == INDEX:
             return io.BytesIO(self._remote.read(f"{name}/{file}", most))
         (data,) = self._remote.read_ranges(f"{name}/{file}", [(0, most)], most)
         return io.BytesIO(data)
@@ -230,8 +230,23 @@ class _RemoteSteps(Steps):
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(OSError):
-            self._remote.delete([f"{name}/{_INDEX}"])  # first: what is left is unfinished
+            self._remote.delete([f"{name}/{INDEX}"])  # first: what is left is unfinished
             self._remote.delete([f"{name}/{file}" for file in self._remote.find(name)])
+
+
+def worth_keeping(names: Iterable[str]) -> list[str]:
+    """Names, those worth keeping first: the newest of each step, then those that it has replaced.
+
+    Args:
+        names: the newest first.
+
+    Example:
+        >>> worth_keeping(["step-4-1", "step-4", "step-2"])
+        ['step-4-1', 'step-2', 'step-4']
+    """
+    last: dict[int, str] = {}
+    replaced = [name for name in names if last.setdefault(_age(name)[0], name) != name]
+    return [*last.values(), *replaced]
 
 
 def _age(name: str) -> tuple[int, int]:

@@ -125,7 +125,7 @@ class Cursor:
         self._looked: Iteration | None = None  # the look that came last, if nothing went on since
         self._loaded_epoch: int | None = None  # of a state, if no set_epoch came since
         self._rebase = 0  # what to add to the epochs of a trainer that counts from 0 again
-        self._has_warned = False
+        self._has_warned = self._is_left_for_good = False
         self.extra: Saved = {}
         self.appended: Appended | None = None
         self.prefixes: Prefixes = ()
@@ -361,7 +361,15 @@ class Cursor:
             return at.left
         return at.left._replace(place=place, epoch=place.epoch)
 
-    def _rest(self, place: Place, iteration: Iteration) -> int:
+    def _left_out(self, place: Place) -> Skipped:
+        """The rows that were left out up to a place, of the epoch before it too, if it was left early."""
+        left, last = self._at.left, self._at.last or _ROW_BY_ROW
+        if left.place is None or place.epoch <= left.place.epoch:
+            return left.out
+        rows = self._rest(left.place, last)
+        return Skipped(left.out.rows + rows, left.place.epoch) if rows else left.out
+
+    def _rest(self, place: Place, iteration: Iteration | IterationOptions) -> int:
         """Rows of the dataset that all ranks still have to deliver in an epoch, in `iteration`'s batches."""
         if self.rolled(place, iteration.batch_size, iteration.drop_last).epoch != place.epoch:
             return 0
@@ -385,20 +393,27 @@ class Cursor:
                 "same batch. To train on one batch of each epoch, call set_epoch(epoch) before it; to train "
                 "on one batch after the other, keep one iterator; to look at a batch, call peek()"
             )
-        if not at.running or last is None or last.is_held or last.options.may_be_left:
+        place = at.place if at.running else at.left.place if self._is_left_for_good else None
+        if place is None or last is None or last.is_held or last.options.may_be_left:
             return
-        rows = self._rest(at.place, iteration)
-        if rows and start.epoch != at.place.epoch:
+        rows = self._rest(place, iteration)
+        if rows and start.epoch != place.epoch:
             self._has_warned = True
             is_known = self.length < UNKNOWN
-            of, others = (f" of {self.length_in(at.place.epoch)}", f"{rows} ") if is_known else ("", "")
+            of, others = (f" of {self.length_in(place.epoch)}", f"{rows} ") if is_known else ("", "")
             warn_user(
-                f"the iteration before this one was left after {at.place.position}{of} {unit} "
-                f"of epoch {at.place.epoch}; this one begins epoch {at.place.epoch + 1}, so the other "
+                f"the iteration before this one was left after {place.position}{of} {unit} "
+                f"of epoch {place.epoch}; this one begins epoch {place.epoch + 1}, so the other "
                 f"{others}{unit} are left out, as with torch's DataLoader. To go on where it was left, keep "
                 "the iterator, or load its state_dict(); to look at a batch, call peek(); to begin that "
-                f"epoch again, set_epoch({at.place.epoch})"
+                f"epoch again, set_epoch({place.epoch})"
             )
+
+    @_alone
+    def leave(self, iteration: Iteration) -> None:
+        """An iteration is left for good, whoever still holds it; its batches count, even a single one."""
+        iteration.leave()
+        self._is_left_for_good = True
 
     def finish(self, iteration: Iteration) -> None:
         """Counts all rows of an iteration as delivered, unless another one has moved on since it began."""
@@ -629,7 +644,7 @@ class Cursor:
             share=share,
             proof=proof,
             again=again if place.position else 0,
-            left_out=self._at.left.out,
+            left_out=self._left_out(place),
             given=None if place.share[1] > 1 else order.given(place.epoch, place.position, place.left),
             extra=self.extra,
         )

@@ -213,6 +213,10 @@ class Iteration:
         """Where the cursor stands if this was a look; None if it was none."""
         self.before = before
 
+    def leave(self) -> None:
+        """It goes no further, and was no look."""
+        self.before, self._holder = None, _no_holder
+
     def end(self) -> None:
         """Its holder has seen the end."""
         self.is_over = True
