@@ -531,6 +531,19 @@ def test_stages_of_weights_and_a_block_shuffle() -> None:
     assert [b["ids"].tolist() for b in first + rest] == [b["ids"].tolist() for b in whole]
 
 
+def test_methods_of_other_views_are_not_looked_for_in_an_info() -> None:
+    mix = mixed()
+    with pytest.raises(
+        AttributeError, match=r"^this MixRef has no repacked, which ref\.packed\(.*packing\.md$"
+    ):
+        mix.repacked(mix, at={})
+    with pytest.raises(AttributeError, match=r"^this Own has no reweighted, which yoga\.mix.*mixtures\.md$"):
+        mix.sources[0].reweighted({}, at={})
+    assert not hasattr(mix, "packs_of")
+    with pytest.raises(AttributeError, match="has no licence: its info says"):
+        mix.licence  # noqa: B018
+
+
 @pytest.mark.parametrize("kind", ["packed", "token_windows", "token_batches"])
 @pytest.mark.parametrize("by", ["rows", "epochs"])
 def test_stages_begin_in_later_epochs(kind: str, by: Any) -> None:
