@@ -389,7 +389,7 @@ BAD = {
     ),
     "renamed": ({"A": 1, "b": 1}, {"A": [9], "b": [4]}, "mixes the source 'a'.* under that name"),
     "shrunk": ({"a": 1, "b": 1}, {"a": [8], "b": [4]}, "has 9 rows of the source 'a', which are not those"),
-    "rewritten": ({"a": 1, "b": 1}, {"a": [8, 12], "b": [4]}, "one that storage.append"),
+    "rewritten": ({"a": 1, "b": 1}, {"a": [8, 12], "b": [4]}, "a version to which some were appended"),
 }
 
 
