@@ -389,7 +389,7 @@ BAD = {
     ),
     "renamed": ({"A": 1, "b": 1}, {"A": [9], "b": [4]}, "mixes the source 'a'.* under that name"),
     "shrunk": ({"a": 1, "b": 1}, {"a": [8], "b": [4]}, "has 9 rows of the source 'a', which are not those"),
-    "rewritten": ({"a": 1, "b": 1}, {"a": [8, 12], "b": [4]}, "one that storage.append"),
+    "rewritten": ({"a": 1, "b": 1}, {"a": [8, 12], "b": [4]}, "a version to which some were appended"),
 }
 
 
@@ -486,3 +486,39 @@ def test_hundreds_of_sources_and_of_changes() -> None:
     assert view.counts(at=state)["new"]
     with pytest.raises(StateError, match="are not the first 501 of the 501 here; pass them under the names"):
         yoga.mix({"new": Rows("new", [5]), **refs}, rows=10**9).reweighted("size", at=state)
+
+
+@pytest.mark.parametrize("kind", ["packed", "token_windows"])
+def test_packs_and_windows_of_mixtures_do_not_grow(tmp_path: Path, kind: str) -> None:
+    """The error does not advise what was done; whole sources may join, and the next epoch has all."""
+    storage = yoga.Storage(tmp_path)
+    rows = [{"ids": np.arange(3 + number % 9)} for number in range(60)]
+    schema = yoga.Schema.of(rows[0], ragged=["ids"])
+    few = storage.submit(rows[:40], "a", "1", schema=schema, progress=False)
+    many, other = storage.append(rows[40:], "a", "2", progress=False), few[:20]
+
+    def made(**sources: yoga.DataRef) -> Any:
+        return getattr(yoga.mix(sources, rows=50), kind)("ids", 12)
+
+    loader = yoga.DataLoader(made(a=few, b=other), 1, shuffle=True, seed=7)
+    next(iter(loader))
+    state, grown = loader.state_dict(), made(a=many, b=other)
+    weights = {"a": 1, "b": 1}
+    for ask in (
+        lambda: yoga.DataLoader(grown, 1, shuffle=True, appended="next").load_state_dict(state),
+        lambda: yoga.DataLoader(grown, 1, shuffle=True, appended="now").load_state_dict(state),
+        lambda: grown.reweighted(weights, at=state, appended="next"),
+        lambda: grown.counts(at=state),
+    ):
+        with pytest.raises(
+            StateError, match=r"windows and batches of a mixture may not\. Make them"
+        ) as caught:
+            ask()
+        assert "storage.append" not in str(caught.value)
+    joined = made(a=few, b=other, c=few[20:]).reweighted({**weights, "c": 1}, at=state)
+    yoga.DataLoader(joined, 1, shuffle=True).load_state_dict(state)
+    list(loader)
+    after = yoga.DataLoader(grown, 1, shuffle=True)
+    after.load_state_dict(loader.state_dict(), strict=False)
+    assert after.state_dict()["epoch"] == 1
+    assert len(list(after)) == len(grown)

@@ -161,6 +161,25 @@ def test_weights_are_the_decimal_numbers_they_are_written_as(plain: Any) -> None
     assert shares(delivered(zero)[0]) == {0: 50}
 
 
+def test_tensors_and_arrays_without_dimensions_are_weights(plain: Any) -> None:
+    scalars: Any = {
+        "web": torch.tensor(1.5),
+        "code": np.array(2),
+        "math": torch.tensor(0.5, dtype=torch.half),
+    }
+    mix = yoga.mix(plain, scalars, rows=50)
+    assert mix.mixture.stages[0].weights == (3, 4, 1)
+    loader = yoga.DataLoader(mix, 5, shuffle=True, seed=7)
+    next(iter(loader))
+    loader.reweight({**scalars, "code": torch.tensor(0)})
+    state = loader.state_dict()
+    told = mix.reweighted({**scalars, "math": np.float64(6)}, at=state).mixture.stages[-1].weights
+    assert (state["stages"].rpartition(";")[2][:7], told) == ("5:3,0,1", (3, 4, 12))
+    for wrong in (torch.ones(1), np.ones(2), torch.tensor(float("nan")), torch.tensor(True), np.bool_(True)):
+        with pytest.raises(ValueError, match="the weight of 'web' must be a number of at least 0"):
+            yoga.mix(plain, {**scalars, "web": wrong}, rows=50)
+
+
 def test_each_batch_has_its_shares_with_cells_of_a_batch(plain: Any) -> None:
     mix = yoga.mix(plain, WEIGHTS, rows=400, cell=20)
     rows, _ = delivered(mix, batch=20)

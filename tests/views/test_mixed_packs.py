@@ -72,10 +72,10 @@ def off(batches: list[Any], weights: dict[str, float]) -> float:
     weights=st.lists(st.integers(1, 99), min_size=7, max_size=7),
     rows=st.integers(20, 400),
     cell=st.sampled_from([1, 8, 20, 64]),
-    shuffle=st.booleans(),
+    shuffle=st.sampled_from([True, False, "block"]),
 )
 def test_every_prefix_has_its_shares_of_tokens(
-    lengths: list[list[int]], weights: list[int], rows: int, cell: int, shuffle: bool
+    lengths: list[list[int]], weights: list[int], rows: int, cell: int, shuffle: Any
 ) -> None:
     refs = {f"s{n}": source_of(some, 1000 * n) for n, some in enumerate(lengths)}
     of = {name: float(weight) for name, weight in zip(refs, weights, strict=False)}
@@ -529,6 +529,33 @@ def test_stages_of_weights_and_a_block_shuffle() -> None:
     rest, _ = batches_of(packed, 3, state=state, shuffle="block")
     whole, _ = batches_of(packed, shuffle="block")
     assert [b["ids"].tolist() for b in first + rest] == [b["ids"].tolist() for b in whole]
+
+
+def test_a_block_shuffle_keeps_shares_and_windows_in_blocks() -> None:
+    """Thousands of packs, full ones first; windows are all alike, so they may keep to their files."""
+    sources = {"a": source_of([16] * 5000 + [9] * 5000, 0), "b": source_of([16] * 5000, 20_000)}
+    mix = yoga.mix(sources, {"a": 1, "b": 1}, rows=5000, source_column="source")
+    packs = mix.packed("ids", BUDGET)
+    batches, _ = batches_of(packs, shuffle="block", shuffle_window=1)
+    assert off(batches, {"a": 1, "b": 1}) <= 1 + 1e-9
+    windows = mix.token_windows("ids", BUDGET)
+    order = windows.order("block", True, 1, 7)
+    numbers = order.rows(0, np.arange(2000))
+    rows = [own for ref, number, _, own in windows.dealt(numbers) if number == 0]
+    assert np.ptp(np.concatenate(rows)) < 4096 < len(windows.sources[0])
+
+
+def test_methods_of_other_views_are_not_looked_for_in_an_info() -> None:
+    mix = mixed()
+    with pytest.raises(
+        AttributeError, match=r"^this MixRef has no repacked, which ref\.packed\(.*packing\.md$"
+    ):
+        mix.repacked(mix, at={})
+    with pytest.raises(AttributeError, match=r"^this Own has no reweighted, which yoga\.mix.*mixtures\.md$"):
+        mix.sources[0].reweighted({}, at={})
+    assert not hasattr(mix, "packs_of")
+    with pytest.raises(AttributeError, match="has no licence: its info says"):
+        mix.licence  # noqa: B018
 
 
 @pytest.mark.parametrize("kind", ["packed", "token_windows", "token_batches"])

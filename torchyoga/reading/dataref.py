@@ -153,6 +153,8 @@ class _Told:
 
 _ASKING = threading.local()  # the ids of DataRefs whose info is looked at
 _OF_VIEWS = ("sources", "whole")  # of some; their entries in an info are no attributes
+_OF_PACKS = ("repacked", "report", "members", "packs_of", "tokens_of")  # methods of some views alone
+_OF_MIXTURES = ("reweighted", "account", "counts", "passes", "num_epochs", "names")
 
 
 # Columns, as arrays of many rows, to a bool for each row.
@@ -1230,6 +1232,12 @@ class DataRef(ABC, Dataset[RowT]):
                 asking.remove(id(self))
             if name in info:
                 return info[name]
+            if name in _OF_PACKS or name in _OF_MIXTURES:
+                has = "ref.packed(...) has, see docs/packing.md"
+                if name in _OF_MIXTURES:
+                    has = "yoga.mix(...) has, see docs/mixtures.md"
+                told = f"this {type(self).__name__} has no {name}, which {has}"
+                raise AttributeError(told, name=name, obj=self)
             raise AttributeError(
                 f"this {type(self).__name__} has no {name}: its info says "
                 f"{sorted(info)[:8] or 'nothing'}. An attribute of a dataset is kept if "

@@ -159,8 +159,9 @@ def _few(pin: str, versions: Mapping[str, Sequence[tuple[int, str]]], where: str
                 f"the state, at {where}, has {source.rows} rows of the source {source.name!r}, which are not "
                 f"those that it has here, {versions[source.name][0][0]}, nor those that it began with: they "
                 "are of other data, or made otherwise, such as packs of another budget or width, or of more "
-                "documents. Make them as they were, of the version of the state, or of one that "
-                "storage.append(...) made of it; or pass strict=False to take its epoch and position"
+                "documents: rows as they are may be of a version to which some were appended, packs, windows "
+                "and batches of a mixture may not. Make them as they were, of the version of the state, or "
+                "pass strict=False to take its epoch and position"
             )
     return sources
 
@@ -227,5 +228,6 @@ def _traced(able: Sequence[Sequence[Source]], tags: str, last: str, where: str) 
     name = able[min(reached, len(able) - 1)][0].name
     raise StateError(
         f"the state, at {where}, has other rows of the source {name!r}, or of one shortly before it, than it "
-        "has here or began with; pass the version of the state, or one that storage.append(...) made of it"
+        "has here or began with; pass the version of the state. Rows as they are may be of one to which some "
+        "were appended, packs, windows and batches of a mixture may not"
     )

@@ -149,7 +149,8 @@ class Turns:
         strata: Sequence[Strata],
         *key: int | str,
     ) -> None:
-        self._strata = strata if shuffle != "block" else ()
+        # Rows of different sizes, such as packs, are of all files, so only those of one size keep to blocks.
+        self._strata = [one for one in strata if shuffle != "block" or len(one) > 1]
         self._eras, self._shuffle, self._window, self._files, self._key = eras, shuffle, window, files, key
         self._firsts, self._turns = [era.first for era in eras], [era.turn for era in eras]
         self._passes: dict[int, Passes] = {}  # by their number of rows

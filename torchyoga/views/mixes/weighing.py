@@ -18,12 +18,16 @@ _MOST_SCALED = 2**53  # of weights that a temperature has changed
 def fraction(weight: object, name: object) -> Fraction:
     """A weight as an exact fraction: a float is the decimal number that it is written as, 0.1 is 1/10.
 
+    A tensor or an array without dimensions is its number.
+
     Raises:
         ValueError: it is negative, NaN or infinite, or no number.
     """
     found: Fraction | None = None
-    if isinstance(weight, (float, np.floating)) and math.isfinite(weight):
-        found = Fraction.from_decimal(Decimal(repr(float(weight))))
+    if getattr(weight, "shape", None) == () and hasattr(weight, "item"):
+        weight = weight.item()
+    if isinstance(weight, float) and math.isfinite(weight):
+        found = Fraction.from_decimal(Decimal(repr(weight)))
     elif isinstance(weight, numbers.Rational) and not isinstance(weight, bool):
         found = Fraction(int(weight.numerator), int(weight.denominator))
     if found is None or found.numerator < 0:
