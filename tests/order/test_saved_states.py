@@ -163,6 +163,8 @@ def test_damaged_shards_are_refused(shards: Any) -> None:
         {"again": True},
         {"left_out": [True, 0]},
         {"left_out": [1, 2, 3]},
+        {"left_of": {"a": -1}},
+        {"left_of": [1]},
         {"share": [0, 1, True, 1]},
         {"share": [0, 1, -1, 1]},
         {"share": [0, 1, 0, 0]},
@@ -187,5 +189,5 @@ def test_forged_states_are_refused_before_anything_changes(change: Any, strict: 
         assert one.state_dict() == before
         return
     assert not strict
-    assert set(change) & {"left", "steps", "again", "left_out", "share", "length"}  # not loaded
+    assert set(change) & {"left", "left_of", "steps", "again", "left_out", "share", "length"}  # not loaded
     assert begin(one) == (0, change.get("position", 2))

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import wraps
@@ -42,6 +43,7 @@ __all__ = ["UNKNOWN", "Cursor"]
 UNKNOWN = 2**62  # the length of an epoch that is not known yet
 
 _ROW_BY_ROW = IterationOptions()
+_MOST_TOLD = 64  # sources of which a state says how many rows were left out
 _MOST_LOOKS = 5  # at one batch, one after the other, before there is a warning
 
 _Arguments = ParamSpec("_Arguments")
@@ -347,9 +349,7 @@ class Cursor:
             at.last.stand_after(None)  # it counts
         left = self._leave(at) if start.epoch > at.place.epoch else at.left
         if left.place is not None:
-            rows = self._rest(left.place, iteration)
-            out = Skipped(left.out.rows + rows, left.place.epoch) if rows else left.out
-            left = left._replace(out=out, place=None)
+            left = left._replace(out=self._with_rest(left.out, left.place, iteration), place=None)
         iteration.begin(at, left, max(0, at.seen_by_all.get(start.epoch, 0) - start.position))
         self._at = at._replace(left=left)
 
@@ -366,8 +366,28 @@ class Cursor:
         left, last = self._at.left, self._at.last or _ROW_BY_ROW
         if left.place is None or place.epoch <= left.place.epoch:
             return left.out
-        rows = self._rest(left.place, last)
-        return Skipped(left.out.rows + rows, left.place.epoch) if rows else left.out
+        return self._with_rest(left.out, left.place, last)
+
+    def _with_rest(self, out: Skipped, place: Place, iteration: Iteration | IterationOptions) -> Skipped:
+        """Rows that were left out, and those behind the place at which an epoch was left."""
+        rows = self._rest(place, iteration)
+        if not rows:
+            return out
+        of: dict[str, int] = {}
+        if self.arrangement is not None and not place.left and place.share[1] == 1:
+            begin, end = replace(self._state_at(place, None, None), left_out=Skipped()), place.position + rows
+            with suppress(StateError, ValueError):
+                given = None if begin.given is None else self.order.given(place.epoch, end, ())
+                behind = self.arrangement.account(self.order, replace(begin, position=end, given=given))
+                before = self.arrangement.account(self.order, begin)
+                if before is not None and behind is not None:
+                    rows_before = before.numbers()
+                    of = {
+                        name.removesuffix("/rows"): int(number - rows_before[name])
+                        for name, number in behind.numbers().items()
+                        if name.endswith("/rows")
+                    }
+        return out.with_more(rows, place.epoch, of if len(of) <= _MOST_TOLD else {})
 
     def _rest(self, place: Place, iteration: Iteration | IterationOptions) -> int:
         """Rows of the dataset that all ranks still have to deliver in an epoch, in `iteration`'s batches."""
@@ -759,8 +779,11 @@ class Cursor:
 
     @_alone
     def account(self) -> SourceCounts | None:
-        """The rows delivered of each source of a mixture; None for other datasets."""
-        return None if self.arrangement is None else self.arrangement.account(self.order, self._state())
+        """The rows delivered of each source of a mixture; None for other datasets, or if it is not known."""
+        state = self._state()
+        if self.arrangement is None or (state.left_out.rows and not state.left_out.of):
+            return None  # raised in `counts`, but a meter's page does without
+        return self.arrangement.account(self.order, state)
 
     def _is_foreign(self, saved: State, order: AnyOrder) -> bool:
         """True if a state is of another order than the one here, whatever the rows are called."""

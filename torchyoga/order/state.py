@@ -19,7 +19,7 @@ __all__ = ["MOST_JOINED", "EpochEntry", "Skipped", "State", "without_keys", "wri
 
 KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
 _PINS = ("shuffle", "window", "files", "shards", "stages", "view", "sources")
-_MORE = ("joined", "grown", "steps", "left", "share", "proof", "again", "left_out", "given")
+_MORE = ("joined", "grown", "steps", "left", "share", "proof", "again", "left_out", "left_of", "given")
 _ARGUMENTS = {"window": "shuffle_window"}  # the name of the argument
 _SEED_BITS = 4096
 MOST_JOINED = 16  # times that rows join an epoch
@@ -33,15 +33,24 @@ class Skipped(NamedTuple):
     Attributes:
         rows: how many, of all epochs before.
         epoch: the last of these epochs.
+        of: how many of each source of a mixture, by its name; none if that is not known.
     """
 
     rows: int = 0
     epoch: int = 0
+    of: tuple[tuple[str, int], ...] = ()
+
+    def with_more(self, rows: int, epoch: int, of: Mapping[str, int]) -> Skipped:
+        """These rows, and those of another epoch."""
+        both = {name: count + dict(self.of).get(name, 0) for name, count in of.items()}
+        both = {**dict(self.of), **both}
+        is_known = sum(both.values()) == self.rows + rows
+        return Skipped(self.rows + rows, epoch, tuple(both.items()) if is_known else ())
 
     @property
     def written(self) -> tuple[int, ...]:
         """The numbers for a state or a receipt; none if no rows were left out."""
-        return tuple(self) if self.rows else ()
+        return self[:2] if self.rows else ()
 
 
 class EpochEntry(NamedTuple):
@@ -120,7 +129,8 @@ class State:
 
     def to_dict(self) -> Saved:
         """The state as a small dict that can be written as JSON."""
-        notes = {"again": self.again, "left_out": list(self.left_out.written)}
+        out = self.left_out
+        notes = {"again": self.again, "left_out": list(out.written), "left_of": dict(out.of)}
         stages = self.pins.get("stages")
         return {
             **self.place_to_dict(),
@@ -348,20 +358,22 @@ def _with_more(place: State, state: Saved) -> State:
         proof = int(state["proof"], 16) if state.get("proof") is not None else None
         alone = RankShare() if share is None else RankShare._make(share)
         again = state.get("again", 0)
-        left_out = Skipped(*(state.get("left_out") or ()))
-        counts = (*alone, again, *left_out, 0 if steps is None else steps)
+        rows, epoch = state.get("left_out") or (0, 0)
+        left_out = Skipped(rows, epoch, tuple((state.get("left_of") or {}).items()))
+        of = [number for _, number in left_out.of]
+        counts = (*alone, again, rows, epoch, *of, 0 if steps is None else steps)
         is_sound = all(map(is_count, counts)) and alone.rank < alone.num_replicas and alone.batch_size > 0
         is_sound = is_sound and isinstance(state.get("given", ""), str)
         # Positions that are left are not delivered yet.
         num_left, world = sum(map(len, left)), alone.num_replicas
         is_sound = is_sound and (world > 1 or state["position"] + num_left <= state["length"])
         is_sound = is_sound and not (left and left[-1].stop > state["position"] + world * (num_left + 1))
-    except (TypeError, ValueError, IndexError, OverflowError):
+    except (TypeError, ValueError, IndexError, OverflowError, AttributeError):
         is_sound = False
     if not is_sound:
         raise StateError(
-            "the state's steps, left, share or proof are damaged, or its again, left_out or given; pass what "
-            "state_dict() gave"
+            "the state's steps, left, share or proof are damaged, or its again, left_out, left_of or given; "
+            "pass what state_dict() gave"
         )
     return replace(
         place,

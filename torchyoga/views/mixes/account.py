@@ -142,7 +142,22 @@ def _left(order: MixOrder, state: State) -> tuple[Ints, Ints, Ints]:
 def account_of_counts(
     mixture: Mixture, counts: Sequence[int], state: State, tokens: Sequence[int] | None = None
 ) -> Account:
-    """The account of a state, by how many rows each source had given."""
+    """The account of a state, by how many rows each source had given, or left out.
+
+    Raises:
+        StateError: rows were left out, and the state does not tell of which sources, or how many tokens.
+    """
+    if state.left_out.rows:
+        out = dict(state.left_out.of)
+        counts = [count - out.pop(name, 0) for name, count in zip(mixture.names, counts, strict=True)]
+        if tokens is not None or not state.left_out.of or out or min(counts) < 0:
+            what, ask = ("how many of each source", "ask at a state before them")
+            if tokens is not None:
+                what, ask = "their tokens", "ask without tokens="
+            raise StateError(
+                f"{state.left_out.rows} rows of epochs that were left early are left out, and the state does "
+                f"not tell {what}; finish epochs, or {ask}"
+            )
     return Account(
         where_of(state),
         tuple(
