@@ -778,31 +778,3 @@ def test_damaged_stages_are_one_error(plain: dict[str, yoga.DataRef]) -> None:
     with pytest.raises(StateError) as caught:
         mix.reweighted("size", at={**state, "stages": "x"})
     assert str(caught.value).count("pass what state_dict() of a loader") == 1
-
-
-def test_rows_of_epochs_left_early_are_not_counted() -> None:
-    data = yoga.from_arrays({"x": np.arange(300)})
-    mix = yoga.mix({"a": data, "b": data}, {"a": 1, "b": 3}, rows=1000, source_column="s")
-
-    def new() -> Any:
-        return yoga.DataLoader(mix, 10, shuffle=True, seed=1)
-
-    loader, got = new(), [0, 0]
-    for stop in (3, 50, 99, 20, 4):
-        for step, batch in enumerate(loader):
-            for source in batch["s"].tolist():
-                got[source] += 1
-            if step == stop:
-                break
-        state = loader.state_dict()
-        assert list(mix.counts(at=state).values()) == got
-        assert loader.meter.sources.numbers()["b/rows"] == got[1]
-        loader = new()
-        loader.load_state_dict(state)
-        loader.set_epoch(state["epoch"] + (state["position"] > 0))
-        assert list(mix.counts(at=loader.state_dict()).values()) == got
-    del state["left_of"]  # a state of an earlier version
-    with pytest.raises(StateError, match="does not tell how many of each source"):
-        mix.counts(at=state)
-    loader.load_state_dict(state)
-    assert loader.meter.sources is None
