@@ -213,12 +213,6 @@ def _zarr(folder: Path) -> None:
     zarr.open_group(folder / "old", mode="w").create_array("x", data=np.arange(COUNT), chunks=(2,))
 
 
-def _lance(folder: Path) -> None:
-    import lance
-
-    lance.write_dataset(TABLE, folder / "old.lance")
-
-
 def _array_record(folder: Path) -> None:
     from array_record.python.array_record_module import ArrayRecordWriter
 
@@ -232,7 +226,6 @@ def _array_record(folder: Path) -> None:
     ("library", "write", "place"),
     [
         ("zarr", _zarr, "old"),
-        ("lance", _lance, "old.lance"),
         ("array_record", _array_record, "old.array_record"),
     ],
 )

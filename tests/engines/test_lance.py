@@ -1,4 +1,7 @@
-"""Lance in place: the rows of one version, whatever is written after, by threads and new processes."""
+"""Lance in place: the rows of one version, whatever is written after, by threads and new processes.
+
+It is here because a process that has loaded it is warned at each fork, also of other tests.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from children import forked
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, RemoteError, SchemaError
 from torchyoga.testing import check_dataref, check_resume, check_view
+from torchyoga.tools.other_formats import read_at
 
 pa = pytest.importorskip("pyarrow")
 lance = pytest.importorskip("lance")
@@ -142,3 +146,7 @@ def test_urls_that_lance_does_not_read_are_said_so() -> None:
         RemoteError, match=r"Lance reads no such URLs, but s3://.*copy the dataset to a disk$"
     ):
         yoga.from_lance("http://127.0.0.1:9/rows.lance")
+
+
+def test_commands_tell_it_by_its_folder(path: Path) -> None:
+    assert read_at(str(path))[7]["id"] == 7
