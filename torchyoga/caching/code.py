@@ -81,7 +81,12 @@ def definition_of(function: Callable[..., object]) -> ast.AST:
     source = inspect.getsource(function)
     is_indented = source[:1].isspace()
     # A block keeps the lines of long texts unchanged, which textwrap.dedent would not.
-    (found,) = ast.parse("if True:\n" + source).body[0].body if is_indented else ast.parse(source).body  # type: ignore[attr-defined]
+    text = "if True:\n" + source if is_indented else source
+    try:
+        body: Any = ast.parse(text).body
+    except SystemError:  # Python 3.11 may raise it while another thread parses, see CPython's issue 106905
+        body = ast.parse(text).body
+    (found,) = body[0].body if is_indented else body
     if not isinstance(found, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         raise ValueError("a lambda")
     if found.name != function.__name__:

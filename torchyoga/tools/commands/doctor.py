@@ -47,7 +47,6 @@ def command(
       yoga doctor
       yoga doctor --env
       yoga doctor --storage storage --json
-      yoga doctor s3://bucket/shards
       yoga doctor -- python train.py --epochs 1
       yoga doctor --output found.json -- python train.py
     """
