@@ -263,7 +263,7 @@ def _of_members(
 ) -> Ints:
     """The lengths of all members of some rows (B,) together."""
     counts, rows = members(numbers)
-    return np.diff(np.append(0, np.cumsum(lengths(rows)))[bounds_of(counts)])
+    return np.diff(bounds_of(lengths(rows))[bounds_of(counts)])
 
 
 def _of_packs(packs: PackView, numbers: Ints) -> tuple[Ints, Ints]:

@@ -303,7 +303,7 @@ class PackedRef(PackView):
     def tokens_of(self, packs: Ints) -> Ints:
         """How much of the first budget these packs (B,) take; it is the same in every epoch."""
         found = self._members.documents(packs)
-        return np.diff(np.append(0, np.cumsum(found.costs))[found.bounds])
+        return np.diff(bounds_of(found.costs)[found.bounds])
 
     def packs_of(self, rows: Sequence[int] | Ints) -> Ints:
         """The packs (B,) that these rows of the whole are in, in this epoch; -1 for those that are in none.
