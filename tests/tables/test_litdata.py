@@ -8,9 +8,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
 import pytest
+from behind_urls import in_memory
 from golden.foreign_rows import FOREIGN, items, pixels, tables
 
 import torchyoga as yoga
@@ -135,9 +135,6 @@ def test_what_cannot_be_read_in_place_says_so(config: Any, text: str, tmp_path: 
 
 @pytest.mark.parametrize("name", ["items", "zstd"])
 def test_behind_a_url_rows_are_the_same(name: str, tmp_path: Path) -> None:
-    fs = fsspec.filesystem("memory")
-    for path in (LITDATA / name).iterdir():
-        fs.pipe_file(f"/litdata-{name}/{path.name}", path.read_bytes())
-    ref = yoga.from_litdata(f"memory://litdata-{name}", cache_dir=tmp_path)
+    ref = yoga.from_litdata(in_memory(LITDATA / name), cache_dir=tmp_path)
     assert_rows_equal(list(ref), ITEMS)
     check_dataref(ref)

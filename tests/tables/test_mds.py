@@ -13,6 +13,7 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
+from behind_urls import in_memory, put
 from golden.foreign_rows import ENCODINGS, FOREIGN, pixels, samples
 from mds_files import encoded, write
 from PIL import Image
@@ -194,8 +195,7 @@ def behind_url(plain: Path) -> str:
     fs = fsspec.filesystem("memory")
     if fs.exists("/mds"):
         fs.rm("/mds", recursive=True)
-    for path in plain.iterdir():
-        fs.pipe_file(f"/mds/{path.name}", path.read_bytes())
+    put("memory://mds", None, plain)
     return "memory://mds"
 
 
@@ -209,11 +209,8 @@ def test_behind_a_url_rows_are_the_same(behind_url: str, plain: Path, tmp_path: 
 
 def test_a_small_cache_is_enough_for_a_block_shuffle(tmp_path: Path) -> None:
     write(tmp_path / "many", encoded(3000), 150, {"n": 8})
-    fs = fsspec.filesystem("memory")
-    for path in (tmp_path / "many").iterdir():
-        fs.pipe_file(f"/many/{path.name}", path.read_bytes())
     size = sum(path.stat().st_size for path in (tmp_path / "many").glob("*.mds"))
-    ref = yoga.from_mds("memory://many", cache_dir=tmp_path / "cache", cache_bytes=size // 3)
+    ref = yoga.from_mds(in_memory(tmp_path / "many"), cache_dir=tmp_path / "cache", cache_bytes=size // 3)
     loader = yoga.DataLoader(ref, 4, shuffle="block", shuffle_window=1, seed=1, collate_fn=list)
     for _ in range(2):  # a warning, which is an error here, would say that a file was downloaded twice
         assert sorted(row["n"] for batch in loader for row in batch) == list(range(3000))

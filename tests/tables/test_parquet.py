@@ -7,17 +7,16 @@ import itertools
 import os
 import pickle
 import time
-import uuid
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from behind_urls import in_memory
 from children import status_of_child
 from interrupting import calls_of
 from waiting import eventually
@@ -224,14 +223,6 @@ def test_folders_called_key_value_are_columns(tmp_path: Path) -> None:
     check_dataref(ref)
     assert sorted(ids(yoga.from_parquet(tmp_path, filters=[("year", "=", 2021)]))) == [*range(1, 30, 3)]
     assert sorted(ids(yoga.from_parquet(tmp_path, ["id"], ds.field("lang").is_null()))) == [*range(2, 30, 3)]
-
-
-def in_memory(folder: Path) -> str:
-    url = f"memory://{uuid.uuid4().hex}"
-    files = fsspec.filesystem("memory")
-    for path in folder.rglob("*.parquet"):
-        files.pipe_file(f"{url.partition('://')[2]}/{path.relative_to(folder)}", path.read_bytes())
-    return url
 
 
 def test_files_behind_a_url_are_the_same(tmp_path: Path) -> None:

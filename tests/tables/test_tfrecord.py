@@ -17,6 +17,7 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
+from behind_urls import put
 from children import forked
 from golden.foreign_rows import FOREIGN, features, steps
 from hypothesis import example, given, settings
@@ -496,8 +497,7 @@ def behind_url(plain: Path) -> str:
     fs = fsspec.filesystem("memory")
     if fs.exists("/tfr"):
         fs.rm("/tfr", recursive=True)
-    for path in plain.iterdir():
-        fs.pipe_file(f"/tfr/a/{path.name}", path.read_bytes())
+    put("memory://tfr/a", None, plain)
     return "memory://tfr/a"
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
+from behind_urls import put
 from golden.foreign_rows import DOCUMENTS, FOREIGN
 from mds_files import encoded, write
 from servers import Proxy, http_server
@@ -46,13 +47,6 @@ pytestmark = pytest.mark.damages("no versions are stored")
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
-
-
-def put(url: str, options: dict[str, Any] | None, folder: Path) -> None:
-    fs, path = fsspec.core.url_to_fs(url, **(options or {}))
-    for file in sorted(folder.rglob("*")):
-        if file.is_file():
-            fs.pipe_file(f"{path}/{file.relative_to(folder)}", file.read_bytes())
 
 
 @pytest.mark.parametrize("name", READ)
@@ -89,17 +83,18 @@ def many(tmp_path: Path) -> tuple[Path, int]:
     return tmp_path / "many", sum(path.stat().st_size for path in (tmp_path / "many").glob("*.mds")) // 3
 
 
+def behind(proxy: Proxy, bucket: str, folder: Path, cache: Path, nbytes: int) -> yoga.DataRef:
+    """The dataset of a folder, put behind a proxy, read through a cache of so many bytes."""
+    url, options = f"s3://{bucket}/many", proxy.storage_options
+    put(url, options, folder)
+    return yoga.from_mds(url, storage_options=options, cache_dir=cache, cache_bytes=nbytes)
+
+
 def test_each_shard_comes_once_an_epoch_through_a_third_of_the_cache(
     many: tuple[Path, int], bucket: str, proxy: Proxy, tmp_path: Path
 ) -> None:
     folder, third = many
-    put(f"s3://{bucket}/many", proxy.storage_options, folder)
-    ref = yoga.from_mds(
-        f"s3://{bucket}/many",
-        storage_options=proxy.storage_options,
-        cache_dir=tmp_path / "cache",
-        cache_bytes=third,
-    )
+    ref = behind(proxy, bucket, folder, tmp_path / "cache", third)
     loader = yoga.DataLoader(ref, 10, shuffle="block", shuffle_window=1, seed=1, collate_fn=list)
     for _ in range(2):
         proxy.clear()
@@ -116,13 +111,7 @@ def test_shards_come_before_their_rows_are_asked_for(
     many: tuple[Path, int], bucket: str, proxy: Proxy, tmp_path: Path
 ) -> None:
     folder, third = many
-    put(f"s3://{bucket}/many", proxy.storage_options, folder)
-    ref = yoga.from_mds(
-        f"s3://{bucket}/many",
-        storage_options=proxy.storage_options,
-        cache_dir=tmp_path,
-        cache_bytes=3 * third,
-    )
+    ref = behind(proxy, bucket, folder, tmp_path / "cache", 3 * third)
     batches = iter(yoga.DataLoader(ref, 10, shuffle="block", shuffle_window=1, seed=1, collate_fn=list))
     first = {row["n"] // PER_SHARD for row in next(batches)}
     eventually(lambda: len(proxy.seen("GET", "shard.")) > 2 * len(first))
