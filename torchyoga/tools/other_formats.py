@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from glob import glob, has_magic
 from importlib import import_module
 from itertools import islice
@@ -235,11 +235,10 @@ class _Look:
         return Remote(self.place)
 
 
-def _by_names(paths: Iterable[str], in_folder: bool = False) -> list[str]:
+def _by_names(paths: Sequence[str], in_folder: bool = False) -> list[str]:
     """The formats of files with such names."""
-    shown = [path for path in paths if not path.rpartition("/")[2].startswith(".:_")]
     return [
         name
         for name, end in _ENDS.items()
-        if (_FORMATS[name].is_several or not in_folder) and any(end.search(path) for path in shown)
+        if (_FORMATS[name].is_several or not in_folder) and any(map(end.search, paths))
     ]
