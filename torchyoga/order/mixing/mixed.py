@@ -21,7 +21,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -212,7 +211,7 @@ class Mixture:
             return ()
         strata = self.strata or ((),) * len(self.lengths)
         measured = tuple(
-            Measured(self.eras(number), own, Fraction(measure, rows or 1).__float__())
+            Measured(self.eras(number), own, int(measure) / (rows or 1))
             for number, (own, measure, rows) in enumerate(
                 zip(strata, self.measures, self.lengths, strict=True)
             )
