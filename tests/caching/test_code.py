@@ -9,12 +9,14 @@ import itertools
 import linecache
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from torchyoga.caching.code import digest_of
+from torchyoga.caching.reach import reached_by
 
 PLAIN = """
 def made(count, start=0):
@@ -316,18 +318,23 @@ def test_a_lambda_of_a_notebook_has_a_digest() -> None:
     assert digest_of(made["made"]) == digest_of(lambda y: y < 3)
 
 
-def test_trees_that_other_threads_disturb_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected, parse, failed = digest_of(sample), ast.parse, []
+@pytest.mark.parametrize("read", [digest_of, lambda function: reached_by(function).source])
+@pytest.mark.parametrize("text", [PLAIN, "class made: pass", "made = lambda y: y < 44"])
+def test_trees_that_other_threads_disturb_are_read_again(
+    read: Callable[[Any], str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, parse, failed = read(loaded(tmp_path, text).made), ast.parse, []
 
-    def disturbed(source: str) -> ast.Module:
-        if len(failed) < 3:
-            failed.append(source)
+    def disturbed(source: str, *others: Any, **settings: Any) -> ast.Module:
+        failed.append(source)
+        if failed.count(source) <= 3:
             raise SystemError("AST constructor recursion depth mismatch (before=30, after=24)")
-        return parse(source)
+        return parse(source, *others, **settings)
 
-    monkeypatch.setattr(ast, "parse", disturbed)
-    assert digest_of(sample) == expected
-    assert len(failed) == 3
+    with monkeypatch.context() as patch:
+        patch.setattr(ast, "parse", disturbed)
+        assert read(loaded(tmp_path, f"{text}\n# {tmp_path}").made) == expected
+    assert len(failed) >= 4
 
 
 def sample(x: int) -> int:

@@ -10,6 +10,7 @@ Where several of one line have its names and constants, the columns of its code 
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import inspect
 import random
@@ -17,12 +18,13 @@ import time
 import tokenize
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from ..process.digests import hexdigest
 
-__all__ = ["definition_of", "digest_of", "inside_of", "lambdas_at", "words_of"]
+__all__ = ["definition_of", "digest_of", "inside_of", "lambdas_at", "undisturbed", "words_of"]
 
+_Parsed = TypeVar("_Parsed")
 _UNSEEN = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 _MOST_WRAPPERS = 100
 _MOST_TRIES, _PAUSE = 20, 0.02  # seconds
@@ -40,18 +42,6 @@ def digest_of(function: Callable[..., object]) -> str | None:
         >>> len(digest_of(Storage.fetch)), digest_of(len)
         (32, None)
     """
-    tries = 0
-    while True:
-        try:
-            return _digest_of(function)
-        except SystemError:  # some CPythons count the depth of trees for all threads: python/cpython#106905
-            tries += 1
-            if tries == _MOST_TRIES:
-                raise
-            time.sleep(_PAUSE * random.random())
-
-
-def _digest_of(function: Callable[..., object]) -> str | None:
     try:
         inside = inside_of(function)
         is_lambda = isinstance(inside, types.FunctionType) and inside.__code__.co_name == "<lambda>"
@@ -76,16 +66,23 @@ def inside_of(function: Callable[..., object]) -> Callable[..., object]:
     return function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
 
 
+def undisturbed(parse: Callable[[], _Parsed]) -> _Parsed:
+    """The result of parsing, also while other threads parse."""
+    for _ in range(_MOST_TRIES - 1):
+        # Python 3.11 counts the depth of trees for all threads at once: python/cpython#106905.
+        with contextlib.suppress(SystemError):
+            return parse()
+        time.sleep(_PAUSE * random.random())
+    return parse()
+
+
 def definition_of(function: Callable[..., object]) -> ast.AST:
     """The syntax tree of a function or class."""
-    source = inspect.getsource(function)
+    source = undisturbed(lambda: inspect.getsource(function))  # which parses for a class
     is_indented = source[:1].isspace()
     # A block keeps the lines of long texts unchanged, which textwrap.dedent would not.
     text = "if True:\n" + source if is_indented else source
-    try:
-        body: Any = ast.parse(text).body
-    except SystemError:  # Python 3.11 may raise it while another thread parses, see CPython's issue 106905
-        body = ast.parse(text).body
+    body: Any = undisturbed(lambda: ast.parse(text)).body
     (found,) = body[0].body if is_indented else body
     if not isinstance(found, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         raise ValueError("a lambda")
@@ -122,7 +119,7 @@ def lambdas_at(code: types.CodeType) -> list[ast.Lambda]:
 @functools.lru_cache(maxsize=8)
 def _lambdas(source: str) -> tuple[list[ast.Lambda], list[types.CodeType]]:
     """All lambdas of a file, and what they are compiled to."""
-    tree = ast.parse(source)
+    tree = undisturbed(lambda: ast.parse(source))
     codes = [compile(tree, "<lambdas>", "exec", dont_inherit=True)]
     for code in codes:  # which grows
         codes += _inner(code)
@@ -163,7 +160,7 @@ def _is_of_same_names(one: types.CodeType, other: types.CodeType) -> bool:
 def _is_like(tree: ast.Lambda, code: types.CodeType) -> bool:
     """True for a lambda with the variables, attributes and constants of this code."""
     # Alone, what it captures would be globals. Its code alone may differ: calls of modules' functions do.
-    around = ast.parse(f"def around({', '.join(code.co_freevars)}): return 0")
+    around = undisturbed(lambda: ast.parse(f"def around({', '.join(code.co_freevars)}): return 0"))
     (function,) = around.body
     assert isinstance(function, ast.FunctionDef)
     function.body = [ast.copy_location(ast.Return(tree), function)]

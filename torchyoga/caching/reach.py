@@ -28,7 +28,7 @@ from pathlib import Path
 
 from ..process.digests import hexdigest
 from ..versions.lineage import MOST_SOURCE
-from .code import definition_of, inside_of, lambdas_at, words_of
+from .code import definition_of, inside_of, lambdas_at, undisturbed, words_of
 
 __all__ = ["Reached", "reached_by", "version_of"]
 
@@ -404,7 +404,7 @@ def _parsed(file: str, stamp: object, module: str, is_package: bool) -> _Text | 
     """The text of a module; the same until its file changes."""
     try:
         source = importlib.util.decode_source(Path(file).read_bytes())
-        tree = ast.parse(source)
+        tree = undisturbed(lambda: ast.parse(source))
     except (*_NO_SOURCE, MemoryError):
         return None
     text = _Text(source.splitlines(), {}, [])
