@@ -47,6 +47,7 @@ SECTIONS = {
         "own-store",
         "trainers",
         "frameworks",
+        "foreign",
         "hdf5",
         "errors",
     ],

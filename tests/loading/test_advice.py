@@ -11,7 +11,7 @@ from advised import Burning, Copied, Large, Program, Sleeping, Uneven, slowly
 from torchyoga.process.control_group import num_cpus
 
 pytestmark = [
-    pytest.mark.rest,
+    pytest.mark.soak,  # a comparison of times, which wants a machine that does nothing else
     pytest.mark.skipif(num_cpus() < 2, reason="one CPU: nothing to divide work among"),
     # More workers than CPUs are one of the programs.
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
