@@ -136,7 +136,7 @@ def test_a_source_that_grew_goes_on() -> None:
     """Passes of before have the sizes of before, later ones those of all rows."""
     old, new = ((2, 5), (1, 2)), ((3, 5), (2, 1))
     eras = (Era(0, 0, 3), Era(6, 2, 5))
-    grown = Measured(eras, (new, old), 3.0)
+    grown = Measured(eras, (old, new), 3.0)
     expected = [*sizes_of(old) * 2, *sizes_of(new) * 3]
     assert grown.held(0, 20).tolist() == [0, *itertools.accumulate(expected[:20])]
     for first, stop in itertools.combinations(range(21), 2):

@@ -488,8 +488,7 @@ def test_hundreds_of_sources_and_of_changes() -> None:
         yoga.mix({"new": Rows("new", [5]), **refs}, rows=10**9).reweighted("size", at=state)
 
 
-@pytest.mark.parametrize("kind", ["packed", "token_windows"])
-def test_packs_and_windows_of_mixtures_do_not_grow(tmp_path: Path, kind: str) -> None:
+def test_batches_of_mixtures_do_not_grow(tmp_path: Path) -> None:
     """The error does not advise what was done; whole sources may join, and the next epoch has all."""
     storage = yoga.Storage(tmp_path)
     rows = [{"ids": np.arange(3 + number % 9)} for number in range(60)]
@@ -498,27 +497,27 @@ def test_packs_and_windows_of_mixtures_do_not_grow(tmp_path: Path, kind: str) ->
     many, other = storage.append(rows[40:], "a", "2", progress=False), few[:20]
 
     def made(**sources: yoga.DataRef) -> Any:
-        return getattr(yoga.mix(sources, rows=50), kind)("ids", 12)
+        return yoga.mix(sources, rows=50).token_batches("ids", 12)
 
-    loader = yoga.DataLoader(made(a=few, b=other), 1, shuffle=True, seed=7)
+    loader = yoga.DataLoader(made(a=few, b=other), None, shuffle=True, seed=7)
     next(iter(loader))
     state, grown = loader.state_dict(), made(a=many, b=other)
     weights = {"a": 1, "b": 1}
     for ask in (
-        lambda: yoga.DataLoader(grown, 1, shuffle=True, appended="next").load_state_dict(state),
-        lambda: yoga.DataLoader(grown, 1, shuffle=True, appended="now").load_state_dict(state),
+        lambda: yoga.DataLoader(grown, None, shuffle=True, appended="next").load_state_dict(state),
+        lambda: yoga.DataLoader(grown, None, shuffle=True, appended="now").load_state_dict(state),
         lambda: grown.reweighted(weights, at=state, appended="next"),
         lambda: grown.counts(at=state),
     ):
         with pytest.raises(
-            StateError, match=r"windows and batches of a mixture may not\. Make them"
+            StateError, match=r"batches of token_batches, and packs by cost=, may not\. Make them"
         ) as caught:
             ask()
         assert "storage.append" not in str(caught.value)
     joined = made(a=few, b=other, c=few[20:]).reweighted({**weights, "c": 1}, at=state)
-    yoga.DataLoader(joined, 1, shuffle=True).load_state_dict(state)
+    yoga.DataLoader(joined, None, shuffle=True).load_state_dict(state)
     list(loader)
-    after = yoga.DataLoader(grown, 1, shuffle=True)
+    after = yoga.DataLoader(grown, None, shuffle=True)
     after.load_state_dict(loader.state_dict(), strict=False)
     assert after.state_dict()["epoch"] == 1
     assert len(list(after)) == len(grown)

@@ -25,7 +25,7 @@ from .mixing.proportions import MOST_WEIGHT
 
 __all__ = ["EvenPasses", "Passes", "Strata", "passes_over", "strata_of"]
 
-Strata: TypeAlias = tuple[tuple[int, int], ...]  # how many rows there are of each size, and the size
+Strata: TypeAlias = tuple[tuple[int, float], ...]  # how many rows there are of each size, and the size
 
 _MOST_NUMBERS = 2**20  # sorted together
 _MOST_SIZES = 2**12  # of rows, that come evenly

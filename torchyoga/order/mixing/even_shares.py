@@ -49,25 +49,26 @@ class Measured(NamedTuple):
 
     Attributes:
         eras: the passes over it.
-        strata: by what they hold, the rows of each version of it; or empty.
-        mean: what a row holds on average.
+        strata: of each of these, the rows of a pass by what they hold; empty where they count as the mean.
+        mean: what a row holds on average, now.
     """
 
     eras: tuple[Era, ...]
     strata: tuple[Strata, ...]
     mean: float
 
-    def most(self) -> float:
-        """What a row holds at most."""
-        return float(max((size for some in self.strata for _, size in some), default=self.mean))
+    def most(self, first: int = 0) -> float:
+        """What a row holds at most, of the numbers from one on."""
+        ends = [*(later.first for later in self.eras[1:]), first + 1]
+        coming = [some for some, end in zip(self.strata, ends, strict=False) if end > first]
+        return float(max((size for some in coming for _, size in some), default=self.mean))
 
     def held(self, first: int, count: int) -> Floats:
         """(count + 1,) what the numbers of the source from `first` on hold, up to each of them."""
         found = np.full(count + 1, self.mean)
         found[0] = 0
-        for era, begin, end in self._parts(first, first + count):
-            strata = self._of(era)
-            if strata is not None:
+        for era, strata, begin, end in self._parts(first, first + count):
+            if strata:
                 sizes = np.array([size for _, size in strata], np.float64)
                 places = (np.arange(begin, end) - era.first) % era.rows
                 which = _even(strata).strata(places) if len(sizes) > 1 else np.zeros_like(places)
@@ -77,23 +78,19 @@ class Measured(NamedTuple):
     def between(self, first: int, stop: int) -> float:
         """What the numbers of the source from one up to another hold."""
         total = 0.0
-        for era, begin, end in self._parts(first, stop):
-            strata = self._of(era)
-            if strata is None:
+        for era, strata, begin, end in self._parts(first, stop):
+            if not strata:
                 total += (end - begin) * self.mean
             else:
                 total += _up_to(strata, end - era.first) - _up_to(strata, begin - era.first)
         return total
 
-    def _parts(self, first: int, stop: int) -> Iterator[tuple[Era, int, int]]:
-        """The eras that have some of these numbers, and from which one to which."""
-        for era, end in zip(self.eras, [*(later.first for later in self.eras[1:]), stop], strict=True):
+    def _parts(self, first: int, stop: int) -> Iterator[tuple[Era, Strata, int, int]]:
+        """The eras that have some of these numbers, what their rows hold, and from which one to which."""
+        ends = [*(later.first for later in self.eras[1:]), stop]
+        for era, strata, end in zip(self.eras, self.strata or ((),) * len(ends), ends, strict=True):
             if max(first, era.first) < min(stop, end):
-                yield era, max(first, era.first), min(stop, end)
-
-    def _of(self, era: Era) -> Strata | None:
-        """What the rows of a pass hold, if that is known."""
-        return next((one for one in self.strata if sum(rows for rows, _ in one) == era.rows), None)
+                yield era, strata, max(first, era.first), min(stop, end)
 
 
 @lru_cache(maxsize=1024)
@@ -102,7 +99,7 @@ def _even(strata: Strata) -> EvenPasses:
 
 
 @lru_cache(maxsize=4096)
-def _up_to(strata: Strata, number: int) -> int:
+def _up_to(strata: Strata, number: int) -> float:
     """What the first numbers of a source hold."""
     passes, place = divmod(number, sum(count for count, _ in strata))
     found = passes * sum(count * size for count, size in strata)
@@ -156,7 +153,8 @@ class EvenShares:
         self._weights, self._rates = tuple(weights), rates / rates.sum()
         self._measured, self._cell, self._start, self._rows = tuple(measured), cell, start, rows
         self._size = chunk_size(len(rates), cell)
-        self._most = max(one.most() for weight, one in zip(weights, measured, strict=True) if weight)
+        every = zip(weights, measured, counts, strict=True)
+        self._most = max(one.most(count) for weight, one, count in every if weight)
         self._own = tuple(number for number, weight in enumerate(weights) if weight)
         self._first = np.array(counts, np.int64)
         # Of each chunk from one on: how many rows each source has given before.

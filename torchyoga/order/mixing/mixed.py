@@ -18,9 +18,11 @@ its own pass.
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -34,13 +36,12 @@ from ...rows.types import Ints
 from ..compact import MARKS, compact, expanded
 from ..contract import ARRANGED, Shuffle, before_known, check_epoch
 from ..full import GOING_ON, keyed_bytes, words_at
-from ..passes import Strata
 from ..saved import Pin, digest
 from ..stages import ArrangedOrder, folded, short, written_stages
 from .even_shares import EvenShares, Mark, Measured, chunk_size, even_shares
 from .proportions import Proportions
-from .sources import Source, written_sources
-from .turns import Era, Turns, since
+from .sources import Source, Version, written_sources
+from .turns import Era, Laid, Turns, since
 
 __all__ = [
     "APPENDED",
@@ -134,10 +135,12 @@ class MixTerms(NamedTuple):
     Attributes:
         temperature: if weights are sizes, those that they were made with.
         until: in place of a number of rows, "first" or "all".
+        shares: weights of what is measured, by name.
     """
 
     temperature: float | None = None
     until: Literal["first", "all"] | None = None
+    shares: tuple[tuple[str, Fraction], ...] = ()
 
 
 _NOTHING = MixTerms()
@@ -155,13 +158,13 @@ class Mixture:
         passes: the most passes over each source in an epoch, and before it; None if any number will do.
         names: of the sources.
         past: if the first stage begins later, a digest of those before.
-        versions: (S,) of each, the rows and a short digest of them, as it is, and before rows were appended.
+        versions: (S,) of each, what it is, and what it was before rows were appended.
+        units: (S,) where the rows of a version are not those of the one before, as packs are not, how many
+            numbers there are for those of each; 0 for other sources; or empty.
         grown: (S,) the passes over each, if rows were appended to some.
         known: what the state is of that this goes on from, if it is not as others of this: see `identity_of`.
         is_counted: True if the number of places follows from that of the rows.
         is_one: True if the sources are parts of one dataset.
-        measures: (S,) what weights are shares of, such as the tokens of all rows; empty for the rows.
-        strata: of each version of each source, how many rows there are of each size; or empty.
         asked: how it was asked for.
         mark: a place, and (S,) how many rows each source has given before it, as a state told.
     """
@@ -173,7 +176,8 @@ class Mixture:
     passes: tuple[float | None, ...]
     names: tuple[str, ...]
     past: str = ""
-    versions: tuple[tuple[tuple[int, str], ...], ...] = ()
+    versions: tuple[tuple[Version, ...], ...] = ()
+    units: tuple[int, ...] = ()
     grown: tuple[tuple[Era, ...], ...] = ()
     known: tuple[Pin, ...] = ()
     is_counted: bool = False
@@ -186,7 +190,11 @@ class Mixture:
     @property
     def sources(self) -> list[Source]:
         """The sources as states tell them."""
-        return list(_sources_of(self.names, self.lengths, self.versions, self.grown))
+        return list(self._as_told)
+
+    @property
+    def _as_told(self) -> tuple[Source, ...]:
+        return _sources_of(self.names, self.lengths, tuple(own[0].tag for own in self.versions), self.grown)
 
     @cached_property
     def told(self) -> str:
@@ -197,25 +205,42 @@ class Mixture:
     @cached_property
     def told_sources(self) -> str:
         """The sources as one text, for states."""
-        return written_sources(_sources_of(self.names, self.lengths, self.versions, self.grown), self.is_one)
+        return written_sources(self._as_told, self.is_one)
 
-    measures: tuple[int, ...] = ()
-    strata: tuple[tuple[Strata, ...], ...] = ()
     asked: MixTerms = _NOTHING
     mark: Mark | None = None
+
+    @cached_property
+    def measures(self) -> tuple[int, ...]:
+        """(S,) what weights are shares of, such as the tokens of all rows; empty for the rows."""
+        found = tuple(own[0].measure for own in self.versions)
+        return found if any(found) else ()
+
+    @cached_property
+    def spans(self) -> tuple[int, ...]:
+        """(S,) how many numbers there are for the rows of a pass over each."""
+        if not any(self.units):
+            return self.lengths
+        every = zip(self.lengths, self.versions, self.units, strict=True)
+        return tuple(unit * len(own) or rows for rows, own, unit in every)
+
+    def version_of(self, source: int, era: Era) -> int:
+        """Which version of a source passes are over."""
+        if not era.tag:
+            return 0
+        return next((number for number, own in enumerate(self.versions[source]) if own.tag == era.tag), 0)
+
+    def apart(self, source: int, numbers: Ints) -> tuple[Ints, Ints]:
+        """The version of a source that numbers of rows (B,) in a pass are of, and the rows there."""
+        unit = self.units[source] if self.units else 0
+        return np.divmod(numbers, unit) if unit else (np.zeros_like(numbers), numbers)
 
     @cached_property
     def even(self) -> tuple[EvenShares, ...]:
         """How the places of each stage are dealt, if weights are shares of what rows hold; else nothing."""
         if not self.measures:
             return ()
-        strata = self.strata or ((),) * len(self.lengths)
-        measured = tuple(
-            Measured(self.eras(number), own, int(measure) / (rows or 1))
-            for number, (own, measure, rows) in enumerate(
-                zip(strata, self.measures, self.lengths, strict=True)
-            )
-        )
+        measured = tuple(self._measured(number) for number in range(len(self.lengths)))
         return tuple(
             even_shares(
                 stage.weights,
@@ -228,6 +253,13 @@ class Mixture:
             )
             for number, stage in enumerate(self.stages)
         )
+
+    def _measured(self, source: int) -> Measured:
+        """The tokens that rows of a source hold, in each pass over it."""
+        eras, own = self.eras(source), self.versions[source]
+        every = [own[self.version_of(source, era)] for era in eras]
+        strata = [one.strata or ((one.rows, one.mean),) * (one is not own[0]) for one in every]
+        return Measured(eras, tuple(strata), own[0].mean)
 
     def _mark_in(self, number: int) -> Mark | None:
         """The chunk of a stage before which it is known how many rows each source has given."""
@@ -309,7 +341,7 @@ class Mixture:
 
     def most_passes(self, source: int) -> int:
         """How many passes over a source have row numbers of their own; later ones share theirs."""
-        return len(ARRANGED) // len(self.lengths) // self.lengths[source]
+        return len(ARRANGED) // len(self.lengths) // self.spans[source]
 
     @property
     def starts(self) -> Ints:
@@ -392,6 +424,7 @@ class MixOrder(ArrangedOrder):
         reshuffle: False gives every epoch the order of epoch 0, if it shuffles.
         window: files of a source mixed with each other at once.
         files: for each source where its files begin, as `BlockOrder` takes it; needed for "block".
+        before: for each source, where those of its versions of before begin; or empty.
         begun: an epoch that was begun in an earlier version of the order, and that version.
     """
 
@@ -402,6 +435,7 @@ class MixOrder(ArrangedOrder):
     window: int = 8
     files: tuple[Ints, ...] = ()
     begun: tuple[int, int] | None = None
+    before: tuple[tuple[Ints, ...], ...] = ()
 
     what = "this mixture"
 
@@ -437,7 +471,7 @@ class MixOrder(ArrangedOrder):
         return found
 
     def rows_of(self, source: int, numbers: Ints) -> Ints:
-        """The rows behind numbers (B,) of a source, which it gives one after the other."""
+        """The rows behind numbers (B,) of a source, given one after the other; `Mixture.apart` reads them."""
         return self._source(source).rows(numbers)[1]
 
     def consumed(self, place: int) -> tuple[int, ...]:
@@ -592,7 +626,7 @@ class MixOrder(ArrangedOrder):
         return numbered(self.mixture, source, turns, row)
 
     def _source(self, number: int) -> Turns:
-        laid = self if self.files or self.mixture.strata else None
+        laid = self if self.files or any(self.mixture.measures) or any(self.mixture.units) else None
         return _turns_of(self.mixture.eras(number), self.shuffle, self.window, self.seed, number, laid)
 
     @property
@@ -608,7 +642,7 @@ def counts_told(counts: Ints) -> str:
 
 def numbered(mixture: Mixture, source: Ints, passes: Ints, rows: Ints) -> Ints:
     """The row numbers of rows (B,) of sources, in some passes over them: the inverse of `unpacked`."""
-    found: Ints = passes * np.array(mixture.lengths)[source]
+    found: Ints = passes * np.array(mixture.spans)[source]
     found += rows
     found *= len(mixture.lengths)
     found += source
@@ -629,10 +663,10 @@ def unpacked(mixture: Mixture, numbers: Ints) -> tuple[Ints, Ints, Ints]:
             f"row numbers of this mixture are in {ARRANGED}, found {int(numbers.min())}..{int(numbers.max())}"
         )
     key, source = np.divmod(numbers - ARRANGED.start, len(mixture.lengths))
-    lengths = np.array(mixture.lengths)[source]
-    if not lengths.all():
-        raise ValueError(f"row number {int(numbers[np.argmin(lengths)])} is of a source without rows")
-    passes, row = np.divmod(key, lengths)
+    spans = np.array(mixture.spans)[source]
+    if not spans.all():
+        raise ValueError(f"row number {int(numbers[np.argmin(spans)])} is of a source without rows")
+    passes, row = np.divmod(key, spans)
     return source, passes, row
 
 
@@ -695,11 +729,11 @@ class _Cells(NamedTuple):
 def _sources_of(
     names: tuple[str, ...],
     lengths: tuple[int, ...],
-    versions: tuple[tuple[tuple[int, str], ...], ...],
+    tags: tuple[str, ...],
     grown: tuple[tuple[Era, ...], ...],
 ) -> tuple[Source, ...]:
     """The sources of a mixture as states tell them: the same for all stages of its weights."""
-    tags = [some[0][1] for some in versions] or [""] * len(names)
+    tags = tags or ("",) * len(names)
     plain = zip(names, lengths, tags, grown or ((),) * len(names), strict=True)
     return tuple(
         Source(name, rows, tag, () if eras == (Era(0, 0, rows),) else eras) for name, rows, tag, eras in plain
@@ -715,10 +749,15 @@ def _turns_of(
     number: int,
     laid: MixOrder | None,
 ) -> Turns:
-    """A source in the order of each pass; `laid` is the order if it has files or sizes of rows."""
-    files = laid.files[number] if laid is not None and laid.files else None
-    strata = laid.mixture.strata[number] if laid is not None and laid.mixture.strata else ()
-    return Turns(eras, shuffle, window, files, strata, "mix", seed, number)
+    """A source in the order of each pass; `laid` is the order if it has files, sizes of rows or versions."""
+    if laid is None:
+        return Turns(eras, shuffle, window, (Laid(),), 0, "mix", seed, number)
+    unit = laid.mixture.units[number] if laid.mixture.units else 0
+    own = laid.mixture.versions[number][: None if unit else 1] if laid.mixture.versions else (Version(0, ""),)
+    files = [*laid.files[number : number + 1], *(laid.before[number] if laid.before else ())]
+    begins = itertools.chain(files, itertools.repeat(None))
+    versions = [Laid(one.tag, begin, one.strata) for one, begin in zip(own, begins, strict=False)]
+    return Turns(eras, shuffle, window, versions, unit, "mix", seed, number)
 
 
 @lru_cache(maxsize=64)

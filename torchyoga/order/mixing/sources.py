@@ -16,14 +16,36 @@ from urllib.parse import quote, unquote
 
 from ...errors import StateError
 from ...process.digests import hexdigest
+from ..passes import Strata
 from ..saved import Pin, digest
 from .turns import Era, read_era
 
-__all__ = ["Source", "read_sources", "same_rows", "told_sources", "tag_of", "written_sources"]
+__all__ = ["Source", "Version", "read_sources", "same_rows", "told_sources", "tag_of", "written_sources"]
 
 _LONG = 512  # characters
 _MOST_TRIES = 2**20  # versions in all
 _TAG = 8  # hex digits
+
+
+class Version(NamedTuple):
+    """A source as it is, or as it was.
+
+    Attributes:
+        rows: how many it has.
+        tag: a short digest of what they are; none if that is not known.
+        measure: what weights are shares of, such as the tokens of all rows; 0 for the rows.
+        strata: how many rows there are of each size; or empty.
+    """
+
+    rows: int
+    tag: str
+    measure: int = 0
+    strata: Strata = ()
+
+    @property
+    def mean(self) -> float:
+        """What a row holds on average."""
+        return self.measure / (self.rows or 1)
 
 
 class Source(NamedTuple):
@@ -81,22 +103,22 @@ def _chained(before: str, told: str) -> str:
     return hexdigest(before, told, size=8)
 
 
-def read_sources(pin: Pin, versions: Mapping[str, Sequence[tuple[int, str]]], where: str) -> list[Source]:
+def read_sources(pin: Pin, versions: Mapping[str, Sequence[Version]], where: str) -> list[Source]:
     """The sources that a state tells.
 
     Args:
         pin: what `written_sources` gave.
-        versions: the rows and the tag of each source that is here: as it is, and as it was before rows were
-            appended.
+        versions: of each source that is here: as it is, and as it was before rows were appended.
         where: the place of the state, for messages.
 
     Raises:
         StateError: a source of the state is not here, or has other rows.
     """
+    here = {name: [version[:2] for version in some] for name, some in versions.items()}
     try:
         if not isinstance(pin, str):
             raise ValueError("no sources")
-        return _few(pin, versions, where) if not pin.startswith("#") else _many(pin, versions, where)
+        return _few(pin, here, where) if not pin.startswith("#") else _many(pin, here, where)
     except StateError:
         raise
     except (ValueError, IndexError) as error:
@@ -158,10 +180,10 @@ def _few(pin: str, versions: Mapping[str, Sequence[tuple[int, str]]], where: str
             raise StateError(
                 f"the state, at {where}, has {source.rows} rows of the source {source.name!r}, which are not "
                 f"those that it has here, {versions[source.name][0][0]}, nor those that it began with: they "
-                "are of other data, or made otherwise, such as packs of another budget or width, or of more "
-                "documents: rows as they are may be of a version to which some were appended, packs, windows "
-                "and batches of a mixture may not. Make them as they were, of the version of the state, or "
-                "pass strict=False to take its epoch and position"
+                "are of other data, or made otherwise, such as packs of another budget or width. Rows may be of "
+                "a version to which some were appended, and so may packs and windows of them; batches of "
+                "token_batches, and packs by cost=, may not. Make them as they were, of the version of the "
+                "state, or pass strict=False to take its epoch and position"
             )
     return sources
 
@@ -228,6 +250,6 @@ def _traced(able: Sequence[Sequence[Source]], tags: str, last: str, where: str) 
     name = able[min(reached, len(able) - 1)][0].name
     raise StateError(
         f"the state, at {where}, has other rows of the source {name!r}, or of one shortly before it, than it "
-        "has here or began with; pass the version of the state. Rows as they are may be of one to which some "
-        "were appended, packs, windows and batches of a mixture may not"
+        "has here or began with; pass the version of the state, or one to which rows were appended, and make "
+        "packs, windows and batches as they were"
     )

@@ -25,7 +25,7 @@ from ..grown import Joins
 from ..passes import EvenPasses, Passes, Strata, passes_over
 from ..state import MOST_JOINED
 
-__all__ = ["Era", "Turns", "read_era", "since", "turns_after"]
+__all__ = ["Era", "Laid", "Turns", "read_era", "since", "turns_after"]
 
 _MOST = 2**61
 _MOST_ERAS = 16
@@ -39,17 +39,20 @@ class Era(NamedTuple):
         turn: the number of its first pass.
         rows: rows of each pass.
         joined: if rows joined its only pass, (N, place) for each time: the rows before, and the place.
+        tag: which version of the source it is over, if that is one of before: see `Version`.
     """
 
     first: int
     turn: int
     rows: int
     joined: tuple[tuple[int, int], ...] = ()
+    tag: str = ""
 
     @property
     def told(self) -> str:
         """It as text, for states."""
-        return ".".join(map(str, (*self[:3], *(number for join in self.joined for number in join))))
+        told = ".".join(map(str, (*self[:3], *(number for join in self.joined for number in join))))
+        return f"{told}-{self.tag}" if self.tag else told
 
     def passes(self, count: int) -> float:
         """How often the source was read when it has given so many numbers, the last of them here."""
@@ -66,6 +69,7 @@ def read_era(text: str) -> Era:
     Raises:
         ValueError: it is damaged.
     """
+    text, _, tag = text.partition("-")
     parts = text.split(".")
     if len(parts) % 2 == 0 or not 3 <= len(parts) <= 3 + 2 * MOST_JOINED:
         raise ValueError("damaged passes")
@@ -78,11 +82,11 @@ def read_era(text: str) -> Era:
     is_sound = is_sound and all(0 < place < size for size, place in joined) and rows > 0
     if not is_sound or max(first, turn, rows) >= _MOST:
         raise ValueError("damaged passes")
-    return Era(first, turn, rows, joined)
+    return Era(first, turn, rows, joined, tag)
 
 
 def turns_after(
-    eras: Sequence[Era], count: int, rows: int, appended: Appended, name: str, shuffle: Shuffle
+    eras: Sequence[Era], count: int, rows: int, appended: Appended, name: str, shuffle: Shuffle, tag: str = ""
 ) -> tuple[Era, ...]:
     """The eras of a source that has grown.
 
@@ -93,11 +97,12 @@ def turns_after(
         appended: when the new ones come: in the pass after the one under way, or in the rest of it.
         name: its name, for messages.
         shuffle: how it is shuffled.
+        tag: of the version that it was, if rows of that have numbers of their own.
 
     Raises:
         StateError: rows cannot join the pass under way.
     """
-    begun = [era for era in eras if era.first < count]
+    begun = [era if era.tag else era._replace(tag=tag) for era in eras if era.first < count]
     if not begun:
         return (Era(0, 0, rows),)
     last = begun[-1]
@@ -107,6 +112,12 @@ def turns_after(
         return (*begun, Era(begin, turn, rows))
     if appended == "next":
         return (*begun, Era(begin + last.rows, turn + 1, rows))
+    if tag:
+        raise StateError(
+            f"documents were appended to the source {name!r}, and the rest of the pass over it is of packs "
+            "or windows that were made without them, which they cannot join; pass appended='next', or give "
+            "the loader before.repacked(packs, at=state, appended='now'), which makes packs anew with them"
+        )
     if shuffle == "block":
         raise StateError(
             f"rows were appended to the source {name!r}, and a block shuffle is laid out for a whole pass "
@@ -128,6 +139,20 @@ def since(eras: Sequence[Era], count: int) -> tuple[Era, ...]:
     return tuple(eras[over:])
 
 
+class Laid(NamedTuple):
+    """A version of a source, for passes over it.
+
+    Attributes:
+        tag: its name in eras.
+        files: where its files begin, if they matter.
+        strata: how many rows it has of each size, if these are to come evenly.
+    """
+
+    tag: str = ""
+    files: Ints | None = None
+    strata: Strata = ()
+
+
 class Turns:
     """A source in the order of each pass over it.
 
@@ -135,8 +160,8 @@ class Turns:
         eras: its passes.
         shuffle: True, False or "block".
         window: files mixed with each other at once, if shuffle is "block".
-        files: where its files begin, if shuffle is "block".
-        strata: of each version of it, how many rows it has of each size, if these are to come evenly.
+        versions: it as it is, and as it was.
+        unit: how many numbers there are for rows of each version; 0 if these are rows of all later ones.
         key: what the order depends on.
     """
 
@@ -145,20 +170,25 @@ class Turns:
         eras: Sequence[Era],
         shuffle: Shuffle,
         window: int,
-        files: Ints | None,
-        strata: Sequence[Strata],
+        versions: Sequence[Laid],
+        unit: int,
         *key: int | str,
     ) -> None:
-        # Rows of different sizes, such as packs, are of all files, so only those of one size keep to blocks.
-        self._strata = [one for one in strata if shuffle != "block" or len(one) > 1]
-        self._eras, self._shuffle, self._window, self._files, self._key = eras, shuffle, window, files, key
-        self._firsts, self._turns = [era.first for era in eras], [era.turn for era in eras]
-        self._passes: dict[int, Passes] = {}  # by their number of rows
+        self._eras, self._shuffle, self._window, self._key = eras, shuffle, window, key
+        self._versions, self._unit = versions, unit
+        self._firsts = [era.first for era in eras]
+        self._passes: dict[tuple[int, int], Passes] = {}  # by version, and number of rows
+
+    def version_of(self, era: Era) -> int:
+        """Which of its versions passes are over."""
+        if not era.tag:
+            return 0
+        return next((number for number, own in enumerate(self._versions) if own.tag == era.tag), 0)
 
     def rows(self, keys: Ints) -> tuple[Ints, Ints]:
         """The pass, and the row in it, of each number of the source (B,)."""
-        if len(self._eras) == 1 and not self._eras[0].joined:
-            era = self._eras[0]
+        era = self._eras[0]
+        if len(self._eras) == 1 and not era.joined and not era.tag:
             passes, rows = np.divmod(keys - era.first, era.rows)
             passes += era.turn
             return passes, self._of(era).rows(passes, rows)
@@ -170,22 +200,28 @@ class Turns:
             if era.joined:
                 rows[some] = self._joins(era).rows(place, partial(_in_pass, of.rows, era.turn))
             else:
-                rows[some] = of.rows(turns, place)
+                rows[some] = of.rows(turns, place) + self._unit * self.version_of(era)
         return passes, rows
 
     def keys(self, passes: Ints, rows: Ints) -> Ints:
         """The number of each row in a pass (B,); -1 where the pass does not have it."""
         keys = np.full(len(rows), -1, np.int64)
-        for era, those in self._parts(np.maximum(np.searchsorted(self._turns, passes, "right") - 1, 0)):
-            some = those[(rows[those] < era.rows) & (passes[those] >= era.turn)]
+        for era, end in zip(self._eras, [*self._firsts[1:], None], strict=True):
+            row = rows - self._unit * self.version_of(era)
+            is_here = (row >= 0) & (row < era.rows) & (passes >= era.turn)
+            if end is not None:
+                is_here &= passes < era.turn - (era.first - end) // era.rows
+            some = np.flatnonzero(is_here)
             if not len(some):
                 continue
             turns, of = passes[some], self._of(era)
             if era.joined:
-                place = self._joins(era).positions(rows[some], partial(_in_pass, of.positions, era.turn))
+                place = self._joins(era).positions(row[some], partial(_in_pass, of.positions, era.turn))
             else:
-                place = of.positions(turns, rows[some])
-            keys[some] = era.first + (turns - era.turn) * era.rows + place
+                place = of.positions(turns, row[some])
+            found = era.first + (turns - era.turn) * era.rows + place
+            # What is left of a pass may have been made anew.
+            keys[some] = found if end is None else np.where(found < end, found, -1)
         return keys
 
     def turn_at(self, key: int) -> int:
@@ -204,15 +240,20 @@ class Turns:
     def _of(self, era: Era) -> Passes:
         """The passes of an era, as they were before rows joined."""
         rows = era.joined[0][0] if era.joined else era.rows
-        strata = next((one for one in self._strata if sum(count for count, _ in one) == rows), None)
-        if rows not in self._passes and strata is not None:
-            self._passes[rows] = EvenPasses(strata, self._key if self._shuffle else None)
-        if rows not in self._passes:
-            files = self._files
+        number = self.version_of(era)
+        if (number, rows) not in self._passes:
+            _, files, strata = self._versions[number]
+            # Rows of different sizes, such as packs, are of all files, so only those of one size keep to
+            # blocks.
+            is_even = bool(strata) and (self._shuffle != "block" or len(strata) > 1)
             if files is not None and int(files[-1]) != rows:
                 files = np.append(files[files < rows], rows)
-            self._passes[rows] = passes_over(rows, self._shuffle, self._window, files, *self._key)
-        return self._passes[rows]
+            self._passes[number, rows] = (
+                EvenPasses(strata, self._key if self._shuffle else None)
+                if is_even
+                else passes_over(rows, self._shuffle, self._window, files, *self._key)
+            )
+        return self._passes[number, rows]
 
     def _joins(self, era: Era) -> Joins:
         joining = Order(era.rows, 0, bool(self._shuffle)).joining

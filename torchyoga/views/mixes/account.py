@@ -11,7 +11,7 @@ import numpy as np
 
 from ...errors import StateError
 from ...order.mixing.mixed import MixOrder, MixStage, Mixture, unpacked
-from ...order.mixing.sources import told_sources
+from ...order.mixing.sources import Version, told_sources
 from ...order.state import State
 from ...process.distinct import distinct
 from ...rows.types import Ints
@@ -193,7 +193,7 @@ def account_of_state(state: State) -> Account:
         int(cell.group(1)),
         (None,) * len(sources),
         tuple(source.name for source in sources),
-        versions=tuple(((source.rows, source.tag),) for source in sources),
+        versions=tuple((Version(source.rows, source.tag),) for source in sources),
     )
     if "shares=tokens" in str(state.pins.get("view")):
         grown = tuple(source.eras or mixture.eras(number) for number, source in enumerate(sources))
@@ -253,11 +253,13 @@ def tokens_at(
         for era, end in zip(eras, [*(era.first for era in eras[1:]), before], strict=True):
             given = max(0, min(end, before) - era.first)
             passes, rest = divmod(given, era.rows or 1)
+            unit = order.mixture.units[number] if order.mixture.units else 0
+            every = np.arange(era.rows if passes else 0) + unit * order.mixture.version_of(number, era)
             if passes and not changes[number]:
-                total += passes * _sum(lengths, number, era.turn, np.arange(era.rows))
+                total += passes * _sum(lengths, number, era.turn, every)
             else:
                 turns = range(era.turn, era.turn + passes)
-                total += sum(_sum(lengths, number, turn, np.arange(era.rows)) for turn in turns)
+                total += sum(_sum(lengths, number, turn, every) for turn in turns)
             if rest:
                 begin = era.first + passes * era.rows
                 rows = order.rows_of(number, np.arange(begin, begin + rest))

@@ -117,6 +117,9 @@ class Mixed(Protocol):
     def over_mixture(self, mixture: Mixture) -> Mixed:
         """The same view with another mixture of the same sources."""
 
+    def mixture_at(self, state: State) -> Mixture:
+        """The mixture, with what a state needs to know of sources before rows were appended."""
+
 
 class ArrangedMixture(Arrangement):
     """The arrangement of a mixture, which goes on from states of fewer rows and changes of weights."""
@@ -131,7 +134,7 @@ class ArrangedMixture(Arrangement):
     def going_on(self, order: AnyOrder, saved: State, appended: Appended | None) -> AnyOrder:
         """The order in which a state goes on; if rows were appended since, or a loader was told weights."""
         assert isinstance(order, MixOrder)
-        mixture = marked(continued(self._ref.mixture, saved, appended), saved)
+        mixture = marked(continued(self._ref.mixture_at(saved), saved, appended), saved)
         return self._ref.over_mixture(mixture).order(order.shuffle, order.reshuffle, order.window, order.seed)
 
     def account(self, order: AnyOrder, saved: State) -> Account:

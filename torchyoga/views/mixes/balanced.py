@@ -14,7 +14,7 @@ from ...order.contract import Arrangement, Shuffle
 from ...order.full import as_int
 from ...order.mixing.mixed import MixOrder, MixStage, Mixture, unpacked
 from ...order.mixing.proportions import whole_weights
-from ...order.mixing.sources import tag_of
+from ...order.mixing.sources import Version, tag_of
 from ...order.saved import described
 from ...order.stages import identity_of
 from ...order.state import State
@@ -75,14 +75,14 @@ def balanced(
     return BalancedRef(ref, members.astype(np.uint32) if len(ref) <= 2**32 else members, mixture, classes)
 
 
-def _versions(ref: DataRef, members: Ints, lengths: Sequence[int]) -> tuple[tuple[tuple[int, str], ...], ...]:
+def _versions(ref: DataRef, members: Ints, lengths: Sequence[int]) -> tuple[tuple[Version, ...], ...]:
     """Of each class, its rows and a tag of the dataset: as it is, and as it was before rows were appended."""
     starts = bounds_of(lengths)
-    told = [[(rows, tag_of(identity(ref)))] for rows in lengths]
+    told = [[Version(rows, tag_of(identity(ref)))] for rows in lengths]
     for name, rows in ref.prefixes:
         # Members of a class ascend.
         for number, (begin, end) in enumerate(pairwise(starts.tolist())):
-            told[number].append((int(np.searchsorted(members[begin:end], rows)), tag_of(name)))
+            told[number].append(Version(int(np.searchsorted(members[begin:end], rows)), tag_of(name)))
     return tuple(map(tuple, told))
 
 
@@ -134,6 +134,10 @@ class BalancedRef(ArrangedRef, ReweightedView):
     def over_mixture(self, mixture: Mixture) -> BalancedRef:
         """The same rows in other shares."""
         return BalancedRef(self.whole, self._members, mixture, self._labels)
+
+    def mixture_at(self, state: State) -> Mixture:
+        """The classes as sources, which know what they were."""
+        return self.mixture
 
     @property
     def arrangement(self) -> Arrangement:

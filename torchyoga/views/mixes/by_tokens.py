@@ -29,61 +29,38 @@ from ..chosen import check_alike
 from ..tokens.plan import BatchReport
 from ..tokens.token_batches import TokenBatchesRef
 from ..tokens.token_windows import TokenWindowsRef
-from .mix import MixRef, Recipe, length_until, versions_of
+from .mix import MixRef, Recipe, length_until, units_of, versions_of
 from .restaged import where_of
 from .weighing import fractions_of, of_rows
 
 __all__ = ["MixedBatches", "MixedPacks", "MixedWindows", "batches_of", "packs_of", "windows_of"]
 
-_Made = TypeVar("_Made", bound=DataRef)
-
 
 def packs_of(recipe: Recipe, make: Callable[[DataRef], PackView | MixedPacks]) -> MixedPacks:
     """A mixture of packs of each source: see `DataRef.packed`."""
-    return _checked(MixedPacks, _remade(recipe, make, lambda made: made.report().tokens, _strata_of))
-
-
-def _strata_of(packs: PackView | MixedPacks) -> tuple[Strata, ...]:
-    return (cast(PackView, packs).strata,)
+    return _made_of(MixedPacks, recipe, make)
 
 
 def windows_of(recipe: Recipe, make: Callable[[DataRef], TokenWindowsRef | MixedWindows]) -> MixedWindows:
     """A mixture of windows of each source: see `DataRef.token_windows`."""
-    return _checked(MixedWindows, _remade(recipe, make, len, lambda made: (((len(made), 1),),)))
+    return _made_of(MixedWindows, recipe, make)
 
 
 def batches_of(recipe: Recipe, make: Callable[[DataRef], TokenBatchesRef | MixedBatches]) -> MixedBatches:
     """A mixture of batches of each source: see `DataRef.token_batches`."""
-    return _checked(MixedBatches, _remade(recipe.numbered, make, lambda made: made.report().elements, _none))
+    return _made_of(MixedBatches, recipe.numbered, make)
 
 
 _Kind = TypeVar("_Kind", bound=MixRef)
 
 
-def _checked(kind: type[_Kind], parts: Recipe) -> _Kind:
-    """The mixture of some parts; raises if its first epoch takes too many rows of a source."""
-    made = kind(parts.sources, parts.mixture, parts.column)
-    made.order(True, True, 1, 0).rows(0, 0)
-    return made
-
-
-def _none(made: object) -> tuple[Strata, ...]:
-    return ()
-
-
-def _remade(
-    recipe: Recipe,
-    make: Callable[[DataRef], _Made],
-    tokens: Callable[[_Made], int],
-    strata: Callable[[_Made], tuple[Strata, ...]],
-) -> Recipe:
+def _made_of(kind: type[_Kind], recipe: Recipe, make: Callable[[DataRef], DataRef]) -> _Kind:
     """The mixture of what is made of each source.
 
     Args:
+        kind: what is made.
         recipe: of the mixture.
         make: makes it.
-        tokens: counts what weights are shares of, in all of its rows.
-        strata: how many rows it has of each size, if that is known.
     """
     before, names = recipe.mixture, recipe.mixture.names
     made = [_of_source(name, ref, make) for name, ref in zip(names, recipe.sources, strict=True)]
@@ -95,7 +72,7 @@ def _remade(
                 f"{type(ref).__name__.removesuffix('Ref')}: its documents are empty, left out or too few; "
                 "leave it out, or give it the weight 0"
             )
-    lengths, measures = tuple(map(len, made)), tuple(map(tokens, made))
+    lengths, measures = tuple(map(len, made)), tuple(kind.measured(ref)[0] for ref in made)
     fractions = list(map(Fraction, last))
     if asked.temperature is not None:
         fractions = fractions_of("size", names, measures, asked.temperature)
@@ -116,19 +93,20 @@ def _remade(
         before.cell,
         before.passes,
         names,
-        versions=tuple(map(versions_of, made)),
+        versions=tuple(versions_of(ref, kind.measured) for ref in made),
+        units=units_of(made),
         is_counted=True,
-        measures=measures,
-        strata=tuple(map(strata, made)),
-        asked=asked,
+        asked=asked._replace(shares=tuple(zip(names, map(Fraction, last), strict=True))),
     )
     if asked.until is not None:
         mixture = replace(mixture, rows=length_until(mixture, asked.until))
     check_alike(made, [f"source {name!r}" for name in names])
-    return Recipe(tuple(made), mixture, recipe.column)
+    found = kind(made, mixture, recipe.column)
+    found.order(True, True, 1, 0).rows(0, 0)  # raises if the first epoch takes too many rows of a source
+    return found
 
 
-def _of_source(name: str, ref: DataRef, make: Callable[[DataRef], _Made]) -> _Made:
+def _of_source(name: str, ref: DataRef, make: Callable[[DataRef], DataRef]) -> DataRef:
     try:
         return make(ref)
     except (KeyError, TypeError, ValueError) as error:
@@ -139,6 +117,12 @@ class MixedPacks(MixRef):
     """Packs of documents of several sources in fixed shares of tokens: what `mix(...).packed(...)` is."""
 
     sources: tuple[PackView, ...]
+
+    @staticmethod
+    def measured(ref: DataRef) -> tuple[int, Strata]:
+        """The tokens of packs, and how many have how many."""
+        packs = cast(PackView, ref)
+        return packs.report().tokens, packs.strata
 
     def report(self) -> PackReport:
         """The outcome of packing all sources: how many packs, how full they are, what was left out."""
@@ -167,19 +151,25 @@ class MixedPacks(MixRef):
 
     passes_are_alike = True
 
-    def lengths_of(self, number: int, tokens: str, turn: int = 0) -> Callable[[Ints], Ints]:
+    def lengths_of(self, number: int, tokens: str, turn: int = 0, version: int = 0) -> Callable[[Ints], Ints]:
         """How many tokens packs have, without what fills them up; of other columns, what documents have."""
-        packs = cast(PackView, self.in_pass(number, turn))
+        packs = cast(PackView, self.in_pass(number, turn, version))
         schema = packs[tokens].schema
         if schema is None or schema.tree.kind != "leaf":
             return partial(_of_members, packs.whole[tokens].lengths, partial(_of_packs, packs))
-        return packs.tokens_of if schema.columns[0].shape else super().lengths_of(number, tokens, turn)
+        is_filled = bool(schema.columns[0].shape)
+        return packs.tokens_of if is_filled else super().lengths_of(number, tokens, turn, version)
 
 
 class MixedWindows(MixRef):
     """Windows of documents of several sources in fixed shares: what `mix(...).token_windows(...)` is."""
 
     sources: tuple[TokenWindowsRef, ...]
+
+    @staticmethod
+    def measured(ref: DataRef) -> tuple[int, Strata]:
+        """As many for each window."""
+        return len(ref), ((len(ref), 1),)
 
     @property
     def num_tokens(self) -> int:
@@ -191,12 +181,12 @@ class MixedWindows(MixRef):
         """Tokens that are in no window of a pass over their source."""
         return sum(source.tokens_left_out for source in self.sources)
 
-    def lengths_of(self, number: int, tokens: str, turn: int = 0) -> Callable[[Ints], Ints]:
+    def lengths_of(self, number: int, tokens: str, turn: int = 0, version: int = 0) -> Callable[[Ints], Ints]:
         """How many tokens windows have, which is the same for all."""
         schema = self.sources[number][tokens].schema
         shape = None if schema is None else schema.columns[0].shape
         if not shape:
-            return super().lengths_of(number, tokens, turn)
+            return super().lengths_of(number, tokens, turn, version)
         return lambda rows: np.full(len(rows), shape[0])
 
     def members(self, numbers: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
@@ -211,6 +201,11 @@ class MixedBatches(MixRef):
     """Batches of rows of several sources in fixed shares of tokens: what `mix(...).token_batches(...)` is."""
 
     sources: tuple[TokenBatchesRef, ...]
+
+    @staticmethod
+    def measured(ref: DataRef) -> tuple[int, Strata]:
+        """The elements of batches."""
+        return cast(TokenBatchesRef, ref).report().elements, ()
 
     def report(self) -> BatchReport:
         """How many batches all sources have, how much of them is padding, and how many rows were left out."""
@@ -228,9 +223,9 @@ class MixedBatches(MixRef):
 
     passes_are_alike = True
 
-    def lengths_of(self, number: int, tokens: str, turn: int = 0) -> Callable[[Ints], Ints]:
+    def lengths_of(self, number: int, tokens: str, turn: int = 0, version: int = 0) -> Callable[[Ints], Ints]:
         """How many tokens batches have, without padding."""
-        batches = cast(TokenBatchesRef, self.in_pass(number, turn))
+        batches = cast(TokenBatchesRef, self.in_pass(number, turn, version))
         return partial(_of_members, batches.whole[tokens].lengths, batches.members)
 
     def members(self, numbers: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:

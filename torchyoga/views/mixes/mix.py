@@ -18,7 +18,8 @@ from ...order.contract import Arrangement, Shuffle
 from ...order.full import as_int
 from ...order.mixing.mixed import MixOrder, MixStage, MixTerms, Mixture, numbered, unpacked
 from ...order.mixing.proportions import whole_weights
-from ...order.mixing.sources import tag_of
+from ...order.mixing.sources import Version, tag_of, told_sources
+from ...order.passes import Strata
 from ...order.saved import described
 from ...order.scale import Begin, Scale, StagedBy, exact
 from ...order.stages import identity_of
@@ -27,11 +28,13 @@ from ...process.digests import hexdigest
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
 from ...reading.dataref import DataRef, ProjectedRef, identity, nameless_pin
+from ...reading.readahead import Grouped, ReadAhead
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Ints, Row, Seeds
 from ..chosen import check_alike, in_one_order
 from ..joined import JoinedRef
+from ..packs.growing import Remade
 from .account import Account, account_of_counts, counts_at, tokens_at
 from .arranged import ArrangedMixture, warn_if_arranged
 from .numbered import NumberedRef, check_column, with_column, with_numbers
@@ -129,6 +132,7 @@ def mix(
         passes,
         tuple(names),
         versions=tuple(map(versions_of, refs)),
+        units=units_of(refs),
         is_counted=rows is None,
         asked=MixTerms(temperature if isinstance(weights, str) else None, None if rows else until or "first"),
     )
@@ -202,10 +206,25 @@ def _passes(epochs: float | Mapping[str, float] | None, names: Sequence[str]) ->
     return tuple(most.item() if isinstance(most, np.generic) else most for most in found)
 
 
-def versions_of(ref: DataRef) -> tuple[tuple[int, str], ...]:
-    """The rows, and a tag, of a source as it is, and as it was before rows were appended."""
-    before = ((rows, tag_of(name)) for name, rows in ref.prefixes)
-    return (len(ref), tag_of(identity(ref))), *before
+def _unmeasured(ref: DataRef) -> tuple[int, Strata]:
+    return 0, ()
+
+
+def versions_of(
+    ref: DataRef, measured: Callable[[DataRef], tuple[int, Strata]] = _unmeasured
+) -> tuple[Version, ...]:
+    """A source as it is, and as it was before rows were appended; what is made anew is not known yet."""
+    if isinstance(ref, Remade):
+        before = [Version(0, "")] * ref.num_before
+    else:
+        before = [Version(rows, tag_of(name)) for name, rows in ref.prefixes]
+    return Version(len(ref), tag_of(identity(ref)), *measured(ref)), *before
+
+
+def units_of(refs: Sequence[DataRef]) -> tuple[int, ...]:
+    """How many numbers there are for the rows of each version of sources that are made anew; else nothing."""
+    found = tuple(ref.most_rows if isinstance(ref, Remade) and ref.num_before else 0 for ref in refs)
+    return found if any(found) else ()
 
 
 def length_until(mixture: Mixture, until: Until) -> int:
@@ -238,7 +257,7 @@ class MixRef(JoinedRef):
         super().__init__(sources, self._numbers)
         self.mixture = mixture
         self._column = source_column
-        self._passes: dict[int, tuple[tuple[int, DataRef], ...]] = {}
+        self._passes: dict[int, tuple[tuple[tuple[int, int], DataRef], ...]] = {}
         if source_column is not None:
             check_column(super().schema, source_column)
 
@@ -310,7 +329,7 @@ class MixRef(JoinedRef):
                 f"at= takes a state_dict(), found {at!r:.80}; for a number of rows write counts(rows)"
             )
         state = State.from_dict(at)
-        mixture, counts, numbers = counts_at(self.mixture, state)
+        mixture, counts, numbers = counts_at(self.mixture_at(state), state)
         counted = None
         if tokens is not None:
             shuffle, window = shuffle_of(state, goes_on=True) if state.place else (True, 8)
@@ -321,7 +340,7 @@ class MixRef(JoinedRef):
                 order,
                 counts,
                 state,
-                lambda own, turn, rows: self.lengths_of(numbers[own], tokens, turn)(rows),
+                lambda own, turn, rows: self._lengths(numbers[own], tokens, turn, rows),
                 tokens,
                 [self._changes[number] and not self.passes_are_alike for number in numbers],
             )
@@ -329,9 +348,42 @@ class MixRef(JoinedRef):
 
     passes_are_alike = False  # True if each pass over a source has as many values of every column
 
-    def lengths_of(self, number: int, tokens: str, turn: int = 0) -> Callable[[Ints], Ints]:
+    def lengths_of(self, number: int, tokens: str, turn: int = 0, version: int = 0) -> Callable[[Ints], Ints]:
         """A function of rows of a source, in a pass over it: how many values of a column each has."""
-        return self.in_pass(number, turn)[tokens].lengths
+        return self.in_pass(number, turn, version)[tokens].lengths
+
+    def _lengths(self, number: int, tokens: str, turn: int, numbers: Ints) -> Ints:
+        """How many values of a column rows in a pass over a source have."""
+        version, rows = self.mixture.apart(number, numbers)
+        found = np.empty_like(rows)
+        for own in distinct(version).tolist():
+            some = np.flatnonzero(version == own)
+            found[some] = self.lengths_of(number, tokens, turn, own)(rows[some])
+        return found
+
+    @staticmethod
+    def measured(ref: DataRef) -> tuple[int, Strata]:
+        """The tokens, or all that weights are shares of, of a source, and how many rows have how many."""
+        return _unmeasured(ref)
+
+    def mixture_at(self, state: State) -> Mixture:
+        """The mixture, with what sources were before documents were appended, as far as a state asks."""
+        told = state.pins.get("sources")
+        if not any(self.mixture.units) or told in (None, self.mixture.told_sources):
+            return self.mixture
+        needed = {one.name: {one.tag, *(era.tag for era in one.eras)} for one in told_sources(told) or ()}
+        versions = []
+        for name, ref, known in zip(self.names, self.sources, self.mixture.versions, strict=True):
+            found = list(known)
+            for number, version in reversed(list(enumerate(known))):  # the newest are behind
+                if not needed.get(name, {None}) - {"", *(own.tag for own in found)}:
+                    break
+                if not version.tag and isinstance(ref, Remade):
+                    before = ref.before(number)
+                    tag = tag_of(ref.name_before(number))
+                    found[number] = Version(len(before), tag, *self.measured(before))
+            versions.append(tuple(found))
+        return replace(self.mixture, versions=tuple(versions))
 
     def passes(self, rows: int | None = None, *, at: Mapping[str, object] | None = None) -> dict[str, float]:
         """How often each source is read in the first rows, of all epochs together, or up to a state.
@@ -397,7 +449,7 @@ class MixRef(JoinedRef):
         check_appended(appended)
         weighed = told_from(state, lambda: self.whole_weights(weights, temperature))
         asked = self.mixture.asked._replace(temperature=temperature if isinstance(weights, str) else None)
-        mixture, numbers = restaged(replace(self.mixture, asked=asked), weighed, state, appended)
+        mixture, numbers = restaged(replace(self.mixture_at(state), asked=asked), weighed, state, appended)
         sources = [self.sources[number] for number in numbers]
         if numbers != tuple(range(len(sources))) or is_foreign(mixture, state):
             mixture = replace(mixture, known=identity_of(state))
@@ -477,7 +529,19 @@ class MixRef(JoinedRef):
         """The order of every epoch: each source by itself, in the proportions."""
         files = tuple(source.file_starts for source in self.sources) if shuffle == "block" else ()
         mixture = self.mixture.plain if shuffle and not reshuffle else self.mixture
-        return MixOrder(mixture, seed, shuffle, reshuffle, window, files)
+        before: tuple[tuple[Ints, ...], ...] = ()
+        if files and any(mixture.units):
+            before = tuple(map(self._files_before, self.sources, mixture.versions))
+        return MixOrder(mixture, seed, shuffle, reshuffle, window, files, before=before)
+
+    def _files_before(self, ref: DataRef, versions: Sequence[Version]) -> tuple[Ints, ...]:
+        """Where files of the versions of a source begin, but for its own; of those that are known."""
+        if not isinstance(ref, Remade):
+            return ()
+        every = enumerate(versions[1:], 1)
+        return tuple(
+            ref.before(number).file_starts if own.tag else np.zeros(1, np.int64) for number, own in every
+        )
 
     @property
     def recipe(self) -> Recipe:
@@ -490,6 +554,20 @@ class MixRef(JoinedRef):
         return ArrangedMixture(self)
 
     # -- rows
+
+    @cached_property
+    def readahead(self) -> ReadAhead | None:
+        """Those of the sources, for rows of versions that are not over."""
+        found = super().readahead
+        if found is None or found.prefetch is None or not any(self.mixture.units):
+            return found
+        return ReadAhead(self.row_bytes, Grouped(found.prefetch, self._of_now))
+
+    def _of_now(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Which of some rows are of the sources as they are, and these."""
+        source, _, numbers = self._numbers.apart(rows)
+        is_now = numbers < np.array(self.mixture.lengths)[source]
+        return is_now.astype(np.int64), rows[is_now]
 
     keeps_rows = JoinedRef.keeps_rows
 
@@ -508,24 +586,30 @@ class MixRef(JoinedRef):
         """For each source, in each pass that matters to it: it, its number, the places of its rows, these."""
         source, passes, numbers = self._numbers.apart(rows)
         for index in distinct(source).tolist():
-            ref, some = self.sources[index], np.flatnonzero(source == index)
-            if not self._changes[index]:
-                yield ref, index, some, numbers[some]
+            some = np.flatnonzero(source == index)
+            version, own = self.mixture.apart(index, numbers[some])
+            if not version.any() and not self._changes[index]:
+                yield self.sources[index], index, some, own
                 continue
-            for number in distinct(passes[some]).tolist():
-                places = some[passes[some] == number]
-                yield self.in_pass(index, number), index, places, numbers[places]
+            turns = passes[some] if self._changes[index] else np.zeros_like(version)
+            for number, turn in {*zip(version.tolist(), turns.tolist(), strict=True)}:
+                places = np.flatnonzero((version == number) & (turns == turn))
+                yield self.in_pass(index, turn, number), index, some[places], own[places]
 
-    def in_pass(self, index: int, turn: int) -> DataRef:
+    def in_pass(self, index: int, turn: int, version: int = 0) -> DataRef:
         """A source as it is in a pass; those of the last two are kept, with what they have looked up."""
+        ref = self.sources[index]
+        if version:
+            assert isinstance(ref, Remade), "others have one version"
+            ref = ref.before(version)
         if not self._changes[index]:
-            return self.sources[index]
+            return ref
         number = turn % self.mixture.most_passes(index)
         kept = self._passes.get(index, ())
-        found = next((ref for turn, ref in kept if turn == number), None)
+        found = next((known for which, known in kept if which == (number, version)), None)
         if found is None:
-            found = self.sources[index].in_epoch(number)
-            self._passes[index] = (*kept[-1:], (number, found))
+            found = ref.in_epoch(number)
+            self._passes[index] = (*kept[-1:], ((number, version), found))
         return found
 
     @cached_property

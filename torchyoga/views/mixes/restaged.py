@@ -14,11 +14,12 @@ from ...order.contract import Shuffle, check_epoch
 from ...order.full import GOING_ON
 from ...order.mixing.mixed import APPENDED, TOLD, MixOrder, MixStage, Mixture, counts_told
 from ...order.mixing.proportions import MOST_WEIGHT, Proportions, whole_weights
-from ...order.mixing.sources import Source, read_sources, same_rows
+from ...order.mixing.sources import Source, Version, read_sources, same_rows
 from ...order.mixing.turns import Era, turns_after
 from ...order.saved import Pin, digest
 from ...order.stages import identity_of, parsed, same_past, short
 from ...order.state import State
+from .weighing import fractions_of, of_rows
 
 __all__ = [
     "Restaged",
@@ -141,24 +142,20 @@ def restaged(
     if mixture.is_counted and state.length and "sources" in state.pins:
         mixture = replace(mixture, rows=state.length)
     place = place_of(state, mixture.rows)
-    own = mine = then = mixture.sources
-    sources = tuple(range(len(own)))
-    if mixture.versions and state.pins.get("sources") not in (None, mixture.told_sources):
-        here = dict(zip(mixture.names, mixture.versions, strict=True))
-        then = read_sources(state.pins["sources"], here, where)
-        numbers = {name: number for number, name in enumerate(mixture.names)}
-        kept = dict.fromkeys(numbers[source.name] for source in then)
-        sources = (*kept, *(number for number in sources if number not in kept))
-        mine = [own[number] for number in sources]
+    now, before, sources, then = _as_then(mixture, state)
+    is_own = then is None
+    own = mixture.sources
+    mine = [own[number] for number in sources]
+    then = own if then is None else then
     _check_order(mixture, state)
-    has_grown = [source.rows != own.rows for source, own in zip(then, mine, strict=False)]
+    has_grown = [source[1:3] != own[1:3] for source, own in zip(then, mine, strict=False)]
     if appended is None and (any(has_grown) or len(then) < len(mine)):
         raise _grown_without_leave(then, mine, where)
-    if then is not own:
-        mixture = _with_sources(mixture, sources, then)
+    if not is_own:
+        mixture = before
         weights = None if weights is None else tuple(weights[number] for number in sources)
     try:
-        if then is own and mixture.told == state.pins.get("stages"):
+        if is_own and mixture.told == state.pins.get("stages"):
             past, stages = mixture.past, [stage for stage in mixture.stages if stage.start <= place]
         else:
             past, stages = _past_and_stages(mixture, weights, len(then), place, state.pins.get("stages"))
@@ -178,7 +175,8 @@ def restaged(
     before = marked(replace(mixture, stages=tuple(stages), past=past).since(first), state)
     last = stages[-1]
     rest = (0,) * (len(mine) - len(then))
-    weights = (*last.weights, *rest) if weights is None else weights
+    if weights is None:
+        weights = (*_told_again(last.weights, mixture, now), *rest)
     # Weights that a loader is told take the place of those to come, even if they are those of now.
     goes_on = not any(has_grown) and not (mark == TOLD and mixture.stages[-1].start > place)
     if weights == (*last.weights, *rest) and len(then) == len(mine) and goes_on:
@@ -193,15 +191,36 @@ def restaged(
     stage = MixStage(place, weights, counts, mark)
     # Nothing has come by weights that begin here.
     begun = before.stages[:-1] if last.start == place else before.stages
+    if mixture.measures and any(has_grown) and first < place:
+        raise StateError(
+            f"the state, at {where}, has batches that came early, and documents were appended since, with "
+            "which rows hold another mean of tokens; go on over the version of the state to the end of the "
+            "epoch, or from a state that was saved with in_order=True"
+        )
+    units = now.units or (0,) * len(mine)
     eras = [
-        turns_after(before.eras(number), counts[number], own.rows, appended or "next", own.name, shuffle)
+        turns_after(
+            before.eras(number),
+            counts[number],
+            own.rows,
+            appended or "next",
+            own.name,
+            shuffle,
+            then[number].tag if units[number] else "",
+        )
         if number < len(then) and has_grown[number]
         else before.eras(number)
         for number, own in enumerate(mine)
     ]
     is_plain = all(own == (Era(0, 0, source.rows),) for own, source in zip(eras, mine, strict=True))
-    lengths = tuple(source.rows for source in mine)
-    grown = replace(before, stages=(*begun, stage), lengths=lengths, grown=() if is_plain else tuple(eras))
+    grown = replace(
+        now,
+        stages=(*begun, stage),
+        past=before.past,
+        rows=before.rows,
+        grown=() if is_plain else tuple(eras),
+        mark=before.mark,
+    )
     return Restaged(grown.since(first), sources)
 
 
@@ -220,6 +239,33 @@ def marked(mixture: Mixture, state: State) -> Mixture:
     except ValueError:
         return mixture
     return found if told in (counts, digest(counts)) else mixture
+
+
+def _as_then(
+    mixture: Mixture, state: State
+) -> tuple[Mixture, Mixture, tuple[int, ...], Sequence[Source] | None]:
+    """A mixture in the order of the sources of a state, it as it was then, that order, and those sources.
+
+    There are none if the state has the sources that the mixture has.
+    """
+    sources = tuple(range(len(mixture.lengths)))
+    if not mixture.versions or state.pins.get("sources") in (None, mixture.told_sources):
+        return mixture, mixture, sources, None
+    where = where_of(state)
+    here = dict(zip(mixture.names, mixture.versions, strict=True))
+    then = read_sources(state.pins["sources"], here, where)
+    numbers = {name: number for number, name in enumerate(mixture.names)}
+    kept = dict.fromkeys(numbers[source.name] for source in then)
+    sources = (*kept, *(number for number in sources if number not in kept))
+    for source in then if any(mixture.units) else ():
+        lost = {era.tag for era in source.eras} - {"", *(own.tag for own in here[source.name])}
+        if lost:
+            raise StateError(
+                f"the state, at {where}, is in passes over versions of the source {source.name!r} that are "
+                "not known here; pass the newest version that storage.append(...) made of it, and make it as "
+                "it was, or pass strict=False to take its epoch and position"
+            )
+    return *_with_sources(mixture, sources, then), sources, then
 
 
 def is_foreign(mixture: Mixture, state: State) -> bool:
@@ -265,20 +311,24 @@ def continued(mixture: Mixture, state: State, appended: Appended | None) -> Mixt
         )
     given = begun[-1].weights if begun else mixture.stages[0].weights
     grown, sources = restaged(mixture, None, state, appended, TOLD if is_live else APPENDED)
+    now, before, *_ = _as_then(mixture, state)
+    of_then = {before.stages[0].weights, short_weights(before.stages[0].weights)}
+    of_now = {_told_again(weights, before, now) for weights in of_then} if now is not before else set()
+    is_same = grown.stages[-1].weights in {*of_now, *map(short_weights, of_now)} and len(begun) == 1
     if sources != tuple(range(len(given))):
         raise StateError(
             f"the state mixes the sources {list(grown.names)[:20]} in this order, here they are "
             f"{list(mixture.names)[:20]}; give the loader mix.reweighted(weights, at=state)"
         )
     if not is_live and given != grown.stages[-1].weights:
-        if given != whole_weights(list(map(Fraction, mixture.lengths))):
+        if not is_same and given != whole_weights(list(map(Fraction, mixture.lengths))):
             last = list(grown.stages[-1].weights)
             raise StateError(
                 f"up to the state, at {where_of(state)}, the weights were {last[:20]}, here they are "
                 f"{list(given)[:20]}; for other weights from there on, give the loader "
                 "mix.reweighted(weights, at=state)"
             )
-        grown, _ = restaged(mixture, given, state, appended, APPENDED)  # by size, which has grown
+        grown, _ = restaged(mixture, given, state, appended, APPENDED)  # of sizes that have grown
     return replace(grown, known=identity_of(state))
 
 
@@ -293,22 +343,23 @@ def _check_order(mixture: Mixture, state: State) -> None:
         )
 
 
-def _with_sources(mixture: Mixture, sources: Sequence[int], then: Sequence[Source]) -> Mixture:
-    """A mixture with its sources in another order, the first of them with the rows that a state has."""
+def _with_sources(
+    mixture: Mixture, sources: Sequence[int], then: Sequence[Source]
+) -> tuple[Mixture, Mixture]:
+    """A mixture with its sources in another order; and the same with the rows of them that a state has."""
     names = tuple(mixture.names[number] for number in sources)
-    versions = tuple(mixture.versions[number] for number in sources) if mixture.versions else ()
+    versions = tuple(mixture.versions[number] for number in sources)
     lengths = tuple(mixture.lengths[number] for number in sources)
     eras = [source.eras or (Era(0, 0, source.rows),) for source in then]
     eras += [(Era(0, 0, rows),) for rows in lengths[len(then) :]]
     is_plain = all(own == (Era(0, 0, rows),) for own, rows in zip(eras, lengths, strict=True))
-    return replace(
+    now = replace(
         mixture,
         names=names,
         versions=versions,
+        units=tuple(mixture.units[number] for number in sources) if mixture.units else (),
         lengths=lengths,
         passes=tuple(mixture.passes[number] for number in sources),
-        measures=tuple(mixture.measures[number] for number in sources) if mixture.measures else (),
-        strata=tuple(mixture.strata[number] for number in sources) if mixture.strata else (),
         stages=tuple(
             MixStage(
                 stage.start,
@@ -319,6 +370,50 @@ def _with_sources(mixture: Mixture, sources: Sequence[int], then: Sequence[Sourc
         ),
         grown=() if is_plain else tuple(eras),
     )
+    if not now.measures:
+        return now, now
+    known = [_with_first(source, own) for source, own in zip(then, versions, strict=False)]
+    before = replace(now, versions=(*known, *versions[len(then) :]))
+    first = before.stages[0]
+    if before.versions != versions and not first.start and len(first.weights) == len(names):
+        weights = _asked(before, len(then)) or first.weights
+        before = replace(before, stages=(first._replace(weights=weights), *before.stages[1:]))
+    return now, before
+
+
+def _asked(mixture: Mixture, count: int) -> tuple[int, ...] | None:
+    """The weights of the first sources, by how the mixture was asked for; None if that is not known."""
+    (shares, temperature), names = (
+        (dict(mixture.asked.shares), mixture.asked.temperature),
+        mixture.names[:count],
+    )
+    if temperature is None and not all(name in shares for name in names):
+        return None
+    measures, lengths = mixture.measures[:count], [own[0].rows for own in mixture.versions[:count]]
+    fractions = fractions_of(
+        "size" if temperature is not None else {name: shares[name] for name in names},
+        names,
+        measures,
+        temperature or 1.0,
+    )
+    return whole_weights(of_rows(fractions, lengths, measures))
+
+
+def _with_first(source: Source, versions: tuple[Version, ...]) -> tuple[Version, ...]:
+    """The versions of a source, the one that a state has before the others."""
+    number = next(number for number, own in enumerate(versions) if own[:2] == source[1:3])
+    return versions[number], *versions[:number], *versions[number + 1 :]
+
+
+def _told_again(weights: tuple[int, ...], before: Mixture, now: Mixture) -> tuple[int, ...]:
+    """Weights of rows that are the same shares of what is measured, although rows hold more or less now."""
+    if not now.measures or before.versions == now.versions:
+        return weights
+    shares = [
+        weight * Fraction(some[0].measure, some[0].rows or 1)
+        for weight, some in zip(weights, before.versions, strict=False)
+    ]
+    return whole_weights(of_rows(shares, now.lengths[: len(shares)], now.measures[: len(shares)]))
 
 
 def _grown_without_leave(then: Sequence[Source], mine: Sequence[Source], where: str) -> StateError:

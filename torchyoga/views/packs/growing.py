@@ -6,6 +6,7 @@ first documents: they are made once more when a state needs them, and have numbe
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -17,7 +18,29 @@ from ...order.state import State
 from ...reading.dataref import DataRef
 from .repacked_order import FinishedOrder, told_in
 
-__all__ = ["GrowingPacks"]
+__all__ = ["GrowingPacks", "Remade"]
+
+
+class Remade(ABC):
+    """A view whose rows are others when it is made of more documents, and that can be made of fewer again."""
+
+    @property
+    @abstractmethod
+    def num_before(self) -> int:
+        """How many versions there are to make it of besides its own."""
+
+    @property
+    @abstractmethod
+    def most_rows(self) -> int:
+        """No version has more rows."""
+
+    @abstractmethod
+    def before(self, number: int) -> DataRef:
+        """The view of one of these, which are numbered from 1 on; itself is number 0."""
+
+    @abstractmethod
+    def name_before(self, number: int) -> str:
+        """The fingerprint that this view of one of these had."""
 
 
 class _Packs(Protocol):

@@ -32,7 +32,7 @@ from ...rows.types import Ints, Json, Row, Seeds
 from ..mixes.arranged import warn_if_arranged
 from ..ragged import RaggedColumn
 from ..scan import scan
-from .growing import GrowingPacks
+from .growing import GrowingPacks, Remade
 from .layout import Layout, sequences
 from .members import Documents, Members
 from .repacked_order import apart
@@ -136,7 +136,7 @@ def _lengths(few: DataRef, name: str) -> Ints:
     return np.concatenate(found)
 
 
-class PackedRef(PackView):
+class PackedRef(PackView, Remade):
     """Packs of rows of another DataRef: what `ref.packed(...)` is.
 
     Args:
@@ -212,11 +212,24 @@ class PackedRef(PackView):
         """Its fingerprint, if that of the whole was this."""
         return self._pinned(whole)
 
+    def name_before(self, number: int) -> str:
+        """The fingerprint of the packs of a version that the documents begin with."""
+        return self.before(number).pinned(self.whole.prefixes[number - 1][0])
+
+    @property
+    def num_before(self) -> int:
+        """How many versions the documents begin with, if these can be packed again."""
+        return 0 if self._packing.told["cost"] else len(self.whole.prefixes)
+
+    @property
+    def most_rows(self) -> int:
+        """The documents, and pieces of them, of which each may be a pack."""
+        return len(self._packing.plan.rows)
+
     @property
     def growing(self) -> Arrangement | None:
         """What goes on from states of before documents were appended."""
-        is_known = self.whole.prefixes and not self._packing.told["cost"]
-        return GrowingPacks(self) if is_known else None
+        return GrowingPacks(self) if self.num_before else None
 
     @cached_property
     def _read(self) -> tuple[DataRef, dict[int, int]]:
