@@ -517,10 +517,10 @@ def test_rows_that_do_not_fit_what_a_sample_shows(tmp_path: Path) -> None:
     ]:
         seen = np.linspace(0, 3999, 1000).astype(int)  # by `from_tfrecord`
         for count in (1, 20):
-            rows = dict.fromkeys(np.setdiff1d(np.arange(2001, 4000), seen)[:count].tolist(), odd)
+            rows = dict.fromkeys(np.setdiff1d(np.arange(2002, 4000), seen)[:count].tolist(), odd)
             path = write(tmp_path / "x.tfrecord", [rows.get(n, row) for n, row in enumerate(usual)])
             ref = yoga.from_tfrecord(path)
-            with pytest.raises(SchemaError, match=rf"x\.tfrecord: record 2001 \(row 2001\): {text}"):
+            with pytest.raises(SchemaError, match=rf"x\.tfrecord: record 2002 \(row 2002\): {text}"):
                 ref.take(np.arange(1990, 2030))
     path = write(tmp_path / "x.tfrecord", [message(a=1), message(a=1.5)])
     with pytest.raises(SchemaError, match="feature 'a' holds floats and ints; pass a schema= without it"):
