@@ -393,6 +393,64 @@ def test_forged_messages_are_errors(forged: str, tmp_path: Path) -> None:
     assert [row["a"] for row in ref.take(np.arange(1801, 1831))] == list(range(30))
 
 
+def test_numbers_of_any_width_in_lists_of_any_length(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        [int(number) >> shift for number in rng.integers(-(2**63), 2**63, count)]
+        for count, shift in zip(
+            rng.integers(0, 300, 700).tolist(), rng.integers(0, 63, 700).tolist(), strict=True
+        )
+    ]
+    rows[5] = [*range(-20_000, 20_000)]  # more bytes than are read at once
+    rows[6] = [1] * 40_000
+    for number in range(100, 400):
+        rows[number] = [value & 16383 for value in rows[number]]  # of two bytes at most
+    data = [message(a=row, b=[n % 128]) for n, row in enumerate(rows)]
+    ref = yoga.from_tfrecord(write(tmp_path / "x.tfrecord", data))
+    for some in (slice(None), slice(100, 400), slice(5, 7)):
+        numbers = rng.permutation(np.arange(700)[some])
+        for number, row in zip(numbers.tolist(), ref.take(numbers), strict=True):
+            assert (row["a"].tolist(), row["b"]) == (rows[number], number % 128)
+    for bad in (b"\xff" * 10 + b"\x01", b"\x05\x86", b"\xff" * 40_000 + b"\x01"):
+        forged = of(b"a", field(3, field(1, bytes(300) + bad)))
+        late = yoga.from_tfrecord(write(tmp_path / "y.tfrecord", [*data * 3, forged, *data]))
+        with pytest.raises(CorruptError, match=r"y\.tfrecord: record 2100 \(row 2100\)"):
+            late.columns(["a"]).take(np.arange(1400, 2700))
+
+
+def test_layouts_may_change_from_row_to_row(tmp_path: Path) -> None:
+    rng, rows, data = np.random.default_rng(0), [], []
+    for n in range(1200):
+        row = {
+            "text": bytes(rng.integers(0, 256, rng.choice([0, 1, 90, 119, 120, 127, 128, 300, 17_000]))),
+            "pair": [n, 1 << n % 60],
+            "flag": n % 3,
+            "glag": n % 5,
+            "a longer name of a feature " * 6: [b"same", bytes(4)][n % 2],
+        }
+        names = [*row] if n % 4 else list(rng.permutation([*row]))
+        rows.append(row)
+        data.append(field(1, b"".join(inner(message(**{name: row[name]})) for name in names)))
+    ref = yoga.from_tfrecord(write(tmp_path / "x.tfrecord", data))
+    for numbers in (np.arange(1200), rng.permutation(1200)):
+        for number, row in zip(numbers.tolist(), ref.take(numbers), strict=True):
+            assert {**row, "pair": row["pair"].tolist()} == rows[number]
+
+
+def inner(data: bytes) -> bytes:
+    """The body of the only field of a message."""
+    return next(data[at + 1 :] for at in range(1, 9) if data[at] < 128)
+
+
+def test_an_entry_ends_within_its_map(tmp_path: Path) -> None:
+    entry = inner(message(a=[18, 0]))  # its last bytes could be an empty field 2 of the message
+    forged = b"\x0a" + varint(len(entry) - 2) + entry
+    data = [message(a=[n % 99, 5]) for n in range(4000)]
+    ref = yoga.from_tfrecord(write(tmp_path / "x.tfrecord", [*data[:2001], forged, *data[2001:]]))
+    with pytest.raises(CorruptError, match=r"x\.tfrecord: record 2001 \(row 2001\)"):
+        ref.take(np.arange(1900, 2100))
+
+
 def test_many_entries_and_long_lists_take_no_long_time(tmp_path: Path) -> None:
     entry = field(1, field(1, b"b") + field(2, b""))
     many = field(1, entry * 20_000 + field(1, field(1, b"a") + field(2, field(3, field(1, b"\x05")))))
@@ -457,10 +515,13 @@ def test_rows_that_do_not_fit_what_a_sample_shows(tmp_path: Path) -> None:
         (message(a=1, f=[1.0]), "feature 'f' has 1 values where others have 2"),
         (message(a=1.5, f=[1.0, 2.0]), "feature 'a' holds floats where others hold ints"),
     ]:
-        path = write(tmp_path / "x.tfrecord", [*usual[:2001], odd, *usual[2001:]])
-        ref = yoga.from_tfrecord(path)
-        with pytest.raises(SchemaError, match=rf"x\.tfrecord: record 2001 \(row 2001\): {text}"):
-            ref.take(np.arange(1990, 2010))
+        seen = np.linspace(0, 3999, 1000).astype(int)  # by `from_tfrecord`
+        for count in (1, 20):
+            rows = dict.fromkeys(np.setdiff1d(np.arange(2002, 4000), seen)[:count].tolist(), odd)
+            path = write(tmp_path / "x.tfrecord", [rows.get(n, row) for n, row in enumerate(usual)])
+            ref = yoga.from_tfrecord(path)
+            with pytest.raises(SchemaError, match=rf"x\.tfrecord: record 2002 \(row 2002\): {text}"):
+                ref.take(np.arange(1990, 2030))
     path = write(tmp_path / "x.tfrecord", [message(a=1), message(a=1.5)])
     with pytest.raises(SchemaError, match="feature 'a' holds floats and ints; pass a schema= without it"):
         yoga.from_tfrecord(path)

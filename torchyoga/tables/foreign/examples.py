@@ -28,7 +28,7 @@ from .wire import FIRST, SECOND, Odd, Span, Wire
 
 __all__ = ["BadExample", "Examples", "learned", "placed"]
 
-_PADDING = 16  # bytes behind the last message
+_PADDING = 16  # bytes before the first message, and behind the last one
 
 
 class BadExample(CorruptError):
@@ -176,9 +176,9 @@ class Examples:
 
 def placed(texts: Sequence[bytes]) -> tuple[Memory, Ints, Ints]:
     """Messages in memory, where they begin, and their sizes."""
-    data = np.frombuffer(b"".join([*texts, bytes(_PADDING)]), np.uint8)
+    data = np.frombuffer(b"".join([bytes(_PADDING), *texts, bytes(_PADDING)]), np.uint8)
     bounds = bounds_of(map(len, texts))
-    return Memory([data]), address_of(data) + bounds[:-1], np.diff(bounds)
+    return Memory([data]), address_of(data) + _PADDING + bounds[:-1], np.diff(bounds)
 
 
 def _values(wire: Wire, body: Span, kind: int) -> tuple[Array | Span, Ints]:

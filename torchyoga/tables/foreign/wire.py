@@ -6,6 +6,7 @@ or a field in several parts, is `Odd` here, and left to `messages`.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -21,12 +22,13 @@ __all__ = ["FIRST", "SECOND", "Odd", "Span", "Wire"]
 FIRST, SECOND = 0x0A, 0x12  # tags of fields 1 and 2 that have a size
 _LONGEST_HEAD, _MOST_ENTRIES = 400, 4096  # bytes; of a map
 _MOST_HEADS = 16  # kinds of entries that are read at once where rows differ
-_SHORTEST = 4  # bytes of a number that is read quickly
+_SHORTEST, _LONGEST = 4, 10  # bytes of a number: of one that is read quickly, of any
+_PIECE = 2**15  # bytes of numbers that are read at once
 _FEW = 8  # rows, which are read one by one sooner than in step
 _SHORT = 64  # bytes of a run: shorter ones are copied byte by byte sooner than one by one
 _SIZES = (1, 2, 3)  # bytes of a size that is read quickly
-_PARTS = [np.uint32(127 << 7 * place) for place in range(4)]  # of a number in four bytes
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(5)], np.uint32)
+_MORE = np.uint32(0x80808080)  # set in all bytes of a number but its last one
 
 
 class Odd(Exception):
@@ -197,46 +199,23 @@ class Wire:
     ) -> Ints:
         """Reads the next entries of some rows that have the key of the first of these, and sizes of as many
         bytes, all at once; returns which are left."""
-        first = int(span.at[some[0]])
-        head = _EntryHead.of(self._data[first : min(first + _LONGEST_HEAD, int(span.end[some[0]]))].tobytes())
+        at, end = span if len(some) == len(rows) else span.take(some)
+        head = _EntryHead.of(self._data[at[0] : min(at[0] + _LONGEST_HEAD, end[0])].tobytes())
         if head is None:
             return some
-        good = span.at[some] + head.body <= span.end[some]  # so that no byte behind it is looked at
-        left, some = some[~good], some[good]
-        at, end = span.at[some], span.end[some]
-        text = head.text
-        good = self._gather(at + head.key, len(text)).view(f"S{len(text)}") == text
-        outer = self._gather(at, 4).view("<u4")
-        middle = self._gather(at + head.value, 8).view("<u8")
-        inner = self._gather(at + head.inner, 4).view("<u4")
-        size, good_size = _size(inner, 1, head.widths[3])
-        stop = at + head.body + size
-        good &= good_size & ((inner & 255) == FIRST) & (stop <= end)
-        if head.widths == (1, 1, 1, 1):  # so each of the sizes is the last one and what lies between them
-            more = head.body - head.key
-            good &= ((outer & 0xFFFF) == FIRST + 256 * (size + more)) & (size + more < 128)
-            sizes = 0x10001 * (size + 2) + 2 + 256 * head.tag
-            good &= (middle & np.uint64(0xFFFFFF)) == sizes.view(np.uint64)
-        else:
-            good &= ((outer & 255) == FIRST) & (
-                (middle >> np.uint64(8 * head.widths[1]) & np.uint64(255)) == head.tag
-            )
-            for window, offset, width, begin in (
-                (outer, 1, head.widths[0], head.key),
-                (middle, 0, head.widths[1], head.value + head.widths[1]),
-                (middle, head.widths[1] + 1, head.widths[2], head.inner),
-            ):
-                size, good_size = _size(window, offset, width)
-                good &= good_size & (at + begin + size == stop)
+        good = at + head.body <= end
+        # So that no byte behind it is looked at; those before a message are always there.
+        stop, fits = head.read(self, at if good.all() else np.where(good, at, at[0]))
+        good &= fits & (stop <= end)
+        left = some[:0]
         if not good.all():
-            left = np.concatenate([left, some[~good]])
-            some, at, stop = some[good], at[good], stop[good]
+            left, some, at, stop = some[~good], some[good], at[good], stop[good]
         ends[some] = stop
-        name = text[2:-1]
-        if name in tags:
-            place, which = places[name], rows[some]
-            place[0, which], place[1, which] = at + head.value + head.widths[1], stop
-            place[2, which] = at + head.body if head.tag == tags[name] else -1
+        if head.key in tags:
+            which = slice(None) if len(some) == len(places[head.key][0]) else rows[some]
+            values = at + head.value, stop, at + head.body if head.tag == tags[head.key] else -1
+            for place, value in zip(places[head.key], values, strict=True):
+                place[which] = value
         return left
 
     def _others(self, rows: Ints, span: Span, places: dict[bytes, Array]) -> Ints:
@@ -253,7 +232,8 @@ class Wire:
                 place[:, row] = at, stop, -1
         return entry.end
 
-    def _gather(self, places: Ints, nbytes: int) -> Bytes:
+    def gather(self, places: Ints, nbytes: int) -> Bytes:
+        """Copies of so many bytes from each place on."""
         return self._memory.gather(places + self._low, nbytes, fresh)
 
     # -- values
@@ -265,7 +245,7 @@ class Wire:
         if not total:
             return np.empty(0, np.uint8)
         if (widths == widths[0]).all():
-            return self._gather(span.at, int(widths[0]))
+            return self.gather(span.at, int(widths[0]))
         if total < _SHORT * len(widths):
             shifts = span.at - bounds_of(widths)[:-1]
             return self._data.take(np.arange(total) + shifts.repeat(widths))
@@ -281,90 +261,113 @@ class Wire:
         """The numbers in runs, end to end, and (N,) how many each has."""
         widths = span.widths
         if len(widths) and widths.min() >= 1 and widths.max() <= _SHORTEST:
-            byte = self._data.take(span.end - 1)
-            values, alone = byte.astype(np.int64), byte < 128
-            for place in range(2, int(widths.max()) + 1):
-                byte, more = self._data.take(span.end - place), widths >= place
-                alone &= (byte > 127) | ~more
-                values = np.where(more, values << 7 | (byte & 127), values)
-            if alone.all():
-                return values, np.ones(len(values), np.int64)
-        data, bounds = self.joined(span), bounds_of(widths)
-        ends = np.flatnonzero(data < 128) + 1
-        lasts = ends.searchsorted(bounds, "right")
-        closed = np.append(ends, 0)[lasts - 1] == bounds  # the last byte of each run ends a number
-        self.demand(closed[1:], span.at)
-        begins = np.append(0, ends[:-1])[: len(ends)]
-        sizes = ends - begins
-        longest = int(sizes.max(initial=0))
-        if longest > 10:
-            raise Odd(span.at[bounds.searchsorted(begins[sizes > 10], "right") - 1])
-        if longest <= 4 and len(data):
-            window = np.ndarray((len(data),), "V4", np.append(data, np.zeros(4, np.uint8)), strides=(1,))
-            bits = window[begins].view("<u4") & _MASKS.take(sizes)
-            small = bits & 127
-            for place in range(1, longest):
-                small |= bits >> np.uint32(place) & _PARTS[place]
-            return small.astype(np.int64), np.diff(lasts)
-        values = (data.take(begins) & 127).astype(np.int64)
-        left = np.flatnonzero(sizes > 1)
-        for place in range(1, longest):
-            values[left] |= (data.take(begins[left] + place) & 127).astype(np.int64) << 7 * place
-            left = left[sizes[left] > place + 1]
-        return values, np.diff(lasts)
+            bits = self.gather(span.at, _SHORTEST).view("<u4") & _MASKS.take(widths)
+            if (bits & _MORE == _MORE & _MASKS.take(widths - 1)).all():  # one each
+                values = bits & 127
+                for place in range(1, int(widths.max())):
+                    values |= bits >> np.uint32(place) & np.uint32(127 << 7 * place)
+                return values.astype(np.int64), np.ones(len(values), np.int64)
+        bounds = bounds_of(widths)
+        # Some runs at once, so that they and their numbers stay in the processor's cache.
+        cuts = np.append(bounds.searchsorted(np.arange(0, bounds[-1], _PIECE)), len(widths))
+        values, counts, count = np.empty(int(bounds[-1]), np.int64), np.zeros_like(widths), 0
+        for first, last in pairwise(np.unique(cuts).tolist()):
+            part, stops = span.take(slice(first, last)), bounds[first + 1 : last + 1] - bounds[first]
+            data = self.joined(part)
+            ends = np.flatnonzero(data < 128)
+            closed = ends.searchsorted(stops)  # how many numbers end in all runs so far
+            self.demand(np.append(-1, ends).take(closed) + 1 == stops, part.at)
+            numbers = _numbers(data, ends)
+            if numbers is None:
+                raise Odd(part.at)
+            values[count : count + len(ends)] = numbers
+            counts[first:last] = np.diff(closed, prepend=0)
+            count += len(ends)
+        return values[:count], counts
+
+
+def _numbers(data: Bytes, ends: Ints) -> Array | None:
+    """The numbers whose last bytes are these of `data`; None if one has too many bytes."""
+    if len(ends) == len(data):
+        return data
+    more, shifts, place = data >> 7, np.zeros(len(data), np.uint8), 1
+    before = more[:-1]  # 1 where so many bytes before belong to the number, too
+    while before.any():
+        if place == _LONGEST:
+            return None
+        shifts[place:] += 7 * before
+        before = before[1:] & more[: -1 - place]
+        place += 1
+    kind = np.uint16 if place < 3 else np.uint32 if place <= _SHORTEST else np.uint64
+    # Sums of all parts of numbers so far; to exceed 64 bits does no harm, for they are subtracted again.
+    sums = ((data & 127).astype(kind) << shifts.astype(kind)).cumsum(dtype=kind).take(ends)
+    sums[1:] -= sums[:-1].copy()
+    return sums.view(np.int64) if kind is np.uint64 else sums
 
 
 class _EntryHead(NamedTuple):
     """The bytes before the only value of an entry.
 
     Attributes:
-        text: the tag of the key, its size, the key, and the tag of the value.
+        key: of the entry.
         tag: of the field of the value.
-        widths: the bytes of the sizes of entry, value, field and body.
-        key, value, inner, body: where those begin: key with its tag, value with its size, the field that is
-            the body with its tag.
+        value, body: where the value, without its size, and the body of its only field begin.
+        sizes: where the sizes of entry, value, field and body begin and end.
+        words, mask: 8 bytes at once, the last ones before the body: what they are, but for the sizes.
     """
 
-    text: bytes
+    key: bytes
     tag: int
-    widths: tuple[int, int, int, int]
-    key: int
     value: int
-    inner: int
     body: int
+    sizes: tuple[tuple[int, int], ...]
+    words: Array
+    mask: Array
 
     @staticmethod
     def of(data: bytes) -> _EntryHead | None:
         """The one that bytes begin with; None if they do not begin with one."""
 
-        def width(at: int) -> int:
-            return next(n for n in _SIZES if data[at + n - 1] < 128)
+        def sized(at: int) -> tuple[int, int]:
+            return at, next(at + n for n in _SIZES if data[at + n - 1] < 128)
 
         try:
-            outer = width(1)
-            value = 4 + outer + data[2 + outer]
-            widths = outer, width(value), 0, 0
-            tag = data[value + widths[1]]
-            widths = outer, widths[1], width(value + widths[1] + 1), 0
-            inner = value + widths[1] + 1 + widths[2]
-            widths = outer, widths[1], widths[2], width(inner + 1)
-            body = inner + 1 + widths[3]
+            sizes = [sized(1)]
+            key = sizes[0][1] + 2
+            stop = key + data[key - 1]
+            sizes.append(sized(stop + 1))
+            sizes.append(sized(sizes[1][1] + 1))
+            sizes.append(sized(sizes[2][1] + 1))
+            tags = data[0], data[key - 2], data[stop], data[sizes[2][1]]
         except (IndexError, StopIteration):
             return None
-        tags = data[0], data[1 + outer], data[value - 1], data[inner]
-        if body > len(data) or data[2 + outer] > 127 or tags != (FIRST, FIRST, SECOND, FIRST):
+        body = sizes[3][1]
+        if data[key - 1] > 127 or tags != (FIRST, FIRST, SECOND, FIRST):
             return None
-        return _EntryHead(data[1 + outer : value], tag, widths, 1 + outer, value, inner, body)
+        before = -body % 8
+        words, mask = np.zeros((2, before + body), np.uint8)
+        words[before:], mask[before:] = np.frombuffer(data, np.uint8, body), 255
+        for first, last in sizes:
+            mask[before + first : before + last] = 128
+        words &= mask
+        tag, value = data[sizes[1][1]], sizes[1][1]
+        return _EntryHead(
+            data[key:stop], tag, value, body, tuple(sizes), words.view(np.uint64), mask.view(np.uint64)
+        )
 
-
-def _size(window: Array, offset: int, width: int) -> tuple[Ints, Array]:
-    """The sizes of so many bytes from an offset on in windows of 4 or 8 bytes; and which are of so many."""
-    byte = (window >> window.dtype.type(8 * offset)).astype(np.int64) & 255
-    if width == 1:
-        return byte, byte < 128
-    size, good = byte & 127, byte > 127
-    for place in range(1, width):
-        byte = (window >> window.dtype.type(8 * (offset + place))).astype(np.int64) & 255
-        good &= (byte > 127) == (place < width - 1)
-        size |= (byte & 127) << 7 * place
-    return size, good
+    def read(self, wire: Wire, at: Ints) -> tuple[Ints, Array]:
+        """Where entries end that begin at these places, and which of them begin so."""
+        before = -self.body % 8
+        data = wire.gather(at - before, before + self.body).reshape(len(at), -1)
+        found, good = data.view(np.uint64), np.ones(len(at), np.bool_)
+        for nth, (word, mask) in enumerate(zip(self.words, self.mask, strict=True)):
+            good &= (found[:, nth] & mask) == word
+        sizes = []
+        for first, last in self.sizes:
+            size = data[:, before + first].astype(np.int64) & 127
+            for place in range(1, last - first):
+                size |= (data[:, before + first + place].astype(np.int64) & 127) << 7 * place
+            sizes.append(size + last)
+        for size in sizes[:-1]:
+            good &= size == sizes[-1]
+        return at + sizes[-1], good
