@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ...process.control_group import folders
+from ...process.control_group import folders, num_cpus
 from .diagnosis import Finding
 from .patient import Patient
 
@@ -127,7 +127,6 @@ class Cpus(NamedTuple):
     def now(root: Path = Path("/")) -> Cpus:
         """Those of this process; `root` is where /proc and /sys lie."""
         machine = os.cpu_count() or 1
-        affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else machine
         quotas: list[float] = []
         stat: dict[str, int] = {}
         for folder, is_second in folders("cpu", root):
@@ -138,7 +137,7 @@ class Cpus(NamedTuple):
         seconds = stat.get("throttled_usec", 0) / 1e6 + stat.get("throttled_time", 0) / 1e9
         return Cpus(
             machine,
-            affinity,
+            num_cpus(),
             min(quotas, default=None),
             stat.get("nr_periods", 0),
             stat.get("nr_throttled", 0),

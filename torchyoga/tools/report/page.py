@@ -335,7 +335,10 @@ def _files(manifest: Manifest, made: dict[str, str]) -> _Files:
     deleted = sum(file.deleted.count for file in found if file.deleted is not None)
     said = ["No files"]
     if found:
-        said = [f"{count_of(len(found), 'file')} ({visible(formats)})", f"{bytes_text(manifest.nbytes)} in all"]
+        said = [
+            f"{count_of(len(found), 'file')} ({visible(formats)})",
+            f"{bytes_text(manifest.nbytes)} in all",
+        ]
     if shared:
         said.append(f"{shared:,} of them shared with other versions")
     if deleted:
@@ -396,4 +399,3 @@ def _builders(
     )
     others = f" The first {len(builds)} are shown." if len(found) > len(builds) else ""
     return titles, builds, f"{count_of(len(found), 'build')} wrote its files.{others}"
-
