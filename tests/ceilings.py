@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-__all__ = ["CEILINGS", "SLACK", "counts", "lines_of_code", "trees"]
+__all__ = ["CEILINGS", "SLACK", "counts", "lines_of_code", "nodes_by_file", "parsed", "trees"]
 
 TESTS = Path(__file__).parent
 PACKAGE = TESTS.parent / "torchyoga"
@@ -25,9 +25,15 @@ MOST_PARAMETERS, MOST_TEST_LINES = 8, 800
 
 
 @cache
+def parsed(text: str) -> ast.Module:
+    """A file as a syntax tree, parsed once for all copies of the package."""
+    return ast.parse(text)
+
+
+@cache
 def trees() -> dict[Path, ast.Module]:
     """Every file of the package as a syntax tree."""
-    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+    return {path: parsed(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def lines_of_code(text: str, nodes: Sequence[ast.AST]) -> int:
@@ -44,13 +50,14 @@ def lines_of_code(text: str, nodes: Sequence[ast.AST]) -> int:
 
 
 @cache
-def _nodes_by_file() -> dict[Path, list[ast.AST]]:
+def nodes_by_file() -> dict[Path, list[ast.AST]]:
+    """All nodes of each file of the package."""
     return {path: list(ast.walk(tree)) for path, tree in trees().items()}
 
 
 @cache
 def _nodes() -> list[ast.AST]:
-    return [node for nodes in _nodes_by_file().values() for node in nodes]
+    return [node for nodes in nodes_by_file().values() for node in nodes]
 
 
 @cache
@@ -58,7 +65,7 @@ def lines_by_file() -> dict[Path, int]:
     """Lines of code of each file of the package."""
     return {
         path: lines_of_code(path.read_text(encoding="utf-8"), nodes)
-        for path, nodes in _nodes_by_file().items()
+        for path, nodes in nodes_by_file().items()
     }
 
 
@@ -94,7 +101,7 @@ def _is_switch(node: ast.AST, ours: set[str], tuples: dict[str, list[str]]) -> b
 def _num_type_switches() -> int:
     found = 0
     for path, tree in trees().items():
-        nodes = _nodes_by_file()[path]
+        nodes = nodes_by_file()[path]
         ours = {
             alias.asname or alias.name
             for node in nodes

@@ -26,6 +26,7 @@ ONLY: Named = {
     },
     "checkpoint/test_checkpoint.py": {
         "test_a_full_disk": (),
+        "test_several_ranks": ("2",),
     },
     "coding/test_coding.py": {
         "test_parts_are_the_same_for_any_batches": (),

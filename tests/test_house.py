@@ -99,20 +99,24 @@ def rooms() -> list[str]:
     )
 
 
+def files_in(own: str) -> list[str]:
+    """All files of a room."""
+    return [room for room in rooms() if room.partition(".")[0] == own]
+
+
 def file_of(room: str) -> Path:
     path = PACKAGE / room.replace(".", "/")
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
-@cache
-def parsed(room: str) -> ast.Module:
-    return ast.parse(file_of(room).read_text())
+def nodes_of(room: str) -> list[ast.AST]:
+    return ceilings.nodes_by_file()[file_of(room)]
 
 
 def for_type_checkers(room: str) -> ast.Module:
     """What a file imports for type checkers only."""
     body: list[ast.stmt] = []
-    for node in parsed(room).body:
+    for node in ceilings.trees()[file_of(room)].body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             body += node.body
     return ast.Module(body, [])
@@ -132,7 +136,7 @@ def imports_of(room: str) -> set[str]:
     known = {f"torchyoga.{other}" for other in rooms()}
     found = set()
     typed = set(map(id, ast.walk(for_type_checkers(room)))) if room == FLUENT else set()
-    for node in ast.walk(parsed(room)):
+    for node in nodes_of(room):
         if id(node) in typed:
             continue
         if isinstance(node, ast.Import):
@@ -166,17 +170,17 @@ def test_folders_are_small_and_say_what_they_are() -> None:
         entries = [path for path in folder.iterdir() if path.name not in ("__pycache__", "py.typed")]
         assert len(entries) < MOST_ENTRIES, folder
         if entries:
-            assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text())), folder
+            assert ast.get_docstring(ceilings.trees()[folder / "__init__.py"]), folder
 
 
-@pytest.mark.parametrize("room", rooms())
-def test_a_file_imports_only_rooms_above_it(room: str) -> None:
-    own = room.partition(".")[0]
-    for other in ours(room):
-        assert floor(other) < floor(room) or other.partition(".")[0] == own, f"{room} imports {other}"
-    forbidden = {name for above in (own, room) for name in NEVER.get(above, set())}
-    for name in forbidden:
-        assert not any(found == name or found.startswith(name + ".") for found in imports_of(room))
+@pytest.mark.parametrize("own", HOUSE)
+def test_a_file_imports_only_rooms_above_it(own: str) -> None:
+    for room in files_in(own):
+        for other in ours(room):
+            assert floor(other) < floor(room) or other.partition(".")[0] == own, f"{room} imports {other}"
+        for name in NEVER.get(own, set()) | NEVER.get(room, set()):
+            never = [found for found in imports_of(room) if f"{found}.".startswith(f"{name}.")]
+            assert not never, f"{room} imports {never}"
 
 
 def test_only_datarefs_load_rooms_above_them() -> None:
@@ -214,7 +218,7 @@ def test_adapters_import_only_their_own_framework() -> None:
 def test_functions_that_build_sources_are_called_source_of() -> None:
     shared = {f"adapters.{name}" for name in FOR_ALL_ADAPTERS}
     for room in (room for room in rooms() if room.startswith("adapters.") and room != PORTER):
-        tree = ast.parse(file_of(room).read_text())
+        tree = ceilings.trees()[file_of(room)]
         makes = any(
             isinstance(node, ast.ClassDef)
             and {"RowSource", "BlockSource"} & {ast.unparse(b) for b in node.bases}
@@ -226,7 +230,7 @@ def test_functions_that_build_sources_are_called_source_of() -> None:
 
 
 def test_any_is_rare() -> None:
-    nodes = [node for tree in ceilings.trees().values() for node in ast.walk(tree)]
+    nodes = [node for nodes in ceilings.nodes_by_file().values() for node in nodes]
     uses = sum(isinstance(node, ast.Name) and node.id == "Any" for node in nodes)
     assert 1000 * uses / ceilings.counts()["lines"] <= MOST_ANY
 
@@ -411,25 +415,29 @@ THIRD_PARTY = {
 OF_NAMEDTUPLES = {"_asdict", "_fields", "_make", "_replace"}
 
 
-@pytest.mark.parametrize("room", rooms())
-def test_no_file_reads_private_names_of_another(room: str) -> None:
-    tree = ast.parse(file_of(room).read_text())
-    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+def private_names_of_others(nodes: list[ast.AST]) -> set[str]:
+    """Private attributes that a file reads and does not define."""
+    attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
     own = {
         node.attr
         for node in attributes
         if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
     }
-    own |= {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    own |= {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
     own |= {
         node.target.id
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     }
-    foreign = {
+    return {
         ast.unparse(node)
         for node in attributes
         if node.attr.startswith("_") and not node.attr.startswith("__")
         if node.attr not in own | THIRD_PARTY | OF_NAMEDTUPLES
     }
-    assert not foreign
+
+
+@pytest.mark.parametrize("own", HOUSE)
+def test_no_file_reads_private_names_of_another(own: str) -> None:
+    foreign = {room: private_names_of_others(nodes_of(room)) for room in files_in(own)}
+    assert not any(foreign.values()), {room: names for room, names in foreign.items() if names}

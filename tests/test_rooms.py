@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import re
 import shutil
@@ -12,6 +11,7 @@ from types import ModuleType
 from typing import Any
 from xml.etree import ElementTree
 
+import ceilings
 import pytest
 import test_house
 
@@ -22,12 +22,6 @@ PACKAGE = Path(torchyoga.__file__).parent
 DESIGN = ROOT / "docs" / "design.md"
 
 
-@cache
-def parsed(text: str) -> ast.Module:
-    """A file as a syntax tree, parsed once for all copies of the package."""
-    return ast.parse(text)
-
-
 def script(package: Path = PACKAGE) -> Any:
     """docs/rooms.py, freshly imported, for a package in any folder."""
     spec = importlib.util.spec_from_file_location("rooms", ROOT / "docs" / "rooms.py")
@@ -36,8 +30,14 @@ def script(package: Path = PACKAGE) -> Any:
     module: ModuleType = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.PACKAGE = package  # type: ignore[attr-defined]
-    module.tree = lambda path: parsed(path.read_text(encoding="utf-8"))  # type: ignore[attr-defined]
+    module.tree = lambda path: ceilings.parsed(path.read_text(encoding="utf-8"))  # type: ignore[attr-defined]
     return module
+
+
+@cache
+def of_the_package() -> Any:
+    """docs/rooms.py for the package as it is."""
+    return script()
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def copied(tmp_path: Path) -> Path:
 
 
 def test_the_picture_and_the_table_match_the_code() -> None:
-    rooms = script()
+    rooms = of_the_package()
     again = "run `python docs/rooms.py`"
     assert rooms.PICTURE.read_text(encoding="utf-8") == rooms.picture(), again
     text = rooms.PAGE.read_text(encoding="utf-8")
@@ -62,7 +62,7 @@ def test_the_script_reads_the_imports_that_the_house_test_reads() -> None:
     for room in test_house.rooms():
         own = room.partition(".")[0]
         expected[own] |= {other.partition(".")[0] for other in test_house.ours(room)} - {own}
-    assert script().imports() == expected
+    assert of_the_package().imports() == expected
 
 
 def test_an_additional_import_changes_the_picture(copied: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_road_follows_the_imports(copied: Path) -> None:
 
 
 def test_the_picture_is_complete_and_its_boxes_do_not_overlap() -> None:
-    rooms = script()
+    rooms = of_the_package()
     root = ElementTree.fromstring(rooms.picture())
     texts = {node.text for node in root.iter("{http://www.w3.org/2000/svg}text")}
     assert set(test_house.HOUSE) <= texts
@@ -106,7 +106,7 @@ def test_the_picture_is_complete_and_its_boxes_do_not_overlap() -> None:
 
 @pytest.mark.parametrize("name", [name for name in test_house.HOUSE if name not in ("errors", "testing")])
 def test_a_folder_says_its_doors_and_what_it_never_sees(name: str) -> None:
-    rooms = script()
+    rooms = of_the_package()
     shown = rooms.room(name)
     assert shown.never
     texts = [path.read_text(encoding="utf-8") for path in rooms.files_of(name)]

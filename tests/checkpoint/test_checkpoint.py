@@ -134,14 +134,15 @@ def test_signals_to_all_processes_of_a_job(
         assert len(pieces) == len(lines(tmp_path / "log", rank))
 
 
-def test_three_ranks(server: Server, tmp_path: Path) -> None:
-    assert server.run("tutorial", tmp_path / "whole", tmp_path / "log", world=3) == [0, 0, 0]
-    order: dict[str, Any] = {"world": 3, "every": 2}
+@pytest.mark.parametrize("world", [2, 3])
+def test_several_ranks(world: int, server: Server, tmp_path: Path) -> None:
+    assert server.run("tutorial", tmp_path / "whole", tmp_path / "log", world=world) == [0] * world
+    order: dict[str, Any] = {"world": world, "every": 2}
     for more in ({"kill_after": 4}, {"only": {"1": {"signal_after": 2}}, "workers": 1}):
         codes = server.run("tutorial", tmp_path / "run", tmp_path / "pieces", **{**order, **more})
         assert set(codes) == {KILLED if "kill_after" in more else 128 + signal.SIGUSR1}
-    assert server.run("tutorial", tmp_path / "run", tmp_path / "pieces", **order) == [0, 0, 0]
-    for rank in range(3):
+    assert server.run("tutorial", tmp_path / "run", tmp_path / "pieces", **order) == [0] * world
+    for rank in range(world):
         check_same(lines(tmp_path / "log", rank), lines(tmp_path / "pieces", rank))
 
 

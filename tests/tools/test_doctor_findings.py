@@ -62,7 +62,7 @@ def test_an_affinity_of_one_cpu_is_a_finding() -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     for finding in yoga.doctor(seconds=20).findings:
         print(finding.name, finding.severity, finding.measured, finding.change, sep="|")
-    print("fits", few_cpus(Cpus.now(), 1))
+    print("fits", [*few_cpus(Cpus.now(), 1)])
     print("many", [finding.severity for finding in few_cpus(Cpus.now(), 2)])
     """
     lines = run_program(textwrap.dedent(code)).stdout.splitlines()
@@ -103,7 +103,7 @@ def test_a_quota_of_a_group_or_of_one_above_it_is_a_finding(tmp_path: Path, is_s
     for held_back in (41, 90):
         later = stat.replace("periods 100", "periods 200").replace("throttled 40", f"throttled {held_back}")
         (inner / "cpu.stat").write_text(later)
-        assert bool(throttled(found, Cpus.now(tmp_path))) == (held_back == 90)
+        assert any(throttled(found, Cpus.now(tmp_path))) == (held_back == 90)
 
 
 def test_a_process_that_its_group_holds_back_is_throttled() -> None:
@@ -380,14 +380,14 @@ def test_rows_that_are_dealt_twice_or_to_nobody_are_a_finding() -> None:
 
 def test_our_loader_in_a_job_that_is_not_initialised_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     loader = yoga.DataLoader(Slow(0.0), batch_size=4)
-    assert dealt(Patient.of(loader), RunningJob.now()) == []
+    assert not [*dealt(Patient.of(loader), RunningJob.now())]
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     (finding,) = dealt(Patient.of(loader), RunningJob.now())
     assert finding.name == "not-sharded"
     assert finding.change == "call init_process_group before the first batch"
     given = yoga.DataLoader(Slow(0.0), batch_size=4, num_replicas=2, rank=1)
-    assert dealt(Patient.of(given), RunningJob.now()) == []
+    assert not [*dealt(Patient.of(given), RunningJob.now())]
 
 
 @pytest.mark.parametrize("name", ["HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"])
@@ -441,8 +441,8 @@ def test_receipts_of_ranks_show_rows_that_came_twice() -> None:
             found.append(loader.receipt())
         return found
 
-    assert disagreeing(receipts([0, 1], [7, 7])) == []
-    assert disagreeing([]) == []
+    assert not [*disagreeing(receipts([0, 1], [7, 7]))]
+    assert not [*disagreeing([])]
     for ranks, seeds, said in (([0, 0], [7, 7], "the same rank"), ([0, 1], [7, 8], "has seed 8")):
         (finding,) = disagreeing(receipts(ranks, seeds))
         assert (finding.name, said in finding.measured) == ("sharded-twice", True)
@@ -494,8 +494,8 @@ def test_a_network_file_system_is_known_by_its_mount(tmp_path: Path) -> None:
         for path in ("/a", "/data/x", "/data/my disk/x", "/hub/a", "/database", "/over/a")
     }
     assert list(kinds.values()) == ["ext4", "nfs4", "xfs", "fuse.s3fs", "ext4", "fuse.fuse-overlayfs"]
-    found = {kind: disk_findings(Disk(kind, 9, 1.0, None, 1e9, 10**9), "/a") for kind in kinds.values()}
-    assert [kind for kind, findings in found.items() if findings] == ["nfs4", "fuse.s3fs"]
+    found = {kind: any(disk_findings(Disk(kind, 9, 1.0, None, 1e9, 10**9), "/a")) for kind in kinds.values()}
+    assert [kind for kind, is_found in found.items() if is_found] == ["nfs4", "fuse.s3fs"]
     assert file_system(str(tmp_path))  # this machine's
 
 
@@ -517,7 +517,7 @@ def test_the_smallest_number_of_workers_as_good_as_the_best_is_recommended() -> 
     (few,) = few_workers(rates, 0)
     assert (few.change, few.severity) == ("num_workers=2", "maybe")  # no loop was seen that waits
     for current in (2, 4, None, 3):
-        assert few_workers(rates, current) == []
+        assert not [*few_workers(rates, current)]
     assert counts(6, None) == [0, 1, 2, 4, 6]
     assert counts(1, 3) == [0, 1, 3]
     assert recommended({0: 96.0, 1: 100.0}) == 0
@@ -540,7 +540,7 @@ def test_threads_of_workers_that_are_more_than_the_cpus_are_a_finding() -> None:
         patient = Patient.of(torch.utils.data.DataLoader(Multiplied(size), num_workers=4))
         found = tried([Step("step", lambda found: used_threads(patient), 100)], 100).found["step"]
         print([finding.name for finding in oversubscribed(found, 4, 2)], found)
-        print(oversubscribed(found, 4, 1000))
+        print([*oversubscribed(found, 4, 1000)])
     """
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "4", "OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "4"}
     environment["PYTHONPATH"] = str(ROOT)
@@ -719,7 +719,7 @@ def test_shared_memory_of_a_killed_process_is_a_finding() -> None:
     finally:
         for name in names:
             Path("/dev/shm", name).unlink(missing_ok=True)
-    assert orphaned([]) == []
+    assert not [*orphaned([])]
 
 
 def test_each_kind_of_work_is_a_function() -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from ..building.sources import BlockSource, RowSource, SeekableBlocks, Source
-from ..process.distinct import distinct
+from ..process.distinct import distinct, spread
 from ..reading.columns_ref import ColumnsRef
 from ..reading.dataref import DataRef
 from ..reading.files_ref import FilesRef
@@ -323,7 +323,7 @@ class RefSource(SeekableBlocks):
         length = len(self._ref)
         if not length:
             return
-        some = np.unique(np.linspace(0, length - 1, min(_SAMPLE, length)).astype(np.int64))
+        some = spread(length, _SAMPLE)
         row_bytes = max(1.0, self._block(some).nbytes / len(some))
         step = min(max(1, int(nbytes / row_bytes)), _MOST_ROWS)
         for first in range(start, length, step):

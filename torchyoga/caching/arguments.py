@@ -78,10 +78,10 @@ class Function:
         self, function: Callable[..., object], id: str, version: str, ignore: Collection[str]
     ) -> None:
         if isinstance(function, (staticmethod, classmethod)):
-            kind = _type_name(function)
+            kind = leaves.type_name(type(function))
             raise TypeError(f"cacheable decorates functions, found a {kind}; put @cacheable below @{kind}")
         if not callable(function):
-            raise TypeError(f"cacheable decorates functions, found a {_type_name(function)}")
+            raise TypeError(f"cacheable decorates functions, found a {leaves.type_name(type(function))}")
         self.name = getattr(function, "__name__", None) or type(function).__name__
         self._written, self._bound = inside(function)
         self._signature = _signature(self._written)
@@ -208,8 +208,9 @@ class Function:
     def _text(self, name: str, value: object) -> str:
         text = _text(value)
         if text is None:
+            kind = leaves.type_name(type(value))
             raise TypeError(
-                f"{self.name}: {{{name}}} in id or version is a {_type_name(value)}, whose text is not the "
+                f"{self.name}: {{{name}}} in id or version is a {kind}, whose text is not the "
                 "same in every process or says only a part of it; pass text or a number that stands for it. "
                 "Braces take text, numbers, None, paths, enums, dates, UUIDs, dtypes and devices, and lists "
                 "and tuples of them"
@@ -406,7 +407,7 @@ def _encoded(value: Any, depth: int) -> bytes:
         for module in (np, torch):  # their functions do not say in which module they are
             if vars(module).get(name) is value:
                 return _item("name", f"{module.__name__}:{name}")
-    raise TypeError(f"a {_type_name(value)} has no digest that is the same in every process")
+    raise TypeError(f"a {leaves.type_name(cls)} has no digest that is the same in every process")
 
 
 def _encoded_moment(value: datetime.date | datetime.time) -> bytes:
@@ -416,7 +417,7 @@ def _encoded_moment(value: datetime.date | datetime.time) -> bytes:
     elif zone is None or type(zone) is datetime.timezone:  # whose offset is in the text
         name = ""
     else:
-        raise TypeError(f"the offsets of a {_type_name(zone)} are unknown")
+        raise TypeError(f"the offsets of a {leaves.type_name(type(zone))} are unknown")
     return _item(type(value).__name__, value.isoformat(), str(fold), name)
 
 
@@ -439,11 +440,6 @@ def _item(tag: str, *parts: str | bytes) -> bytes:
         part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part for part in (tag, *parts)
     ]
     return b"".join(b"%d:%b" % (len(text), text) for text in texts)
-
-
-def _type_name(value: object) -> str:
-    cls = type(value)
-    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
 # Modules of public classes and functions when the first versions were built: digests must not change when

@@ -320,10 +320,10 @@ class _Names:
             if isinstance(node.ctx, ast.Load) and node.id not in scope:
                 self.chains.add((node.id,))
         elif isinstance(node, ast.Attribute):
-            chain, root = _chain_of(node)
-            if root is None:
+            chain = _chain_of(node)
+            if not chain:
                 self._visit(node.value, scope)
-            elif root not in scope:
+            elif chain[0] not in scope:
                 self.chains.add(chain)
         elif isinstance(node, _DEFINITIONS):
             for decorator in node.decorator_list:
@@ -356,13 +356,13 @@ class _Names:
         return frozenset(found - globals_ - self.imports.keys())
 
 
-def _chain_of(node: ast.Attribute) -> tuple[_Chain, str | None]:
-    """A name and its attributes, and the name; None if it is of another expression."""
+def _chain_of(node: ast.Attribute) -> _Chain:
+    """A name and its attributes; nothing if they are of another expression."""
     names, at = [node.attr], node.value
     while isinstance(at, ast.Attribute):
         names.append(at.attr)
         at = at.value
-    return ((at.id, *names[::-1]), at.id) if isinstance(at, ast.Name) else ((), None)
+    return (at.id, *names[::-1]) if isinstance(at, ast.Name) else ()
 
 
 def _stored(trees: Iterable[ast.AST]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..process.distinct import spread
 from ..rows.types import Ints
 from .by_file import MOST_SHARDS, BlockOrder, equal_runs
 from .contract import AnyOrder, Arrangement, Locality, Shuffle
@@ -112,7 +113,7 @@ def _distance(order: AnyOrder, num_replicas: int) -> float:
     last = order.length - num_replicas
     if last < 1:
         return 0.0
-    places = np.unique(np.linspace(0, last - 1, min(last, _PLACES)).astype(np.int64))
+    places = spread(last, _PLACES)
     epochs = range(_EPOCHS if order.shuffle else 1)
     steps = [order.rows(epoch, places + num_replicas) - order.rows(epoch, places) for epoch in epochs]
     return float(np.abs(steps).mean())

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..process.digests import hexdigest
+from ..process.distinct import spread
 from ..process.lazy import cached_property
 from ..rows.block import Block, Rows
 from ..rows.data import Data
@@ -17,7 +18,7 @@ from ..rows.schema import Schema
 from ..rows.types import Ints, Row
 from .dataref import DataRef
 
-__all__ = ["ColumnsRef"]
+__all__ = ["ColumnsRef", "projected_again"]
 
 _TEXT = 100  # bytes of a ragged value, where they are not known
 
@@ -83,7 +84,7 @@ class ColumnsRef(DataRef):
             whole, first = self._of
             return whole.projected(first.then(of))
         columns = [self._columns[number] for number in of.columns]
-        remade = _projected, (*self._remade, of)
+        remade = projected_again, (*self._remade, of)
         found = ColumnsRef(self._name, of.schema, self._length, columns, remade, self._has_runs)
         found._of = self, of
         return found
@@ -106,7 +107,7 @@ class ColumnsRef(DataRef):
             if of.in_schema_order is not of:  # the content is the same
                 return whole.projected(of.in_schema_order).fingerprint
         parts: list[str | bytes] = [f"{len(self)} {json.dumps(self._schema.to_json())}"]
-        rows = np.unique(np.linspace(0, len(self) - 1, min(64, len(self))).astype(np.int64))
+        rows = spread(len(self), 64)
         if len(rows):
             for column, take in zip(self._schema.columns, self._columns, strict=True):
                 data = take(rows)
@@ -120,5 +121,6 @@ class ColumnsRef(DataRef):
         return self._remade
 
 
-def _projected(remake: Callable[..., DataRef], arguments: tuple[object, ...], of: Projection) -> DataRef:
+def projected_again(remake: Callable[..., DataRef], arguments: tuple[object, ...], of: Projection) -> DataRef:
+    """Some columns of a DataRef that a function makes anew, for pickling."""
     return remake(*arguments).projected(of)

@@ -16,46 +16,26 @@ from ..rows.block import Block, Rows
 from ..rows.data import Data
 from ..rows.pieces import check_parts
 from ..rows.projection import Projection
-from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Row
 from ..versions.location import Progress
-from .dataref import DataRef, Numbers
+from .dataref import Numbers
+from .library_ref import ForeignRef, ForeignRows
 from .readahead import ReadAhead
 from .shards import MappedShards, ShardFiles
 
 __all__ = ["InPlaceRef", "FileLayout", "files_of"]
 
 
-class FileLayout(Protocol):
+class FileLayout(ForeignRows, Protocol):
     """How the rows of some files lie in them; plain data, which pickles."""
-
-    @property
-    def name(self) -> str:
-        """The name of the dataset in messages."""
-
-    @property
-    def schema(self) -> Schema:
-        """How a row looks."""
 
     @property
     def files(self) -> ShardFiles:
         """Where the files are."""
 
     @property
-    def starts(self) -> Ints:
-        """(files + 1,) the row at which each file begins, and the number of rows."""
-
-    @property
-    def content(self) -> str:
-        """A name for the content of all rows."""
-
-    @property
     def nbytes(self) -> int:
         """Bytes of all rows."""
-
-    @property
-    def only_copies(self) -> bool:
-        """True if to take rows is to copy bytes."""
 
     def check(self, number: int, data: Bytes) -> None:
         """Raises CorruptError unless a file of this number can hold these bytes."""
@@ -77,7 +57,7 @@ class FileLayout(Protocol):
         is to say what is wrong; None if there is none."""
 
 
-class InPlaceRef(DataRef):
+class InPlaceRef(ForeignRef):
     """Rows of files that another library has written.
 
     Args:
@@ -86,22 +66,15 @@ class InPlaceRef(DataRef):
         shards: the files, if this process has them open.
     """
 
-    is_thread_safe = True
-
     def __init__(
         self, layout: FileLayout, of: Projection | None = None, shards: MappedShards | None = None
     ) -> None:
-        self._layout, self._of = layout, of
+        super().__init__(layout, of)
+        self._layout = layout
         self._shards = shards or MappedShards(layout.files, layout.check)
-        self._length = int(layout.starts[-1])
-        self._schema = layout.schema if of is None else of.schema
-        self._columns = tuple(range(len(self._schema.columns))) if of is None else of.columns
 
     def __reduce__(self) -> tuple[object, ...]:
         return InPlaceRef, (self._layout, self._of)
-
-    def __len__(self) -> int:
-        return self._length
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows` over one gathered block."""
@@ -174,47 +147,23 @@ class InPlaceRef(DataRef):
         size = data.dtype.itemsize
         return data.runs.parts(starts * size, stops * size, self._shards.empty).view(data.dtype)
 
-    def projected(self, of: Projection) -> DataRef:
-        """The same rows with these columns; nothing of the others is read."""
-        return InPlaceRef(self._layout, of if self._of is None else self._of.then(of), self._shards)
-
-    @property
-    def keeps_rows(self) -> bool:
-        """False: each batch is gathered anew."""
-        return False
+    def _with(self, of: Projection) -> InPlaceRef:
+        return InPlaceRef(self._layout, of, self._shards)
 
     @property
     def only_copies(self) -> bool:
         """True if rows are bytes of files on this machine, as they lie there."""
-        return self._layout.only_copies and not self._layout.files.is_remote
-
-    @property
-    def schema(self) -> Schema:
-        """How a row looks."""
-        return self._schema
-
-    @property
-    def file_starts(self) -> Ints:
-        """The row at which each file begins."""
-        return self._layout.starts
+        return super().only_copies and not self._layout.files.is_remote
 
     @property
     def row_bytes(self) -> int:
         """Bytes of an average row with all columns."""
         return self._layout.nbytes // max(1, len(self))
 
-    @property
-    def fingerprint(self) -> str | None:
-        """A name for the content."""
-        return self._layout.content if self._of is None else self._of.pinned(self._layout.content)
-
     @cached_property
     def readahead(self) -> ReadAhead:
         """The reader ahead: it reads pages and downloads files before their rows are taken."""
         return ReadAhead(self.row_bytes, _Announced(self._layout, self._shards))
-
-    def _title(self) -> str:
-        return f"DataRef {self._layout.name}"
 
 
 def files_of(starts: Ints, rows: Ints) -> Ints:

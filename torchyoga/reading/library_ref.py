@@ -1,8 +1,9 @@
-"""Rows that a library of others finds by their numbers: a DataRef that asks it for them."""
+"""Rows of datasets that others have written: what DataRefs of them share, and one that asks a library."""
 
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -16,11 +17,11 @@ from ..rows.types import Ints, Row
 from .dataref import DataRef
 from .readahead import Prefetch, ReadAhead
 
-__all__ = ["LibraryRef", "LibraryRows"]
+__all__ = ["ForeignRef", "ForeignRows", "LibraryRef", "LibraryRows"]
 
 
-class LibraryRows(Protocol):
-    """The rows of one dataset, which each process opens anew; they pickle. Several threads may call them."""
+class ForeignRows(Protocol):
+    """The rows of one dataset of others; they pickle."""
 
     @property
     def name(self) -> str:
@@ -39,12 +40,72 @@ class LibraryRows(Protocol):
         """A name for the content of all rows."""
 
     @property
-    def row_bytes(self) -> int:
-        """Bytes of an average row."""
+    def only_copies(self) -> bool:
+        """True if threads of one process read as fast as processes."""
+
+
+class ForeignRef(DataRef):
+    """Rows of a dataset that others have written.
+
+    Args:
+        source: the dataset.
+        of: the columns; all by default.
+    """
+
+    is_thread_safe = True
+
+    def __init__(self, source: ForeignRows, of: Projection | None) -> None:
+        self._rows, self._of = source, of
+        self._length = int(source.starts[-1])
+        self._schema = source.schema if of is None else of.schema
+        self._columns = tuple(range(len(self._schema.columns))) if of is None else of.columns
+
+    def __len__(self) -> int:
+        return self._length
+
+    def projected(self, of: Projection) -> DataRef:
+        """The same rows with these columns; nothing of the others is read."""
+        return self._with(of if self._of is None else self._of.then(of))
+
+    @abstractmethod
+    def _with(self, of: Projection) -> DataRef:
+        """The same rows with these columns of all."""
+
+    @property
+    def keeps_rows(self) -> bool:
+        """False: each batch is gathered anew."""
+        return False
 
     @property
     def only_copies(self) -> bool:
-        """True if threads of one process read as fast as processes: the library does the work."""
+        """True if threads of one process read as fast as processes."""
+        return self._rows.only_copies
+
+    @property
+    def schema(self) -> Schema:
+        """How a row looks."""
+        return self._schema
+
+    @property
+    def file_starts(self) -> Ints:
+        """The row at which each file or chunk begins."""
+        return self._rows.starts
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A name for the content."""
+        return self._rows.content if self._of is None else self._of.pinned(self._rows.content)
+
+    def _title(self) -> str:
+        return f"DataRef {self._rows.name}"
+
+
+class LibraryRows(ForeignRows, Protocol):
+    """The rows of one dataset, which each process opens anew; they pickle. Several threads may call them."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of an average row."""
 
     @property
     def opened_by(self) -> int | None:
@@ -62,7 +123,7 @@ class LibraryRows(Protocol):
         """
 
 
-class LibraryRef(DataRef):
+class LibraryRef(ForeignRef):
     """Rows of a dataset that another library reads.
 
     Args:
@@ -70,18 +131,12 @@ class LibraryRef(DataRef):
         of: the columns; all by default.
     """
 
-    is_thread_safe = True
-
     def __init__(self, source: LibraryRows, of: Projection | None = None) -> None:
-        self._source, self._of = source, of
-        self._schema = source.schema if of is None else of.schema
-        self._columns = tuple(range(len(self._schema.columns))) if of is None else of.columns
+        super().__init__(source, of)
+        self._source = source
 
     def __reduce__(self) -> tuple[object, ...]:
         return LibraryRef, (self._source, self._of)
-
-    def __len__(self) -> int:
-        return int(self._source.starts[-1])
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows` over one gathered block.
@@ -102,19 +157,8 @@ class LibraryRef(DataRef):
             data = self._source.gather(rows, self._columns)
         return Rows(Block(self._schema, len(rows), tuple(data)))
 
-    def projected(self, of: Projection) -> DataRef:
-        """The same rows with these columns; nothing of the others is read."""
-        return LibraryRef(self._source, of if self._of is None else self._of.then(of))
-
-    @property
-    def keeps_rows(self) -> bool:
-        """False: each batch is gathered anew."""
-        return False
-
-    @property
-    def only_copies(self) -> bool:
-        """True if the library does the work, so that threads are as good as processes."""
-        return self._source.only_copies
+    def _with(self, of: Projection) -> LibraryRef:
+        return LibraryRef(self._source, of)
 
     @property
     def survives_fork(self) -> bool:
@@ -122,30 +166,12 @@ class LibraryRef(DataRef):
         return self._source.opened_by is None
 
     @property
-    def schema(self) -> Schema:
-        """How a row looks."""
-        return self._schema
-
-    @property
-    def file_starts(self) -> Ints:
-        """The row at which each file or chunk begins."""
-        return self._source.starts
-
-    @property
     def row_bytes(self) -> int:
         """Bytes of an average row with all columns."""
         return self._source.row_bytes
-
-    @property
-    def fingerprint(self) -> str | None:
-        """A name for the content."""
-        return self._source.content if self._of is None else self._of.pinned(self._source.content)
 
     @cached_property
     def readahead(self) -> ReadAhead | None:
         """The reader ahead, if there is one."""
         prefetch = self._source.prefetch
         return None if prefetch is None else ReadAhead(self.row_bytes, prefetch)
-
-    def _title(self) -> str:
-        return f"DataRef {self._source.name}"

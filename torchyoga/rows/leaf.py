@@ -181,7 +181,7 @@ def encode(value: Row) -> Leaf:
         return _encode_array("scalar", np.asarray(value))
     if cls in times.ENCODE:
         return Leaf(*times.ENCODE[cls](value))
-    raise SchemaError(f"a value of type {_type_name(cls)} cannot be kept; {_advice(value)}")
+    raise SchemaError(f"a value of type {type_name(cls)} cannot be kept; {_advice(value)}")
 
 
 def _encode_array(kind: str, value: Array) -> Leaf:
@@ -267,7 +267,8 @@ def as_text(data: bytes) -> str:
         raise CorruptError(f"a text is not UTF-8: {error}; remove the version and build it again") from error
 
 
-def _type_name(cls: type) -> str:
+def type_name(cls: type) -> str:
+    """The name of a class, for messages."""
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 

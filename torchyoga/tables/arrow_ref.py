@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
 from ..errors import CorruptError, NotFoundError, SchemaError
 from ..formats.mapped.items import Numbering
 from ..process.buffers import BufferPool
-from ..process.distinct import distinct
+from ..process.distinct import spread
 from ..process.lazy import cached_property
+from ..reading.columns_ref import projected_again
 from ..reading.dataref import DataRef
 from ..rows.block import Block, Rows
 from ..rows.data import Data, bounds_of
@@ -103,12 +103,12 @@ class ArrowRef(DataRef):
         ]
         ref._parts = [(part, wanted) for part, wanted in kept if wanted]
         ref._alike = None if of.in_schema_order is of else self.projected(of.in_schema_order)
-        ref._remade = _projected, (*self._remade, of)
+        ref._remade = projected_again, (*self._remade, of)
         return ref
 
     def _some(self) -> Block:
         """Rows that are spread over the table."""
-        rows = self.take(distinct(np.linspace(0, len(self) - 1, min(_SAMPLE, len(self))).astype(np.int64)))
+        rows = self.take(spread(len(self), _SAMPLE))
         assert isinstance(rows, Rows)
         return rows.block
 
@@ -150,10 +150,6 @@ class ArrowRef(DataRef):
 
     def __reduce__(self) -> tuple[object, ...]:
         return self._remade
-
-
-def _projected(remake: Callable[..., DataRef], arguments: tuple[object, ...], of: Projection) -> DataRef:
-    return remake(*arguments).projected(of)
 
 
 def from_arrow(

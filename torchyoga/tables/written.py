@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import SchemaError
-from ..process.distinct import distinct
+from ..process.distinct import spread
 from ..reading.dataref import DataRef, known_schema
 from ..reading.in_epoch import in_epoch
 from ..rows.block import Block
@@ -61,7 +61,7 @@ def batches_of(ref: DataRef, nbytes: int, with_words: bool = True) -> Iterator[p
     def block(rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Block:
         return block_of(source.take(rows), ref.schema)
 
-    some = distinct(np.linspace(0, len(ref) - 1, min(_SAMPLE, len(ref))).astype(np.int64))
+    some = spread(len(ref), _SAMPLE)
     row_bytes = max(1.0, block(some).nbytes / len(some))
     step = min(max(1, int(nbytes / row_bytes)), _MOST_ROWS)
     for start in range(0, len(ref), step):

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from ..errors import SchemaError
+from ..process.distinct import spread
 from ..reading.dataref import DataRef
 from ..rows.block import Rows, exact_rows
 from ..rows.collector import Collector
@@ -92,7 +93,7 @@ def check_dataref(ref: DataRef[Row], most_rows: int = 200) -> None:
     """
     length = len(ref)
     expect(type(length) is int and length >= 0, f"len is {length!r}, expected an int of at least 0")
-    numbers = np.unique(np.linspace(0, max(0, length - 1), min(most_rows, length)).astype(np.int64))
+    numbers = spread(length, most_rows)
     kept = exact_rows(ref.take(numbers.copy())) if length else []
     expect(len(kept) == len(numbers), f"take of {len(numbers)} rows gave {len(kept)}")
     expected = dict(zip(numbers.tolist(), copy.deepcopy(kept), strict=True))

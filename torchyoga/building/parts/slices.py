@@ -14,6 +14,7 @@ import numpy as np
 
 from ...errors import SchemaError
 from ...process.digests import hexdigest
+from ...process.distinct import spread
 from ...process.seeding import GeneratorsPutBack, seeder
 from ...rows.block import Block
 from ...rows.collector import Collector, block_of
@@ -140,14 +141,14 @@ class Splits:
         are spread over the source."""
         source, started = self.source, time.monotonic()
         if isinstance(source, SeekableBlocks):
-            block = source.some(self._spread(_FEWEST)) if self.count else None
+            block = source.some(spread(self.count, _FEWEST)) if self.count else None
             nbytes = block.nbytes / max(1, block.num_rows) if block else 1024.0
             return source.schema, nbytes, (time.monotonic() - started) / _FEWEST
         assert isinstance(source, RowSource)
         collector = Collector(schema or source.schema, lambda: source.meanings)
         nbytes, seen = 0, 0
         with GeneratorsPutBack():
-            for number in self._spread(_ROWS if self.of_rows else _INPUTS).tolist():
+            for number in spread(self.count, _ROWS if self.of_rows else _INPUTS).tolist():
                 if seen >= _FEWEST and time.monotonic() - started > _SECONDS:
                     break
                 for row in self._rows_at(number):
@@ -158,10 +159,6 @@ class Splits:
         learned = collector.take().schema if len(collector) else schema or source.schema
         each = max(1, seen)
         return learned, nbytes / each, (time.monotonic() - started) / each
-
-    def _spread(self, most: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """Numbers from the first to the last, at most so many."""
-        return np.unique(np.linspace(0, self.count - 1, min(most, self.count)).astype(np.int64))
 
     def _rows_at(self, number: int) -> Iterator[Row]:
         """A row, or the first ones of an input."""

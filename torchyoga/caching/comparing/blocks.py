@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import SchemaError
+from ...process.distinct import spread
 from ...reading.dataref import DataRef
 from ...reading.in_epoch import in_epoch
 from ...rows.block import Block
@@ -36,7 +37,7 @@ def known_schema(ref: DataRef, like: Schema | None = None) -> Schema | None:
     """
     if ref.schema is not None or not len(ref):
         return ref.schema
-    numbers = np.linspace(0, len(ref) - 1, min(_SAMPLE, len(ref))).astype(np.int64)
+    numbers = spread(len(ref), _SAMPLE)
     rows = in_epoch(ref, 0, 0).take(numbers)
     for schema in (like, None):
         collector = Collector(schema)

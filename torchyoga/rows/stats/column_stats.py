@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 from ...process.texts import in_columns
 from .histogram import Histogram
 
-__all__ = ["Bars", "ColumnStats", "LengthStats", "TableStats", "clock"]
+__all__ = ["TITLES", "Bars", "ColumnStats", "LengthStats", "TableStats", "cells_of", "clock"]
 
 Shown: TypeAlias = "int | float | str | Decimal | None"
 _MOST_SHOWN = 40  # characters of a value in a table
-_TITLES = ("column", "nulls", "values", "NaN", "zeros", "min", "max", "mean", "std", "lengths", "most often")
+TITLES = ("column", "nulls", "values", "NaN", "zeros", "min", "max", "mean", "std", "lengths", "most often")
 
 
 @dataclass(frozen=True)
@@ -180,27 +180,37 @@ class TableStats(Mapping[str, ColumnStats]):
         return len(self._columns)
 
     def __str__(self) -> str:
-        lines = [_TITLES, *map(_line, self.values())]
+        lines = [TITLES, *(cells_of(one, one.name, str, _short) for one in self.values())]
         drawn = f"{self.rows_read} rows, drawn from {self.rows}"
         first = drawn if self.rows_read < self.rows else f"{self.rows} rows"
-        return "\n".join([first, *in_columns(lines, range(1, len(_TITLES) - 1))])
+        return "\n".join([first, *in_columns(lines, range(1, len(TITLES) - 1))])
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {', '.join(self)[:400]}: {self.rows_read} of {self.rows} rows>"
 
 
-def _line(stats: ColumnStats) -> tuple[str, ...]:
+def cells_of(
+    stats: ColumnStats, name: str, count: Callable[[int], str], short: Callable[[object], str]
+) -> tuple[str, ...]:
+    """The texts of a column under `TITLES`.
+
+    Args:
+        stats: of the column.
+        name: of the column, as it is shown.
+        count: writes how many there are of something.
+        short: writes a value.
+    """
     is_number = stats.mean is not None
     lengths, top = stats.lengths, stats.top
     return (
-        stats.name,
-        str(stats.nulls),
-        str(stats.count),
-        str(stats.nan) if is_number or stats.nan else "",
-        str(stats.zeros) if is_number else "",
-        *(_short(value) for value in (stats.min, stats.max, stats.mean, stats.std)),
+        name,
+        count(stats.nulls),
+        count(stats.count),
+        count(stats.nan) if is_number or stats.nan else "",
+        count(stats.zeros) if is_number else "",
+        *map(short, (stats.min, stats.max, stats.mean, stats.std)),
         "" if lengths is None or not lengths.count else f"{lengths.min}..{lengths.max}",
-        f"{_short(top[0][0])} ({top[0][1]})" if top else "",
+        f"{short(top[0][0])} ({count(top[0][1])})" if top else "",
     )
 
 

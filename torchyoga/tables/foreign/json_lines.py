@@ -22,6 +22,7 @@ from ...files.checksum import crc32
 from ...files.regular import open_regular
 from ...formats.mapped.gather import Bytes
 from ...process.digests import hexdigest
+from ...process.distinct import spread
 from ...process.lazy import cached_property
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import InPlaceRef, files_of
@@ -129,7 +130,7 @@ def _schema_of(named: NamedFiles, lines: Sequence[Ints]) -> Schema:
     """The schema that some rows show, spread over files with these lines."""
     starts, places = bounds_of(map(len, lines)), np.concatenate(lines)
     text = _LinesOfJson(named.name, named.files, starts, places, Schema.of(""), "")
-    rows = np.unique(np.linspace(0, len(places) - 1, min(_SAMPLE, len(places))).astype(np.int64))
+    rows = spread(len(places), _SAMPLE)
     values = text.parsed(MappedShards(named.files, text.check), rows)
     return _learned(values, lambda place: text.where(int(rows[place])))
 

@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
 from ...errors import CorruptError, NotFoundError, RemoteError, SchemaError
 from ...process.digests import json_digest
+from ...process.distinct import spread
 from ...reading.dataref import DataRef
 from ...reading.library_ref import LibraryRef
 from ...rows.data import Data, bounds_of
@@ -80,7 +80,7 @@ def from_lance(
     if blobs:
         raise SchemaError(f"{text}: {blobs} are blobs, which cannot be read so; pass columns= without them")
     count = dataset.count_rows()
-    rows = np.unique(np.linspace(0, count - 1, min(_SAMPLE, count)).astype(np.int64))
+    rows = spread(count, _SAMPLE)
     sample = _taken(dataset, rows, names, text) if len(rows) else schema.empty_table()
     named = dict.fromkeys(nulls, 0) if isinstance(nulls, Mapping) else {}
     places = {**named, **found_in(sample).nulls}

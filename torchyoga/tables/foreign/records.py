@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ...errors import CorruptError, SchemaError
 from ...formats.mapped.gather import Bytes, Memory
 from ...formats.mapped.items import MappedRuns
+from ...process.distinct import spread
 from ...process.lazy import cached_property, torch
 from ...reading.in_place_ref import files_of
 from ...reading.shards import MappedShards, ShardFiles
@@ -432,7 +433,7 @@ class Records:
         count = int(self.starts[last])
         if not count:
             return value
-        rows = np.unique(np.linspace(0, count - 1, min(_SAMPLES, count)).astype(np.int64))
+        rows = spread(count, _SAMPLES)
         part = dict(zip(self.values, self._parts(shards, rows), strict=True))[name]
         try:
             groups = [(group.dtype, group.shapes.shape[1]) for group in value.groups(part)]

@@ -20,6 +20,7 @@ from ...files.regular import open_regular
 from ...formats.mapped.gather import Bytes, Memory
 from ...formats.mapped.items import MappedRuns
 from ...process.digests import hexdigest
+from ...process.distinct import spread
 from ...process.lazy import cached_property
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import InPlaceRef, files_of
@@ -230,7 +231,7 @@ class _Records:
             first = int(self.starts[self.starts < count][-1])
             rows = np.arange(first, min(first + size, count))
         else:
-            rows = np.unique(np.linspace(0, count - 1, size).astype(np.int64))
+            rows = spread(count, size)
         raw, shards = replace(self, examples=None), MappedShards(self.files, self.check)
         for row in rows.tolist():
             (data,) = raw.gather(shards, np.array([row]), [0])

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...errors import CorruptError, NotFoundError, RemoteError, SchemaError
 from ...process.digests import json_digest
+from ...process.distinct import spread
 from ...process.lazy import cached_property
 from ...reading.dataref import DataRef
 from ...reading.file_parts import Threads
@@ -234,8 +235,7 @@ class _ZarrArrays:
     @cached_property
     def content(self) -> str:
         """A name made of what describes the arrays, and of some rows."""
-        last = int(self.starts[-1]) - 1
-        rows = np.unique(np.linspace(0, last, min(_SAMPLES, last + 1)).astype(np.int64))
+        rows = spread(int(self.starts[-1]), _SAMPLES)
         some = [self._described, len(rows)]
         if len(rows):
             for data, column in zip(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -205,9 +206,5 @@ def _number(value: object) -> str:
 
 
 def _of_values(name: str, shape: tuple[int, ...], values: list[str]) -> str:
-    size = 1
-    for extent in shape:
-        size *= extent
-    dots = " …" if size > len(values) else ""
-    extents = f"({shape[0]},)" if len(shape) == 1 else str(shape)
-    return f"{name} {extents}" + (f": {' '.join(values)}{dots}" if values else "")
+    dots = " …" if math.prod(shape) > len(values) else ""
+    return f"{name} {shape}" + (f": {' '.join(values)}{dots}" if values else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from ...stores.contract import Versions
 
 __all__ = ["command"]
-
-
-class _Checked(NamedTuple):
-    place: VersionName
-    problem: str | None
 
 
 @storage_command("check", id_argument(required=False), version_argument())
@@ -52,22 +47,17 @@ def command(
     store = versions_in(asked.storage)
     places = _places(store, id, version, every)
     look: Callable[[str, str], object] = store.manifest if manifests else opened(asked.storage).check
-    found = [_looked_at(place, look) for place in places]
-    damaged = [one for one in found if one.problem is not None]
-    rows = [
-        (cell(one.place.id), cell(one.place.version), "ok" if one.problem is None else "damaged")
-        for one in found
-    ]
-    problems = [f"{one.place.id} {one.place.version}: {one.problem}" for one in damaged]
+    found = [(*place, _problem_of(place, look)) for place in places]
+    rows = [(cell(id), cell(name), "ok" if problem is None else "damaged") for id, name, problem in found]
+    problems = [f"{id} {name}: {problem}" for id, name, problem in found if problem is not None]
     plain = [
-        {"id": one.place.id, "version": one.place.version, "ok": one.problem is None, "problem": one.problem}
-        for one in found
+        {"id": id, "version": name, "ok": problem is None, "problem": problem} for id, name, problem in found
     ]
     table = Table(("id", "version", "state"), rows)
     shown: list[str | Table] = [table, *(["", *problems] if problems else [])]
     empty = f"{store.name} holds no datasets"
     asked.write({"storage": store.name, "read": not manifests, "checked": plain}, shown if rows else empty)
-    ctx.exit(1 if damaged else 0)
+    ctx.exit(1 if problems else 0)
 
 
 def _places(store: Versions, id: str | None, version: str | None, every: bool) -> list[VersionName]:
@@ -80,9 +70,9 @@ def _places(store: Versions, id: str | None, version: str | None, every: bool) -
     return [VersionName(id, one) for one in known_versions(store, id)]
 
 
-def _looked_at(place: VersionName, look: Callable[[str, str], object]) -> _Checked:
+def _problem_of(place: VersionName, look: Callable[[str, str], object]) -> str | None:
     try:
         look(*place)
     except CorruptError as error:
-        return _Checked(place, str(error))
-    return _Checked(place, None)
+        return str(error)
+    return None

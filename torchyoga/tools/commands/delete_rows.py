@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import operator
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -22,14 +20,6 @@ __all__ = ["command", "drop_columns"]
 
 _PART = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 _CONDITION = re.compile(r"(.+?)\s*(==|!=|<=|>=|<|>)\s*(.+)", re.DOTALL)
-_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 
 
 class _Which(NamedTuple):
@@ -123,6 +113,8 @@ def _numbers(text: str, length: int) -> Ints:
 
 def _condition(text: str) -> Where:
     """The column and the condition of a text such as `label == 3`."""
+    from ..view.comparison import ORDERS
+
     match = _CONDITION.fullmatch(text.strip())
     if match is None:
         raise click.UsageError(
@@ -132,5 +124,5 @@ def _condition(text: str) -> Where:
         value = json.loads(match[3])
     except ValueError:
         value = match[3]
-    holds = _SIGNS[match[2]]
+    holds = ORDERS["=" if match[2] == "==" else match[2]]
     return match[1], lambda column: holds(column, value)

@@ -90,10 +90,7 @@ def _plain(manifest: Manifest) -> list[dict[str, object]]:
     if manifest.schema is None:
         return []
     stored = {column.name: column for column in manifest.schema.columns}
-    found: list[dict[str, object]] = []
-    for shown in manifest.schema.shown:
-        column = stored[shown.column]
-        shape = None if column.shape is None else list(column.shape)
-        plain = {"name": shown.name, "kind": column.kind, "dtype": column.dtype, "shape": shape}
-        found.append({**plain, "type": shown.type})
-    return found
+    return [
+        {"name": one.name, **picked(stored[one.column], "kind dtype shape"), "type": one.type}
+        for one in manifest.schema.shown
+    ]

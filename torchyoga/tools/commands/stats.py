@@ -10,6 +10,7 @@ import click
 from ...process.texts import count_of
 from ...rows.node import readable_name
 from ...rows.projection import Projection
+from ...rows.stats.column_stats import TITLES, cells_of
 from .output import MOST_LINES, Asked, Table, cell, picked, value_text
 from .places import (
     column_names,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_TITLES = ("column", "nulls", "values", "NaN", "zeros", "min", "max", "mean", "std", "lengths", "most often")
 _NO_FRACTION = re.compile(r"(?<=T[0-9]{2}:[0-9]{2}:[0-9]{2})\.0+$")  # of the second of a date
 _LAST = ("most often", "zeros", "std", "lengths", "NaN", "values")  # to be left out first
 _MOST_OFTEN = 10  # of the values of a column, in JSON
@@ -71,7 +71,8 @@ def command(id: str, version: str | None, columns: tuple[str, ...], rows: int | 
             ref, *_ = shown(asked.storage, manifest.id, manifest.version)
         stats = (ref if names is None else ref.columns(names)).stats(rows)
     left_out = 0 if columns or asked.as_json else len(known) - len(stats)
-    table = Table(_TITLES, [_cells(one) for one in stats.values()], _TITLES[1:-1], last=_LAST)
+    lines = [cells_of(one, cell(readable_name(name)), "{:,}".format, _short) for name, one in stats.items()]
+    table = Table(TITLES, lines, TITLES[1:-1], last=_LAST)
     more = [f"and {count_of(left_out, 'more column')}; --json prints all"] if left_out > 0 else []
     read = count_of(stats.rows, "row")
     if stats.rows_read < stats.rows:
@@ -94,21 +95,6 @@ def _plain(stats: ColumnStats) -> dict[str, object]:
         "distinct": stats.distinct,
         "top": None if stats.top is None else stats.top[:_MOST_OFTEN],
     }
-
-
-def _cells(stats: ColumnStats) -> tuple[str, ...]:
-    is_number = stats.mean is not None
-    lengths, top = stats.lengths, stats.top
-    return (
-        cell(readable_name(stats.name)),
-        f"{stats.nulls:,}",
-        f"{stats.count:,}",
-        f"{stats.nan:,}" if is_number or stats.nan else "",
-        f"{stats.zeros:,}" if is_number else "",
-        *(_short(value) for value in (stats.min, stats.max, stats.mean, stats.std)),
-        "" if lengths is None or not lengths.count else f"{lengths.min}..{lengths.max}",
-        f"{_short(top[0][0])} ({top[0][1]:,})" if top else "",
-    )
 
 
 def _short(value: object) -> str:

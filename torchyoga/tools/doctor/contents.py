@@ -227,73 +227,60 @@ def _sizes(dataset: object) -> dict[str, int]:
     }
 
 
-def content_findings(seen: dict[str, Any], patient: Patient, in_order: bool) -> list[Finding]:
+def content_findings(seen: dict[str, Any], patient: Patient, in_order: bool) -> Iterator[Finding]:
     """Findings about what the rows hold; `in_order` if the loader gives them as they lie in the dataset."""
-    rows, findings = seen["rows"], []
+    rows = seen["rows"]
     if seen["changed"]:
-        findings.append(
-            Finding(
-                "shared-buffer",
-                f"{seen['changed']} of {rows} rows had other values once later rows were made",
-                "They are one object, or share its memory: all rows of a batch hold what its last one does.",
-                "return a copy from __getitem__ or __iter__: x.copy() of an array, x.clone() of a tensor",
-                "wrong" if patient.makes_batches else "maybe",
-            )
+        yield Finding(
+            "shared-buffer",
+            f"{seen['changed']} of {rows} rows had other values once later rows were made",
+            "They are one object, or share its memory: all rows of a batch hold what its last one does.",
+            "return a copy from __getitem__ or __iter__: x.copy() of an array, x.clone() of a tensor",
+            "wrong" if patient.makes_batches else "maybe",
         )
     for kind, said in (("nan", "NaN"), ("infinite", "infinite values")):
         if seen[kind]:
-            findings.append(
-                Finding(
-                    "not-finite",
-                    f"{_named(seen[kind])}: {said} in {rows} rows that were looked at",
-                    "One such value makes the loss, and then all weights, NaN.",
-                    "fill them (torch.nan_to_num in the transform), or leave these rows out (ref.where)",
-                    "maybe",
-                )
+            yield Finding(
+                "not-finite",
+                f"{_named(seen[kind])}: {said} in {rows} rows that were looked at",
+                "One such value makes the loss, and then all weights, NaN.",
+                "fill them (torch.nan_to_num in the transform), or leave these rows out (ref.where)",
+                "maybe",
             )
     constant = [path for path in seen["constant"] if not any(word in path.lower() for word in _ONES)]
     if constant and not seen["changed"]:
-        findings.append(
-            Finding(
-                "constant-column",
-                f"{_named(constant)}: one value in {rows} rows from all over the dataset",
-                "A model learns nothing from it. Images divided as integers look so, and lost labels.",
-                "look at how the column is made; leave it out if it is meant so",
-                "maybe",
-            )
+        yield Finding(
+            "constant-column",
+            f"{_named(constant)}: one value in {rows} rows from all over the dataset",
+            "A model learns nothing from it. Images divided as integers look so, and lost labels.",
+            "look at how the column is made; leave it out if it is meant so",
+            "maybe",
         )
     if seen["sorted"] and in_order and not patient.is_evaluation and patient.loader is not None:
-        findings.append(
-            Finding(
-                "sorted-labels",
-                f"{_named(seen['sorted'])}: sorted in the dataset, and the loader gives its rows in order",
-                "Batches hold one label each, and the model forgets the others. Evaluation is not hurt.",
-                "shuffle=True",
-                "maybe",
-            )
+        yield Finding(
+            "sorted-labels",
+            f"{_named(seen['sorted'])}: sorted in the dataset, and the loader gives its rows in order",
+            "Batches hold one label each, and the model forgets the others. Evaluation is not hurt.",
+            "shuffle=True",
+            "maybe",
         )
     if seen["grown"]:
-        findings.append(
-            Finding(
-                "growing-memory",
-                f"{_named(seen['grown'])} grew by one entry for each of {rows} rows",
-                "It ends with all rows in memory, in each worker; workers lose what they keep as they end, "
-                "after each epoch unless persistent_workers=True.",
-                "bound it (functools.lru_cache(maxsize=...)), or cache before training: storage.cacheable",
-                "maybe",
-            )
+        yield Finding(
+            "growing-memory",
+            f"{_named(seen['grown'])} grew by one entry for each of {rows} rows",
+            "It ends with all rows in memory, in each worker; workers lose what they keep as they end, "
+            "after each epoch unless persistent_workers=True.",
+            "bound it (functools.lru_cache(maxsize=...)), or cache before training: storage.cacheable",
+            "maybe",
         )
     if seen["files"] >= max(_LEAST_ROWS, _EACH * rows):
-        findings.append(
-            Finding(
-                "many-files",
-                f"{rows} rows left {seen['files']} files open",
-                "Once the limit of open files (ulimit -n) is reached, no file and no worker can be opened.",
-                "open files by `with open(...)` in __getitem__, or once on first use in each worker",
-                "maybe",
-            )
+        yield Finding(
+            "many-files",
+            f"{rows} rows left {seen['files']} files open",
+            "Once the limit of open files (ulimit -n) is reached, no file and no worker can be opened.",
+            "open files by `with open(...)` in __getitem__, or once on first use in each worker",
+            "maybe",
         )
-    return findings
 
 
 def _named(paths: list[str]) -> str:

@@ -7,13 +7,14 @@ import math
 import os
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from ...process.control_group import folders
+from ...process.control_group import folders, num_cpus
 from .diagnosis import Finding
 from .patient import Patient
 
@@ -65,21 +66,19 @@ def _of_libraries() -> float:
     return total / 1e9
 
 
-def oversubscribed(seen: dict[str, Any], num_workers: int, usable: int) -> list[Finding]:
+def oversubscribed(seen: dict[str, Any], num_workers: int, usable: int) -> Iterator[Finding]:
     """A finding if the workers' threads together are more than the CPUs, and do a tenth of the work."""
     threads, share = seen["threads"], seen["others"]
     if share < _OTHERS or threads < 2 or threads * max(1, num_workers) <= usable:
-        return []
-    return [
-        Finding(
-            "thread-oversubscription",
-            f"{num_workers} workers x {threads} threads of {seen['library']} on {usable} CPUs; "
-            f"{share:.0%} of a worker's CPU time is in them",
-            "They wait for each other, mostly in a busy loop: rows come slower than with one thread each.",
-            f"{seen['variable']}=1 in the environment, or threadpool_limits(1) in worker_init_fn",
-            "slow",
-        )
-    ]
+        return
+    yield Finding(
+        "thread-oversubscription",
+        f"{num_workers} workers x {threads} threads of {seen['library']} on {usable} CPUs; "
+        f"{share:.0%} of a worker's CPU time is in them",
+        "They wait for each other, mostly in a busy loop: rows come slower than with one thread each.",
+        f"{seen['variable']}=1 in the environment, or threadpool_limits(1) in worker_init_fn",
+        "slow",
+    )
 
 
 def _pools() -> tuple[int, str, str]:
@@ -128,7 +127,6 @@ class Cpus(NamedTuple):
     def now(root: Path = Path("/")) -> Cpus:
         """Those of this process; `root` is where /proc and /sys lie."""
         machine = os.cpu_count() or 1
-        affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else machine
         quotas: list[float] = []
         stat: dict[str, int] = {}
         for folder, is_second in folders("cpu", root):
@@ -139,7 +137,7 @@ class Cpus(NamedTuple):
         seconds = stat.get("throttled_usec", 0) / 1e6 + stat.get("throttled_time", 0) / 1e9
         return Cpus(
             machine,
-            affinity,
+            num_cpus(),
             min(quotas, default=None),
             stat.get("nr_periods", 0),
             stat.get("nr_throttled", 0),
@@ -157,12 +155,12 @@ def seconds_of_all(root: Path = Path("/")) -> float:
     return 0.0
 
 
-def few_cpus(cpus: Cpus, num_workers: int | None) -> list[Finding]:
+def few_cpus(cpus: Cpus, num_workers: int | None) -> Iterator[Finding]:
     """A finding if there are more workers than CPUs, or the machine shows more CPUs than may be used."""
     if num_workers is None and cpus.usable >= cpus.machine:
-        return []
+        return
     if num_workers is not None and num_workers <= cpus.usable:
-        return []
+        return
     parts = []
     if cpus.affinity < cpus.machine:
         parts.append(f"the affinity allows {cpus.affinity}")
@@ -170,36 +168,32 @@ def few_cpus(cpus: Cpus, num_workers: int | None) -> list[Finding]:
         parts.append(f"the control group's quota is {cpus.quota:.3g}")
     but = f", but {' and '.join(parts)}" if parts else ""
     workers = "" if num_workers is None else f"; num_workers is {num_workers}"
-    return [
-        Finding(
-            "few-cpus",
-            f"os.cpu_count() says {cpus.machine} CPUs{but}{workers}",
-            "Code that makes a worker or a thread for each CPU makes too many; they take turns, and each "
-            "needs memory.",
-            f"num_workers={cpus.usable}",
-            "maybe",
-        )
-    ]
+    yield Finding(
+        "few-cpus",
+        f"os.cpu_count() says {cpus.machine} CPUs{but}{workers}",
+        "Code that makes a worker or a thread for each CPU makes too many; they take turns, and each "
+        "needs memory.",
+        f"num_workers={cpus.usable}",
+        "maybe",
+    )
 
 
-def throttled(before: Cpus | None, now: Cpus) -> list[Finding]:
+def throttled(before: Cpus | None, now: Cpus) -> Iterator[Finding]:
     """A finding if the control group was held back in a tenth of the periods since `before`, or ever."""
     periods, held_back, seconds = now.periods, now.held_back, now.seconds
     if before is not None and periods - before.periods >= _LEAST_PERIODS:
         periods, held_back = periods - before.periods, held_back - before.held_back
         seconds -= before.seconds
     if periods < _LEAST_PERIODS or held_back < _LEAST_SHARE * periods:
-        return []
-    return [
-        Finding(
-            "throttled",
-            f"the control group was held back in {held_back:,} of {periods:,} periods, for {seconds:.1f} s",
-            "Once its share of CPU time is used up, all its processes stand still until the next period, the "
-            "training loop too.",
-            f"num_workers={max(0, now.usable - 1)}, or ask for more CPUs",
-            "slow",
-        )
-    ]
+        return
+    yield Finding(
+        "throttled",
+        f"the control group was held back in {held_back:,} of {periods:,} periods, for {seconds:.1f} s",
+        "Once its share of CPU time is used up, all its processes stand still until the next period, the "
+        "training loop too.",
+        f"num_workers={max(0, now.usable - 1)}, or ask for more CPUs",
+        "slow",
+    )
 
 
 def _quota(folder: Path, is_second: bool) -> float | None:

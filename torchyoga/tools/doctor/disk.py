@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,7 +92,9 @@ def read(paths: Sequence[str], seconds: float, root: Path = Path("/")) -> dict[s
     return Disk(kind, nbytes, in_memory, direct, cached, free_memory(root))._asdict()
 
 
-def disk_findings(disk: Disk, where: str, wanted: float | None = None, slow: float = _SLOW) -> list[Finding]:
+def disk_findings(
+    disk: Disk, where: str, wanted: float | None = None, slow: float = _SLOW
+) -> Iterator[Finding]:
     """Findings about a disk.
 
     Args:
@@ -101,45 +103,37 @@ def disk_findings(disk: Disk, where: str, wanted: float | None = None, slow: flo
         wanted: bytes a second that the loader would read; None if it is not known.
         slow: a disk that reads fewer bytes a second is slow.
     """
-    found = []
     is_warm = disk.in_memory is not None and disk.in_memory >= _WARM
     text = describe(disk)
     if _NETWORK.fullmatch(disk.kind):
-        found.append(
-            Finding(
-                "network-disk",
-                f"{where} lies on {disk.kind}; {text}",
-                "Each page that is not in memory is a request to a server, which many ranks share.",
-                "storage.copy(id, version, yoga.Storage('/local/disk'))",
-                "maybe",
-            )
+        yield Finding(
+            "network-disk",
+            f"{where} lies on {disk.kind}; {text}",
+            "Each page that is not in memory is a request to a server, which many ranks share.",
+            "storage.copy(id, version, yoga.Storage('/local/disk'))",
+            "maybe",
         )
     is_read = disk.direct is not None and not is_warm and disk.nbytes >= _LEAST_BYTES
     if is_read and (disk.direct or 0.0) < max(slow, wanted or 0.0):
         need = "" if wanted is None else f"; the loader could take {_rate(wanted)}"
-        found.append(
-            Finding(
-                "slow-disk",
-                f"{text}{need}",
-                "The loop waits for the disk in the first epoch, and in all of them if the data are larger "
-                "than memory.",
-                "keep the storage on a local SSD, or encode large columns (yoga.codecs.jpeg, zstd)",
-                "slow",
-            )
+        yield Finding(
+            "slow-disk",
+            f"{text}{need}",
+            "The loop waits for the disk in the first epoch, and in all of them if the data are larger "
+            "than memory.",
+            "keep the storage on a local SSD, or encode large columns (yoga.codecs.jpeg, zstd)",
+            "slow",
         )
     fits = disk.memory is None or disk.nbytes <= disk.memory
     if disk.in_memory is not None and disk.in_memory < _COLD and fits and disk.nbytes >= _LEAST_BYTES:
-        found.append(
-            Finding(
-                "cold-cache",
-                text,
-                "The first epoch is read from the disk, in random order with a full shuffle; later ones come "
-                "from memory.",
-                f"cat {os.path.dirname(where)}/* > /dev/null, before training",
-                "maybe",
-            )
+        yield Finding(
+            "cold-cache",
+            text,
+            "The first epoch is read from the disk, in random order with a full shuffle; later ones come "
+            "from memory.",
+            f"cat {os.path.dirname(where)}/* > /dev/null, before training",
+            "maybe",
         )
-    return found
 
 
 def describe(disk: Disk) -> str:

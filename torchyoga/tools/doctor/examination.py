@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from functools import partial
 from typing import Any
 
@@ -259,7 +259,7 @@ def _of_rows(
     patient: Patient, trial: Trial, measured: dict[str, str], left_out: dict[str, str], cpus: Cpus
 ) -> list[Finding]:
     """Findings of the steps that make rows."""
-    found, findings = trial.found, []
+    found, findings = trial.found, list[Finding]()
     workers, sent = patient.num_workers, trial.found.get(_SENT)
     in_order = found.get(_ORDER, {}).get("in_order", False)
     alone = found.get(_CONTENT, {}).get("alone", [])
@@ -318,10 +318,10 @@ def _of_rows(
             )
         else:
             findings.append(_of_hang(patient, found, trial.hung, cpus))
-    return findings + _broken(patient, trial)
+    return [*findings, *_broken(patient, trial)]
 
 
-def _broken(patient: Patient, trial: Trial) -> list[Finding]:
+def _broken(patient: Patient, trial: Trial) -> Iterator[Finding]:
     """A finding if rows raise where the loader makes them; what only the doctor has tried proves nothing."""
     own, here = ((_SENT,) if patient.num_workers else ()), (_ROW, _BATCH, _CONTENT)
     if patient.num_workers and _ROW not in trial.errors and _BATCH not in trial.errors:
@@ -332,18 +332,16 @@ def _broken(patient: Patient, trial: Trial) -> list[Finding]:
         has_ended = trial.left.get(name) == ENDED
         if name in trial.errors or has_ended:
             is_proved = patient.loader is not None and (name == _SENT or not patient.num_workers)
-            return [
-                Finding(
-                    "broken-rows",
-                    f"{name}: {trial.errors.get(name, ENDED)}",
-                    "Rows cannot be made so: training ends with this error.",
-                    "python -X faulthandler names the line at which a process ends by a signal"
-                    if has_ended
-                    else "loader.peek() or dataset[0] raises it here",
-                    "wrong" if is_proved else "maybe",
-                )
-            ]
-    return []
+            yield Finding(
+                "broken-rows",
+                f"{name}: {trial.errors.get(name, ENDED)}",
+                "Rows cannot be made so: training ends with this error.",
+                "python -X faulthandler names the line at which a process ends by a signal"
+                if has_ended
+                else "loader.peek() or dataset[0] raises it here",
+                "wrong" if is_proved else "maybe",
+            )
+            return
 
 
 def _has_threads() -> bool:

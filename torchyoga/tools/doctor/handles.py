@@ -14,6 +14,7 @@ import socket
 import sqlite3
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Executor
 from multiprocessing.reduction import ForkingPickler
 from types import FunctionType, MethodType
@@ -82,28 +83,26 @@ def _first(value: Any) -> list[object]:
     return [one for _, pair in zip(range(_SAMPLE), pairs, strict=False) for one in pair]
 
 
-def copied_memory(seen: list[list[Any]], start_method: str, num_workers: int) -> list[Finding]:
+def copied_memory(seen: list[list[Any]], start_method: str, num_workers: int) -> Iterator[Finding]:
     """A finding if workers copy many objects as they touch them."""
     if not seen or not num_workers:
-        return []
+        return
     path, objects, nbytes = max(seen, key=lambda one: one[2])
     if num_workers * nbytes < _MOST_BYTES:
-        return []
+        return
     how = (
         "Each access counts a reference in the object itself, so a forked worker copies its page of memory"
         if start_method == "fork"
         else "Each worker gets a pickle of them all"
     )
-    return [
-        Finding(
-            "copied-memory",
-            f"{path} holds about {objects:,} Python objects, {nbytes / 1e6:,.0f} MB; "
-            f"{num_workers} workers make it {num_workers * nbytes / 1e6:,.0f} MB more",
-            f"{how}: memory grows with the rows that were read.",
-            f"keep {path} as an array of NumPy, Arrow or bytes with offsets; or storage.submit it",
-            "maybe",
-        )
-    ]
+    yield Finding(
+        "copied-memory",
+        f"{path} holds about {objects:,} Python objects, {nbytes / 1e6:,.0f} MB; "
+        f"{num_workers} workers make it {num_workers * nbytes / 1e6:,.0f} MB more",
+        f"{how}: memory grows with the rows that were read.",
+        f"keep {path} as an array of NumPy, Arrow or bytes with offsets; or storage.submit it",
+        "maybe",
+    )
 
 
 def compressed_chunks(patient: Patient) -> list[list[Any]]:
@@ -128,22 +127,20 @@ def compressed_chunks(patient: Patient) -> list[list[Any]]:
     return list(found.values())
 
 
-def chunk_findings(seen: list[list[Any]], in_order: bool) -> list[Finding]:
+def chunk_findings(seen: list[list[Any]], in_order: bool) -> Iterator[Finding]:
     """A finding if a chunk is decoded for each of its rows."""
     bad = [one for one in seen if not in_order or one[2] > _CACHE]
     if not bad:
-        return []
+        return
     path, rows, nbytes = max(bad, key=lambda one: one[1])
-    return [
-        Finding(
-            "compressed-chunks",
-            f"{path} is compressed in chunks of {rows:,} rows, {nbytes / 1e6:.3g} MB, and rows are read "
-            + ("one by one" if in_order else "in a shuffled order"),
-            f"Each row decodes its whole chunk, {rows:,} times as much as it needs.",
-            "storage.submit(yoga.from_hdf5(...)), which keeps rows apart; or chunks of one row",
-            "maybe",
-        )
-    ]
+    yield Finding(
+        "compressed-chunks",
+        f"{path} is compressed in chunks of {rows:,} rows, {nbytes / 1e6:.3g} MB, and rows are read "
+        + ("one by one" if in_order else "in a shuffled order"),
+        f"Each row decodes its whole chunk, {rows:,} times as much as it needs.",
+        "storage.submit(yoga.from_hdf5(...)), which keeps rows apart; or chunks of one row",
+        "maybe",
+    )
 
 
 def handles(dataset: object) -> dict[str, Any]:
@@ -157,7 +154,7 @@ def handle_findings(
     num_workers: int | None,
     wrong_rows: int = 0,
     error: str | None = None,
-) -> list[Finding]:
+) -> Iterator[Finding]:
     """Findings about what `handles` has seen, for workers that start in one way or the other.
 
     Args:
@@ -167,36 +164,30 @@ def handle_findings(
         wrong_rows: rows that workers made otherwise than this process.
         error: raised as workers were started; None if they started.
     """
-    findings = []
     if seen["open"] and start_method == "fork":
         paths = [f"{path} is {what}" for path, what in seen["open"]]
-        findings.append(
-            Finding(
-                "fork-unsafe",
-                "; ".join(paths)
-                + (f"; workers made {wrong_rows} rows that are others here" if wrong_rows else ""),
-                "Forked workers share its file offset, its connection or its locked state with the training "
-                "process, and have none of its threads: rows may come out wrong, or a worker waits forever.",
-                f"open {seen['open'][0][0]} on first use in each worker, not in __init__",
-                "wrong" if wrong_rows else "maybe",
-            )
+        yield Finding(
+            "fork-unsafe",
+            "; ".join(paths)
+            + (f"; workers made {wrong_rows} rows that are others here" if wrong_rows else ""),
+            "Forked workers share its file offset, its connection or its locked state with the training "
+            "process, and have none of its threads: rows may come out wrong, or a worker waits forever.",
+            f"open {seen['open'][0][0]} on first use in each worker, not in __init__",
+            "wrong" if wrong_rows else "maybe",
         )
     if seen["unpicklable"]:
         path, why = seen["unpicklable"]
         change = f"leave {path} out in __getstate__, or make it of functions and classes of a module"
         if re.search("lambda|local", why):  # as Python says of functions that have no name in a module
             change = f"make {path} a function of a module, in place of a lambda or a local one"
-        findings.append(
-            Finding(
-                "not-picklable",
-                f"{path} does not pickle: {why}",
-                "Workers that are spawned, or come from a fork server, get the dataset as a pickle; Python "
-                "3.14, macOS and Windows start them so.",
-                change,
-                "wrong" if error is not None and start_method != "fork" and num_workers != 0 else "maybe",
-            )
+        yield Finding(
+            "not-picklable",
+            f"{path} does not pickle: {why}",
+            "Workers that are spawned, or come from a fork server, get the dataset as a pickle; Python "
+            "3.14, macOS and Windows start them so.",
+            change,
+            "wrong" if error is not None and start_method != "fork" and num_workers != 0 else "maybe",
         )
-    return findings
 
 
 def open_handles(dataset: object) -> list[tuple[str, str]]:

@@ -131,7 +131,7 @@ def _of_ranks(reports: list[dict[str, Any]]) -> list[Finding]:
     findings: list[Finding] = []
     names = reports[0].get("names", [])
     for name, *rows in zip(names, *(report.get("rows", []) for report in reports), strict=False):
-        same = Diagnosis(alike(rows, averages))
+        same = Diagnosis([*alike(rows, averages)])
         findings += (same.of(name) if len(names) > 1 else same).findings
     for receipts in zip(*(report["receipts"] for report in reports), strict=False):
         if all(isinstance(one, dict) and one.get("rows") for one in receipts):

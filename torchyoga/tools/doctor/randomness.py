@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def drawn(patient: Patient) -> dict[str, Any]:
     count = workers * _STREAMED if patient.is_iterable else len(keys)
     epochs = [[record for _, record in zip(range(count), spied, strict=False)] for _ in range(_EPOCHS)]
     alike = [] if patient.is_iterable else _seeded_alike(patient)
-    whole = patient.is_iterable and bool(rows_twice({"epochs": epochs, "stream": True, "whole": False}))
+    whole = patient.is_iterable and any(rows_twice({"epochs": epochs, "stream": True, "whole": False}))
     whole = whole and _each_gives_all(patient, workers)
     return {
         "epochs": epochs,
@@ -149,9 +150,8 @@ def same_numbers(seen: dict[str, Any], is_evaluation: bool = False) -> list[Find
             equal = among and _is_equal(one, other), again and _is_equal(one, later)
             findings.append(_finding(name, among, again, not stream and any(equal)))
     if not findings and not stream and not seen["ours"] and (_is_equal(one, other) or _is_equal(one, later)):
-        findings.append(
-            _finding("a generator that was not found", _is_equal(one, other), _is_equal(one, later), True)
-        )
+        name = "a generator that was not found"
+        return [_finding(name, _is_equal(one, other), _is_equal(one, later), True)]
     return findings
 
 
@@ -211,30 +211,28 @@ def _seeded_alike(patient: Patient) -> list[str]:
     return [name for name in _SHARED if after[0][name] == after[1][name]]
 
 
-def rows_twice(seen: dict[str, Any]) -> list[Finding]:
+def rows_twice(seen: dict[str, Any]) -> Iterator[Finding]:
     """A finding if two workers gave the same rows of a stream."""
     if not seen["stream"]:
-        return []
+        return
     one, other = (_of(seen["epochs"][0], worker) for worker in (0, 1))
     count = min(len(one), len(other))
     if count < _LEAST:
-        return []
+        return
     one, other = one[:count], other[:count]
     is_proved = _is_equal(one, other) and len({record["row"] for record in one}) > count / 2
     columns = [path for path in one[0]["parts"] if _is_same_column(one, other, path)]
     if not is_proved and not columns:
-        return []
+        return
     what = "rows" if is_proved else f"values of {columns[0]}"
-    return [
-        Finding(
-            "rows-twice",
-            f"two workers gave the same {what}, for each of their first {count} rows"
-            + (", and then all others of an epoch" if seen["whole"] else ""),
-            "If each worker gives the whole stream, an epoch has all rows as often as there are workers.",
-            "in __iter__, take every n-th row: get_worker_info() has the worker's id and num_workers",
-            "wrong" if seen["whole"] else "maybe",
-        )
-    ]
+    yield Finding(
+        "rows-twice",
+        f"two workers gave the same {what}, for each of their first {count} rows"
+        + (", and then all others of an epoch" if seen["whole"] else ""),
+        "If each worker gives the whole stream, an epoch has all rows as often as there are workers.",
+        "in __iter__, take every n-th row: get_worker_info() has the worker's id and num_workers",
+        "wrong" if seen["whole"] else "maybe",
+    )
 
 
 def _is_same_column(one: list[Record], other: list[Record], path: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -73,51 +73,44 @@ def _sampler(loader: Any) -> Any:
     return loader.sampler if inner is None else inner
 
 
-def order_findings(seen: dict[str, Any], patient: Patient, rows: int) -> list[Finding]:
+def order_findings(seen: dict[str, Any], patient: Patient, rows: int) -> Iterator[Finding]:
     """Findings about two epochs; `rows` is how many the dataset has, as far as is known."""
-    loader, findings = patient.loader, []
+    loader = patient.loader
     if loader is None:
-        return []
+        return
     if seen["batches"] == 0 and rows:
         size = loader.batch_size
-        findings.append(
-            Finding(
-                "no-batches",
-                f"an epoch gives no batch, of {rows:,} rows or more in the dataset"
-                + (f"; batch_size is {size} and drop_last is {loader.drop_last}" if size else ""),
-                "The training loop runs through its epochs without one step.",
-                "drop_last=False, or a batch_size no larger than the rows of a rank (a stream: of a worker)",
-                "wrong",
-            )
+        yield Finding(
+            "no-batches",
+            f"an epoch gives no batch, of {rows:,} rows or more in the dataset"
+            + (f"; batch_size is {size} and drop_last is {loader.drop_last}" if size else ""),
+            "The training loop runs through its epochs without one step.",
+            "drop_last=False, or a batch_size no larger than the rows of a rank (a stream: of a worker)",
+            "wrong",
         )
     elif seen["dropped"] and patient.is_evaluation:
         other = "" if seen["in_order"] else ", other ones in each epoch"
-        findings.append(
-            Finding(
-                "dropped-validation",
-                f"{patient.called} looks like an evaluation, and drops {seen['dropped']:,} of {rows:,} rows"
-                + other,
-                "The measure is not of the whole set, and changes by which rows are left out.",
-                "shuffle=False, drop_last=False",
-                "maybe",
-            )
+        yield Finding(
+            "dropped-validation",
+            f"{patient.called} looks like an evaluation, and drops {seen['dropped']:,} of {rows:,} rows"
+            + other,
+            "The measure is not of the whole set, and changes by which rows are left out.",
+            "shuffle=False, drop_last=False",
+            "maybe",
         )
     if seen["same"] and not patient.is_evaluation:
         sampler = _sampler(loader)
         has_epoch = hasattr(sampler, "set_epoch")
-        findings.append(
-            Finding(
-                "same-order",
-                f"{type(sampler).__name__} gives the same shuffled order in two epochs"
-                + ("; its epoch was never set" if has_epoch else ""),
-                "Batches hold the same rows in each epoch: shuffling does less than it seems to.",
-                "sampler.set_epoch(epoch) before each epoch; yoga.DataLoader counts them by itself"
-                if has_epoch
-                else "keep the sampler's generator over its epochs, or seed it by the epoch",
-                "maybe",
-            )
+        yield Finding(
+            "same-order",
+            f"{type(sampler).__name__} gives the same shuffled order in two epochs"
+            + ("; its epoch was never set" if has_epoch else ""),
+            "Batches hold the same rows in each epoch: shuffling does less than it seems to.",
+            "sampler.set_epoch(epoch) before each epoch; yoga.DataLoader counts them by itself"
+            if has_epoch
+            else "keep the sampler's generator over its epochs, or seed it by the epoch",
+            "maybe",
         )
-    return findings
 
 
 def _number(variable: str, default: int) -> int:
@@ -158,7 +151,7 @@ def first_rows(patient: Patient) -> list[Any]:
     return [digest(row) for row in islice(iter(patient.dataset), _STREAMED)]
 
 
-def alike(ranks: Sequence[Sequence[str]], averages: bool) -> list[Finding]:
+def alike(ranks: Sequence[Sequence[str]], averages: bool) -> Iterator[Finding]:
     """A finding if all ranks begin with the same rows.
 
     Args:
@@ -167,17 +160,15 @@ def alike(ranks: Sequence[Sequence[str]], averages: bool) -> list[Finding]:
     """
     first = ranks[0]
     if len(first) < _LEAST or len(set(first)) <= len(first) / 2 or any(one != first for one in ranks):
-        return []
-    return [
-        Finding(
-            "not-sharded",
-            f"{len(ranks)} ranks begin with the same {len(first)} rows, one after the other"
-            + ("; their gradients are averaged" if averages else ""),
-            f"An epoch costs {len(ranks)} times as much, and gradients are averaged over copies.",
-            "sampler=DistributedSampler(dataset), or yoga.DataLoader; in __iter__, every n-th row",
-            "wrong" if averages else "maybe",  # ranks of tensor parallelism are to have the same rows
-        )
-    ]
+        return
+    yield Finding(
+        "not-sharded",
+        f"{len(ranks)} ranks begin with the same {len(first)} rows, one after the other"
+        + ("; their gradients are averaged" if averages else ""),
+        f"An epoch costs {len(ranks)} times as much, and gradients are averaged over copies.",
+        "sampler=DistributedSampler(dataset), or yoga.DataLoader; in __iter__, every n-th row",
+        "wrong" if averages else "maybe",  # ranks of tensor parallelism are to have the same rows
+    )
 
 
 def rank_rows(patient: Patient) -> list[list[str | None]]:
@@ -191,7 +182,7 @@ def rank_rows(patient: Patient) -> list[list[str | None]]:
     return found
 
 
-def dealt(patient: Patient, job: RunningJob, ranks: Sequence[Sequence[str | None]] = ()) -> list[Finding]:
+def dealt(patient: Patient, job: RunningJob, ranks: Sequence[Sequence[str | None]] = ()) -> Iterator[Finding]:
     """Findings about the ranks that a loader's rows are dealt to, and the parts that its dataset has.
 
     Args:
@@ -200,19 +191,18 @@ def dealt(patient: Patient, job: RunningJob, ranks: Sequence[Sequence[str | None
         ranks: the first rows of a stream on two ranks, as `rank_rows` found them.
     """
     if patient.loader is None:
-        return []
+        return
     replicas, how = _replicas(patient, job)
     part = _part_of(patient.dataset, {replicas, job.world})
     if replicas > 1 and part is not None:
-        return [
-            Finding(
-                "sharded-twice",
-                f"{how} deals the rows to {replicas} ranks, but {part} already",
-                f"Each rank gets a {replicas}th of its part: most rows are never seen.",
-                "give the loader the whole dataset, or leave the sampler out",
-                "maybe",
-            )
-        ]
+        yield Finding(
+            "sharded-twice",
+            f"{how} deals the rows to {replicas} ranks, but {part} already",
+            f"Each rank gets a {replicas}th of its part: most rows are never seen.",
+            "give the loader the whole dataset, or leave the sampler out",
+            "maybe",
+        )
+        return
     gives_all = not patient.is_iterable
     if len(ranks) == 2 and len(ranks[0]) >= _LEAST and None not in ranks[0]:
         gives_all = ranks[0] == ranks[1] and len(set(ranks[0])) > len(ranks[0]) / 2
@@ -227,33 +217,29 @@ def dealt(patient: Patient, job: RunningJob, ranks: Sequence[Sequence[str | None
             if patient.is_iterable
             else "sampler=DistributedSampler(dataset), or yoga.DataLoader, which deals by itself"
         )
-        return [
-            Finding(
-                "not-sharded",
-                f"{known} {job.world} processes, but {how} gives this one all rows",
-                f"All {job.world} train on the same rows: an epoch costs {job.world} times as much, and "
-                "gradients are averaged over copies.",
-                change,
-                "maybe",  # ranks of tensor parallelism are to have the same rows
-            )
-        ]
+        yield Finding(
+            "not-sharded",
+            f"{known} {job.world} processes, but {how} gives this one all rows",
+            f"All {job.world} train on the same rows: an epoch costs {job.world} times as much, and "
+            "gradients are averaged over copies.",
+            change,
+            "maybe",  # ranks of tensor parallelism are to have the same rows
+        )
+        return
     if replicas > max(job.world, job.started):
-        return [
-            Finding(
-                "wrong-ranks",
-                f"{how} deals the rows to {replicas} ranks, but there {_are(job.world)}",
-                "The rows of ranks that do not exist are never seen.",
-                f"num_replicas={job.world}",
-                "maybe",
-            )
-        ]
-    return []
+        yield Finding(
+            "wrong-ranks",
+            f"{how} deals the rows to {replicas} ranks, but there {_are(job.world)}",
+            "The rows of ranks that do not exist are never seen.",
+            f"num_replicas={job.world}",
+            "maybe",
+        )
 
 
-def disagreeing(receipts: Sequence[Mapping[str, object]]) -> list[Finding]:
+def disagreeing(receipts: Sequence[Mapping[str, object]]) -> Iterator[Finding]:
     """A finding if receipts of ranks show that rows came twice, or that ranks are missing or doubled."""
     if not receipts:
-        return []
+        return
     try:
         proof = prove(receipts)
     except StateError as error:
@@ -262,16 +248,14 @@ def disagreeing(receipts: Sequence[Mapping[str, object]]) -> list[Finding]:
         # Ranks of a job that was stopped have come to different steps, which loses nothing.
         problem = "" if "different numbers of batches" in proof.problem else proof.problem
     if not problem:
-        return []
-    return [
-        Finding(
-            "sharded-twice",
-            f"{len(receipts)} receipts: {problem}",
-            "Rows were trained on twice, or never.",
-            "the same seed= on all ranks, and a rank= of its own on each",
-            "wrong",
-        )
-    ]
+        return
+    yield Finding(
+        "sharded-twice",
+        f"{len(receipts)} receipts: {problem}",
+        "Rows were trained on twice, or never.",
+        "the same seed= on all ranks, and a rank= of its own on each",
+        "wrong",
+    )
 
 
 def _are(world: int) -> str:

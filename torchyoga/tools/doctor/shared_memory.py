@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -124,39 +124,35 @@ def sizes_of(batch: object, shared: bool = False, depth: int = 0) -> list[int]:
     return [size for part in parts for size in sizes_of(part, shared, depth + 1)]
 
 
-def many_tensors(tensors: int, under_way: int) -> list[Finding]:
+def many_tensors(tensors: int, under_way: int) -> Iterator[Finding]:
     """A finding if the tensors of the batches under way take half of the files that may be open."""
     if resource is None or torch.multiprocessing.get_sharing_strategy() != "file_descriptor":  # type: ignore[no-untyped-call]
-        return []
+        return
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if 2 * tensors * under_way <= limit:
-        return []
-    return [
-        Finding(
-            "many-files",
-            f"{under_way} batches under way of {tensors:,} tensors each; {limit:,} files may be open",
-            "Each tensor that a worker sends takes an open file. Once a few batches are kept, it ends with "
-            "`received 0 items of ancdata` or `Too many open files`.",
-            "a collate_fn that stacks or pads; or torch.multiprocessing.set_sharing_strategy('file_system')",
-            "maybe",
-        )
-    ]
+        return
+    yield Finding(
+        "many-files",
+        f"{under_way} batches under way of {tensors:,} tensors each; {limit:,} files may be open",
+        "Each tensor that a worker sends takes an open file. Once a few batches are kept, it ends with "
+        "`received 0 items of ancdata` or `Too many open files`.",
+        "a collate_fn that stacks or pads; or torch.multiprocessing.set_sharing_strategy('file_system')",
+        "maybe",
+    )
 
 
-def short_epochs(sent: Mapping[str, Any], batch_seconds: float) -> list[Finding]:
+def short_epochs(sent: Mapping[str, Any], batch_seconds: float) -> Iterator[Finding]:
     """A finding if workers take longer to start than the epoch takes after that."""
     if not is_short(sent, batch_seconds):
-        return []
+        return
     start, whole = sent["first"] - batch_seconds, sent["whole"]
-    return [
-        Finding(
-            "short-epochs",
-            f"workers take {start:.2g} s to start, and an epoch {whole:.2g} s in all",
-            "They start again for each epoch, which waits for them.",
-            "persistent_workers=True",
-            "slow",
-        )
-    ]
+    yield Finding(
+        "short-epochs",
+        f"workers take {start:.2g} s to start, and an epoch {whole:.2g} s in all",
+        "They start again for each epoch, which waits for them.",
+        "persistent_workers=True",
+        "slow",
+    )
 
 
 def small_shared_memory(
@@ -238,25 +234,23 @@ def orphans(folder: str = "/dev/shm", old: float = _OLD) -> list[_Segment]:
     return sorted(found)
 
 
-def orphaned(segments: list[Any], folder: str = "/dev/shm") -> list[Finding]:
+def orphaned(segments: list[Any], folder: str = "/dev/shm") -> Iterator[Finding]:
     """A finding that names them all by a command."""
     if not segments:
-        return []
+        return
     found = [_Segment(*one) for one in segments]
     patterns = [*dict.fromkeys(_pattern(one.name) for one in found)]
     named = " ".join(f"{folder}/{one}" for one in patterns[:_MOST_NAMED])
     more = f"; then look again, for {len(patterns) - _MOST_NAMED} more" if len(patterns) > _MOST_NAMED else ""
     oldest = max(one.age for one in found)
-    return [
-        Finding(
-            "orphaned-shm",
-            f"{len(found)} in {folder}, {sum(one.nbytes for one in found) / 1e6:,.1f} MB, "
-            f"up to {age_text(oldest)} old, that no process that can be seen has open",
-            "Memory that a killed process has left is taken until it is deleted or the machine starts again.",
-            f"rm {named}{more}",
-            "maybe",
-        )
-    ]
+    yield Finding(
+        "orphaned-shm",
+        f"{len(found)} in {folder}, {sum(one.nbytes for one in found) / 1e6:,.1f} MB, "
+        f"up to {age_text(oldest)} old, that no process that can be seen has open",
+        "Memory that a killed process has left is taken until it is deleted or the machine starts again.",
+        f"rm {named}{more}",
+        "maybe",
+    )
 
 
 def _pattern(name: str) -> str:

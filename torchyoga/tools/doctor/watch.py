@@ -173,7 +173,7 @@ def _examined(seen: list[_Seen], seconds: float, rank: int) -> list[dict[str, ob
     patients = [Patient.of(one.loader, one.names, one.evaluates) for one in seen]
     if rank:
         job = RunningJob.now()
-        diagnoses = [Diagnosis(dealt(one, job)) for one in patients]
+        diagnoses = [Diagnosis([*dealt(one, job)]) for one in patients]
     else:
         diagnoses = [examined(one, seconds=seconds / len(patients)) for one in patients]
     if len(seen) > 1:

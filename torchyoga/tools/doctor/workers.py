@@ -69,35 +69,33 @@ def rates_text(rates: Mapping[int, float], others: float = 0.0) -> str:
 
 def few_workers(
     rates: Mapping[int, float], current: int | None, patient: Patient | None = None, others: float = 0.0
-) -> list[Finding]:
+) -> Iterator[Finding]:
     """A finding if the loop would wait a fifth less with another number of workers than the loader's.
 
     It is the meter's arithmetic: what the meter of the loader has seen of the loop counts here, too. Where it
     has seen none, or other processes took `others` of the CPUs, a wait was not measured.
     """
     if current is None or current not in rates or len(rates) < 2 or min(rates.values()) <= 0:
-        return []
+        return
     costs = _costs(rates, current, patient)
     # Workers that live from epoch to epoch: those that do not are another finding.
     advice = costs.advice(current, is_persistent=True)
     if advice is None:
-        return []
+        return
     best = advice.num_workers
     loop = (
         f"the loop computes {seconds_text(costs.loop)} with each"
         if costs.loop
         else f"it matters where the loop computes less than {seconds_text(costs.measured[current])} with each"
     )
-    return [
-        Finding(
-            "num-workers",
-            f"rows/s: {rates_text(rates, others)}; the loader has {current}",
-            f"With {best} a batch comes every {seconds_text(costs.measured[best])}, now every "
-            f"{seconds_text(costs.measured[current])}; {loop}.",
-            f"num_workers={best}",
-            "slow" if costs.loop and others < _BUSY else "maybe",
-        )
-    ]
+    yield Finding(
+        "num-workers",
+        f"rows/s: {rates_text(rates, others)}; the loader has {current}",
+        f"With {best} a batch comes every {seconds_text(costs.measured[best])}, now every "
+        f"{seconds_text(costs.measured[current])}; {loop}.",
+        f"num_workers={best}",
+        "slow" if costs.loop and others < _BUSY else "maybe",
+    )
 
 
 def _costs(rates: Mapping[int, float], current: int, patient: Patient | None) -> Costs:

@@ -9,12 +9,11 @@ from urllib.parse import unquote
 from ...errors import SchemaError
 from ...process.texts import number, share
 from ...reading.dataref import DataRef
-from ...reading.version_ref import VersionColumns, VersionRef
 from ...rows.schema import Schema
 from ...rows.stats.column_stats import Bars, ColumnStats, TableStats
 from ..cells.text import class_names, is_label, named_class, shown, visible
 from .charts import bars
-from .sample import is_remote
+from .sample import is_remote, keeps_stats
 
 __all__ = ["Balance", "ColumnCard", "Columns", "Portion", "Sketch", "columns_of", "first_columns"]
 
@@ -127,7 +126,7 @@ def columns_of(ref: DataRef, total: int, seed: int, most_rows: int = _MOST_ROWS)
     if not len(ref):
         cards = [] if schema is None else [_bare(column.name, schema) for column in schema.columns]
         return Columns(tuple(cards), total or len(cards), (), (), "there are no rows")
-    is_kept = isinstance(ref, (VersionRef, VersionColumns)) and bool(ref.manifest.stats)
+    is_kept = keeps_stats(ref)
     most = max(1, min(most_rows, _MOST_BYTES // ref.row_bytes)) if ref.row_bytes else _UNKNOWN_ROWS
     is_far = is_remote(ref) and not is_kept
     try:

@@ -15,6 +15,7 @@ from torch.utils.data import DistributedSampler
 
 from ...order.contract import AnyOrder
 from ...order.quality import shuffle_quality
+from ...process.distinct import spread
 from ...process.seeding import GeneratorsPutBack
 from ...process.texts import number
 from ...rows.types import Ints
@@ -276,7 +277,7 @@ def _panels(looked: _OrderLook, rows: int, replicas: int) -> tuple[tuple[Panel, 
 
     def panel(title: str, chosen: npt.NDArray[np.bool_], end: int, most: int) -> Panel:
         at = np.flatnonzero(chosen)
-        at = at[np.linspace(0, len(at) - 1, min(most, len(at))).astype(np.int64)] if len(at) else at
+        at = at[spread(len(at), most)]
         places = zip(
             ((positions[at] + 0.5) * WIDTH / max(1, end)).tolist(),
             (HEIGHT - 3 - looked.rows[at] * (HEIGHT - 6) / last).tolist(),

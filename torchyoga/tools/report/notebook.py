@@ -5,11 +5,10 @@ from __future__ import annotations
 from html import escape
 
 from ...reading.dataref import DataRef
-from ...reading.version_ref import VersionColumns, VersionRef
 from ..cells.text import visible
 from .columns import ColumnCard, columns_of, first_columns
 from .page import rendered
-from .sample import RowSample, is_remote, sample_of
+from .sample import RowSample, is_remote, keeps_stats, sample_of
 
 __all__ = ["notebook_page"]
 
@@ -31,8 +30,7 @@ def notebook_page(ref: DataRef) -> str:
 
 def _page(ref: DataRef) -> str:
     some, total = first_columns(ref, _MOST_COLUMNS)
-    is_kept = isinstance(some, (VersionRef, VersionColumns)) and bool(some.manifest.stats)
-    cards: tuple[ColumnCard, ...] = columns_of(some, total, 0).cards if is_kept else ()
+    cards: tuple[ColumnCard, ...] = columns_of(some, total, 0).cards if keeps_stats(some) else ()
     if not cards and some.schema is not None:
         cards = columns_of(some[:0], total, 0).cards
     notes = []

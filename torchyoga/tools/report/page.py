@@ -25,7 +25,7 @@ from markupsafe import Markup
 
 from ...errors import YogaError
 from ...order.full import as_int
-from ...process.texts import bytes_text, number
+from ...process.texts import bytes_text, count_of, number
 from ...reading.dataref import DataRef, title_of
 from ...reading.version_ref import VersionColumns, VersionRef
 from ...stores.history.log import VersionLog, log_of
@@ -177,18 +177,23 @@ def _facts(ref: DataRef, columns: Columns, title: str | None) -> _Facts:
     elif ref.row_bytes:
         found["size of a row"] = f"about {bytes_text(ref.row_bytes)}"
     if columns.total:
-        lead.append(f"{columns.total:,} {'column' if columns.total == 1 else 'columns'}")
+        lead.append(count_of(columns.total, "column"))
     if ref.fingerprint is not None:
         found["fingerprint"] = ref.fingerprint
     info = ref.info
     text = json.dumps(info, indent=2, ensure_ascii=False, sort_keys=True) if info else ""
-    cut = f"\n… {len(text) - _MOST_INFO:,} more characters" if len(text) > _MOST_INFO else ""
     return _Facts(
         shown(title, 200) if title is not None else name,
         " · ".join(lead),
         {key: shown(value, 200) for key, value in found.items() if value},
-        "\n".join(visible(line) for line in text[:_MOST_INFO].splitlines()) + cut,
+        _first_lines(text, _MOST_INFO),
     )
+
+
+def _first_lines(text: str, most: int) -> str:
+    """The first so many characters of a text of several lines, and how many more there are."""
+    cut = f"\n… {len(text) - most:,} more characters" if len(text) > most else ""
+    return "\n".join(map(visible, text[:most].splitlines())) + cut
 
 
 @lru_cache(None)
@@ -289,13 +294,11 @@ def _history_of(ref: VersionRef | VersionColumns) -> _History:
     here = [n for n, one in enumerate(log or ()) if one.version == manifest.version]
     if log is not None and log.left_out:
         note = f"And {log.left_out:,} older versions."
-    source = lineage.source or ""
-    cut = f"\n… {len(source) - _MOST_SOURCE:,} more characters" if len(source) > _MOST_SOURCE else ""
     titles, cells = ([], []) if log is None else log.table(_TITLES)
     return _History(
         _files(manifest, made),
         _lineage(manifest, lineage),
-        "\n".join(visible(line) for line in source[:_MOST_SOURCE].splitlines()) + cut,
+        _first_lines(lineage.source or "", _MOST_SOURCE),
         {visible(name): visible(text) for name, text in sorted(lineage.packages.items())},
         *_builders(manifest.each_file, lineage),
         titles,
@@ -330,12 +333,12 @@ def _files(manifest: Manifest, made: dict[str, str]) -> _Files:
     formats = ", ".join(sorted({file.format for file in found}))
     shared = sum(file.of is not None for file in found)
     deleted = sum(file.deleted.count for file in found if file.deleted is not None)
-    said = [
-        f"{len(found):,} {'file' if len(found) == 1 else 'files'} ({visible(formats)})"
-        if found
-        else "No files"
-    ]
-    said += [f"{bytes_text(manifest.nbytes)} in all"] if found else []
+    said = ["No files"]
+    if found:
+        said = [
+            f"{count_of(len(found), 'file')} ({visible(formats)})",
+            f"{bytes_text(manifest.nbytes)} in all",
+        ]
     if shared:
         said.append(f"{shared:,} of them shared with other versions")
     if deleted:
@@ -385,7 +388,7 @@ def _builders(
         )
         count, parts = len(lineage.builders), sum(one.parts for one in lineage.builders)
         others = f" The first {len(rows)} are shown." if count > len(rows) else ""
-        return titles, rows, f"Built in {parts:,} parts by {_counted(count, 'process')}.{others}"
+        return titles, rows, f"Built in {parts:,} parts by {count_of(count, 'process', 'processes')}.{others}"
     found: dict[str, list[FileEntry]] = {}
     for file in files:
         found.setdefault(file.name.partition("-")[0], []).append(file)
@@ -395,9 +398,4 @@ def _builders(
         for token, own in list(found.items())[:_MOST_BUILDERS]
     )
     others = f" The first {len(builds)} are shown." if len(found) > len(builds) else ""
-    return titles, builds, f"{_counted(len(found), 'build')} wrote its files.{others}"
-
-
-def _counted(count: int, noun: str) -> str:
-    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
-    return f"{count:,} {noun}{ending}"
+    return titles, builds, f"{count_of(len(found), 'build')} wrote its files.{others}"

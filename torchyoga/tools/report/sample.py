@@ -14,7 +14,7 @@ from ..cells.flat import bytes_of, flat
 from ..cells.picture import thumbnail, url_of
 from ..cells.text import classes_of, named_class, shown, visible
 
-__all__ = ["Cell", "RowSample", "SampleRow", "is_remote", "sample_of"]
+__all__ = ["Cell", "RowSample", "SampleRow", "is_remote", "keeps_stats", "sample_of"]
 
 _MOST_BYTES = 2**28  # read for all rows
 _AT_ONCE = 8  # rows
@@ -64,6 +64,11 @@ class RowSample:
     def has_pictures(self) -> bool:
         """True if there is a thumbnail."""
         return any(cell.picture for row in self.rows for cell in row.cells)
+
+
+def keeps_stats(ref: DataRef) -> bool:
+    """True if statistics were kept with the rows, so that nothing is read for them."""
+    return isinstance(ref, (VersionRef, VersionColumns)) and bool(ref.manifest.stats)
 
 
 def is_remote(ref: object) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from ...errors import CorruptError, NotFoundError, RemoteError
-from ...process.texts import bytes_text, number
+from ...process.texts import bytes_text, count_of, number
 from ...reading.version_ref import VersionColumns, VersionRef
 from ..cells.text import shown, visible
 from ..report.page import style, templates
@@ -281,9 +281,7 @@ class Pages:
         """The title of a dataset, what is known of it, and what leads to it."""
         id, version = values.get("id"), values.get("version")
         ref, columns = kept.whole, len(kept.names)
-        facts = [f"{len(ref):,} {'row' if len(ref) == 1 else 'rows'}"]
-        if columns:
-            facts.append(f"{columns:,} {'column' if columns == 1 else 'columns'}")
+        facts = [count_of(len(ref), "row"), *([count_of(columns, "column")] if columns else [])]
         if isinstance(ref, (VersionRef, VersionColumns)):
             facts.append(bytes_text(ref.manifest.nbytes))
         if self._shelf.storage is None or id is None or version is None:

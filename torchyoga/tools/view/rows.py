@@ -297,10 +297,10 @@ def part_of(value: object, start: int = 0, most: int = _CHARACTERS) -> Excerpt:
             return Excerpt(f"{name} {shape}", (shown(value, most),))
         flat = value.detach().reshape(-1)
         numbers = flat[start : start + _count(most)].tolist()
-        return _of_numbers(f"{name} {_extents(shape)}", numbers, shape, start, len(flat))
+        return _of_numbers(f"{name} {shape}", numbers, shape, start, len(flat))
     if isinstance(value, np.ndarray) and value.ndim:
         numbers = list(value.reshape(-1)[start : start + _count(most)])
-        return _of_numbers(f"{value.dtype} {_extents(value.shape)}", numbers, value.shape, start, value.size)
+        return _of_numbers(f"{value.dtype} {value.shape}", numbers, value.shape, start, value.size)
     if isinstance(value, str):
         part = value[start : start + most]
         lines = tuple(visible(line) for line in part.split("\n"))
@@ -314,10 +314,6 @@ def part_of(value: object, start: int = 0, most: int = _CHARACTERS) -> Excerpt:
 
 def _count(most: int) -> int:
     return max(_A_LINE, min(_NUMBERS, most // 5))
-
-
-def _extents(shape: tuple[int, ...]) -> str:
-    return f"({shape[0]},)" if len(shape) == 1 else str(tuple(map(int, shape)))
 
 
 def _of_numbers(kind: str, numbers: list[object], shape: tuple[int, ...], start: int, total: int) -> Excerpt:

@@ -19,7 +19,7 @@ from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...reading.dataref import DataRef, RowView, title_of
 from ...reading.in_epoch import in_epoch
-from ...reading.version_ref import VersionColumns, VersionRef
+from ...reading.version_ref import VersionRef
 from ...rows.column import Column
 from ...rows.projection import Projection
 from ...storage import Storage, store_of
@@ -29,7 +29,7 @@ from ..cells.flat import flat, flat_names
 from ..cells.picture import thumbnail
 from ..cells.text import classes_of, named_class, visible
 from ..report.columns import ColumnCard, columns_of
-from ..report.sample import is_remote
+from ..report.sample import is_remote, keeps_stats
 from .answer import Refused
 from .filter import Filter, plain_name
 from .rows import Values, row_of
@@ -203,7 +203,7 @@ class OpenRef:
         ref, schema = self.ref, self.ref.schema
         if not len(ref) or schema is None:
             return {}, ""
-        is_kept = isinstance(ref, (VersionRef, VersionColumns)) and bool(ref.manifest.stats)
+        is_kept = keeps_stats(ref)
         if self.is_remote and not is_kept:
             return {}, "This version keeps no statistics, and its rows are in a store."
         rows = min(
