@@ -7,6 +7,7 @@ import errno
 import mmap
 import os
 import re
+import shutil
 import stat
 import sys
 import tempfile
@@ -530,3 +531,28 @@ def test_a_file_that_is_deleted_again_and_again_ends_in_an_error(tmp_path: Path)
     cache = Emptied(tmp_path)
     with pytest.raises(RemoteError, match=r"k was deleted 20 times from .* set a larger cache_bytes"):
         put(cache, "k", 5)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_folder_deleted_while_a_file_is_downloaded_is_made_again(when: str, tmp_path: Path) -> None:
+    cache, downloads = Cache(tmp_path / "cache"), []
+
+    def download(path: Path) -> None:
+        downloads.append(path)
+        if len(downloads) < 3 and when == "before":
+            shutil.rmtree(cache.folder)
+        with cache.part(K) as file:
+            file.write(b"abc")
+        if len(downloads) < 3 and when == "after":
+            shutil.rmtree(cache.folder)
+
+    def missing(path: Path) -> None:
+        downloads.append(path)
+        cache.part(key("a")).close()
+        raise FileNotFoundError("not in the store")
+
+    assert cache.get(K, 3, download, "k").read_bytes() == b"abc"
+    assert len(downloads) == 3
+    with pytest.raises(FileNotFoundError, match="not in the store"):
+        cache.get(key("a"), 3, missing, "a")
+    assert len(downloads) == 4

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -571,5 +572,27 @@ def test_versions_that_may_not_be_read_are_not_listed(tmp_path_others_reach: Pat
         with pytest.raises(NotFoundError):
             storage.fetch("b", "1")
         assert storage.clean(0) == []
+
+    assert not dies_in_a_child(look, 10_000)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be other users")
+def test_what_another_user_may_not_do_is_neither_damage_nor_a_riddle(tmp_path_others_reach: Path) -> None:
+    root = tmp_path_others_reach / "storage"
+    storage = yoga.Storage(root)
+    storage.submit(OLD, "a", "1")
+    storage.submit(OLD, "b", "1")
+    os.chmod(next((root / "b" / "1").glob("*.mdb")), 0o600)
+
+    def look() -> None:
+        os.setgroups([])
+        os.setgid(54321)
+        os.setuid(54321)
+        storage.check("a", "1")
+        with pytest.raises(PermissionError, match=r"Permission denied: .*\.mdb"):
+            storage.check("b", "1")
+        for write in (storage.remove, storage.compact, partial(storage.tag, "a")):
+            with pytest.raises(PermissionError, match=r"cannot write to the storage .*, make it writable"):
+                write("a", "1")
 
     assert not dies_in_a_child(look, 10_000)

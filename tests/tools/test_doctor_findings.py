@@ -41,7 +41,7 @@ from torchyoga.tools.doctor.handles import handle_findings, open_handles, unpick
 from torchyoga.tools.doctor.leftovers import leftover_findings, leftovers
 from torchyoga.tools.doctor.patient import Patient
 from torchyoga.tools.doctor.randomness import drawn, same_numbers
-from torchyoga.tools.doctor.sharding import RunningJob, dealt, disagreeing
+from torchyoga.tools.doctor.sharding import RunningJob, dealt, disagreeing, order, order_findings
 from torchyoga.tools.doctor.shared_memory import orphaned, orphans, small_shared_memory
 from torchyoga.tools.doctor.workers import counts, few_workers, rates_text, recommended
 
@@ -353,6 +353,18 @@ def test_a_function_that_does_not_pickle_is_named() -> None:
 
 
 # -- sharding
+
+
+@pytest.mark.parametrize("loader", [DataLoader, yoga.DataLoader])
+@pytest.mark.parametrize(
+    ("name", "drops", "dropped"), [("valid", True, 8), ("valid", False, 0), ("train", True, 0)]
+)
+def test_an_evaluation_that_drops_rows_is_named(loader: Any, name: str, drops: bool, dropped: int) -> None:
+    patient = Patient.of(loader(list(range(200)), batch_size=64, drop_last=drops), [name])
+    found = order_findings(order(patient), patient, 200)
+    assert [one.measured for one in found] == [
+        f"valid looks like an evaluation, and drops {dropped} of 200 rows" for _ in range(bool(dropped))
+    ]
 
 
 def named(dataset: Any, job: RunningJob, **arguments: Any) -> list[str]:

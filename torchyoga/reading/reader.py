@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import threading
@@ -569,11 +570,9 @@ class Reader:
             if wanted <= 0:
                 return
             if number not in new and (shelf is None or shelf.slots[number] < 0):
-                try:
+                with contextlib.suppress(CorruptError, OSError):  # raised when a row of it is wanted
                     new[number] = self._opened(number)
-                except (CorruptError, OSError):
-                    continue  # raised when a row of it is wanted
-                wanted -= 1
+                    wanted -= 1
 
     def _kept(self, shelf: FileShelf, numbers: Iterable[int], num_new: int) -> dict[int, Opened]:
         """The files that stay open: all, or if those are too many, the ones used last."""
@@ -651,9 +650,10 @@ class Reader:
                     self._compare_checks(
                         opened, entry, np.setdiff1d(np.arange(entry.whole.rows), entry.deleted.rows)
                     )
-            except (BusyError, RemoteError):
-                raise  # that says nothing about the files
             except (CorruptError, OSError) as error:
+                hindered = isinstance(error, (BusyError, RemoteError))
+                if hindered or getattr(error, "errno", None) not in (None, errno.ENOENT, errno.EIO):
+                    raise  # that says nothing about the file: a full disk, a permission, too many open files
                 problems.append(f"{entry.name}: {error}")
         return problems
 

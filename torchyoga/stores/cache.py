@@ -113,10 +113,7 @@ class Cache:
             return None
         path = self._place("files", key)
         try:
-            if os.utime in os.supports_follow_symlinks:
-                os.utime(path, follow_symlinks=False)
-            else:
-                os.utime(path)
+            os.utime(path, follow_symlinks=os.utime not in os.supports_follow_symlinks)
         except FileNotFoundError:
             return None
         except OSError:
@@ -152,17 +149,20 @@ class Cache:
                 cannot be written.
             YogaError: there are links in the folder.
             BusyError: another process is downloading it, and nothing has arrived for ten minutes.
-            RemoteError: other processes delete it again and again.
+            RemoteError: it is deleted again and again.
         """
         self._is_there("parts", key)
         for _ in range(_MOST_DOWNLOADS):
-            found = self.find(key)
-            if found is not None:
+            if (found := self.find(key)) is not None:
                 return found
             with self._lock(key, what) as is_held:
                 if is_held and not self.has(key):
-                    self._download(key, nbytes, download, what)
-                    return self._keep(key, f"parts/{key}")
+                    try:
+                        self._download(key, nbytes, download, what)
+                        return self._keep(key, f"parts/{key}")
+                    except FileNotFoundError:  # the store's, unless somebody has emptied the folder
+                        if self.root.find(f"parts/{key}") is not None:
+                            raise
         raise RemoteError(
             f"{what} was deleted {_MOST_DOWNLOADS} times from {self.folder} before it could be opened; set a "
             "larger cache_bytes"

@@ -223,7 +223,7 @@ class Store(Versions):
         while True:
             left = timeout - (time.monotonic() - started) if timeout >= 0 else notice
             try:
-                with self._root.told(f"{name}.lock"):
+                with self._root.told(f"{name}.lock", is_any=True):
                     lock.acquire(timeout=max(0.0, min(left, notice)), poll_interval=0.02)
                 break
             except (FileNotFoundError, FileExistsError):  # its folder is being deleted

@@ -47,16 +47,16 @@ def order(patient: Patient) -> dict[str, Any]:
     loader = patient.loader
     if loader is None or patient.is_iterable:
         return {"in_order": True, "same": False, "batches": None, "dropped": 0}
+    size, drops = loader.batch_size, loader.drop_last
+    left = len(loader.sampler) % size if drops and size and hasattr(loader.sampler, "__len__") else 0  # type: ignore[arg-type]
     if isinstance(loader, DataLoader):
         shuffles = bool(getattr(loader.sampler, "shuffle", True))
-        return {"in_order": not shuffles, "same": False, "batches": len(loader), "dropped": 0}
+        return {"in_order": not shuffles, "same": False, "batches": len(loader), "dropped": left}
     first, second = (list(islice(numbers(loader), _ORDERED)) for _ in range(2))
     try:
         in_order = first == sorted(first)
     except TypeError:
         in_order = False
-    size, drops = loader.batch_size, loader.drop_last
-    left = len(loader.sampler) % size if drops and size and hasattr(loader.sampler, "__len__") else 0  # type: ignore[arg-type]
     is_list = isinstance(loader.sampler, Sequence) or isinstance(loader.batch_sampler, Sequence)
     was_set = bool(getattr(_sampler(loader), "epoch", 0))
     return {
