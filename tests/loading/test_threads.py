@@ -44,8 +44,8 @@ def labels(batches: Any, seconds: float = 0.0) -> list[list[int]]:
 
 def test_the_order_is_as_without_and_threads_read(ref: yoga.DataRef, four_cpus: None) -> None:
     others = set(multiprocessing.active_children())
-    expected = labels(yoga.DataLoader(ref, 8, shuffle=True, seed=3))
-    loader = yoga.DataLoader(ref, 8, shuffle=True, seed=3, num_workers=2)
+    expected = labels(yoga.DataLoader(ref, 2, shuffle=True, seed=3))
+    loader = yoga.DataLoader(ref, 2, shuffle=True, seed=3, num_workers=2)
     found, names = [], set()
     for batch in loader:
         names |= {thread.name for thread in threading.enumerate()}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from children import status_of_child
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from torchyoga.formats.mapped import gather
 from torchyoga.formats.mapped.gather import Bytes, Memory, address_of
 from torchyoga.formats.mapped.items import Cut, Decoded, Items, Mapped, Numbering
 
@@ -244,3 +247,36 @@ def test_arrays_that_are_cut_otherwise_have_another_cut() -> None:
     ]
     assert len({*cuts}) == len(cuts)
     assert cuts[0] == cut((0, [0, 2], [2], [4]))
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("row_bytes", [12, 48, 70_003, 300_000])
+def test_a_thread_copies_by_itself_and_torch_divides_other_work_as_before(
+    monkeypatch: pytest.MonkeyPatch, is_known: bool, row_bytes: int
+) -> None:
+    if not is_known:
+        monkeypatch.setattr(gather, "_openmp", lambda: None)
+    data = np.random.default_rng(0).integers(0, 256, 3_000_000, np.uint8)
+    places = np.random.default_rng(1).integers(0, len(data) - row_bytes, 2**21 // row_bytes + 2)
+    expected = np.concatenate([data[place : place + row_bytes] for place in places.tolist()])
+
+    def copied() -> tuple[Bytes, int]:
+        torch.set_num_threads(3)
+        found = Memory([data]).gather(places + address_of(data), row_bytes, empty)
+        return found, torch.get_num_threads()
+
+    before = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            found, threads = pool.submit(copied).result()
+    finally:
+        torch.set_num_threads(before)
+    assert np.array_equal(found, expected)
+    assert threads == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="where torch's OpenMP is known to be found")
+def test_torch_can_be_told_not_to_divide_work() -> None:
+    with gather._undivided() as is_alone:
+        assert is_alone
+        assert torch.get_num_threads() == 1

@@ -105,6 +105,13 @@ def test_a_consumer_of_threads_that_were_asked_for_helps_them_instead_of_waiting
     assert made_here.is_set()
 
 
+@pytest.mark.parametrize("size", [1, 15])
+def test_a_thread_and_the_consumer_work_at_once_also_where_a_task_makes_many_batches(size: int) -> None:
+    both = threading.Barrier(2)  # broken if they work one after the other
+    tasks = [Task(lambda: 0, size), *[Task(lambda: both.wait(30), size)] * 2]
+    assert sorted(Ahead(iter(tasks), 4, 1)) == [0, 0, 1]
+
+
 def test_an_interruption_of_the_consumer_while_it_helps_is_raised_at_once() -> None:
     is_under_way, may_end = threading.Event(), threading.Event()
 

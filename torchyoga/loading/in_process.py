@@ -14,6 +14,7 @@ from ..process.seeding import seeder
 from ..process.stages import Stage, Stopwatch, timed
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
+from ..reading.readahead import READ_BYTES
 from ..reading.stream import Window
 from ..rows.block import Rows
 from ..rows.collate import Collation, is_ours, stacked
@@ -23,6 +24,10 @@ from .plan import EpochIndices
 from .sealed import BatchError, Failure
 
 __all__ = ["Collating", "InProcess", "can_pin", "has_accelerator", "rows_of"]
+
+# Of a read by threads that always make batches. What Python does for a read takes 60 us, since a copy of
+# megabytes drives its code out of the processor's cache. More would drive out what was copied.
+_OF_THREADS = 10 * 2**20
 
 
 class _Reading:
@@ -78,7 +83,7 @@ class InProcess(Iterator[Batch]):
         self._seeding = seeding
         self._seed, self._epoch = plan.indices.cursor.order.seed, plan.epoch
         self._firsts = plan.indices.firsts(plan.iteration)
-        windows = plan.windows(plan.iteration)
+        windows = plan.windows(plan.iteration, read_bytes=_OF_THREADS if num_threads else READ_BYTES)
         tasks = (Task(partial(reading.window, window), len(window.ends)) for window in windows)
         # A sampler that may draw at any time does so in the user's thread, when it is asked.
         may_be_ahead = source.is_thread_safe and plan.indices.is_known_ahead

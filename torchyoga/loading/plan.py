@@ -10,6 +10,7 @@ from ..order.iteration import Iteration
 from ..process.stages import Stage, Stopwatch
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef, title_of
+from ..reading.readahead import READ_BYTES
 from ..reading.stream import Window, windows_of
 from ..rows.types import Index, MapStyle
 from ..sampling.foreign import Keys
@@ -101,14 +102,18 @@ class EpochIndices:
             step += len(window.ends)
 
     def windows(
-        self, iteration: Iteration, read_here: bool = True, most: int | None = None
+        self,
+        iteration: Iteration,
+        read_here: bool = True,
+        most: int | None = None,
+        read_bytes: int = READ_BYTES,
     ) -> Iterator[Window]:
-        """The batches in windows, as they are read."""
+        """The batches in windows of about so many bytes, as they are read."""
         # Workers read, but all share the page cache: whoever knows the order can tell the kernel. Small
         # batches travel together, because every journey costs as much as reading some of them.
         if self.indices.is_known_ahead and isinstance(self.source, DataRef):
             most = self._fitting(self.source, most)
-            return self._asked(windows_of(self.source, self.batches(iteration), read_here, most))
+            return self._asked(windows_of(self.source, self.batches(iteration), read_here, most, read_bytes))
         return self._asked(Window(batch, [_size(batch)]) for batch in self.batches(iteration))
 
     def _asked(self, windows: Iterator[Window]) -> Iterator[Window]:

@@ -61,6 +61,8 @@ class _SharedResults(Generic[T]):
     def __init__(self, tasks: Iterator[Task[T]], most: int, num_threads: int) -> None:
         self.tasks = tasks
         self.most, self.num_threads = most, max(1, num_threads)
+        # One of each thread, one of the consumer, which helps, and one that is done: else they wait in turn.
+        self._least = max(self.num_threads, min(most, num_threads + 2)) if num_threads else 1
         self.tickets: deque[_Ticket[T]] = deque()  # in order
         self.is_wanted = self.is_over = False
         self.threads: list[threading.Thread] = []
@@ -92,7 +94,7 @@ class _SharedResults(Generic[T]):
     def has_room(self) -> bool:
         """True if a task may be done ahead."""
         sizes = [ticket.task.size for ticket in tuple(self.tickets)]
-        return len(sizes) < self.num_threads or sum(sizes) < self.most
+        return len(sizes) < self._least or sum(sizes) < self.most
 
     def stop(self) -> None:
         """Ends each thread after its current task."""
@@ -123,8 +125,8 @@ class Ahead(Iterator[T]):
 
     Results are made when they are needed. If the consumer takes longer between two of them, a thread makes
     the next ones meanwhile, `most` batches at most; or so do `num_threads`, if there are to be some, one task
-    each at least, however long it takes. They end with the iterator, or the process; a forked child must make
-    a new iterator.
+    each at least, however long it takes, and two more of up to `most` tasks. They end with the iterator, or
+    the process; a forked child must make a new iterator.
     """
 
     def __init__(self, tasks: Iterator[Task[T]], most: int, num_threads: int = 0) -> None:

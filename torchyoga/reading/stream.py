@@ -18,7 +18,7 @@ from ..order.saved import Saved
 from ..rows.block import Rows
 from ..rows.types import Ints, RowT
 from .in_epoch import RandomAccess, in_epoch
-from .readahead import ReadAhead
+from .readahead import READ_BYTES, ReadAhead
 
 __all__ = ["Stream", "Window", "begun", "read_batches", "windows_of"]
 
@@ -64,7 +64,11 @@ class Window(NamedTuple):
 
 
 def windows_of(
-    source: RandomAccess, batches: Iterable[Ints], read_here: bool = True, most: int | None = None
+    source: RandomAccess,
+    batches: Iterable[Ints],
+    read_here: bool = True,
+    most: int | None = None,
+    read_bytes: int = READ_BYTES,
 ) -> Iterator[Window]:
     """The batches in windows, as they are best read; those that follow are read ahead.
 
@@ -73,6 +77,7 @@ def windows_of(
         batches: the rows of each batch.
         read_here: False if other processes read them.
         most: batches of a window.
+        read_bytes: of a window, of more than one batch.
     """
     readahead = _readahead_of(source)
     if readahead is None:
@@ -89,7 +94,7 @@ def windows_of(
             first = next(left, None)
             if first is None:
                 return
-            together = min(readahead.batches_of_read(len(first)), begun)
+            together = min(readahead.batches_of_read(len(first), read_bytes), begun)
             begun *= 2
             window = [first, *islice(left, min(together, most or together) - 1)]
             joined = np.concatenate(window) if len(window) > 1 else first

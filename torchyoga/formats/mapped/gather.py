@@ -11,10 +11,13 @@ just brought the rows into the processor's cache, where NumPy looks better than 
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import repeat
 from typing import Any
 
@@ -112,7 +115,41 @@ def _element_bytes(divisible: int) -> int:
 
 _ELEMENTS = {16: "complex128", 8: "int64", 4: "int32", 2: "int16", 1: "uint8"}  # torch's names
 _NUMBERS = {1: 0, 2: 1, 4: 2, 8: 3}  # the bytes of a number, and which power of two they are
-_ALONE_ELEMENTS = 2**15
+_ALONE_ELEMENTS = 2**15  # torch divides copies of more among threads
+
+
+@lru_cache(maxsize=1)
+def _openmp() -> tuple[Callable[[], int], Callable[[int], None]] | None:
+    """How many threads torch divides work of this thread among: what tells it, and what sets it.
+
+    None if torch's OpenMP cannot be asked. `torch.set_num_threads` would also set it for threads to come.
+    """
+    try:
+        library = ctypes.PyDLL(torch._C.__file__)
+        asked, say = library.omp_get_max_threads, library.omp_set_num_threads
+    except (AttributeError, OSError):  # torch has another pool of threads, or its symbols are not to be seen
+        return None
+    before = torch.get_num_threads()
+    say(1)
+    is_heard = torch.get_num_threads() == 1
+    say(before)
+    return (asked, say) if is_heard else None
+
+
+@contextlib.contextmanager
+def _undivided() -> Iterator[bool]:
+    """Within it torch does the work of this thread on this thread only; False if that cannot be had."""
+    openmp = _openmp()
+    if openmp is None:
+        yield False
+        return
+    asked, say = openmp
+    before = asked()
+    say(1)
+    try:
+        yield True
+    finally:
+        say(before)
 
 
 class _Range:
@@ -121,17 +158,22 @@ class _Range:
     def __init__(self, low: int, high: int, arrays: Sequence[Bytes]) -> None:
         self.low = low
         self.bytes: Bytes = np.asarray(_Span(low, high, arrays))
-        self._views: dict[tuple[int, bool], Any] = {}
+        self._views: dict[tuple[int, int], Any] = {}
 
     def allows(self, row_bytes: int) -> bool:
         """True if NumPy and torch can count the elements of a view of such rows."""
         return self.bytes.size < _MOST_BYTES // row_bytes
 
-    def view(self, row_bytes: int, by_numpy: bool) -> Any:
-        """The runs of `row_bytes` bytes from every address on, from which NumPy or torch picks."""
-        found = self._views.get((row_bytes, by_numpy))
+    def view(self, row_bytes: int, size: int) -> Any:
+        """The runs of `row_bytes` bytes from every address on, from which NumPy or torch picks.
+
+        Args:
+            row_bytes: of each run.
+            size: torch takes them for elements of so many bytes, and they begin at such; 0 for NumPy.
+        """
+        found = self._views.get((row_bytes, size))
         if found is None:
-            found = self._views[row_bytes, by_numpy] = self._made(row_bytes, by_numpy)
+            found = self._views[row_bytes, size] = self._made(row_bytes, size)
         return found
 
     def numbers(self, places: Ints, row_bytes: int, empty: Callable[[int], Bytes]) -> Bytes | None:
@@ -147,25 +189,25 @@ class _Range:
     def copy_alone(self, places: Ints, row_bytes: int, out: Bytes) -> None:
         """Copies rows on this thread only, without Python's lock.
 
-        Torch divides copies of more than 2**15 elements among threads; so rows are copied as a few large
-        elements, some rows at a time.
+        As a few large elements each, and where torch would divide them among threads, some rows at a time.
         """
         size = _element_bytes(int(np.bitwise_or.reduce(places, initial=row_bytes)) | self.low % 16)
-        dtype: torch.dtype = getattr(torch, _ELEMENTS[size])
-        elements = torch.from_numpy(self.bytes[: self.bytes.size // size * size]).view(dtype)
-        width = row_bytes // size
-        view = torch.as_strided(elements, (elements.numel() - width + 1, width), (1, 1))
+        view, width = self.view(row_bytes, size), row_bytes // size
         numbers = torch.from_numpy(places // size)
-        target = torch.from_numpy(out).view(dtype).view(-1, width)
-        step = max(1, _ALONE_ELEMENTS // width)
-        for start in range(0, len(places), step):
-            torch.index_select(view, 0, numbers[start : start + step], out=target[start : start + step])
+        target = torch.from_numpy(out).view(view.dtype).view(-1, width)
+        with _undivided() as is_alone:
+            step = len(places) if is_alone else max(1, _ALONE_ELEMENTS // width)
+            for start in range(0, len(places), step):
+                some = slice(start, start + step)
+                torch.index_select(view, 0, numbers[some], out=target[some])
 
-    def _made(self, row_bytes: int, by_numpy: bool) -> Any:
-        count = self.bytes.size - row_bytes + 1
-        if by_numpy:
+    def _made(self, row_bytes: int, size: int) -> Any:
+        if not size:
+            count = self.bytes.size - row_bytes + 1
             return np.ndarray((count,), f"V{row_bytes}", self.bytes, strides=(1,))
-        return torch.as_strided(torch.from_numpy(self.bytes), (count, row_bytes), (1, 1))
+        elements = torch.from_numpy(self.bytes[: self.bytes.size // size * size])
+        elements, width = elements.view(getattr(torch, _ELEMENTS[size])), row_bytes // size
+        return torch.as_strided(elements, (elements.numel() - width + 1, width), (1, 1))
 
 
 class _Paces:
@@ -247,7 +289,7 @@ class Memory:
         if numbers is not None:
             return numbers
         if nbytes < _LARGE_READ and not is_placing() and span.allows(row_bytes):
-            found: Bytes = span.view(row_bytes, True)[places].view(np.uint8)
+            found: Bytes = span.view(row_bytes, 0)[places].view(np.uint8)
             return found
         out = empty(nbytes)
         if span.allows(row_bytes) and torch.get_num_threads() > 1 and _is_beside_others():
@@ -259,9 +301,9 @@ class Memory:
         if not span.allows(row_bytes) or (by_numpy and row_bytes >= _LARGE_ROW):
             _copy_runs(span.bytes, places.tolist(), repeat(row_bytes, len(places)), out)
         elif by_numpy:
-            out = span.view(row_bytes, True)[places].view(np.uint8)
+            out = span.view(row_bytes, 0)[places].view(np.uint8)
         else:
-            view = span.view(row_bytes, False)
+            view = span.view(row_bytes, 1)
             target = torch.from_numpy(out).view(-1, row_bytes)
             torch.index_select(view, 0, torch.from_numpy(places), out=target)
         paces.took((time.perf_counter() - started) / nbytes, by_numpy)
