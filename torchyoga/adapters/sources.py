@@ -117,7 +117,7 @@ def source_of(data: object, num_workers: int = 0, schema: Schema | None = None) 
     if source is not None:
         return source
     _refuse_no_dataset(data)
-    return _torch_source(data, num_workers) or _iterator_source(data)
+    return _torch_source(data, num_workers) or (IteratorSource(data) if isinstance(data, Iterable) else None)
 
 
 def _by_number(data: object, num_workers: int) -> Source:
@@ -208,18 +208,13 @@ def _odd_one(data: dict[object, object]) -> str:
     return f"{key!r:.80} is a {type(value).__name__}; numpy.asarray makes an array of it"
 
 
-def _iterator_source(data: object) -> IteratorSource | None:
-    """An iterable as a source; None for anything else.
+class IteratorSource(RowSource):
+    """Rows of an iterable, read once.
 
     Example:
-        >>> list(_iterator_source(n**2 for n in range(3)).rows(0)), _iterator_source(3)
-        ([0, 1, 4], None)
+        >>> list(IteratorSource(n**2 for n in range(3)).rows(0))
+        [0, 1, 4]
     """
-    return IteratorSource(data) if isinstance(data, Iterable) else None
-
-
-class IteratorSource(RowSource):
-    """Rows of an iterable, read once."""
 
     def __init__(self, data: Iterable[Row]) -> None:
         self.name = getattr(data, "__name__", type(data).__name__)
