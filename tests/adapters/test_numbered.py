@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from own import Made
 
 import torchyoga as yoga
 from torchyoga.adapters.numbered import NumberedBatches, Pool, sample_of
@@ -103,18 +104,10 @@ def test_a_pool_makes_the_same(threads: bool) -> None:
             assert_rows_equal(pool.batch(start, index), batches.batch(start, index))
 
 
-class Squares(yoga.DataRef):
-    """A DataRef without a schema."""
-
-    def __len__(self) -> int:
-        return 10
-
-    def take(self, rows: np.ndarray) -> list[dict[str, int]]:
-        return [{"square": int(row) ** 2} for row in rows]
-
-
 def test_the_schema_is_learned_from_rows_if_the_source_has_none() -> None:
-    made = NumberedBatches(Squares(), Order(10, shuffle=False), Shard(), 4, False, None, None)
+    made = NumberedBatches(
+        Made(10, lambda row: {"square": row**2}), Order(10, shuffle=False), Shard(), 4, False, None, None
+    )
     batch = made.batch(Place(0, 0), 2)
     assert_rows_equal(batch, {"square": np.array([64, 81])})
 

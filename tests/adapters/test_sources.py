@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from own import Made
 from torch.utils.data import ConcatDataset, IterableDataset, Subset
 
 import torchyoga as yoga
@@ -35,16 +36,6 @@ def storage(tmp_path: Path) -> yoga.Storage:
 class Endless(IterableDataset[Any]):
     def __iter__(self) -> Any:
         return iter([1, 2])
-
-
-class Plain(yoga.DataRef):
-    """A DataRef whose rows have no columns."""
-
-    def __len__(self) -> int:
-        return 3
-
-    def take(self, rows: Any) -> list[int]:
-        return rows.tolist()  # type: ignore[no-any-return]
 
 
 class Squares(torch.utils.data.Dataset[int]):
@@ -157,7 +148,7 @@ SOURCES: dict[str, tuple[Any, type]] = {
     "slice": (ARRAYS[1:3], RefSource),
     "Subset": (Subset(ARRAYS, [3, 1]), RefSource),
     "Subset of one": (Subset(ConcatDataset([ARRAYS, ARRAYS]), [7, 1]), RefSource),
-    "DataRef without columns": (Plain(), MapSource),
+    "DataRef without columns": (Made(3), MapSource),
     "Dataset": (Squares(), MapSource),
     "Subset of a Dataset": (Subset(Squares(), [1]), MapSource),
     "IterableDataset": (Endless(), IteratorSource),

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from own import Made
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
 import torchyoga as yoga
@@ -192,16 +193,6 @@ class Drawing:
         return iter(np.random.permutation(6000).tolist())
 
 
-class Wide(yoga.DataRef):
-    """Rows of 10,000 columns, which no version may have."""
-
-    def __len__(self) -> int:
-        return 100
-
-    def take(self, rows: Any) -> Sequence[Row]:
-        return [{f"c{n:05}": n * row for n in range(10_000)} for row in rows.tolist()]
-
-
 def test_a_page_that_would_be_too_large_shows_less(
     ref: yoga.DataRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,10 +211,11 @@ def test_many_columns(storage: yoga.Storage, tmp_path: Path) -> None:
     assert "The first 200 of 900 columns are shown" in page.text
     assert "c0199" in page.text
     assert "c0200" not in page.text
-    page = seen(Wide(), tmp_path)
+    wide = Made(100, lambda row: {f"c{n:05}": n * row for n in range(10_000)})  # which no version may have
+    page = seen(wide, tmp_path)
     assert "The first 40 of 10,000 columns." in page.text
     assert "statistics cannot be made: " in page.text
-    assert "c00039" in Seen(in_a_notebook(Wide())).text or "The first" in in_a_notebook(Wide())
+    assert "c00039" in Seen(in_a_notebook(wide)).text or "The first" in in_a_notebook(wide)
 
 
 def test_an_empty_version_and_one_without_statistics(storage: yoga.Storage, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from commanding import ENVIRONMENT, hears_ctrl_c, run
+from own import Made
 from PIL import Image
 from viewing import ask, links
 
@@ -228,24 +229,13 @@ def _received(client: socket.socket) -> bytes:
         return b""
 
 
-class Wide(yoga.DataRef[Any]):
-    """Rows of 10,000 columns, some of them no images."""
-
-    schema = None
-    row_bytes = 100
-
-    def __len__(self) -> int:
-        return 5
-
-    def take(self, rows: npt.NDArray[np.int64]) -> list[Any]:
-        return [
-            {f"c{n:05}": float("nan") if n % 2 else b"\xff\xd8\xff broken" for n in range(10_000)}
-            for _ in rows
-        ]
-
-
 def test_ten_thousand_columns() -> None:
-    with yoga.view(Wide()) as shown:
+    wide = Made(
+        5,
+        lambda _: {f"c{n:05}": float("nan") if n % 2 else b"\xff\xd8\xff broken" for n in range(10_000)},
+        row_bytes=100,
+    )
+    with yoga.view(wide) as shown:
         rows = ask(shown.url)
         assert rows.status == 200
         assert "Columns 0 to 199 of 10,000." in rows.text
@@ -257,19 +247,11 @@ def test_ten_thousand_columns() -> None:
         assert last.status == 200
 
 
-class Failing(yoga.DataRef[Any]):
-    schema = None
-    row_bytes = 8
-
-    def __len__(self) -> int:
-        return 3
-
-    def take(self, rows: npt.NDArray[np.int64]) -> list[Any]:
+def test_a_dataset_that_fails_is_a_page() -> None:
+    def failing(row: int) -> None:
         raise RuntimeError("<b>the disk is gone</b>")
 
-
-def test_a_dataset_that_fails_is_a_page() -> None:
-    with yoga.view(Failing()) as shown:
+    with yoga.view(Made(3, failing, row_bytes=8)) as shown:
         found = ask(shown.url)
     assert found.status == 500
     assert "RuntimeError: <b>the disk is gone</b>" in found.text

@@ -19,6 +19,7 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 import numpy.typing as npt
 import pytest
+from own import Made
 from PIL import Image
 from viewing import Answered, ask, links
 
@@ -202,17 +203,10 @@ def test_columns_beyond_the_first_page(shown: str) -> None:
 
 
 def test_columns_of_tuples_keep_their_numbers() -> None:
-    class Tuples(yoga.DataRef[Any]):
-        schema = yoga.Schema.of(tuple(range(300)))
-        row_bytes = 2400
-
-        def __len__(self) -> int:
-            return 4
-
-        def take(self, rows: npt.NDArray[np.int64]) -> list[Any]:
-            return [tuple(range(row, row + 300)) for row in rows.tolist()]
-
-    with yoga.view(Tuples()) as found:
+    tuples = Made(
+        4, lambda row: tuple(range(row, row + 300)), yoga.Schema.of(tuple(range(300))), row_bytes=2400
+    )
+    with yoga.view(tuples) as found:
         page = ask(f"{found.url}rows?first=200")
         assert "<bdi>250</bdi></a>" in page.text
         assert ask(f"{found.url}value?row=3&name=250").text.count("253") == 1

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 from commanding import ENVIRONMENT, hears_ctrl_c
+from own import Made
 from viewing import ask
 
 import torchyoga as yoga
@@ -26,22 +25,11 @@ import torchyoga as yoga
 WAV = b"RIFF\x24\x00\x00\x00WAVEfmt " + bytes(2000)
 
 
-class Ready(yoga.DataRef[Any]):
-    """Rows whose text is long, so that a page of them is more than sockets hold."""
-
-    schema = None
-    row_bytes = 8
-
-    def __len__(self) -> int:
-        return 40
-
-    def take(self, rows: npt.NDArray[np.int64]) -> list[Any]:
-        return [{"n": int(row), "text": "x" * 300_000, "sound": WAV} for row in rows]
-
-
 @pytest.fixture(scope="module")
 def shown() -> Iterator[str]:
-    with yoga.view(Ready()) as found:
+    # The text is long, so that a page of them is more than sockets hold.
+    ready = Made(40, lambda row: {"n": row, "text": "x" * 300_000, "sound": WAV}, row_bytes=8)
+    with yoga.view(ready) as found:
         yield found.url
 
 
@@ -112,22 +100,13 @@ def test_a_client_that_speaks_as_it_gives_way(shown: str) -> None:
     assert ask(shown).status == 200
 
 
-class Alone(yoga.DataRef[Any]):
-    """Rows with a schema that only one thread may take at once."""
-
-    schema = yoga.Schema.of({"text": "x"})
-    row_bytes = 2**18
-
-    def __len__(self) -> int:
-        return 200
-
-    def take(self, rows: npt.NDArray[np.int64]) -> list[Any]:
-        return [{"text": random.Random(row).randbytes(2**17).hex()} for row in rows.tolist()]
-
-
 def test_a_download_that_waits_for_its_client_keeps_no_page_from_loading() -> None:
     pytest.importorskip("pyarrow")
-    with yoga.view(Alone()) as found:
+    schema = yoga.Schema.of({"text": "x"})  # and only one thread may take them at once
+    alone = Made(
+        200, lambda row: {"text": random.Random(row).randbytes(2**17).hex()}, schema, row_bytes=2**18
+    )
+    with yoga.view(alone) as found:
         parts = urlsplit(found.url)
         sent = f"GET {parts.path}download?format=parquet HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode()
         with clients(found.url, 1, sent) as (slow,):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from own import Own
 
 import torchyoga as yoga
 
@@ -23,22 +24,8 @@ ROWS = [
 SCHEMA = yoga.Schema.of(ROWS[0], ragged=["ids"])
 
 
-class Own(yoga.DataRef):
-    """A user's DataRef that gives plain rows."""
-
-    def __len__(self) -> int:
-        return len(ROWS)
-
-    def take(self, rows: Any) -> list[Any]:
-        return [ROWS[row] for row in rows.tolist()]
-
-    @property
-    def schema(self) -> yoga.Schema:
-        return SCHEMA
-
-    @property
-    def fingerprint(self) -> str:
-        return "own"
+def own() -> Own:
+    return Own(ROWS, SCHEMA, "own")
 
 
 def plain(row: Any) -> Any:

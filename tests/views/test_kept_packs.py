@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from interrupting import calls_of
-from packs import ROWS, SCHEMA, Own, texts_of
+from own import Own
+from packs import ROWS, SCHEMA, texts_of
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, ExistsError
@@ -69,7 +70,7 @@ def test_kept_packs_of_other_rows_are_made_anew(storage: yoga.Storage) -> None:
     ref = storage.submit(ROWS[:20], "rows", "1", schema=SCHEMA, progress=False, overwrite=True)
     assert ref.packed("ids", 16, name="few").report().rows == 20
     with pytest.raises(ValueError, match=r"packed\(name='a'\) keeps the packs beside the published version"):
-        Own().packed("ids", 16, name="a")
+        Own(ROWS, SCHEMA).packed("ids", 16, name="a")
 
 
 @pytest.mark.damages("bytes of kept packs are changed")

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own import Made, Own
 from quick import examples
 
 import torchyoga as yoga
@@ -21,31 +22,20 @@ from torchyoga.errors import StateError
 from torchyoga.rows import block
 from torchyoga.testing import check_view
 
-ROWS = [{"id": number, "group": number // 7, "x": float(number % 5)} for number in range(45)]
 Rows = list[dict[str, Any]]
+
+
+def row_of(number: int) -> dict[str, Any]:
+    return {"id": number, "group": number // 7, "x": float(number % 5)}
+
+
+ROWS = [row_of(number) for number in range(45)]
+HUGE = Made(10**9, row_of, yoga.Schema.of(ROWS[0]), "huge")  # rows that are made when they are taken
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
     return yoga.Storage(tmp_path_factory.mktemp("laws")).submit(ROWS, "rows", "1", progress=False)
-
-
-class Huge(yoga.DataRef):
-    """10**9 rows that are made when they are taken."""
-
-    def __len__(self) -> int:
-        return 10**9
-
-    def take(self, rows: Any) -> Any:
-        return [{"id": int(row), "group": int(row) // 7, "x": float(row % 5)} for row in rows]
-
-    @property
-    def schema(self) -> yoga.Schema:
-        return yoga.Schema.of(ROWS[0])
-
-    @property
-    def fingerprint(self) -> str:
-        return "huge"
 
 
 def noisy(c: Any, draw: Any) -> Any:
@@ -180,7 +170,7 @@ VIEWS: dict[str, View] = {
 @pytest.mark.parametrize("name", VIEWS)
 def test_the_laws_hold_for_each_view(base: yoga.DataRef, name: str) -> None:
     make, of_list, is_huge = VIEWS[name]
-    check_view(make, base, of_list(ROWS), huge=Huge() if is_huge else None)
+    check_view(make, base, of_list(ROWS), huge=HUGE if is_huge else None)
 
 
 HELD = [
@@ -334,25 +324,9 @@ def test_the_laws_hold_for_nests(base: yoga.DataRef, operations: list[Any], last
 # -- states of other views
 
 
-class Own(yoga.DataRef):
-    """Rows of a program's own, which have no fingerprint."""
-
-    def __init__(self, rows: Rows) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def take(self, rows: Any) -> Any:
-        return [self.rows[row] for row in rows.tolist()]
-
-    @property
-    def schema(self) -> yoga.Schema:
-        return yoga.Schema.of(TEXTS[0], ragged=["ids"])
-
-
 TEXTS = [{"id": n, "group": n % 5, "ids": np.arange(3 + n * 7 % 4)} for n in range(48)]
 OTHER_TEXTS = [{"id": n, "group": n % 3, "ids": np.arange(3 + n * 5 % 4)} for n in range(60)]
+TEXT = yoga.Schema.of(TEXTS[0], ragged=["ids"])
 LENGTHS = [n * 7 % 13 for n in range(48)]
 
 
@@ -431,9 +405,8 @@ def test_a_state_of_a_view_with_other_arguments_is_refused(
     tmp_path: Path, name: str, make: Any, change: Any, has_name: bool
 ) -> None:
     """Or gives the same rows; without a fingerprint of the rows, too, of which a state knows nothing else."""
-    schema = Own(TEXTS).schema
-    own = yoga.Storage(tmp_path).submit(TEXTS, "texts", "1", schema=schema, progress=False)
-    own = own if has_name else Own(TEXTS)
+    own = yoga.Storage(tmp_path).submit(TEXTS, "texts", "1", schema=TEXT, progress=False)
+    own = own if has_name else Own(TEXTS, TEXT)
     views = [make(own), make(own, **change), own]
     states = [rows_of(view)[1] for view in views]
     assert all(len(json.dumps(state)) < 1024 for state in states)
@@ -445,11 +418,11 @@ def test_a_state_of_a_view_with_other_arguments_is_refused(
         assert found in (None, rows_of(of, state)[0])
     if not has_name and name not in ("weighted", "bucketed"):  # which take a number for each of the rows
         with pytest.raises(StateError):
-            rows_of(make(Own(OTHER_TEXTS)), states[0])
+            rows_of(make(Own(OTHER_TEXTS, TEXT)), states[0])
 
 
 def test_states_say_which_arguments_to_keep() -> None:
-    own = Own(TEXTS)
+    own = Own(TEXTS, TEXT)
     for view, other, message in [
         (
             own.bucketed(LENGTHS, batch=4),
@@ -465,7 +438,7 @@ def test_states_say_which_arguments_to_keep() -> None:
         ),
         (
             mixed(own),
-            mixed(Own(OTHER_TEXTS)),
+            mixed(Own(OTHER_TEXTS, TEXT)),
             "of other data, or made otherwise.* Make them as they were, .*pass strict",
         ),
         (own, own.bucketed(LENGTHS), "of rows as they are, but here it is bucketed.*: leave that out"),
@@ -494,7 +467,7 @@ def test_states_say_which_arguments_to_keep() -> None:
 
 
 def test_a_state_that_tells_no_view_loads_as_before() -> None:
-    own = Own(TEXTS)
+    own = Own(TEXTS, TEXT)
     for view in (own, own[::-1], own.bucketed(LENGTHS, batch=4), mixed(own), own.packed("ids", 12)):
         _, state = rows_of(view)
         later, _ = rows_of(view, state)
@@ -506,7 +479,7 @@ def test_a_state_that_tells_no_view_loads_as_before() -> None:
 
 
 def test_ranks_with_other_views_prove_nothing() -> None:
-    own = Own(TEXTS)
+    own = Own(TEXTS, TEXT)
     ranks = [own.bucketed(LENGTHS, batch=4), own.bucketed(LENGTHS, batch=8)]
     receipts = [yoga.ResumableSampler(ref, 2, rank, seed=7).receipt() for rank, ref in enumerate(ranks)]
     with pytest.raises(
@@ -648,18 +621,7 @@ def test_the_kit_sees(base: yoga.DataRef, kind: type[Wrong], text: str) -> None:
     whole = yoga.from_arrays({"id": np.arange(45)}) if kind is Looking else base
     expected = [{"id": np.int64(n)} for n in range(0, 45, 2)] if kind is Looking else ROWS[::2]
     if kind is Nameless:
-        whole = Bare(ROWS)
+        whole = Own(ROWS)
     with pytest.raises(AssertionError, match=text):
-        check_view(kind, whole, expected, huge=Huge())
-    check_view(Wrong, base, ROWS[::2], huge=Huge())
-
-
-class Bare(yoga.DataRef):
-    def __init__(self, rows: Any) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def take(self, rows: Any) -> Any:
-        return [self.rows[row] for row in rows.tolist()]
+        check_view(kind, whole, expected, huge=HUGE)
+    check_view(Wrong, base, ROWS[::2], huge=HUGE)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from own import Own
 from torch.utils.data import Dataset, WeightedRandomSampler
 
 import torchyoga as yoga
@@ -322,31 +323,18 @@ def test_batches_that_look_different(ref: yoga.DataRef) -> None:
     renamed.take(np.arange(2))
     with pytest.raises(SchemaError, match=r"returned x3: .*; for the rows before it was x2: "):
         renamed.take(np.arange(3))
-    pairs = Pairs([(1, 2.0), (3, 4.0)]).map_batches(lambda c: {**c, "b": c["0"]})
+    pairs = PAIRS.map_batches(lambda c: {**c, "b": c["0"]})
     with pytest.raises(SchemaError, match=r"new columns \['b'\], but the rows are a tuple"):
         list(pairs)
 
 
-class Pairs(yoga.DataRef):
-    def __init__(self, rows: Any) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def take(self, rows: Any) -> Any:
-        return [self.rows[row] for row in rows.tolist()]
-
-    @property
-    def schema(self) -> yoga.Schema:
-        return yoga.Schema.of(self.rows[0])
+PAIRS = Own([(1, 2.0), (3, 4.0)], yoga.Schema.of((1, 2.0)))
 
 
 def test_tuples_keep_their_places() -> None:
-    source = Pairs([(1, 2.0), (3, 4.0)])
-    assert list(source.map_batches(lambda c: {**c, "0": c["0"] + 1})) == [(2, 2.0), (4, 4.0)]
-    assert list(source.map_batches(lambda c: {"sum": c["0"] + c["1"]})) == [{"sum": 3.0}, {"sum": 7.0}]
-    assert list(source.map(lambda row: row[::-1])) == [(2.0, 1), (4.0, 3)]
+    assert list(PAIRS.map_batches(lambda c: {**c, "0": c["0"] + 1})) == [(2, 2.0), (4, 4.0)]
+    assert list(PAIRS.map_batches(lambda c: {"sum": c["0"] + c["1"]})) == [{"sum": 3.0}, {"sum": 7.0}]
+    assert list(PAIRS.map(lambda row: row[::-1])) == [(2.0, 1), (4.0, 3)]
 
 
 def test_what_is_not_a_function_or_has_no_columns(ref: yoga.DataRef) -> None:

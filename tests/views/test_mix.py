@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from mixtures import delivered, ids, listed, shares
+from own import Made
 
 import torchyoga as yoga
 from torchyoga.errors import SchemaError, StateError
@@ -674,18 +675,8 @@ def test_buckets_need_little_padding(sources: Any) -> None:
 
 
 def test_what_a_view_without_a_name_is_made_of_is_read_once() -> None:
-    class Nameless(yoga.DataRef):
-        def __len__(self) -> int:
-            return 120
-
-        def take(self, rows: Any) -> Any:
-            return [{"id": int(row), "ids": [int(row)]} for row in rows]
-
-        @property
-        def schema(self) -> yoga.Schema:
-            return yoga.Schema.of({"id": 1, "ids": [1]})
-
-    data = Nameless()
+    schema = yoga.Schema.of({"id": 1, "ids": [1]})
+    data = Made(120, lambda row: {"id": row, "ids": [row]}, schema)
     views = [data.bucketed(np.arange(120)), data.weighted(np.ones(120)), data[::2], data.staged([(0, 0.5)])]
     for view in [*views, data.balanced("id"), yoga.mix({"a": data})]:
         assert view.view_pin is not None

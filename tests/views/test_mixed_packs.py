@@ -12,7 +12,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packs import Own, batches_of
+from own import Own
+from packs import batches_of
 from quick import examples
 
 import torchyoga as yoga

@@ -16,7 +16,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from packs import LENGTHS, ROWS, SCHEMA, Own, texts_of, tokens_of
+from own import Own
+from packs import LENGTHS, ROWS, SCHEMA, texts_of, tokens_of
 from smallfiles import make_files_of
 
 import torchyoga as yoga
@@ -33,7 +34,7 @@ OF_TOKENS = ("ids", "mask", "position_ids", "labels")
 @pytest.fixture(scope="module", params=[*FORMATS, "own"])
 def ref(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
     if request.param == "own":
-        return Own()
+        return Own(ROWS, SCHEMA)
     storage = yoga.Storage(tmp_path_factory.mktemp("packs"))
     return storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False, format=request.param)
 
@@ -240,7 +241,7 @@ def test_columns_that_are_as_long_come_along(ref: yoga.DataRef) -> None:
     alone = ref.packed("ids", 16, along=[])
     assert len(alone[0]["mask"]) == len(alone[0]["rows"])  # a list for each row
     rows = [*ROWS, {**ROWS[0], "ids": np.arange(5, dtype=np.int32), "mask": np.zeros(4, bool)}] * 3
-    other = Own([ROWS[0]] * 70 + rows).packed("ids", 16)
+    other = Own([ROWS[0]] * 70 + rows, SCHEMA).packed("ids", 16)
     with pytest.raises(ValueError, match=r"has 4 values in 'mask', but 5 tokens; .* along=\[...\]"):
         list(other)
 
@@ -349,7 +350,7 @@ class _Noting(Own):
         self.seen: set[str] = set()
 
     def projected(self, of: Any) -> yoga.DataRef:
-        self.seen |= {self._schema.columns[number].name for number in of.columns}
+        self.seen |= {self.schema.columns[number].name for number in of.columns}
         return super().projected(of)
 
 
@@ -509,7 +510,7 @@ def test_rows_that_cannot_be_in_packs(storage: yoga.Storage) -> None:
     with pytest.raises(TypeError, match="rows that are dicts with names, found rows of tuple"):
         Own(pairs, yoga.Schema.of(pairs[0], ragged=["0"])).packed("0", 8)
     with pytest.raises(TypeError, match="schema is None"):
-        Own(images, None).packed("ids", 8)
+        Own(images).packed("ids", 8)
     empty = storage.submit([], "none", "1", progress=False)
     assert (len(empty.packed("ids", 8)), empty.packed("ids", 8).schema) == (0, None)
     none = tokens_of([0, 0]).packed("ids", 8)

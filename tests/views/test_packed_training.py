@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from packs import Own, tokens_of
+from own import Own
+from packs import tokens_of
 
 import torchyoga as yoga
 

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from packs import Own, batches_of, tokens_of
+from own import Own
+from packs import batches_of, tokens_of
 
 import torchyoga as yoga
 from torchyoga.errors import StateError

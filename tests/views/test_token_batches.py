@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own import Own
 from quick import examples
 from smallfiles import make_files_of
 
@@ -28,30 +29,12 @@ ROWS = [{"ids": np.full(length, row, np.int32), "k": row} for row, length in enu
 SCHEMA = yoga.Schema.of({"ids": np.zeros(1, np.int32), "k": 1}, ragged=["ids"])
 
 
-class Own(DataRef):
-    """A user's DataRef that gives plain rows."""
-
-    is_thread_safe = True
-
-    def __len__(self) -> int:
-        return len(ROWS)
-
-    def take(self, rows: Any) -> list[Any]:
-        return [ROWS[row] for row in rows.tolist()]
-
-    @property
-    def schema(self) -> Any:
-        return SCHEMA
-
-    @property
-    def fingerprint(self) -> str:
-        return "own"
-
-
 @pytest.fixture(scope="module", params=["lmdb", "hdf5", "own"])
 def ref(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataRef]:
     if request.param == "own":
-        yield Own()
+        own = Own(ROWS, SCHEMA, "own")
+        own.is_thread_safe = True
+        yield own
         return
     with pytest.MonkeyPatch.context() as patch:
         make_files_of(9, patch.setattr)
@@ -352,4 +335,4 @@ def test_files_of_a_store_are_downloaded_ahead(tmp_path: Any, monkeypatch: pytes
 def test_no_rows_make_no_batches(tmp_path: Any) -> None:
     empty = yoga.Storage(tmp_path).submit([], "none", "1", progress=False)
     assert len(empty.token_batches("ids", 8)) == 0
-    assert batches_of(Own()[:0], "ids", 8).report() == (0, 0, 0, 0, 0.0, 0)
+    assert batches_of(Own(ROWS, SCHEMA)[:0], "ids", 8).report() == (0, 0, 0, 0, 0.0, 0)

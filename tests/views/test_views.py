@@ -17,8 +17,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own import Made, Own
 from quick import examples
-from records import ROWS, SCHEMA, Own, ids, plain
+from records import ROWS, SCHEMA, ids, own, plain
 
 import torchyoga as yoga
 from torchyoga.errors import SchemaError, StateError
@@ -36,7 +37,7 @@ from torchyoga.views.where import SelectedRef
 def test_columns_hold_what_the_rows_hold(ref: yoga.DataRef) -> None:
     for source in (
         ref,
-        Own(),
+        own(),
         ref[7:50:3],
         yoga.concat([ref, ref]),
         ref.repeat(2),
@@ -138,13 +139,7 @@ def test_what_cannot_be_is_said(
 
 
 def test_columns_have_names_only_where_rows_are_known() -> None:
-    class Unknown(yoga.DataRef):
-        def __len__(self) -> int:
-            return 3
-
-        def take(self, rows: Any) -> list[int]:
-            return rows.tolist()
-
+    unknown = Made(3)
     acts: list[Callable[[yoga.DataRef], object]] = [
         lambda ref: ref.columns(["x"]),
         lambda ref: ref["x"],
@@ -158,18 +153,18 @@ def test_columns_have_names_only_where_rows_are_known() -> None:
         lambda ref: ref.windows(2),
     ]
     for act in acts:
-        for ref in (Unknown(), yoga.from_arrays({"x": np.arange(3)}).map(lambda row: row)):
+        for ref in (unknown, yoga.from_arrays({"x": np.arange(3)}).map(lambda row: row)):
             with pytest.raises(
                 TypeError, match=r"does not say what.*before map.*schema=yoga\.Schema\.of\(row"
             ):
                 act(ref)
-    assert list(Unknown().select([2, 0])) == [2, 0]
-    assert list(yoga.concat([Unknown(), Unknown().repeat(2)])) == [0, 1, 2] * 3
+    assert list(unknown.select([2, 0])) == [2, 0]
+    assert list(yoga.concat([unknown, unknown.repeat(2)])) == [0, 1, 2] * 3
 
 
 def test_projections_nest(ref: yoga.DataRef) -> None:
-    assert isinstance(Own()["meta"], ProjectedRef)
-    assert isinstance(Own()["meta"].columns(["half"]), ProjectedRef)
+    assert isinstance(own()["meta"], ProjectedRef)
+    assert isinstance(own()["meta"].columns(["half"]), ProjectedRef)
     whole = Projection.of(SCHEMA, ["meta", "id"])
     assert whole.columns == (0, 3, 4, 5)
     assert whole.then(Projection.at(whole.schema, "meta/pair")).columns == (4, 5)
@@ -256,7 +251,7 @@ ORDERS = [
 @pytest.mark.parametrize("names", ORDERS)
 def test_columns_come_in_the_order_in_which_they_are_named(names: list[str], ref: yoga.DataRef) -> None:
     tops = list(dict.fromkeys(name.split("/")[0] for name in names))
-    for whole in (ref, Own()):
+    for whole in (ref, own()):
         view = whole.columns(names)
         for row, before in zip(view, whole, strict=True):
             assert list(row) == tops
@@ -347,7 +342,7 @@ def test_datasets_of_users_are_scanned_as_they_are() -> None:
         def schema(self) -> yoga.Schema:
             return yoga.Schema.of({**ROWS[0], "image": np.zeros(2**16, np.uint8)}, ragged=["ids"])
 
-    assert len(Odd().where("id", lambda y: y < 5)) == 250
+    assert len(Odd(ROWS).where("id", lambda y: y < 5)) == 250
     assert Odd.most <= 2**25 // 2**16  # rows of 64 KiB
 
 
@@ -513,18 +508,8 @@ def test_views_come_from_worker_processes(ref: yoga.DataRef) -> None:
 
 
 def test_a_view_of_a_billion_rows_is_opened_at_once() -> None:
-    class Huge(yoga.DataRef):
-        def __len__(self) -> int:
-            return 10**9
-
-        def take(self, rows: Any) -> list[int]:
-            return rows.tolist()
-
-        @property
-        def fingerprint(self) -> str:
-            return "huge"
-
-    view = yoga.concat([Huge()[5:].repeat(3), Huge()])[7::2]
+    huge = Made(10**9, fingerprint="huge")
+    view = yoga.concat([huge[5:].repeat(3), huge])[7::2]
     assert (view[0], view[-1]) == (12, 10**9 - 2)
     assert view.fingerprint
     assert len(next(iter(yoga.DataLoader(view, 2, shuffle=True, seed=1)))) == 2

@@ -17,6 +17,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own import Made
 from quick import examples
 from smallfiles import make_files_of
 
@@ -351,15 +352,8 @@ def test_datasets_without_rows_have_no_windows(tmp_path: Path) -> None:
         assert len(pickle.loads(pickle.dumps(windows))) == 0
         check_dataref(windows)
 
-    class Unknown(yoga.DataRef):
-        def __len__(self) -> int:
-            return 3
-
-        def take(self, rows: Any) -> list[int]:
-            return rows.tolist()
-
     with pytest.raises(TypeError, match="does not say what its rows look like"):
-        Unknown().windows(2)
+        Made(3).windows(2)
 
 
 # -- what is read
@@ -708,25 +702,15 @@ def test_files_of_a_store_are_downloaded_ahead(
 
 
 def test_windows_of_a_billion_rows_are_there_at_once() -> None:
-    class Huge(yoga.DataRef):
-        def __len__(self) -> int:
-            return 10**9
-
-        def take(self, rows: Any) -> list[Any]:
-            return [{"x": row} for row in rows.tolist()]
-
-        @property
-        def schema(self) -> yoga.Schema:
-            return yoga.Schema.of({"x": 1})
-
-    view = Huge().windows(4, 3)
+    huge = Made(10**9, lambda row: {"x": row}, yoga.Schema.of({"x": 1}))
+    view = huge.windows(4, 3)
     assert len(view) == (10**9 - 4) // 3 + 1
     assert view[-1]["x"].tolist() == list(range(3 * (len(view) - 1), 3 * (len(view) - 1) + 4))
     assert len(pickle.dumps(Anchors(np.array([0, 10**9]), 3, 0, 3, False))) < 400
     assert len(next(iter(yoga.DataLoader(view, 2, shuffle=True, seed=1)))["x"]) == 2
     assert view.fingerprint is None
     rows = 2**31 * 10**9
-    assert len(Huge().repeat(2**31).windows({"x": [-5, 2**40]}, 2**40)) == (rows - 6 - 2**40) // 2**40 + 1
+    assert len(huge.repeat(2**31).windows({"x": [-5, 2**40]}, 2**40)) == (rows - 6 - 2**40) // 2**40 + 1
 
 
 def test_windows_over_gaps_are_warned_of() -> None:

@@ -19,14 +19,14 @@ import numpy as np
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from ..building.sources import BlockSource, RowSource, SeekableBlocks, Source
-from ..process.distinct import distinct, spread
+from ..process.distinct import spread
 from ..reading.columns_ref import ColumnsRef
 from ..reading.dataref import DataRef
 from ..reading.files_ref import FilesRef
 from ..reading.in_epoch import in_epoch
 from ..reading.streamed import StreamedRef
 from ..rows.block import Block, Rows, equal_blocks
-from ..rows.collector import block_of
+from ..rows.collector import block_of, spans
 from ..rows.schema import Schema
 from ..rows.types import Ints, MapStyle, Row
 from ..tables.recognised import is_table, recognised
@@ -44,8 +44,6 @@ __all__ = [
 ]
 
 _NO_DATASETS = (str, bytes, bytearray, dict, set, frozenset)
-_SAMPLE = 64
-_MOST_ROWS = 2**20
 _PIECE_BYTES, _PIECE_ROWS = 4 * 2**20, 1024  # read at once
 _PIECES_AHEAD = 2
 _SPLITS = {"train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval"}
@@ -119,7 +117,7 @@ def source_of(data: object, num_workers: int = 0, schema: Schema | None = None) 
     if source is not None:
         return source
     _refuse_no_dataset(data)
-    return _torch_source(data, num_workers) or _iterator_source(data)
+    return _torch_source(data, num_workers) or (IteratorSource(data) if isinstance(data, Iterable) else None)
 
 
 def _by_number(data: object, num_workers: int) -> Source:
@@ -210,18 +208,13 @@ def _odd_one(data: dict[object, object]) -> str:
     return f"{key!r:.80} is a {type(value).__name__}; numpy.asarray makes an array of it"
 
 
-def _iterator_source(data: object) -> IteratorSource | None:
-    """An iterable as a source; None for anything else.
+class IteratorSource(RowSource):
+    """Rows of an iterable, read once.
 
     Example:
-        >>> list(_iterator_source(n**2 for n in range(3)).rows(0)), _iterator_source(3)
-        ([0, 1, 4], None)
+        >>> list(IteratorSource(n**2 for n in range(3)).rows(0))
+        [0, 1, 4]
     """
-    return IteratorSource(data) if isinstance(data, Iterable) else None
-
-
-class IteratorSource(RowSource):
-    """Rows of an iterable, read once."""
 
     def __init__(self, data: Iterable[Row]) -> None:
         self.name = getattr(data, "__name__", type(data).__name__)
@@ -307,12 +300,7 @@ class RefSource(SeekableBlocks):
         self.schema = schema
         self.name = type(ref).__name__
         self.fingerprint = ref.fingerprint
-        self._ref = ref
-
-    @property
-    def ref(self) -> DataRef:
-        """The DataRef."""
-        return self._ref
+        self.ref = ref
 
     def some(self, numbers: Ints) -> Block | None:
         """Some rows."""
@@ -320,29 +308,22 @@ class RefSource(SeekableBlocks):
 
     def blocks_from(self, start: int, nbytes: int) -> Iterator[Block]:
         """The rows from number `start` on; some of all show how many make a block."""
-        length = len(self._ref)
-        if not length:
-            return
-        some = spread(length, _SAMPLE)
-        row_bytes = max(1.0, self._block(some).nbytes / len(some))
-        step = min(max(1, int(nbytes / row_bytes)), _MOST_ROWS)
-        for first in range(start, length, step):
-            stop = min(first + step, length)
-            if isinstance(self._ref, ColumnsRef):  # arrays in memory are written from where they lie
-                yield self._ref.run(first, stop)
+        for first, stop in spans(len(self.ref), nbytes, self._block, start):
+            if isinstance(self.ref, ColumnsRef):  # arrays in memory are written from where they lie
+                yield self.ref.run(first, stop)
             else:
                 yield self._block(np.arange(first, stop))
 
     def differ(self) -> bool:
         """True if rows would be others in the next epoch, as the first, middle and last one show."""
-        if not self._ref.is_random or not len(self._ref):
+        if not self.ref.is_random or not len(self.ref):
             return False
-        numbers = distinct(np.array([0, len(self._ref) // 2, len(self._ref) - 1]))
-        one, other = (block_of(in_epoch(self._ref, epoch, 0).take(numbers), self.schema) for epoch in (0, 1))
+        numbers = spread(len(self.ref), 3)
+        one, other = (block_of(in_epoch(self.ref, epoch, 0).take(numbers), self.schema) for epoch in (0, 1))
         return not equal_blocks(one, other, range(len(numbers)))
 
     def _block(self, numbers: Ints) -> Block:
-        return block_of(in_epoch(self._ref, 0, 0).take(numbers), self.schema)
+        return block_of(in_epoch(self.ref, 0, 0).take(numbers), self.schema)
 
 
 class InBlocksSource(RefSource):
@@ -359,8 +340,8 @@ class InBlocksSource(RefSource):
 
     def blocks_from(self, start: int, nbytes: int) -> Iterator[Block]:
         """The rows from `start` on."""
-        assert isinstance(self._ref, _InBlocks)
-        return self._ref.blocks(start, nbytes)
+        assert isinstance(self.ref, _InBlocks)
+        return self.ref.blocks(start, nbytes)
 
     def some(self, numbers: Ints) -> Block | None:
         """None: its rows follow from its fingerprint."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from ..errors import SchemaError
 from ..process.buffers import BufferPool
+from ..process.distinct import spread
 from ..process.lazy import torch
 from .block import Block, Rows
 from .column import Column
@@ -27,9 +28,9 @@ from .learning import Learner
 from .meaning import Meaning
 from .node import Node
 from .schema import Schema
-from .types import Array, Row
+from .types import Array, Ints, Row
 
-__all__ = ["Collector", "block_of"]
+__all__ = ["Collector", "block_of", "spans"]
 
 # Keeps a value and returns its bytes; or keeps nothing and returns -1.
 Put: TypeAlias = Callable[[Row], int]
@@ -37,6 +38,7 @@ _NUMBERS = {"int", "float", "bool", "complex", "scalar"}
 _WORTH_NO_COPY = 2**16  # bytes
 _KEPT_BYTES = 2**24  # of memory that is used again: about three blocks
 _LONG = 2**11  # bytes of a value, on average, from which that saves more than a loop costs
+_SAMPLED, _LONGEST_RUN = 64, 2**20  # rows
 _PYTHON_TYPES = {"int": int, "float": float, "bool": bool, "complex": complex}
 
 
@@ -490,3 +492,23 @@ def block_of(rows: Sequence[Row], schema: Schema | None = None) -> Block:
     for number, row in enumerate(rows):
         collector.add(row, number)
     return collector.take()
+
+
+def spans(
+    length: int, nbytes: int, block: Callable[[Ints], Block], start: int = 0
+) -> Iterator[tuple[int, int]]:
+    """The first row of each run of about so many bytes, and the one behind its last; `start` is the first.
+
+    Args:
+        length: rows in all; some that are spread over them show how many make a run.
+        nbytes: of a run.
+        block: takes rows of these numbers.
+        start: where to begin.
+    """
+    if not length:
+        return
+    some = spread(length, _SAMPLED)
+    row_bytes = max(1.0, block(some).nbytes / len(some))
+    step = min(max(1, int(nbytes / row_bytes)), _LONGEST_RUN)
+    for first in range(start, length, step):
+        yield first, min(first + step, length)

@@ -130,9 +130,10 @@ class Remote:
         if parts.password is not None or parts.query:
             raise ValueError("a URL with a password or query would be seen in messages; use storage_options")
         self.protocol = parts.scheme.lower()
+        self._is_web, self._is_gcs = self.protocol in ("http", "https"), self.protocol in ("gs", "gcs")
         _refuse_unknown(self.protocol)
-        if self.protocol in _CONDITIONAL - {"memory"} | {"http", "https"} and not parts.netloc:
-            raise ValueError(f"{url!r} names no {'host' if 'http' in self.protocol else 'bucket'}")
+        if (self._is_web or self.protocol in _CONDITIONAL - {"memory"}) and not parts.netloc:
+            raise ValueError(f"{url!r} names no {'host' if self._is_web else 'bucket'}")
         self.url = f"{self.protocol}://{url.partition('://')[2].rstrip('/')}"
         self._options: dict[str, Any] = dict(options or {})
         self._token = secrets.token_hex(8)
@@ -190,7 +191,7 @@ class Remote:
 
     def _is_unlisted(self, error: Exception) -> bool:
         """True for a web server that does not list folders."""
-        return self.protocol in ("http", "https") and bool(_statuses(error) & {"401", "403", "405"})
+        return self._is_web and bool(_statuses(error) & {"401", "403", "405"})
 
     @property
     def is_s3(self) -> bool:
@@ -250,7 +251,7 @@ class Remote:
             data, tag = self._tried(f"read {self.where(name)}", read)
             self._refuse_longer(name, data, limit)
             return data, tag
-        if self.protocol in ("gs", "gcs"):
+        if self._is_gcs:
             for _ in range(_TRIES):
                 before, data = self._generation(name), self.read(name, limit)
                 if before == self._generation(name):
@@ -262,7 +263,7 @@ class Remote:
     @property
     def lists_tags(self) -> bool:
         """True if `find` gives the tags that `read_tagged` and `delete_seen` know."""
-        return (self.is_s3 and self.is_conditional) or self.protocol in ("gs", "gcs")
+        return (self.is_s3 and self.is_conditional) or self._is_gcs
 
     @property
     def known_as(self) -> str | None:
@@ -285,7 +286,7 @@ class Remote:
             CorruptError: there are more than `limit` bytes.
             RemoteError: the store cannot be reached or refuses.
         """
-        if not self.is_s3 and self.protocol not in ("http", "https"):
+        if not self.is_s3 and not self._is_web:
             return self.read(name, limit), None
 
         def read() -> tuple[bytes | None, str | None]:
@@ -371,7 +372,7 @@ class Remote:
             fs, path = self._at(name)
             if self._obstore.read(fs, path, sink, nbytes, _seconds(nbytes - sink.at)):
                 return
-            if self.is_s3 or self.protocol in ("http", "https"):
+            if self.is_s3 or self._is_web:
                 coming = from_s3(fs, path, sink, nbytes) if self.is_s3 else from_web(fs, path, sink, nbytes)
                 self._awaited(fs, coming, _seconds(nbytes - sink.at))
             else:
@@ -414,7 +415,7 @@ class Remote:
         """All objects under a folder, at any depth, by their names within it; empty if there are none."""
 
         def find() -> dict[str, Info]:
-            if self.protocol not in ("http", "https"):
+            if not self._is_web:
                 found: dict[str, Info] = self._call("find", folder, detail=True, seconds=10 * _PATIENCE)
                 return found
             try:
@@ -569,7 +570,7 @@ class Remote:
             if self.is_s3 and tag is not None:
                 # In one piece, because only such a write can be conditional.
                 self._run(fs, "pipe_file", path, data, seconds=seconds, IfMatch=tag, chunksize=2**30)
-            elif self.protocol in ("gs", "gcs") and tag is not None:
+            elif self._is_gcs and tag is not None:
                 self._awaited(fs, _put_into_gcs(fs, path, data, tag), seconds)
             elif self.protocol == "memory" and tag is not None:
                 with _MEMORY:
@@ -684,7 +685,7 @@ class Remote:
             if self.is_s3 and tag is not None and not refused:
                 bucket, key, _ = fs.split_path(path)
                 self._run(fs, "call_s3", "delete_object", Bucket=bucket, Key=key, IfMatch=tag)
-            elif self.protocol in ("gs", "gcs") and tag is not None:
+            elif self._is_gcs and tag is not None:
                 bucket, key, _ = fs.split_path(path)
                 self._awaited(fs, fs._call("DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=tag))
             elif self.protocol == "memory" and tag is not None:
@@ -782,10 +783,10 @@ class Remote:
         return fs, path.rstrip("/")
 
     def _encoded(self, name: str) -> str:
-        return quote(name) if self.protocol in ("http", "https") else name
+        return quote(name) if self._is_web else name
 
     def _decoded(self, name: str) -> str:
-        return unquote(name) if self.protocol in ("http", "https") else name
+        return unquote(name) if self._is_web else name
 
     def _awaited(self, fs: AbstractFileSystem, coroutine: Awaitable[T], seconds: float = _PATIENCE) -> T:
         """The result of a coroutine, run in the filesystem's own loop."""

@@ -12,11 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import SchemaError
-from ..process.distinct import spread
 from ..reading.dataref import DataRef, known_schema
 from ..reading.in_epoch import in_epoch
 from ..rows.block import Block
-from ..rows.collector import block_of
+from ..rows.collector import block_of, spans
 from ..rows.column import Column
 from ..rows.data import Data, bounds_of
 from ..rows.node import Node
@@ -28,8 +27,6 @@ from .arrow import empty_block
 __all__ = ["CONTAINERS", "batches_of", "column_names", "parquet_of", "schema_of", "table_of", "write_parquet"]
 
 _BYTES = 64 * 2**20
-_SAMPLE = 64
-_MOST_ROWS = 2**20
 Pieces: TypeAlias = Iterator[tuple[Column, Data]]
 _TEXT = {"str": pa.string(), "numpy.str": pa.string(), "bytes": pa.binary(), "numpy.bytes": pa.binary()}
 CONTAINERS = ("dict", "list", "tuple", "namedtuple")
@@ -54,18 +51,15 @@ def schema_of(ref: DataRef, with_words: bool = True) -> pa.Schema:
 
 def batches_of(ref: DataRef, nbytes: int, with_words: bool = True) -> Iterator[pa.RecordBatch]:
     """All rows as record batches of about so many bytes."""
-    if not len(ref) or ref.schema is None:
+    if ref.schema is None:
         return
     source = in_epoch(ref, 0, 0)
 
-    def block(rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Block:
+    def block(rows: Ints) -> Block:
         return block_of(source.take(rows), ref.schema)
 
-    some = spread(len(ref), _SAMPLE)
-    row_bytes = max(1.0, block(some).nbytes / len(some))
-    step = min(max(1, int(nbytes / row_bytes)), _MOST_ROWS)
-    for start in range(0, len(ref), step):
-        yield _batch_of(block(np.arange(start, min(start + step, len(ref)))), with_words)
+    for start, stop in spans(len(ref), nbytes, block):
+        yield _batch_of(block(np.arange(start, stop)), with_words)
 
 
 def write_parquet(ref: DataRef, path: str | os.PathLike[str], group_bytes: int) -> None:

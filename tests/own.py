@@ -1,0 +1,67 @@
+"""DataRefs of a program's own, of rows that are there or are made when they are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torchyoga as yoga
+
+__all__ = ["Made", "Own"]
+
+
+class Made(yoga.DataRef[Any]):
+    """Rows that are made when they are taken.
+
+    Args:
+        length: how many.
+        row: makes one of its number.
+        schema, fingerprint, row_bytes: what it says of them.
+    """
+
+    def __init__(
+        self,
+        length: int,
+        row: Callable[[int], Any] = int,
+        schema: yoga.Schema | None = None,
+        fingerprint: str | None = None,
+        row_bytes: int = 0,
+    ) -> None:
+        self._length, self._row = length, row
+        self._said = schema, fingerprint, row_bytes
+
+    def __len__(self) -> int:
+        return self._length
+
+    def take(self, rows: Any) -> list[Any]:
+        return [self._row(number) for number in rows.tolist()]
+
+    @property
+    def schema(self) -> yoga.Schema | None:
+        return self._said[0]
+
+    @property
+    def fingerprint(self) -> str | None:
+        return self._said[1]
+
+    @property
+    def row_bytes(self) -> int:
+        return self._said[2]
+
+
+class Own(Made):
+    """These rows.
+
+    Args:
+        rows: all of them.
+        schema, fingerprint: what it says of them.
+    """
+
+    def __init__(
+        self, rows: Sequence[Any], schema: yoga.Schema | None = None, fingerprint: str | None = None
+    ) -> None:
+        super().__init__(len(rows), schema=schema, fingerprint=fingerprint)
+        self.rows = rows
+
+    def take(self, rows: Any) -> list[Any]:
+        return [self.rows[number] for number in rows.tolist()]
