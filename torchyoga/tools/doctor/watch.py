@@ -197,5 +197,5 @@ def _called(seen: list[_Seen]) -> list[str]:
 
 
 def _rank() -> int:
-    found = (os.environ.get(name, "") for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
-    return next((int(one) for one in found if one.isdigit()), 0)
+    ranks = (os.environ.get(name, "") for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
+    return next((int(one) for one in ranks if one.isdigit()), 0)
