@@ -26,6 +26,7 @@ from .reading.version_ref import VersionRef
 from .rows.schema import Schema
 from .stores.contract import Versions
 from .stores.local import Store
+from .versions.names import kept_id
 from .views.info import Info, said_and_asked
 
 if TYPE_CHECKING:
@@ -930,9 +931,8 @@ class Storage:
             raise ValueError(f"grace must be at least 0 seconds, found {grace!r}; it cleans all versions")
         if keep is not None and not isinstance(keep, _keep.Keep):
             raise TypeError(f"keep must be a yoga.Keep, such as yoga.Keep(last=5), found {keep!r:.80}")
-        if dry_run:
-            return _spare.cleanable(self._store, grace, keep, id)
-        return _spare.cleaned(self._store, grace, keep, id)
+        asked = self._store, grace, keep, id
+        return _spare.cleanable(*asked) if dry_run else _spare.cleaned(*asked)
 
     def tag(self, id: str, tag: str, version: str, *, message: str | None = None) -> TagEntry:
         """Makes a tag name a version from now on, and returns the entry of its history.
@@ -1049,7 +1049,8 @@ class Storage:
             RemoteError: the store cannot be reached; files in the cache do not count.
         """
         _checking.check(self._store, id, version)
-        _kept.check_kept(self._store, id, version)
+        for name in self._store.kept.versions(kept_id(id, version)):
+            _kept.check_kept(self._store, id, version, name)
 
     def audit(
         self,
@@ -1159,9 +1160,8 @@ class Storage:
         encode = None
         if codecs:
             encode = partial(_encoding.recoded, dict(codecs))
-            schema = (
-                None if schema is None else _encoding.encoded_schema(schema, _encoding.check_codecs(codecs))
-            )
+            if schema is not None:
+                schema = _encoding.encoded_schema(schema, _encoding.check_codecs(codecs))
         said, asked = said_and_asked(info)
         return _build.BuildOptions(
             format,

@@ -142,7 +142,11 @@ LIGHT = [
     ["gc", "--keep", "1"],
     ["check", "--manifests"],
 ]
-OF_ROWS = [["head", "images", "2"], ["head", "images", "2", "--columns", "label", "--json"]]
+OF_ROWS = [
+    ["head", "images", "2"],
+    ["head", "images", "2", "--columns", "label", "--json"],
+    ["check", "images"],
+]
 
 
 def test_commands_on_manifests_load_neither_torch_nor_numpy(tmp_path: Path) -> None:

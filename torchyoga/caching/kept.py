@@ -84,32 +84,31 @@ def _loaded(store: Versions, manifest: Manifest, total: int) -> Selection:
     return found
 
 
-def check_kept(store: Versions, id: str, version: str) -> None:
-    """Checks what is kept beside a version, as `Storage.check` describes it.
+def check_kept(store: Versions, id: str, version: str, name: str) -> None:
+    """Checks what is kept under a name beside a version, as `Storage.check` describes it.
 
     Raises:
-        CorruptError: names the first that is damaged.
+        CorruptError: it is damaged.
     """
     kept, of = store.kept, kept_id(id, version)
-    for name in kept.versions(of):
-        noun, call = _SELECTION.noun, _SELECTION.call
-        with contextlib.suppress(NotFoundError):  # it was removed meanwhile
-            try:
-                check(kept, of, name)
-                manifest = kept.manifest(of, name)
-                if HASHES.source in manifest.info:
-                    noun, call = HASHES.noun, HASHES.call
-                    check_hashes(store, id, version, manifest)
-                elif _PACKS.source in manifest.info:
-                    noun, call = _PACKS.noun, _PACKS.call
-                    _loaded_packing(kept, manifest)
-                else:
-                    _loaded(kept, manifest, manifest.info.get("total", -1))
-            except CorruptError as error:
-                raise CorruptError(
-                    f"{noun} {name!r} of {id!r} {version!r} is damaged: {error}; pass stale='rebuild' to "
-                    f"`{call}` to make it again"
-                ) from error
+    noun, call = _SELECTION.noun, _SELECTION.call
+    with contextlib.suppress(NotFoundError):  # it was removed meanwhile
+        try:
+            check(kept, of, name)
+            manifest = kept.manifest(of, name)
+            if HASHES.source in manifest.info:
+                noun, call = HASHES.noun, HASHES.call
+                check_hashes(store, id, version, manifest)
+            elif _PACKS.source in manifest.info:
+                noun, call = _PACKS.noun, _PACKS.call
+                _loaded_packing(kept, manifest)
+            else:
+                _loaded(kept, manifest, manifest.info.get("total", -1))
+        except CorruptError as error:
+            raise CorruptError(
+                f"{noun} {name!r} of {id!r} {version!r} is damaged: {error}; pass stale='rebuild' to "
+                f"`{call}` to make it again"
+            ) from error
 
 
 def pack_keeper(name: str, stale: WhenStale) -> Callable[[DataRef, Request], Packing]:

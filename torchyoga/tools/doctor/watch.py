@@ -65,6 +65,7 @@ class _Watch:
         self._folder = Path(folder)
         self._seconds = seconds
         self._process = os.getpid()
+        self._file = getattr(sys.modules["__main__"], "__file__", None)
         self._seen: list[_Seen] = []
 
     def see(self, loader: Any, frame: FrameType | None = None) -> None:
@@ -89,6 +90,8 @@ class _Watch:
         """Examines them, and writes what was found into the folder."""
         if os.getpid() != self._process:
             return
+        if self._file is not None:  # Python has taken it away, and rows or spawned workers may need it
+            vars(sys.modules["__main__"]).setdefault("__file__", self._file)
         rank = _rank()
         found: dict[str, Any] = {"process": self._process, "rank": rank, "loaders": 0, "receipts": []}
         try:
@@ -114,10 +117,9 @@ def begin() -> None:
     folder = os.environ.get(FOLDER)
     if not folder or multiprocessing.parent_process() is not None or not os.path.isdir(folder):
         return
-    try:
-        seconds = float(os.environ.get(SECONDS, _DEFAULT_SECONDS))
-    except ValueError:
-        seconds = _DEFAULT_SECONDS
+    seconds = _DEFAULT_SECONDS
+    with suppress(ValueError):
+        seconds = float(os.environ.get(SECONDS, seconds))
     watch = _Watch(folder, seconds)
     sys.addaudithook(watch.hear)
     _wrap(watch)
@@ -195,7 +197,5 @@ def _called(seen: list[_Seen]) -> list[str]:
 
 
 def _rank() -> int:
-    for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"):
-        if os.environ.get(name, "").isdigit():
-            return int(os.environ[name])
-    return 0
+    ranks = (os.environ.get(name, "") for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
+    return next((int(one) for one in ranks if one.isdigit()), 0)
