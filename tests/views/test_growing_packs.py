@@ -144,6 +144,10 @@ class Story:
         job = self.job(self.view, self.state, draw.randint(1, 3), draw.randint(1, 4), **more)
         for _ in range(draw.randint(1, 9)):
             self.give(job.step())
+        if draw.random() < 0.2:
+            self.weights = self.weights_of(self.view.names)
+            job.reweight(self.weights)
+            self.changed()
         self.state = job.state
         assert len(json.dumps(self.state)) <= 4096
         found = {one.name: one.rows for one in self.view.account(at=self.state).sources}

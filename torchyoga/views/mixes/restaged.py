@@ -169,8 +169,8 @@ def restaged(
             "loader of this dataset gave"
         ) from error
     _check_counts(mixture, past, stages, state)
-    first = state.first
-    if mark == TOLD:  # a loop may ask for the states of some batches before
+    first, is_remade = state.first, bool(mixture.measures) and any(has_grown)
+    if mark == TOLD and not is_remade:  # a loop may ask for the states of some batches before
         first = min(first, stages[max(0, len(stages) - _KEPT)].start)
     before = marked(replace(mixture, stages=tuple(stages), past=past).since(first), state)
     last = stages[-1]
@@ -191,7 +191,7 @@ def restaged(
     stage = MixStage(place, weights, counts, mark)
     # Nothing has come by weights that begin here.
     begun = before.stages[:-1] if last.start == place else before.stages
-    if mixture.measures and any(has_grown) and first < place:
+    if is_remade and first < place:
         raise StateError(
             f"the state, at {where}, has batches that came early, and documents were appended since, with "
             "which rows hold another mean of tokens; go on over the version of the state to the end of the "
