@@ -1,4 +1,4 @@
-"""Mixtures of packs and of windows whose documents grow: stories of resumed runs, against an oracle."""
+"""Mixtures of packs and windows that grow, or are packed anew: stories of resumed runs, against an oracle."""
 
 from __future__ import annotations
 
@@ -64,20 +64,67 @@ class Made:
         self.left, self.came, self.given = 0, set[int](), 0
 
     def give(self, story: Story, tokens: list[int]) -> None:
-        if not self.left:
+        if not self.left or self.came == self.able:
             self.begin(story)
         assert self.came.isdisjoint(tokens), "a token came twice"
         assert self.able.issuperset(tokens), "a document came before its time"
         self.came.update(tokens)
-        self.left, self.given = self.left - 1, self.given + 1
-        if not self.left and story.kind != "token_windows":
-            assert self.came == self.able, "documents of a pass did not come"
+        self.given += 1
+        if story.kind == "token_windows":
+            self.left -= 1
 
     def begin(self, story: Story) -> None:
         ref = story.texts(self.name)
         rows = [row["ids"] for row in ref.take(np.arange(len(ref)))]
-        self.able, self.came = set(np.concatenate(rows).tolist()), set()
+        self.able, self.came = set(np.concatenate(rows).tolist()), set[int]()
         self.left = len(story.view_of(ref))
+
+
+@pytest.mark.parametrize("shuffle", [True, False, "block"])
+@pytest.mark.parametrize("more", [{"labels": "same"}, {"balance": True}, {"long": "split"}])
+def test_the_rest_of_each_pass_is_packed_anew(tmp_path: Path, more: dict[str, Any], shuffle: Any) -> None:
+    """Under other ranks and workers, by the same line with the newest state; then come longer packs."""
+    (ref, *_), other = versions_of(tmp_path)
+    mix = yoga.mix({"a": ref, "b": other}, {"a": 2, "b": 1}, rows=600, source_column="source")
+    short, long = (mix.packed("ids", size, **more) for size in (8 if "long" in more else BUDGET, 30))
+    options = {"shuffle": shuffle, "batch_size": 1}
+    every = sum(LENGTHS[:40])
+    for steps in (0, 12, 31):
+        first, state = batches_of(short, steps=steps, **options)
+        made = short.repacked(long, at=state)
+        second, then = batches_of(made, 2, 3, state=state, **options)
+        again = pickle.loads(pickle.dumps(short.repacked(long, at=then)))
+        third, end = batches_of(again, 1, 25, state=then, num_workers=2 * (steps == 12), **options)
+        assert told(batches_of(made, 1, 31, state=state, **options)[0]) == told([*second, *third])
+        of_a = [token for row in told([*first, *second, *third], 0) for token in row]
+        assert sorted(of_a[:every]) == list(range(every))
+        assert max(map(len, told(second))) > 12 or steps == 31
+        assert again.counts(at=end, tokens="ids")["a"] == len(of_a)
+        passes = again.passes(at=end)["a"]
+        assert len(of_a) // every <= passes < len(of_a) // every + 1
+        if steps:
+            with pytest.raises(StateError):
+                batches_of(long, steps=1, state=end, **options)
+
+
+@pytest.mark.parametrize("shuffle", [True, False, "block"])
+def test_documents_that_were_appended_are_packed_with_the_rest(tmp_path: Path, shuffle: Any) -> None:
+    (few, many, _), other = versions_of(tmp_path)
+    made: list[Any] = [
+        yoga.mix({"a": ref, "b": other}, {"a": 2, "b": 1}, rows=600, source_column="source").packed("ids", 12)
+        for ref in (few, many)
+    ]
+    options = {"shuffle": shuffle, "batch_size": 1}
+    every = sum(LENGTHS[:47])
+    for steps in (1, 12, 40):
+        first, state = batches_of(made[0], steps=steps, **options)
+        begun = sum(map(len, told(first, 0))) // sum(LENGTHS[:40]) * sum(LENGTHS[:40])
+        view = made[0].repacked(made[1], at=state, appended="now")
+        second, then = batches_of(view, 2, 3, state=state, **options)
+        view = made[0].repacked(made[1], at=then, appended="now")
+        third, _ = batches_of(view, 1, 70, state=then, **options)
+        tokens = [token for row in told([*first, *second, *third], 0) for token in row]
+        assert sorted(tokens[begun : begun + every]) == list(range(every))
 
 
 class Story:
@@ -100,25 +147,34 @@ class Story:
         self.view = self.mixed(self.made, self.weights)
         self.state: Any = None
         self.options: dict[str, Any] = {}
+        self.budgets = [BUDGET]
         self.changed()
 
     def texts(self, name: str) -> Texts:
         return Texts(name, self.made[name].sizes, self.seed)
 
-    def view_of(self, ref: Any) -> Any:
+    def view_of(self, ref: Any, budget: int = BUDGET) -> Any:
         if self.kind == "token_windows":
             return ref.token_windows("ids", BUDGET, labels=None, **self.more)
-        return ref.packed("ids", BUDGET, **self.more)
+        return ref.packed("ids", budget, **self.more)
 
     def weights_of(self, names: Iterable[str]) -> dict[str, int]:
         return {name: self.draw.randint(1, 5) for name in names}
 
-    def mixed(self, names: Iterable[str], weights: Any) -> Any:
+    def mixed(self, names: Iterable[str], weights: Any, budget: int = BUDGET) -> Any:
         sources: dict[str, Any] = {name: self.texts(name) for name in names}
         if self.kind == "own packs":
             sources = {name: self.view_of(ref) for name, ref in sources.items()}
         mix: Any = yoga.mix(sources, weights, cell=self.cell, source_column="source", **self.rows)
-        return mix if self.kind == "own packs" else self.view_of(mix)
+        return mix if self.kind == "own packs" else self.view_of(mix, budget)
+
+    def program(self, names: Iterable[str]) -> Any:
+        """The mixture as a program makes it, with the state that it goes on from."""
+        first, *later = self.budgets
+        view = self.mixed(names, self.weights, first)
+        for budget in later:
+            view = view.repacked(self.mixed(names, self.weights, budget), at=self.state)
+        return view
 
     def changed(self) -> None:
         """From here on every prefix has the shares."""
@@ -134,7 +190,7 @@ class Story:
             size = 1 if self.kind == "own packs" else len(tokens)
             self.held[name] += size
             total, whole = sum(self.held.values()), sum(self.weights.values())
-            bound = 2 + self.cell / 2 if self.kind == "own packs" else BUDGET
+            bound = 2 + self.cell / 2 if self.kind == "own packs" else max(self.budgets)
             for other, held in self.held.items():
                 assert abs(held - total * self.weights[other] / whole) <= bound
 
@@ -156,7 +212,7 @@ class Story:
     def change(self) -> None:
         """Makes the mixture anew, as a program that is started again; something may be new."""
         draw = self.draw
-        change = draw.choice(["same view", "nothing", "weights", "source", "grow", "loader is told"])
+        change = draw.choice(["same view", "nothing", "weights", "source", "grow", "told", "repack"])
         self.options = {}
         if change == "same view":
             self.view = pickle.loads(pickle.dumps(self.view))
@@ -164,12 +220,16 @@ class Story:
         if change == "source" and len(self.made) < len(NAMES):
             name = NAMES[len(self.made)]
             self.made[name] = Made(name, draw.randint(8, 30))
-        if change in ("grow", "loader is told"):
+            self.changed()
+        if change in ("grow", "told"):
             for name in draw.sample(list(self.made), draw.randint(1, len(self.made))):
                 self.made[name].sizes.append(self.made[name].sizes[-1] + draw.choice([1, 3, 20]))
-        if change in ("source", "grow", "loader is told"):
+        if change == "repack" and self.kind == "packed" and len(self.budgets) < 4:
+            self.budgets.append(draw.choice(sorted({*range(BUDGET, 40)} - {self.budgets[-1]})))
             self.changed()
-        if change == "loader is told":
+        if change in ("grow", "told"):
+            self.changed()
+        if change == "told" and len(self.budgets) == 1:
             self.options = {"appended": "next"}
             names = [*self.view.names]
             self.view = self.mixed(names, self.weights)
@@ -180,7 +240,9 @@ class Story:
             if any(before.get(name, 0) * other != self.weights[name] * one for name in self.made):
                 self.changed()  # else nothing changes
         names = [*self.view.names, *(name for name in self.made if name not in self.view.names)]
-        self.view = self.mixed(names, self.weights).reweighted(self.weights, at=self.state)
+        self.view = self.program(names)
+        if change != "repack" or len(self.budgets) == 1:
+            self.view = self.view.reweighted(self.weights, at=self.state)
 
 
 LENGTHS = np.random.default_rng(3).integers(1, BUDGET, 90).tolist()

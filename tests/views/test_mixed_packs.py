@@ -472,8 +472,17 @@ def test_sources_that_went_or_became_others_are_named_with_the_step(way: str) ->
         with pytest.raises(StateError, match=f"^the state, at {WHERE}, .*{message}"):
             goes_on(sources, budget)
     packed = mixed().packed("ids", BUDGET)
-    with pytest.raises(TypeError, match=f"'code', 'math'.* not made anew .* here at {WHERE}"):
-        packed.repacked(mixed().packed("ids", 32), at=state)
+    longer = mixed().packed("ids", 32)
+    with pytest.raises(TypeError, match=r"takes the packs of a mixture .* found packs of"):
+        packed.repacked(refs["web"].packed("ids", 32), at=state)
+    with pytest.raises(
+        ValueError, match=r"of the same sources, \['web', 'code', 'math'\]; found \['web', 'code'\]"
+    ):
+        packed.repacked(yoga.mix(few, rows=150).packed("ids", 32), at=state)
+    with pytest.raises(StateError, match=f"^the state, at {WHERE}, .*of the source 'web', which are not"):
+        longer.repacked(mixed().packed("ids", 64), at=state)
+    with pytest.raises(ValueError, match="pieces of documents go on as pieces"):
+        packed.repacked(mixed().packed("ids", 32, long="split"), at=state)
 
 
 def test_token_columns_of_other_types_are_named_with_the_source() -> None:

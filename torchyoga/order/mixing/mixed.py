@@ -337,7 +337,12 @@ class Mixture:
     def passes_of(self, source: int, count: int) -> float:
         """How often a source was read when it has given so many rows."""
         eras = self.eras(source)
-        return eras[max(0, bisect_left([era.first for era in eras], count) - 1)].passes(count)
+        number = max(0, bisect_left([era.first for era in eras], count) - 1)
+        era = eras[number]
+        done = self.passes_of(source, era.first) - era.turn if number else 0.0
+        # Of a pass whose rest was made anew, that is done which came before.
+        rest = 1 - done if 0 < done < 1 else 1.0
+        return 1 - rest + era.turn + rest * (era.passes(count) - era.turn)
 
     def most_passes(self, source: int) -> int:
         """How many passes over a source have row numbers of their own; later ones share theirs."""

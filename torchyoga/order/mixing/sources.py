@@ -20,7 +20,16 @@ from ..passes import Strata
 from ..saved import Pin, digest
 from .turns import Era, read_era
 
-__all__ = ["Source", "Version", "read_sources", "same_rows", "told_sources", "tag_of", "written_sources"]
+__all__ = [
+    "Source",
+    "Version",
+    "read_eras",
+    "read_sources",
+    "same_rows",
+    "told_sources",
+    "tag_of",
+    "written_sources",
+]
 
 _LONG = 512  # characters
 _MOST_TRIES = 2**20  # versions in all
@@ -140,6 +149,22 @@ def told_sources(pin: Pin) -> list[Source] | None:
     try:
         return _read_few(pin)
     except ValueError as error:
+        raise _damaged(error) from error
+
+
+def read_eras(pin: Pin, names: Sequence[str]) -> dict[str, tuple[Era, ...]]:
+    """The passes over sources that have grown, by name; `names` are those of sources that are many.
+
+    Raises:
+        StateError: the text is damaged.
+    """
+    few = told_sources(pin)
+    if few is not None or not isinstance(pin, str):
+        return {source.name: source.eras for source in few or () if source.eras}
+    try:
+        texts = [text.split("@") for text in pin.split(",")[1:]]
+        return {names[int(number)]: tuple(map(read_era, eras)) for number, *eras in texts}
+    except (ValueError, IndexError) as error:
         raise _damaged(error) from error
 
 

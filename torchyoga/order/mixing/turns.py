@@ -25,7 +25,7 @@ from ..grown import Joins
 from ..passes import EvenPasses, Passes, Strata, passes_over
 from ..state import MOST_JOINED
 
-__all__ = ["Era", "Laid", "Turns", "read_era", "since", "turns_after"]
+__all__ = ["Era", "Laid", "Turns", "begun_before", "read_era", "since", "turns_after"]
 
 _MOST = 2**61
 _MOST_ERAS = 16
@@ -85,6 +85,11 @@ def read_era(text: str) -> Era:
     return Era(first, turn, rows, joined, tag)
 
 
+def begun_before(eras: Sequence[Era], count: int, tag: str) -> tuple[Era, ...]:
+    """The eras that had begun when a source had given so many numbers; the newest were over version `tag`."""
+    return tuple(era if era.tag else era._replace(tag=tag) for era in eras if era.first < count)
+
+
 def turns_after(
     eras: Sequence[Era], count: int, rows: int, appended: Appended, name: str, shuffle: Shuffle, tag: str = ""
 ) -> tuple[Era, ...]:
@@ -102,7 +107,7 @@ def turns_after(
     Raises:
         StateError: rows cannot join the pass under way.
     """
-    begun = [era if era.tag else era._replace(tag=tag) for era in eras if era.first < count]
+    begun = begun_before(eras, count, tag)
     if not begun:
         return (Era(0, 0, rows),)
     last = begun[-1]

@@ -380,7 +380,7 @@ class MixRef(JoinedRef):
                     break
                 if not version.tag and isinstance(ref, Remade):
                     before = ref.before(number)
-                    tag = tag_of(ref.name_before(number))
+                    tag = ref.tag_before(number)
                     found[number] = Version(len(before), tag, *self.measured(before))
             versions.append(tuple(found))
         return replace(self.mixture, versions=tuple(versions))

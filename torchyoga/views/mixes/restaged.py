@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ...errors import StateError
 from ...order.carry import Appended
@@ -15,7 +15,7 @@ from ...order.full import GOING_ON
 from ...order.mixing.mixed import APPENDED, TOLD, MixOrder, MixStage, Mixture, counts_told
 from ...order.mixing.proportions import MOST_WEIGHT, Proportions, whole_weights
 from ...order.mixing.sources import Source, Version, read_sources, same_rows
-from ...order.mixing.turns import Era, turns_after
+from ...order.mixing.turns import Era, begun_before, turns_after
 from ...order.saved import Pin, digest
 from ...order.stages import identity_of, parsed, same_past, short
 from ...order.state import State
@@ -105,6 +105,10 @@ def told_from(state: State, weigh: Callable[[], tuple[int, ...]]) -> tuple[int, 
         raise ValueError(f"from {where_of(state)} on: {error}") from error
 
 
+# The number of a source, the passes that were begun, how many rows it has given, and the version that it was.
+Remake: TypeAlias = Callable[[int, tuple[Era, ...], int, str], "tuple[Era, ...] | None"]
+
+
 class Restaged(NamedTuple):
     """A mixture that goes on from a state.
 
@@ -123,6 +127,7 @@ def restaged(
     state: State,
     appended: Appended | None = "next",
     mark: str = "",
+    remake: Remake | None = None,
 ) -> Restaged:
     """A mixture with the stages that a state needs to go on, and other weights from its place on.
 
@@ -133,6 +138,8 @@ def restaged(
         appended: when rows come that were appended: in the next pass over a source, or in the rest of this
             one; None if there are to be none.
         mark: TOLD if a loader is told these weights, APPENDED if it is told when rows come.
+        remake: for a source that is another here, the passes over it; without it, or where it gives none, a
+            pass under way is finished as it was begun.
 
     Raises:
         StateError: the state does not tell its weights, its stages do not follow from each other, nothing
@@ -198,20 +205,17 @@ def restaged(
             "epoch, or from a state that was saved with in_order=True"
         )
     units = now.units or (0,) * len(mine)
-    eras = [
-        turns_after(
-            before.eras(number),
-            counts[number],
-            own.rows,
-            appended or "next",
-            own.name,
-            shuffle,
-            then[number].tag if units[number] else "",
+    eras = []
+    for number, source in enumerate(mine):
+        old, count = before.eras(number), counts[number]
+        tag = then[number].tag if number < len(then) and units[number] else ""
+        if number >= len(then) or not has_grown[number]:
+            eras.append(old)
+            continue
+        found = remake(sources[number], begun_before(old, count, tag), count, tag) if remake else None
+        eras.append(
+            found or turns_after(old, count, source.rows, appended or "next", source.name, shuffle, tag)
         )
-        if number < len(then) and has_grown[number]
-        else before.eras(number)
-        for number, own in enumerate(mine)
-    ]
     is_plain = all(own == (Era(0, 0, source.rows),) for own, source in zip(eras, mine, strict=True))
     grown = replace(
         now,
@@ -257,13 +261,13 @@ def _as_then(
     numbers = {name: number for number, name in enumerate(mixture.names)}
     kept = dict.fromkeys(numbers[source.name] for source in then)
     sources = (*kept, *(number for number in sources if number not in kept))
-    for source in then if any(mixture.units) else ():
+    for source in then:
         lost = {era.tag for era in source.eras} - {"", *(own.tag for own in here[source.name])}
         if lost:
             raise StateError(
                 f"the state, at {where}, is in passes over versions of the source {source.name!r} that are "
-                "not known here; pass the newest version that storage.append(...) made of it, and make it as "
-                "it was, or pass strict=False to take its epoch and position"
+                "not known here; pass the newest version that storage.append(...) made of it, and make packs "
+                "as they were, by repacked(...), too; or pass strict=False to take its epoch and position"
             )
     return *_with_sources(mixture, sources, then), sources, then
 

@@ -39,8 +39,8 @@ class Remade(ABC):
         """The view of one of these, which are numbered from 1 on; itself is number 0."""
 
     @abstractmethod
-    def name_before(self, number: int) -> str:
-        """The fingerprint that this view of one of these had."""
+    def tag_before(self, number: int) -> str:
+        """A short digest of the fingerprint that this view of one of these had."""
 
 
 class _Packs(Protocol):

@@ -11,6 +11,7 @@ import numpy as np
 from ...order.by_file import equal_runs
 from ...order.contract import ARRANGED, Arrangement
 from ...order.full import as_int
+from ...order.mixing.sources import tag_of
 from ...order.passes import Strata, strata_of
 from ...order.saved import described, digest
 from ...process.buffers import BufferPool
@@ -145,16 +146,25 @@ class PackedRef(PackView, Remade):
         layout: what a pack is made of; None if `whole` has no rows and no schema.
         seed: of the order in which rows fill the packs.
         epoch: whose members the packs have.
+        size: how many of the rows, the first ones, are packed; all by default.
+        others: packs of before, see `after`, each with a tag.
 
     Attributes:
         whole: the other DataRef.
     """
 
     def __init__(
-        self, whole: DataRef, packing: Packing, layout: Layout | None, seed: int = 0, epoch: int = 0
+        self,
+        whole: DataRef,
+        packing: Packing,
+        layout: Layout | None,
+        seed: int = 0,
+        epoch: int = 0,
+        size: int | None = None,
+        others: tuple[tuple[str, PackedRef], ...] = (),
     ) -> None:
-        super().__init__(whole, packing, layout, seed, epoch)
-        self._packing, self._layout = packing, layout
+        super().__init__(whole, packing, layout, seed, epoch, size, others)
+        self._packing, self._layout, self._size, self._others = packing, layout, size, others
         self._seed, self._epoch = seed, epoch
         self._members = Members(packing.plan, seed, epoch)
         self._pool = BufferPool()
@@ -164,7 +174,15 @@ class PackedRef(PackView, Remade):
         return self._packing.report.packs
 
     def __reduce__(self) -> tuple[object, ...]:
-        return PackedRef, (self.whole, self._packing, self._layout, self._seed, self._epoch)
+        return PackedRef, (
+            self.whole,
+            self._packing,
+            self._layout,
+            self._seed,
+            self._epoch,
+            self._size,
+            self._others,
+        )
 
     keeps_rows = Over.keeps_rows
 
@@ -199,37 +217,63 @@ class PackedRef(PackView, Remade):
         """The packs of one of the versions that the documents begin with, made alike; itself is number 0."""
         if not number:
             return self
+        if number > self.num_prefixes:
+            (_, packs), own = self._other(number)
+            return packs.before(own).in_epoch(self._epoch)
         if number not in self._before:
             told, rows = self._packing.told, self.whole.prefixes[number - 1][1]
             request = Request(
                 told["budgets"], told["column"], None, told["long"], told["max_rows"], told["balance"]
             )
             packing = packing_of(self.whole[:rows], request)
-            self._before[number] = PackedRef(self.whole, packing, self._layout, self._seed)
+            self._before[number] = PackedRef(self.whole, packing, self._layout, self._seed, size=rows)
         return self._before[number].in_epoch(self._epoch)
 
     def pinned(self, whole: str) -> str:
         """Its fingerprint, if that of the whole was this."""
         return self._pinned(whole)
 
-    def name_before(self, number: int) -> str:
-        """The fingerprint of the packs of a version that the documents begin with."""
-        return self.before(number).pinned(self.whole.prefixes[number - 1][0])
+    def tag_before(self, number: int) -> str:
+        """A short digest of the packs of a version that the documents begin with, or of others of before."""
+        if number <= self.num_prefixes:
+            return tag_of(self.before(number).pinned(self.whole.prefixes[number - 1][0]))
+        (tag, packs), own = self._other(number)
+        return packs.tag_before(own) if own else tag
+
+    def _other(self, number: int) -> tuple[tuple[str, PackedRef], int]:
+        """Which of the packs of before have a number, and that of these among their own; itself the last."""
+        own = number - self.num_prefixes
+        for other in self._others:
+            if own <= other[1].num_before + 1:
+                return other, own if own <= other[1].num_before else 0
+            own -= other[1].num_before + 1
+        raise IndexError(f"there are {self.num_before} versions, asked for {number}")
+
+    @property
+    def num_prefixes(self) -> int:
+        """How many versions the documents begin with, if these can be packed again."""
+        is_part = self._packing.told["cost"] or self._size is not None
+        return 0 if is_part else len(self.whole.prefixes)
 
     @property
     def num_before(self) -> int:
-        """How many versions the documents begin with, if these can be packed again."""
-        return 0 if self._packing.told["cost"] else len(self.whole.prefixes)
+        """How many versions there are besides its own."""
+        return self.num_prefixes + sum(packs.num_before + 1 for _, packs in self._others)
 
     @property
     def most_rows(self) -> int:
         """The documents, and pieces of them, of which each may be a pack."""
-        return len(self._packing.plan.rows)
+        return max(len(self._packing.plan.rows), *(packs.most_rows for _, packs in self._others), 1)
+
+    def after(self, tag: str, packs: PackedRef) -> PackedRef:
+        """The same packs, in which others of the same documents, of before, have numbers, too."""
+        others = (*self._others, (tag, packs))
+        return PackedRef(self.whole, self._packing, self._layout, self._seed, self._epoch, self._size, others)
 
     @property
     def growing(self) -> Arrangement | None:
         """What goes on from states of before documents were appended."""
-        return GrowingPacks(self) if self.num_before else None
+        return GrowingPacks(self) if self.num_prefixes else None
 
     @cached_property
     def _read(self) -> tuple[DataRef, dict[int, int]]:
@@ -282,7 +326,7 @@ class PackedRef(PackView, Remade):
 
     def size_in(self, epoch: int) -> int:
         """See `RepackedRef.size_in`."""
-        return len(self.whole)
+        return len(self.whole) if self._size is None else self._size
 
     @property
     def all_documents(self) -> tuple[Ints, Ints, Ints]:
@@ -297,9 +341,9 @@ class PackedRef(PackView, Remade):
         """The documents of packs in an epoch."""
         return [Members(self._packing.plan, self._seed, epoch).documents(packs)]
 
-    def packed_as(self, packing: Packing, epoch: int) -> PackedRef:
-        """Other packs of the same rows, made alike."""
-        return PackedRef(self.whole, packing, self._layout, self._seed, epoch)
+    def packed_as(self, packing: Packing, epoch: int, size: int) -> PackedRef:
+        """Other packs of the first of the rows, made alike."""
+        return PackedRef(self.whole, packing, self._layout, self._seed, epoch, size)
 
     @property
     def strata(self) -> Strata:
@@ -330,15 +374,16 @@ class PackedRef(PackView, Remade):
         whole = self.whole.in_epoch(epoch)
         if whole is self.whole and epoch == self._epoch:
             return self
-        found = PackedRef(whole, self._packing, self._layout, self._seed, epoch)
+        found = PackedRef(whole, self._packing, self._layout, self._seed, epoch, self._size, self._others)
         found._pool, found._before = self._pool, self._before
         return found
 
     def projected(self, of: Projection) -> PackedRef:
         """The same packs with these columns; nothing is read for the others but lengths."""
         assert self._layout is not None, "else there is no schema to project"
+        others = tuple((tag, packs.projected(of)) for tag, packs in self._others)
         layout = self._layout.projected(of)
-        return PackedRef(self.whole, self._packing, layout, self._seed, self._epoch)
+        return PackedRef(self.whole, self._packing, layout, self._seed, self._epoch, self._size, others)
 
     @cached_property
     def row_bytes(self) -> int:

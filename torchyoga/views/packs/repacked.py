@@ -33,7 +33,7 @@ from .plan import planned
 from .repacked_order import RepackedOrder, apart, told_in
 from .request import Packing
 
-__all__ = ["RepackedRef", "repacked"]
+__all__ = ["Gathered", "RepackedRef", "check_documents", "check_whole", "found_in", "repacked", "rest_of"]
 
 _CHUNK = 2**18  # packs that are looked up at once
 _JOINED = "n"  # behind a way of making packs: of documents that were appended, too
@@ -70,7 +70,7 @@ def repacked(
             f"{title_of(longer) if isinstance(longer, DataRef) else type(longer).__name__}"
         )
     check_appended(appended)
-    _check_alike(packs.newest, longer)
+    check_documents(packs.newest, longer)
     state = State.from_dict(at)
     total = len(longer.whole)
     mark = _JOINED if appended == "now" and len(packs.newest.whole) < total else ""
@@ -98,7 +98,7 @@ def repacked(
             f"tells packs of {found}, here they are {' > '.join(told)}; pass what state_dict() of a loader "
             "of these gave"
         )
-    _check_whole(state)
+    check_whole(state)
     # Of an epoch that began with the packs before, a state says where these had been made anew in turn.
     before = packs.ways(epoch, stages) if place else [(0, text) for text in packs.told]
     ways = (*before, *((place, text) for text in told[len(packs.told) :]))
@@ -109,11 +109,11 @@ def repacked(
     came, left = (
         _documents(packs, first, epoch, *bounds) for bounds in ((0, place), (place, first.length_in(epoch)))
     )
-    rest = _rest(longer, came, left, epoch, size)
+    rest = rest_of(longer, came, left, epoch, size)
     return RepackedRef(longer, rest, packs, change)
 
 
-def _check_alike(packs: PackedRef, longer: PackedRef) -> None:
+def check_documents(packs: PackedRef, longer: PackedRef) -> None:
     """Raises ValueError if packs of the one cannot go on as packs of the other."""
     same = identity(packs.whole) == identity(longer.whole) and len(packs.whole) == len(longer.whole)
     if not same and (packs.whole.fingerprint, len(packs.whole)) not in longer.whole.prefixes:
@@ -134,7 +134,7 @@ def _check_alike(packs: PackedRef, longer: PackedRef) -> None:
         )
 
 
-def _check_whole(state: State) -> None:
+def check_whole(state: State) -> None:
     """Raises StateError if a state is of one rank alone, or of files of its own."""
     if state.share is not None and state.share.num_replicas > 1:
         raise StateError(
@@ -160,7 +160,7 @@ def _order_of(packs: PackedRef | RepackedRef, state: State) -> AnyOrder:
     return options.order_of(packs)
 
 
-class _Found(NamedTuple):
+class Gathered(NamedTuple):
     """Documents: their rows, what each costs, and the token of its row that it begins with."""
 
     rows: Ints
@@ -168,22 +168,29 @@ class _Found(NamedTuple):
     begins: Ints
 
 
-def _documents(packs: PackedRef | RepackedRef, order: AnyOrder, epoch: int, start: int, stop: int) -> _Found:
+def _documents(
+    packs: PackedRef | RepackedRef, order: AnyOrder, epoch: int, start: int, stop: int
+) -> Gathered:
     """The documents at some positions of an epoch."""
     found = []
     for first in range(start, stop, _CHUNK):
         numbers = order.rows(epoch, np.arange(first, min(first + _CHUNK, stop)))
         found += packs.documents(numbers, epoch)
+    return found_in(found)
+
+
+def found_in(found: Sequence[Documents]) -> Gathered:
+    """All of some documents."""
     begins = [np.zeros_like(one.rows) if one.begins is None else one.begins for one in found]
     none = np.zeros(0, np.int64)
     rows, costs, begun = (
         np.concatenate([none, *some])
         for some in ([one.rows for one in found], [one.costs for one in found], begins)
     )
-    return _Found(rows, costs, begun)
+    return Gathered(rows, costs, begun)
 
 
-def _rest(longer: PackedRef, came: _Found, left: _Found, epoch: int, size: int) -> PackedRef:
+def rest_of(longer: PackedRef, came: Gathered, left: Gathered, epoch: int, size: int) -> PackedRef:
     """Packs of what has not come of the first `size` documents, made as `longer` was made."""
     rows, costs, begins = longer.all_documents
     total, budgets = len(longer.whole), list(longer.request["budgets"].values())
@@ -209,7 +216,7 @@ def _rest(longer: PackedRef, came: _Found, left: _Found, epoch: int, size: int) 
         most=int(np.diff(plan.slots.bounds).max(initial=0)),
     )
     most = longer.most if longer.most in (None, -1) else ANY_PART
-    return longer.packed_as(Packing(plan, report, (), longer.request, most), epoch)
+    return longer.packed_as(Packing(plan, report, (), longer.request, most), epoch, size)
 
 
 def _joined(rows: Ints, begins: Ints, costs: Ints, budget: int) -> tuple[Ints, Ints, Ints]:

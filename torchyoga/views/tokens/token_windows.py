@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...order.full import as_int, keyed_words
+from ...order.mixing.sources import tag_of
 from ...order.saved import described
 from ...process.buffers import BufferPool
 from ...process.digests import hexdigest
@@ -476,9 +477,9 @@ class TokenWindowsRef(DataRef, Remade):
         whole, column = self.whole[:rows], self._column[:rows]
         return TokenWindowsRef(self._all._replace(whole=whole, column=column, ends=ends, rows=some))
 
-    def name_before(self, number: int) -> str:
-        """The fingerprint of the windows of a version that the documents begin with."""
-        return self.before(number)._pinned(self._column.prefixes[number - 1][0])
+    def tag_before(self, number: int) -> str:
+        """A short digest of the windows of a version that the documents begin with."""
+        return tag_of(self.before(number)._pinned(self._column.prefixes[number - 1][0]))
 
     def _pinned(self, column: str) -> str:
         schema = None if self._schema is None else self._schema.to_json()
