@@ -347,8 +347,11 @@ def test_a_loader_finishes_its_epoch_with_the_packs_of_before(
         came(refs[1].packed("ids", 14, labels="same"), 1, then, **options, appended="next")
 
 
-def test_an_epoch_that_is_finished_with_the_packs_of_before_is_not_packed_anew(tmp_path: Path) -> None:
-    """Its positions are not those of the packs there are; at its end nothing is lost or comes twice."""
+@pytest.mark.parametrize("appended", ["next", "now"])
+def test_an_epoch_that_is_finished_with_the_packs_of_before_is_packed_anew(
+    tmp_path: Path, appended: Any
+) -> None:
+    """On the way, by the same line with the newest state, and at its end: nothing is lost or comes twice."""
     storage = yoga.Storage(tmp_path)
     rows = [tokens_of([*LENGTHS, 5, 6])[number] for number in range(len(LENGTHS) + 2)]
     schema = yoga.Schema.of(rows[0], ragged=["ids"])
@@ -357,11 +360,14 @@ def test_an_epoch_that_is_finished_with_the_packs_of_before_is_not_packed_anew(t
     packs, longer = many.packed("ids", 12), many.packed("ids", 30)
     first, begun = came(few, 3)
     second, state = came(packs, 3, begun, appended="next")
-    for appended in ("next", "now"):
-        with pytest.raises(
-            StateError, match=r"finishes its epoch with packs of before .*at the end of that epoch"
-        ):
-            packs.repacked(longer, at=state, appended=appended)
+    made = packs.repacked(longer, at=state, appended=appended)
+    fourth, then = came(made, 2, state, 2)
+    made = pickle.loads(pickle.dumps(packs.repacked(longer, at=then, appended=appended)))
+    fifth, last = came(made, None, then)
+    documents = [*LENGTHS, 5, 6] if appended == "now" else LENGTHS
+    assert tokens(first + second + fourth + fifth) == Counter(range(sum(documents)))
+    assert last["epoch"] == 1
+    assert tokens(came(made, None, last)[0]) == Counter(range(sum([*LENGTHS, 5, 6])))
     third, end = came(packs, None, state, appended="next")
     assert tokens(first + second + third) == Counter(range(sum(LENGTHS)))
     made = packs.repacked(longer, at=end)

@@ -320,6 +320,12 @@ class PackedRef(PackView, Remade):
         """The way in which packs are made, for states: the budget, and a digest."""
         return [f"{self._packing.report.budget}@{digest(self._packing.plan.pin, self._seed)[1:9]}"]
 
+    def begun_with(self, told: list[str]) -> PackedRef:
+        """The packs that an epoch was begun with, if a state tells how they are made."""
+        every = (self.before(number) for number in range(self.num_prefixes, 0, -1))
+        is_other = bool(told) and told != self.told
+        return next((packs for packs in every if packs.told == told), self) if is_other else self
+
     def ways(self, epoch: int, told: Sequence[tuple[int, str]]) -> Sequence[tuple[int, str]]:
         """See `RepackedRef.ways`."""
         return [(0, text) for text in self.told]

@@ -72,11 +72,13 @@ def repacked(
     check_appended(appended)
     check_documents(packs.newest, longer)
     state = State.from_dict(at)
-    total = len(longer.whole)
-    mark = _JOINED if appended == "now" and len(packs.newest.whole) < total else ""
-    told = [*packs.told, *(text + mark for text in longer.told)]
-    stages, first = told_in(state), _order_of(packs, state)
+    total, stages = len(longer.whole), told_in(state)
     mine = packs.fingerprint, packs.view_pin
+    if isinstance(packs, PackedRef):  # an epoch that was begun before documents were appended has others
+        packs = packs.begun_with([text for _, text in stages[:1]])
+    mark = _JOINED if appended == "now" and packs.newest.size_in(state.epoch) < total else ""
+    told = [*packs.told, *(text + mark for text in longer.told)]
+    first = _order_of(packs, state)
     known = first.adopted(state, mine[0], {"view": mine[1]})
     is_own = (known.fingerprint, known.pins.get("view", mine[1])) == mine
     if stages and [text for _, text in stages][: len(told)] == told:  # it was saved behind the change
@@ -85,12 +87,6 @@ def repacked(
         epoch, place = known.epoch, known.position + sum(map(len, known.left))
         if place >= known.length:
             epoch, place = epoch + 1, 0
-        elif place and stages and isinstance(packs, PackedRef):
-            raise StateError(
-                f"the state, at position {place} of epoch {epoch}, finishes its epoch with packs of before "
-                "documents were appended, which are not made anew on the way; finish it, and repack at the "
-                "end of that epoch, or repack the packs of before at a state that was saved with them"
-            )
     else:
         found = " > ".join(text for _, text in stages) or "none"
         raise StateError(
