@@ -14,6 +14,8 @@ import torch
 from disks import small_disk
 from shapes import KILLED, SHAPES, Server
 
+import torchyoga as yoga
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
@@ -204,3 +206,16 @@ def test_a_full_disk(server: Server, tmp_path: Path) -> None:
         disk.make_room()
         assert server.run("tutorial", **order) == [0]
     check_same(lines(tmp_path / "log"), lines(tmp_path / "pieces"))
+
+
+def test_a_full_disk_is_named_by_the_error(tmp_path: Path) -> None:
+    loader = yoga.DataLoader(range(8), batch_size=2)
+    with small_disk(tmp_path / "disk", 2**20) as disk:
+        small, large = torch.nn.Linear(2, 2), torch.nn.Linear(600, 600)
+        yoga.Checkpoint(disk.path / "run", every=1, model=small, loaders={"train": loader}).save()
+        run = yoga.Checkpoint(disk.path / "more", every=1, model=large, loaders={"train": loader})
+        with pytest.raises(
+            OSError, match=r"saving failed \(No space left on device\); free some space there"
+        ):
+            run.save()
+        assert [path.name for path in disk.path.glob("*/*")] == ["step-0"]

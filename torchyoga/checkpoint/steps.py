@@ -264,10 +264,17 @@ def _removed(path: Path) -> None:
 
 def _written(path: Path, write: Write, check: Check | None = None) -> list[int]:
     """The size and CRC-32 of a new file, which is on the disk when this returns."""
-    with path.open("xb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with path.open("xb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+    except (OSError, RuntimeError) as error:  # torch.save hides a failed write behind an error of its own
+        failed = error if isinstance(error, OSError) else error.__context__
+        if isinstance(failed, OSError):
+            said = f"saving failed ({failed.strerror}); free some space there, or choose another folder"
+            raise OSError(failed.errno, said, str(path)) from error
+        raise
     if check is not None:
         check(path)
     with path.open("rb") as file:
