@@ -14,7 +14,7 @@ from interrupting import interrupted
 from waiting import PATIENCE
 
 from torchyoga.process import task_thread
-from torchyoga.process.task_thread import TaskThread
+from torchyoga.process.task_thread import Errand, TaskThread
 
 
 def test_tasks_run_in_turn_on_another_thread() -> None:
@@ -172,3 +172,45 @@ def test_interrupted_at_any_line_it_goes_on(step: str) -> None:
         line += 1
         assert line < 200
     assert line > 3
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_an_errand_is_done_once_by_whoever_comes_first(is_busy: bool) -> None:
+    gate, by, begun, done = threading.Event(), list[int](), threading.Event(), list[int]()
+    thread = TaskThread("test", 5)
+    if is_busy:
+        thread.add(lambda: gate.wait(PATIENCE))
+
+    def task() -> None:
+        begun.set()
+        time.sleep(0.05)
+        by.append(threading.get_ident())
+
+    errand = Errand(thread, task)
+    assert is_busy or begun.wait(PATIENCE)
+    errand.finish()
+    assert [ident == threading.get_ident() for ident in by] == [is_busy]
+    gate.set()
+    thread.add(lambda: done.append(1))
+    thread.settle()
+    assert len(by) == len(done) == 1
+    thread.close()
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_an_error_of_an_errand_is_raised_by_whoever_wants_it_done(is_busy: bool) -> None:
+    gate, begun = threading.Event(), threading.Event()
+    thread = TaskThread("test", 5)
+    if is_busy:
+        thread.add(lambda: gate.wait(PATIENCE))
+
+    def task() -> None:
+        begun.set()
+        raise OSError("full")
+
+    errand = Errand(thread, task)
+    assert is_busy or begun.wait(PATIENCE)
+    with pytest.raises(OSError, match="full"):
+        errand.finish()
+    gate.set()
+    thread.close()

@@ -27,7 +27,7 @@ from ..errors import CorruptError, RemoteError, SchemaError, YogaError
 from ..files.checksum import combine_crc32, crc32
 from ..formats.contract import Writer, format_named
 from ..process.progress import Bar, progress_bar
-from ..process.task_thread import TaskThread
+from ..process.task_thread import Errand, TaskThread
 from ..reading.counting import counted_in
 from ..rows.block import Block, Rows
 from ..rows.collector import Collector
@@ -489,7 +489,7 @@ class _OutputFiles:
         self._staging, self._token, self._options = staging, token, options
         self._module = format_named(options.format, options.compression)
         self._finished = finished
-        self._thread, self._counting = TaskThread("writer"), TaskThread("statistics")
+        self._thread, self._counting = TaskThread("writer"), TaskThread("statistics", 2)
         self._writer: Writer | None = None
         self._checks: list[_Check] = []
         self._rows = 0
@@ -530,8 +530,9 @@ class _OutputFiles:
             )
             self._checks = [_Check() for column in schema.columns for _ in column.parts]
             self._rows = 0
+        counting = None
         if self._options.stats:  # while the block is written: both release Python's lock
-            self._counting.add(partial(self._count, schema, block, self._next_row))
+            counting = Errand(self._counting, partial(self._count, schema, block, self._next_row))
         crcs = self._writer.write(block)
         parts = [data.part(p) for c, data in zip(schema.columns, block.data, strict=True) for p in c.parts]
         names = [p for column in schema.columns for p in column.parts]
@@ -542,7 +543,8 @@ class _OutputFiles:
             check.add(array.nbytes, crc)
         self._rows += block.num_rows
         self._next_row += block.num_rows
-        self._counting.settle()
+        if counting is not None:
+            counting.finish()
         if ends_file:
             self._finish_file()
 

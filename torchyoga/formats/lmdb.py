@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from ..errors import CorruptError
 from ..files.checksum import crc32
-from ..process.task_thread import TaskThread
+from ..process.task_thread import Errand, TaskThread
 from ..rows.block import Block
 from ..rows.data import bounds_of
 from ..rows.schema import Schema
@@ -42,6 +42,7 @@ COMPRESSIONS = ()
 _PAGE_HEADER = 16  # bytes in front of a value in overflow pages: page number (u64), pad, flags, page count
 _OVERFLOW = 0x04
 _FIRST_MAP = 64 * 2**20
+_MOST_WAITING = 8  # tasks
 _INDEX_KEY, _UNITS_KEY = b"index", b"units"
 
 
@@ -57,7 +58,7 @@ class Writer:
         self._sizes: list[list[int]] = []
         self._units: list[list[npt.NDArray[np.uint32]]] = []
         self._unit_bytes = [unit_bytes_of(size) for c in schema.columns for size in c.part_bytes]
-        self._checksums = TaskThread("checksums")
+        self._checksums = TaskThread("checksums", _MOST_WAITING)
         # Nothing has to be durable before close() syncs, since nothing is listed earlier; so no sync in
         # between. Not writemap: a full disk would then end the process with SIGBUS instead of an error. Not
         # without meminit: the rest of a page would hold whatever this process has had in its memory.
@@ -86,11 +87,11 @@ class Writer:
                     )
                 )
         # One core copies and writes while another computes; both release Python's lock.
-        self._checksums.add(partial(self._add_checksums, [data for _, data in parts]))
+        errand = Errand(self._checksums, partial(self._add_checksums, [data for _, data in parts]))
         self._put(parts)
         self._rows.append(block.num_rows)
         self._sizes.append([data.nbytes for _, data in parts])
-        self._checksums.settle()
+        errand.finish()
         self._checksums.add(partial(self._writeback.grow, sum(self._sizes[-1])))
         return self._crcs[-1]
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-__all__ = ["TaskThread"]
+__all__ = ["Errand", "TaskThread"]
 
 _Task: TypeAlias = Callable[[], object]
 _Mark: TypeAlias = "queue.SimpleQueue[None]"
@@ -93,6 +93,35 @@ class TaskThread:
     def _check(self) -> None:
         if self._shared.error is not None:
             raise self._shared.error
+
+
+class Errand:
+    """A task that is done by a thread, or by the one that wants it done, if the thread has not begun it.
+
+    On busy processors a thread may wake up later than the task takes.
+    """
+
+    def __init__(self, thread: TaskThread, task: _Task) -> None:
+        self._thread, self._task = thread, task
+        self._begun = threading.Lock()
+        self._is_done = False
+        thread.add(self._run)
+
+    def _run(self) -> None:
+        if self._begun.acquire(blocking=False):
+            self._task()
+            self._is_done = True
+
+    def finish(self) -> None:
+        """Returns when it is done; an error of it is raised here."""
+        self._run()
+        if not self._is_done:
+            self._thread.settle()
+        self._task = _nothing  # the thread may still have to look at it
+
+
+def _nothing() -> None:
+    """Replaces what is done, whose memory is not needed any more."""
 
 
 def _end(shared: _Shared) -> None:
