@@ -33,10 +33,6 @@ class FileLayout(ForeignRows, Protocol):
     def files(self) -> ShardFiles:
         """Where the files are."""
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all rows."""
-
     def check(self, number: int, data: Bytes) -> None:
         """Raises CorruptError unless a file of this number can hold these bytes."""
 
@@ -158,7 +154,7 @@ class InPlaceRef(ForeignRef):
     @property
     def row_bytes(self) -> int:
         """Bytes of an average row with all columns."""
-        return self._layout.nbytes // max(1, len(self))
+        return sum(self._layout.files.nbytes) // max(1, len(self))
 
     @cached_property
     def readahead(self) -> ReadAhead:
