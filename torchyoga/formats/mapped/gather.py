@@ -322,7 +322,7 @@ class Memory:
         span = self._range
         size = int(nbytes[0]) if len(nbytes) else 0
         if size and (nbytes == size).all() and span.allows(size):
-            found: list[bytes] = span.view(size, True)[addresses - span.low].tolist()
+            found: list[bytes] = span.view(size, 0)[addresses - span.low].tolist()
             return found
         read = span.bytes.data
         places = addresses - span.low
