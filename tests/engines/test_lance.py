@@ -60,6 +60,27 @@ def test_rows_are_those_that_lance_reads(path: Path) -> None:
     assert len(ref.packed("ids", 50)) > 5
 
 
+def test_a_single_row_is_that_of_a_batch(tmp_path: Path) -> None:
+    numbers = np.arange(N)
+    columns = {
+        f"{kind}": numbers.astype(kind) for kind in ("int8", "uint64", "float16", "float32", "float64")
+    }
+    words = pa.array([f"w{n % 3}" for n in numbers]).dictionary_encode()
+    texts = {"text": [f"t{n}" for n in numbers], "word": words, "bytes": [bytes([n % 250]) for n in numbers]}
+    lance.write_dataset(
+        pa.table({**columns, **texts, "odd": (numbers % 2).astype(bool)}), tmp_path / "y.lance"
+    )
+    whole = yoga.from_lance(tmp_path / "y.lance")
+    for ref in (whole, whole.columns(["word"]), whole.columns(["text", "int8"]), whole["float16"]):
+        for number in (0, 7, N - 1):
+            (row,) = ref.take(np.array([number]))
+            for one in (ref[number], *ref.__getitems__([number])):
+                pairs = (
+                    zip(one.values(), row.values(), strict=True) if isinstance(row, dict) else [(one, row)]
+                )
+                assert all(type(a) is type(b) and a == b for a, b in pairs)
+
+
 def test_kits_views_and_resumes(path: Path) -> None:
     ref = yoga.from_lance(path)
     check_dataref(ref)
@@ -111,7 +132,7 @@ def test_a_forked_process_is_told(path: Path) -> None:
         with pytest.raises(ValueError, match="does not survive a fork"):
             ref[0]
 
-    forked(child)
+    assert forked(child)() == 0
 
 
 def test_nulls_that_come_late_and_columns_that_are_not_there(tmp_path: Path) -> None:

@@ -527,6 +527,26 @@ def test_rows_that_do_not_fit_what_a_sample_shows(tmp_path: Path) -> None:
         yoga.from_tfrecord(path)
 
 
+def test_text_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    texts = ["", "plain", "h\u00fcll", "\0", "\U0001f600", "\ud800"] * 20
+    data = [message(t=text.encode("utf-8", "surrogatepass")) for text in texts]
+    schema = yoga.Schema.of({"t": ""})
+    ref = yoga.from_tfrecord(write(tmp_path / "x.tfrecord", data), schema)
+    assert [row["t"] for row in ref] == texts
+    for bad in (b"\xff", b"cut \xc3", b"\0\xa0"):
+        broken = [*data[:70], message(t=bad), *data[70:]]
+        ref = yoga.from_tfrecord(write(tmp_path / "x.tfrecord", broken), schema)
+        for act in (lambda ref=ref: ref[70], lambda ref=ref: ref.take(np.arange(40, 90))):
+            with pytest.raises(SchemaError, match=r"x\.tfrecord: record 70 \(row 70\): .*'t' is not text"):
+                act()
+    words = yoga.Schema.of({"t": ["", ""]}, ragged=["t"])
+    data = [message(t=[b"one", b"two"][: n % 3]) for n in range(50)]
+    data[33] = message(t=[b"one", b"\xff"])
+    ref = yoga.from_tfrecord(write(tmp_path / "y.tfrecord", data), words)
+    with pytest.raises(SchemaError, match=r"y\.tfrecord: record 33 \(row 33\): .*'t' is not text"):
+        ref.take(np.arange(50))
+
+
 def test_other_bad_input(tmp_path: Path, plain: Path) -> None:
     for missing in (tmp_path / "none", tmp_path / "*.tfrecord"):
         with pytest.raises(NotFoundError, match="there is no file"):
@@ -591,6 +611,8 @@ def test_a_kept_index_needs_no_download_and_a_small_cache_is_enough(tmp_path: Pa
     for path in (tmp_path / "far" / "files").glob("*.shard"):
         path.unlink()
     again = yoga.from_tfrecord("memory://many", raw=True, **options)
+    looks = yoga.from_tfrecord("memory://many", **options)
+    assert (looks.schema, looks.fingerprint) == (ref.schema, ref.fingerprint)
     assert len(again) == 3000
     assert not list((tmp_path / "far" / "files").glob("*.shard"))
     assert again[2999] == records[2999]

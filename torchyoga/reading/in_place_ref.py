@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from ..rows.pieces import check_parts
 from ..rows.projection import Projection
 from ..rows.types import Array, Ints, Row
 from ..versions.location import Progress
-from .dataref import Numbers
 from .library_ref import ForeignRef, ForeignRows
 from .readahead import ReadAhead
 from .shards import MappedShards, ShardFiles
@@ -32,10 +31,6 @@ class FileLayout(ForeignRows, Protocol):
     @property
     def files(self) -> ShardFiles:
         """Where the files are."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all rows."""
 
     def check(self, number: int, data: Bytes) -> None:
         """Raises CorruptError unless a file of this number can hold these bytes."""
@@ -89,52 +84,12 @@ class InPlaceRef(ForeignRef):
                 warmth.after_fault()
         return Rows(Block(self.schema, len(rows), tuple(data)))
 
-    def __getitem__(self, index: Any) -> Any:
-        """A row, a list of rows, or a view, as of any DataRef."""
-        if type(index) is int and 0 <= index < self._length:
-            row = self._alone(index)
-            if row is not None:
-                return row
-        return super().__getitem__(index)
+    @property
+    def _is_cold(self) -> bool:
+        return self._shards.warmth.cold
 
-    def __getitems__(self, indices: Sequence[int] | Numbers) -> Sequence[Row]:
-        """The rows of a batch; for a single one no block is made."""
-        if type(indices) is list and len(indices) == 1 and not self._shards.warmth.cold:
-            (index,) = indices
-            row = self._alone(index) if type(index) is int and 0 <= index < self._length else None
-            if row is not None:
-                return [row]
-        return super().__getitems__(indices)
-
-    @cached_property
-    def _alone(self) -> Callable[[int], Row | None]:
-        """A quick function of the number of one row to this row, or to None where `take` has to read it."""
-        tree = self._schema.tree
-        is_flat = tree.kind == "dict" and all(child.kind == "leaf" for child in tree.children)
-        alone = self._layout.alone(self._shards, self._columns) if is_flat or tree.kind == "leaf" else None
-        if alone is None:
-            return lambda number: None
-        keys = tree.keys
-
-        def several(number: int) -> Row | None:
-            values = alone(number)
-            return None if values is None else dict(zip(keys, values))  # noqa: B905 (strict takes as long again)
-
-        def one(number: int) -> Row | None:
-            values = alone(number)
-            return None if values is None else {key: values[0]}
-
-        def bare(number: int) -> Row | None:
-            values = alone(number)
-            return None if values is None else values[0]
-
-        if not is_flat:
-            return bare
-        key = keys[0]
-        return one if len(keys) == 1 else several
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in super().__getstate__().items() if key != "_alone"}
+    def _values_of_one(self) -> Callable[[int], Sequence[Row] | None] | None:
+        return self._layout.alone(self._shards, self._columns)
 
     def take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
         """Parts of rows of a ragged column, end to end; nothing else of them is read."""
@@ -158,7 +113,7 @@ class InPlaceRef(ForeignRef):
     @property
     def row_bytes(self) -> int:
         """Bytes of an average row with all columns."""
-        return self._layout.nbytes // max(1, len(self))
+        return sum(self._layout.files.nbytes) // max(1, len(self))
 
     @cached_property
     def readahead(self) -> ReadAhead:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from ..process.lazy import cached_property
 from ..process.stages import Stage, timed
@@ -14,7 +14,7 @@ from ..rows.data import Data
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Ints, Row
-from .dataref import DataRef
+from .dataref import DataRef, Numbers
 from .readahead import Prefetch, ReadAhead
 
 __all__ = ["ForeignRef", "ForeignRows", "LibraryRef", "LibraryRows"]
@@ -99,6 +99,63 @@ class ForeignRef(DataRef):
     def _title(self) -> str:
         return f"DataRef {self._rows.name}"
 
+    @property
+    @abstractmethod
+    def _is_cold(self) -> bool:
+        """True while batches of one row, too, are to be made ready before they are taken."""
+
+    @abstractmethod
+    def _values_of_one(self) -> Callable[[int], Sequence[Row] | None] | None:
+        """A quick function of the number of one row to the values of its columns, or to None where `take` is
+        to say what is wrong; None if there is none."""
+
+    def __getitem__(self, index: Any) -> Any:
+        """A row, a list of rows, or a view, as of any DataRef."""
+        if type(index) is int and 0 <= index < self._length:
+            row = self._alone(index)
+            if row is not None:
+                return row
+        return super().__getitem__(index)
+
+    def __getitems__(self, indices: Sequence[int] | Numbers) -> Sequence[Row]:
+        """The rows of a batch; for a single one no block is made."""
+        if type(indices) is list and len(indices) == 1 and not self._is_cold:
+            (index,) = indices
+            row = self._alone(index) if type(index) is int and 0 <= index < self._length else None
+            if row is not None:
+                return [row]
+        return super().__getitems__(indices)
+
+    @cached_property
+    def _alone(self) -> Callable[[int], Row | None]:
+        """A quick function of the number of one row to this row, or to None where `take` has to read it."""
+        tree = self._schema.tree
+        is_flat = tree.kind == "dict" and all(child.kind == "leaf" for child in tree.children)
+        alone = self._values_of_one() if is_flat or tree.kind == "leaf" else None
+        if alone is None:
+            return lambda number: None
+        keys = tree.keys
+
+        def several(number: int) -> Row | None:
+            values = alone(number)
+            return None if values is None else dict(zip(keys, values))  # noqa: B905 (strict takes as long again)
+
+        def one(number: int) -> Row | None:
+            values = alone(number)
+            return None if values is None else {key: values[0]}
+
+        def bare(number: int) -> Row | None:
+            values = alone(number)
+            return None if values is None else values[0]
+
+        if not is_flat:
+            return bare
+        key = keys[0]
+        return one if len(keys) == 1 else several
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in super().__getstate__().items() if key != "_alone"}
+
 
 class LibraryRows(ForeignRows, Protocol):
     """The rows of one dataset, which each process opens anew; they pickle. Several threads may call them."""
@@ -121,6 +178,10 @@ class LibraryRows(ForeignRows, Protocol):
         Raises:
             CorruptError: the dataset is damaged, or has changed; says which row.
         """
+
+    def alone(self, columns: Sequence[int]) -> Callable[[int], Sequence[Row] | None] | None:
+        """A quick function of the number of one row to the values of these columns, or to None where `gather`
+        is to say what is wrong; None if there is none."""
 
 
 class LibraryRef(ForeignRef):
@@ -147,7 +208,7 @@ class LibraryRef(ForeignRef):
         """
         if not len(rows):
             return []
-        if self._source.opened_by not in (None, os.getpid()):
+        if self._is_forked:
             raise ValueError(
                 f"{self._source.name}: the library that reads it does not survive a fork, and this process "
                 "was forked after it was opened; start processes with multiprocessing_context='forkserver', "
@@ -156,6 +217,18 @@ class LibraryRef(ForeignRef):
         with timed(Stage.READ):
             data = self._source.gather(rows, self._columns)
         return Rows(Block(self._schema, len(rows), tuple(data)))
+
+    @property
+    def _is_forked(self) -> bool:
+        return self._source.opened_by not in (None, os.getpid())
+
+    @property
+    def _is_cold(self) -> bool:
+        return False
+
+    def _values_of_one(self) -> Callable[[int], Sequence[Row] | None] | None:
+        alone = self._source.alone(self._columns)
+        return None if alone is None else lambda number: None if self._is_forked else alone(number)
 
     def _with(self, of: Projection) -> LibraryRef:
         return LibraryRef(self._source, of)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import is_dataclass
 from enum import Enum
+from itertools import accumulate
 from math import prod
 from typing import NamedTuple
 
@@ -19,6 +21,7 @@ __all__ = [
     "Leaf",
     "decode",
     "encode",
+    "first_not_text",
     "is_ragged_kind",
     "is_too_large",
     "is_valid",
@@ -265,6 +268,16 @@ def as_text(data: bytes) -> str:
         return data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
         raise CorruptError(f"a text is not UTF-8: {error}; remove the version and build it again") from error
+
+
+def first_not_text(texts: Sequence[bytes]) -> int | None:
+    """Which of some texts is the first that is not UTF-8; None if all are."""
+    whole = b"\0".join(texts)
+    try:
+        whole.isascii() or whole.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        return bisect_right([*accumulate(len(text) + 1 for text in texts)], error.start)
+    return None
 
 
 def type_name(cls: type) -> str:

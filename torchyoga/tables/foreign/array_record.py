@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,20 @@ class _Records:
         """The bytes of records."""
         records = self._read(rows)
         return [Data(np.frombuffer(bytearray().join(records), np.uint8), bounds_of(map(len, records)))]
+
+    def alone(self, columns: Sequence[int]) -> Callable[[int], tuple[bytes] | None]:
+        """The bytes of a record, of a list of one."""
+        starts = self.starts.tolist()
+
+        def row(number: int) -> tuple[bytes] | None:
+            file = bisect_right(starts, number) - 1
+            try:
+                (record,) = self._reader(file).read([number - starts[file]])
+            except (RuntimeError, ValueError, IndexError):
+                return None  # `gather` says why
+            return (record,)
+
+        return row
 
     def _read(self, rows: Ints) -> list[bytes]:
         files, read = files_of(self.starts, rows), [b""] * len(rows)

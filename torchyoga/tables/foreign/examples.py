@@ -9,7 +9,7 @@ learned of some messages: which features have one value, or many, and are always
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 import numpy as np
@@ -20,13 +20,14 @@ from ...process.buffers import fresh
 from ...process.lazy import cached_property
 from ...rows.column import Column
 from ...rows.data import Data, bounds_of
+from ...rows.leaf import first_not_text
 from ...rows.node import Node, leaf_names
 from ...rows.schema import Schema
-from ...rows.types import Array, Ints
+from ...rows.types import Array, Ints, Json
 from .messages import BYTES, FLOATS, INTS, KINDS, Feature, Message, message_of, written
 from .wire import FIRST, SECOND, Odd, Span, Wire
 
-__all__ = ["BadExample", "Examples", "learned", "placed"]
+__all__ = ["BadExample", "Examples", "SeenFeatures", "learned", "placed"]
 
 _PADDING = 16  # bytes before the first message, and behind the last one
 
@@ -250,6 +251,7 @@ def _shaped(
     if deep and inner is not None:
         lengths, bounds, item = [Data(inner, bounds)], bounds_of(inner)[bounds], item.children[0]
     if isinstance(values, Span):
+        _refuse_no_text(wire, column, values, bounds)
         texts = Data(wire.joined(values), bounds_of(values.widths)[bounds])
         return [texts, Data(values.widths, bounds), *lengths]
     return [Data(_cast(values, column, bounds), bounds), *lengths]
@@ -262,6 +264,13 @@ def _refuse(bad: Array, counts: Ints, expected: str, bounds: Ints | None = None)
         raise BadExample(row, f"has {counts[nth]} values {expected}", True)
 
 
+def _refuse_no_text(wire: Wire, column: Column, span: Span, bounds: Ints | None = None) -> None:
+    nth = first_not_text(wire.runs(span).texts()) if column.kind == "str" else None
+    if nth is not None:
+        row = nth if bounds is None else int(bounds.searchsorted(nth, "right")) - 1
+        raise BadExample(row, "is not text of UTF-8", True)
+
+
 def _bytes(wire: Wire, column: Column, span: Span, valid: Array) -> Data:
     """Bytes, text, or arrays that are kept as bytes, one a row."""
     size, widths = column.storage.itemsize, span.widths
@@ -270,6 +279,7 @@ def _bytes(wire: Wire, column: Column, span: Span, valid: Array) -> Data:
     if not column.is_ragged:
         span = span if valid.all() else span.take(valid)
         return _spread(wire.joined(span).view(column.storage), column, valid)
+    _refuse_no_text(wire, column, span)
     offsets = bounds_of(widths // size)
     return Data(None, offsets, runs=wire.runs(span), dtype=column.storage, empty=fresh)
 
@@ -310,8 +320,10 @@ class _SeenFeature:
         counts: numbers of values.
     """
 
-    def __init__(self) -> None:
-        self.kinds, self.empty, self.counts = set[int](), {0}, set[int]()
+    def __init__(
+        self, kinds: Iterable[int] = (), empty: Iterable[int] = (0,), counts: Iterable[int] = ()
+    ) -> None:
+        self.kinds, self.empty, self.counts = set(kinds), set(empty), set(counts)
         self.rows = [0, 0]
 
     def add(self, some: Sequence[Feature], of_steps: bool) -> None:
@@ -359,23 +371,55 @@ def _column(kind: str, dtype: str, shape: tuple[int, ...] | None, ndim: int = 0)
     return Column("value", kind, dtype, shape, ndim if shape is None else len(shape))
 
 
-def learned(samples: Iterable[Message], schema: Schema | None) -> Examples:
+@dataclass
+class SeenFeatures:
+    """Features, as some messages show them.
+
+    Attributes:
+        total: how many messages these are.
+        features: by their names.
+    """
+
+    total: int = 0
+    features: dict[str, _SeenFeature] = field(default_factory=dict)
+
+    def add(self, message: Message) -> None:
+        """Takes note of one more."""
+        self.total += 1
+        for name, one in message.features.items():
+            self.features.setdefault(name, _SeenFeature()).add([one], False)
+        for name, some in message.lists.items():
+            self.features.setdefault(name, _SeenFeature()).add(some, True)
+
+    def to_json(self) -> Json:
+        """All of it, for `from_json`."""
+        seen = {
+            name: [*map(sorted, (one.kinds, one.empty, one.counts)), one.rows]
+            for name, one in self.features.items()
+        }
+        return {"total": self.total, "features": seen}
+
+    @staticmethod
+    def from_json(data: Json) -> SeenFeatures:
+        """The features that `to_json` was called on."""
+        seen = SeenFeatures(data["total"])
+        for name, (kinds, empty, counts, rows) in data["features"].items():
+            seen.features[name] = _SeenFeature(kinds, empty, counts)
+            seen.features[name].rows = rows
+        return seen
+
+
+def learned(shown: SeenFeatures, schema: Schema | None) -> Examples:
     """How messages become rows, as some of them show it.
 
     Args:
-        samples: some of them.
+        shown: by some of them.
         schema: what rows are to be, if that is given.
 
     Raises:
         SchemaError: they differ in the kind of a feature, or it cannot be what the schema says.
     """
-    total, seen = 0, dict[str, _SeenFeature]()
-    for message in samples:
-        total += 1
-        for name, one in message.features.items():
-            seen.setdefault(name, _SeenFeature()).add([one], False)
-        for name, some in message.lists.items():
-            seen.setdefault(name, _SeenFeature()).add(some, True)
+    total, seen = shown.total, shown.features
     if schema is not None and schema.tree.kind != "dict":
         raise SchemaError("rows are dicts of features; pass a schema= of a dict, or raw=True for bytes")
     names = sorted(seen) if schema is None else [str(key) for key in schema.tree.keys]

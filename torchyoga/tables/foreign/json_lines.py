@@ -299,11 +299,6 @@ class _LinesOfJson:
     content: str
     only_copies = False
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all files."""
-        return sum(self.files.nbytes)
-
     def check(self, number: int, data: Bytes) -> None:
         """Takes any bytes for lines."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from ...process.distinct import spread
 from ...reading.dataref import DataRef
 from ...reading.library_ref import LibraryRef
 from ...rows.data import Data, bounds_of
-from ...rows.types import Ints
+from ...rows.types import Ints, Row
 from ...stores.address import directory_of, is_url
 from ...stores.objects import Remote
 from ..arrow import ArrowPlan, Decimals, found_in, plan_of
@@ -27,6 +27,7 @@ __all__ = ["from_lance"]
 Place: TypeAlias = "Remote | str"
 _SAMPLE = 1000  # rows that show where there are nulls
 _PLACE_IN_RUST = re.compile(r",?\s*/\S+\.rs:\d+:\d+")  # where Lance was built, which says nothing to anyone
+_PLAIN = {"int": int, "float": float, "bool": bool, "str": str, "bytes": bytes}  # Arrow has such, too
 _BLOBS = "lance-encoding:blob"
 
 
@@ -180,6 +181,29 @@ class _LanceRows:
         numbers = [n for field in fields for n in range(self._firsts[field], self._firsts[field + 1])]
         read = dict(zip(numbers, map(owned, block.data), strict=True))
         return [read[column] for column in columns]
+
+    def alone(self, columns: Sequence[int]) -> Callable[[int], list[Row] | None] | None:
+        """Values as Arrow gives them, where these are the values of rows."""
+        wanted = [self.schema.columns[number] for number in columns]
+        makers = [c.storage.type if c.kind == "scalar" else _PLAIN.get(c.kind) for c in wanted]
+        fields = [self._how.schema.field(int(self._firsts.searchsorted(n, "right")) - 1) for n in columns]
+        if None in makers or not all(column.letter in "iufb" for column in wanted):
+            return None
+        if any(pa.types.is_nested(field.type) for field in fields):
+            return None
+        names = [field.name for field in fields]
+
+        def row(number: int) -> list[Row] | None:
+            try:
+                table = self._dataset.take([number], columns=names)
+                values = [column[0].as_py() for column in table.columns]
+            except (ValueError, OSError, RuntimeError, IndexError, pa.ArrowException):
+                return None  # `gather` says why
+            if None in values:
+                return None
+            return [make(value) for make, value in zip(makers, values, strict=True)]  # type: ignore[misc]
+
+        return row
 
 
 def _again(place: Place, version: int, how: _KeptFields, row_bytes: int, content: str) -> _LanceRows:

@@ -26,6 +26,7 @@ from ...reading.shards import MappedShards, ShardFiles
 from ...rows.collector import block_of
 from ...rows.column import Column
 from ...rows.data import Data, bounds_of
+from ...rows.leaf import first_not_text
 from ...rows.meaning import PLAIN, Meaning
 from ...rows.node import Node, leaf_names
 from ...rows.schema import Schema
@@ -163,7 +164,11 @@ class RunValue:
             raise BadValue(
                 int(rest.argmax()), f"{part.nbytes[rest.argmax()]} bytes are no whole number of {dtype}"
             )
-        return [Data(None, bounds_of(lengths), runs=part.runs(), dtype=dtype, empty=part.empty)]
+        runs = part.runs()
+        bad = first_not_text(runs.texts()) if self.schema.columns[0].kind == "str" else None
+        if bad is not None:
+            raise BadValue(bad, "it is not text of UTF-8; write the file again, or pass columns= without it")
+        return [Data(None, bounds_of(lengths), runs=runs, dtype=dtype, empty=part.empty)]
 
 
 class ArrayGroup(NamedTuple):
@@ -316,11 +321,6 @@ class Records:
     content: str
     hashes: tuple[tuple[tuple[str, str], ...], ...] = ()
     is_bare: bool = False
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all files."""
-        return sum(self.files.nbytes)
 
     @property
     def only_copies(self) -> bool:

@@ -266,11 +266,6 @@ class _Members:
     content: str
     only_copies = True
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all shards."""
-        return sum(self.files.nbytes)
-
     def check(self, number: int, data: Bytes) -> None:
         """Takes any bytes: the shard is that of the index, or it would not be in the cache."""
 

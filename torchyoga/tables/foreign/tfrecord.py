@@ -30,9 +30,9 @@ from ...rows.block import Block, Rows
 from ...rows.data import Data, bounds_of
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints, Row
-from ...stores.kept_index import FileIndex
-from .examples import BadExample, Examples, learned, placed
-from .messages import Message, message_of
+from ...stores.kept_index import FileIndex, kept_index
+from .examples import BadExample, Examples, SeenFeatures, learned, placed
+from .messages import message_of
 from .named_files import NamedFiles
 
 __all__ = ["from_tfrecord"]
@@ -119,7 +119,7 @@ def from_tfrecord(
     whole = np.concatenate(bounds)
     crcs = np.concatenate([index.arrays["crcs"] for index in indices])
     records = _Records(named.name, named.files, starts, whole, crcs, None, "")
-    examples = None if is_raw else _learned(records.some(), schema)
+    examples = None if is_raw else learned(_seen_in(records, named), schema)
     looks = (_RAW if examples is None else examples.schema).to_json()
     content = hexdigest(json.dumps(looks), whole.tobytes(), crcs.tobytes())
     return InPlaceRef(replace(records, examples=examples, content=content))
@@ -152,11 +152,6 @@ class _Records:
     def schema(self) -> Schema:
         """How a row looks."""
         return _RAW if self.examples is None else self.examples.schema
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all files."""
-        return sum(self.files.nbytes)
 
     def check(self, number: int, data: Bytes) -> None:
         """Takes any bytes: records are compared one by one."""
@@ -222,33 +217,44 @@ class _Records:
         file = int(self.starts.searchsorted(row, "right")) - 1
         return f"{self.files.where(file)}: record {row - int(self.starts[file])} (row {row})"
 
-    def some(self) -> Iterator[tuple[str, bytes]]:
-        """Records that show what all look like, and where they are: spread over the files, or those that the
-        last one begins with where files have to be downloaded: it still is in the cache."""
+    def sample(self) -> Ints:
+        """Records that show what all look like: spread over the files, or those that the last one begins with
+        where files have to be downloaded: it still is in the cache."""
         count = len(self.crcs)
-        size = min(_SAMPLE, count, max(_FEW, _MOST_SAMPLED * count // (1 + self.nbytes)))
+        size = min(_SAMPLE, count, max(_FEW, _MOST_SAMPLED * count // (1 + sum(self.files.nbytes))))
         if self.files.is_remote:
             first = int(self.starts[self.starts < count][-1])
-            rows = np.arange(first, min(first + size, count))
-        else:
-            rows = spread(count, size)
+            return np.arange(first, min(first + size, count))
+        return spread(count, size)
+
+    def some(self, rows: Ints) -> Iterator[tuple[str, bytes]]:
+        """These records, and where they are."""
         raw, shards = replace(self, examples=None), MappedShards(self.files, self.check)
         for row in rows.tolist():
             (data,) = raw.gather(shards, np.array([row]), [0])
             yield self._where(row), data.texts()[0]
 
 
-def _learned(some: Iterable[tuple[str, bytes]], schema: Schema | None) -> Examples:
-    """How records become rows, as some of them show it; errors say which."""
+def _seen_in(records: _Records, named: NamedFiles) -> SeenFeatures:
+    """The features of some records; of files of a store they are kept, so that none is downloaded again."""
+    rows = records.sample()
+    if not records.files.is_remote:
+        return _seen(records.some(rows))
+    state = named.states[int(files_of(records.starts, rows)[0])]
+    of = replace(state, kind=f"features of {_KIND}, {len(rows)}")
+    index = kept_index(of, lambda: FileIndex({}, _seen(records.some(rows)).to_json()), named.cache)
+    return SeenFeatures.from_json(index.info)
 
-    def messages() -> Iterator[Message]:
-        for where, text in some:
-            try:
-                yield message_of(text)
-            except CorruptError as error:
-                raise CorruptError(f"{where} is no Example: {error}; pass raw=True for its bytes") from error
 
-    return learned(messages(), schema)
+def _seen(some: Iterable[tuple[str, bytes]]) -> SeenFeatures:
+    """The features of some records; errors say which is damaged."""
+    seen = SeenFeatures()
+    for where, text in some:
+        try:
+            seen.add(message_of(text))
+        except CorruptError as error:
+            raise CorruptError(f"{where} is no Example: {error}; pass raw=True for its bytes") from error
+    return seen
 
 
 # -- in order
@@ -266,7 +272,7 @@ def _rows(files: ShardFiles, schema: Schema | None) -> Iterator[Row]:
         nbytes += len(record[1])
         if nbytes > _MOST_SAMPLED:
             break
-    examples = _learned(first, schema)
+    examples = learned(_seen(first), schema)
     left = chain(first, records)
     while batch := list(islice(left, _BATCH)):
         try:

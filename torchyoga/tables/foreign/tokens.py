@@ -75,11 +75,6 @@ class _TokenRuns:
         """A row is a dict with tokens."""
         return Schema.of({"tokens": np.zeros(1, self.dtype)}, ragged=["tokens"])
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tokens."""
-        return int(self.bounds[-1]) * np.dtype(self.dtype).itemsize
-
     def check(self, number: int, data: Bytes) -> None:
         """Takes any bytes for tokens."""
 
