@@ -492,7 +492,7 @@ class Permutations:
 
 @lru_cache(maxsize=4096)
 def _words_of(key: tuple[int | str, ...]) -> _Digits:
-    """What a key says of all permutations, and of each round."""
+    """The words of a key: of all permutations, and of each round."""
     return keyed_words(3 + _num_rounds(_MIN_BITS // 2), "block 2", *key)
 
 

@@ -234,7 +234,7 @@ class EvenPasses:
 
 
 def sizes_of_each(some: Sequence[EvenPasses], bounds: Ints, positions: Ints) -> Ints:
-    """What the rows hold that come at positions (B,) of passes over several sources.
+    """(B,) the sizes of the rows that come at positions of passes over several sources.
 
     Args:
         some: the passes over each source.
@@ -276,7 +276,7 @@ def rows_of_each(some: Sequence[EvenPasses], bounds: Ints, passes: Ints, positio
         ("even", *(keys[number] or ()), turn)
         for number, turn in zip(which[firsts].tolist(), passes[firsts].tolist(), strict=True)
     ]
-    of_key = np.append(0, np.cumsum(changes))
+    of_key = bounds_of(changes.astype(np.int64))
     sizes = starts[size + 1] - starts[size]
     turned = Permutations.of_each(sizes, size - begins[which], own, of_key)
     return before + turned.turned(place, np.arange(len(place)), True)

@@ -197,7 +197,7 @@ class JoinedRef(DataRef):
         return ReadAhead(self.row_bytes, prefetch)
 
     def _parts_of(self) -> Callable[[Ints], Iterable[RowsOf]]:
-        """What finds the rows of the sources, as `_of_sources` does, but holds nothing that holds itself."""
+        """Finds the rows of the sources, as `_of_sources` does, but holds nothing that holds itself."""
         sources, rows, starts = self.sources, self.rows, self._starts
         return lambda wanted: (
             (sources[index], places, own) for index, places, own in _dealt(rows.rows(wanted), starts)

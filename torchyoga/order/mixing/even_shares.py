@@ -116,7 +116,7 @@ def _up_to(strata: Strata, number: int) -> float:
 
 
 def _up_to_each(even: Sequence[EvenPasses], rows: Ints, numbers: Ints) -> Ints:
-    """What so many of the first numbers of each source hold, of which a pass has `rows`."""
+    """How much so many of the first numbers of each source hold, of which a pass has `rows`."""
     passes, places = np.divmod(numbers, rows)
     return passes * held_by_each(even, rows) + held_by_each(even, places)
 
@@ -270,7 +270,7 @@ class EvenShares:
         return _Chunk(own, key, before, after, base)
 
     def _all_held(self, begin: list[int]) -> list[list[float]]:
-        """What each source has given since it began, up to each of its next rows from one on."""
+        """For each source, how much it has given since it began, up to each of its next rows."""
         simple, first, rows, even = self._simple
         held: dict[int, list[float]] = {}
         if simple:
