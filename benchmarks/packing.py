@@ -1,6 +1,7 @@
 """Packs: how long they take to plan, how much of them is padding, and how fast they are read.
 
 python benchmarks/packing.py
+python benchmarks/packing.py --documents 1000000000     (two minutes, 12 GB of memory)
 
 Called by run.py. The other ways of packing are the simplest code of each, in this process: next fit, first
 fit with some open packs, and best fit decreasing, row by row, in pieces of 1,000 rows.
@@ -8,19 +9,23 @@ fit with some open packs, and best fit decreasing, row by row, in pieces of 1,00
 
 from __future__ import annotations
 
+import argparse
 import bisect
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 from common import ratio, verdict
 
 import torchyoga as yoga
+from torchyoga.reading.dataref import Long
 from torchyoga.views.packs.members import Members
 from torchyoga.views.packs.plan import planned
+from torchyoga.views.packs.request import Request, packing_of
 
 DOCUMENTS, BUDGET = 10**6, 4096
 SAMPLE = 100_000  # documents that the other ways are given
@@ -28,6 +33,7 @@ _ROW_BYTES = {"784 B": (784, 0.55), "2 KB": (2048, 0.8)}  # of tokens of 4 bytes
 _READ = 60_000  # rows
 _PLANS = 0.5  # seconds
 _PADDING = 0.01  # %
+_PEAK = 16  # bytes a document
 
 
 def lengths_of(count: int, mean: float = 6.0, most: int = BUDGET, seed: int = 0) -> np.ndarray:
@@ -174,6 +180,38 @@ def measure(repetitions: int = 3) -> list[list[str]]:
         return plans(repetitions) + reading(Path(name), repetitions)
 
 
+def at_scale(documents: int, ways: Sequence[Long] = ("cut", "split")) -> list[list[str]]:
+    """Seconds and bytes a document, of the plan of many, measured in this process."""
+    rng, lengths = np.random.default_rng(0), np.empty(documents, np.uint16)
+    for start in range(0, documents, 2**20):
+        some = np.exp(rng.normal(6.0, 1, min(2**20, documents - start)))
+        lengths[start : start + len(some)] = np.clip(some, 0, 2 * BUDGET)
+    ref = yoga.from_arrays({"length": lengths})
+    table = []
+    for long in ways:
+        tracemalloc.start()
+        started = time.process_time()
+        packing = packing_of(ref, Request({"length": BUDGET}, "length", None, long, None, False))
+        seconds = time.process_time() - started
+        peak = tracemalloc.get_traced_memory()[1] / documents
+        tracemalloc.stop()
+        kept = sum(part.nbytes for part in packing.plan.parts.values()) / documents
+        table.append(
+            [
+                f"a plan of {documents:,} documents",
+                f"long={long!r}",
+                f"{seconds:.0f} s of processor time, {seconds / documents * 1e9:.0f} ns a document",
+                f"{peak:.1f} bytes a document at most, {kept:.1f} kept",
+                f"{'reached' if peak <= _PEAK else 'MISSED'} ({_PEAK} bytes)",
+            ]
+        )
+        del packing
+    return table
+
+
 if __name__ == "__main__":
-    for line in measure():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--documents", type=int)
+    given = parser.parse_args().documents
+    for line in measure() if given is None else at_scale(given):
         print("  ".join(line))

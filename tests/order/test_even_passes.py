@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from quick import examples
 
-from torchyoga.order.passes import EvenPasses, strata_of
+from torchyoga.order.passes import EvenPasses, held_by_each, rows_of_each, sizes_of_each, strata_of
 
 
 def dealt(sizes: list[int]) -> list[int]:
@@ -30,7 +30,7 @@ def dealt(sizes: list[int]) -> list[int]:
 )
 def test_rows_come_once_in_a_pass_and_sizes_evenly(sizes: list[int], passes: int, keyed: bool) -> None:
     total = sum(sizes)
-    even = EvenPasses(tuple((size, 9) for size in sizes), ("here", 7) if keyed else None)
+    even = EvenPasses(tuple((size, 99 - n) for n, size in enumerate(sizes)), ("here", 7) if keyed else None)
     places, which = np.arange(total), np.full(total, passes)
     rows = even.rows(which, places)
     of = np.repeat(np.arange(len(sizes)), sizes)
@@ -38,15 +38,35 @@ def test_rows_come_once_in_a_pass_and_sizes_evenly(sizes: list[int], passes: int
     expected = dealt(sizes)
     assert of[rows].tolist() == expected
     assert even.positions(which, rows).tolist() == places.tolist()
-    assert even.strata(places).tolist() == expected
+    assert sizes_of_each([even], np.array([0, total]), places).tolist() == [99 - n for n in expected]
     for place in range(total + 1):
-        assert even.counts(place) == tuple(expected[:place].count(size) for size in range(len(sizes)))
+        assert held_by_each([even], np.array([place])).tolist() == [sum(99 - n for n in expected[:place])]
     # Of any sizes that fall or rise, a prefix holds its share, to half of the largest for each depth.
     costs = np.sort(np.random.default_rng(total).integers(1, 100, len(sizes)))
     held = np.cumsum(costs[of[rows]])
     depth = len(sizes).bit_length()
     off = np.abs(held - held[-1] * (places + 1) / total).max()
     assert off <= depth * (costs[-1] - costs[0]) / 2 + 1e-9
+
+
+@settings(max_examples=examples(60))
+@given(sources=st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=7), min_size=1, max_size=6))
+def test_several_sources_are_looked_up_as_each_alone(sources: list[list[int]]) -> None:
+    rng = np.random.default_rng(len(sources))
+    for shuffle in (True, False):
+        some = [
+            EvenPasses(tuple((n, 9 - k) for k, n in enumerate(sizes)), ("here", number) if shuffle else None)
+            for number, sizes in enumerate(sources)
+        ]
+        asked = [(rng.integers(0, 4, 5), rng.integers(0, sum(sizes), 5)) for sizes in sources]
+        passes, places = (np.concatenate(each) for each in zip(*asked, strict=True))
+        bounds, ends = np.arange(len(some) + 1) * 5, np.array([sum(sizes) for sizes in sources])
+        alone = [one.rows(*each) for one, each in zip(some, asked, strict=True)]
+        assert rows_of_each(some, bounds, passes, places).tolist() == np.concatenate(alone).tolist()
+        held = [sizes_of_each([one], bounds[:2], place) for one, (_, place) in zip(some, asked, strict=True)]
+        assert sizes_of_each(some, bounds, places).tolist() == np.concatenate(held).tolist()
+        before = [int(held_by_each([one], ends[n : n + 1] // 2)[0]) for n, one in enumerate(some)]
+        assert held_by_each(some, ends // 2).tolist() == before
 
 
 def test_passes_differ_and_go_together() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from torchyoga.order.mixing.even_shares import EvenShares, Measured, chunk_size
 from torchyoga.order.mixing.turns import Era
-from torchyoga.order.passes import EvenPasses, Strata
+from torchyoga.order.passes import EvenPasses, Strata, sizes_of_each
 
 
 def check_dealt(source: Sequence[int], weights: Sequence[int], sizes: Sequence[Sequence[int]]) -> None:
@@ -41,7 +41,7 @@ def rates_of(weights: Sequence[int], sizes: Sequence[Sequence[int]]) -> list[Fra
 
 def sizes_of(strata: Strata) -> list[int]:
     rows = sum(count for count, _ in strata)
-    return [strata[which][1] for which in EvenPasses(strata, None).strata(np.arange(rows)).tolist()]
+    return sizes_of_each([EvenPasses(strata, None)], np.array([0, rows]), np.arange(rows)).tolist()
 
 
 def measured(strata: Strata, eras: tuple[Era, ...] = ()) -> Measured:

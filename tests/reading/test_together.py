@@ -78,10 +78,28 @@ def test_rows_are_those_of_each_version(tmp_path: Path, kind: str) -> None:
     assert copies >= 5, "rows were not copied together"
 
 
-def test_what_is_ragged_or_compressed_is_read_by_itself(tmp_path: Path) -> None:
-    ragged = [{"ids": np.arange(n % 4)} for n in range(9)]
-    schema = yoga.Schema.of(ragged[0], ragged=["ids"])
+@pytest.mark.parametrize("kind", ["lmdb", "hdf5"])
+def test_ragged_rows_are_those_of_each_version(tmp_path: Path, kind: str) -> None:
+    storage = yoga.Storage(tmp_path, format=kind)
+    ragged = [[{"ids": np.arange(n % 4) + k, "n": n} for n in range(9)] for k in (0, 100)]
+    schema = yoga.Schema.of(ragged[0][0], ragged=["ids"])
+    refs = [
+        storage.submit(rows, f"r{k}", "1", schema=schema, progress=False) for k, rows in enumerate(ragged)
+    ]
+    joined, expected = yoga.concat(refs), ragged[0] + ragged[1]
+    warm(refs)
+    with patch.object(Together, "block", autospec=True, side_effect=Together.block) as together:
+        for numbers in ([0, 16, 5], [9, 1, 1, 10, 17], [4, 9]):  # of the last all are empty: read alone
+            for row, number in zip(joined[numbers], numbers, strict=True):
+                assert_rows_equal(row, expected[number])
+            assert len(joined.take(np.array(numbers))[:2]) == 2
+        assert together.call_count >= 4
+
+
+def test_what_is_compressed_or_of_own_shapes_is_read_by_itself(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
+    ragged = [{"ids": np.ones((n % 4, 2 + n % 3))} for n in range(9)]
+    schema = yoga.Schema.of(ragged[0], ragged=["ids"])
     pair = [storage.submit(ragged, name, "1", schema=schema, progress=False) for name in "ab"]
     packed = yoga.Storage(tmp_path / "packed", format="hdf5", compression="gzip")
     gzipped = [packed.submit(rows_of(n, 9), f"z{n}", "1", progress=False) for n in range(2)]

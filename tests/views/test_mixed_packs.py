@@ -143,6 +143,28 @@ def test_packs_are_filled_anew_in_each_pass() -> None:
     assert len(set(passes)) > 3
 
 
+@settings(max_examples=examples(6))
+@given(seed=st.integers(0, 99), long=st.sampled_from(["error", "split"]), count=st.sampled_from([3, 40, 99]))
+def test_packs_of_several_sources_are_those_of_each(seed: int, long: Any, count: int) -> None:
+    refs = sources_of(seed, most=40 if long == "split" else 12)
+    packs = {name: ref.packed("ids", BUDGET, long=long, seed=seed) for name, ref in refs.items()}
+    mix: Any = yoga.mix(packs, {"web": 1, "code": 2, "math": 3}, rows=400)
+    numbers = mix.order(True, True, 1, seed).rows(seed % 3, np.arange(count) * 397 % 400)
+    found = mix.take(numbers)
+    for ref, _, places, own in mix.dealt(numbers):
+        for place, row in zip(places.tolist(), ref.take(own), strict=True):
+            assert {name: value.tolist() for name, value in found[place].items()} == {
+                name: value.tolist() for name, value in row.items()
+            }
+    wholes: list[int] = []
+    first, *_ = parts = [(ref, places, own) for ref, _, places, own in mix.dealt(numbers)]
+    opened: Any = first[0].opened(parts)
+    for _, places, rows in opened:
+        wholes += places.tolist()
+        assert len(places) == len(rows)
+    assert sorted(wholes) == list(range(sum(len(row["rows"]) for row in found)))
+
+
 def test_windows_of_a_mixture_are_windows_of_its_sources() -> None:
     mix = mixed().token_windows("ids", 8, labels="shifted", documents=True)
     assert mix.num_tokens == sum(source.num_tokens for source in mix.sources)

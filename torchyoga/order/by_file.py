@@ -23,7 +23,7 @@ useful in every epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -46,6 +46,7 @@ from .full import (
     keyed_words,
     random_words,
     version_of,
+    words_at,
 )
 from .saved import Pin
 
@@ -360,23 +361,45 @@ class Permutations:
     """
 
     def __init__(self, version: int, sizes: Ints, *key: int | str) -> None:
-        self._sizes = sizes
         self._is_first = version == 1
+        if self._is_first:
+            keys = first_keys("block", *key)
+            own = [random_words(add, len(sizes)) for add in keys[:, 1].tolist()]
+            self._set(sizes, own, keys)
+        else:
+            self._of_words(sizes, _words_of(key), np.arange(len(sizes)))
+
+    @classmethod
+    def of_each(
+        cls, sizes: Ints, numbers: Ints, keys: Sequence[tuple[int | str, ...]], which: Ints
+    ) -> Permutations:
+        """One for each of B numbers: the permutation number `numbers` of those that one of the keys makes.
+
+        Args:
+            sizes: (B,) of these permutations.
+            numbers: (B,) which they are of their key.
+            keys: what differs.
+            which: (B,) the key of each.
+        """
+        found = cls.__new__(cls)
+        found._is_first = False
+        found._of_words(sizes, np.stack(list(map(_words_of, keys)), 1)[:, which], numbers)
+        return found
+
+    def _of_words(self, sizes: Ints, words: _Digits, numbers: Ints) -> None:
+        """Sets what rounds do, from (3 + rounds,) words of a key, or from those of each number."""
+        multiply, add, swap = (words_at(word, numbers + 1) for word in words[:3])
+        # Rounds alone may make even permutations only; this says whether 0 and 1 are exchanged before.
+        self._swaps = (swap & np.uint64(1)).astype(bool) & (sizes > 1)
+        self._set(sizes, [multiply | np.uint64(1), add], words[3:] | np.uint64(1))
+
+    def _set(self, sizes: Ints, own: list[_Digits], keys: _Digits) -> None:
+        """Sets what differs from one permutation to the next, and from round to round."""
+        self._sizes = sizes
         least = _FIRST_BITS if self._is_first else _MIN_BITS
         self._low = np.maximum(np.frexp(np.maximum(sizes - 1, 0))[1], least).astype(np.int64) // 2
         high = np.maximum(-(-sizes >> self._low), 1 << least // 2)
         self._has_ones = bool((sizes == 1).any())  # a walk would find their 0 after 64 steps
-        # What differs from one permutation to the next.
-        if self._is_first:
-            keys = first_keys("block", *key)
-            own = [random_words(add, len(sizes)) for add in keys[:, 1].tolist()]
-        else:
-            words = keyed_words(3 + _num_rounds(_MIN_BITS // 2), "block 2", *key)
-            keys = words[3:] | np.uint64(1)
-            multiply, add, swap = (random_words(word, len(sizes)) for word in words[:3].tolist())
-            own = [multiply | np.uint64(1), add]
-            # Rounds alone may make even permutations only; this says whether 0 and 1 are exchanged before.
-            self._swaps = (swap & np.uint64(1)).astype(bool) & (sizes > 1)
         self._long = high.astype(np.uint64), own, keys
         self._short = high.astype(np.uint32), [some.astype(np.uint32) for some in own], keys.astype(np.uint32)
 
@@ -428,7 +451,8 @@ class Permutations:
         mine: list[_Digits] = [some[which] for some in own]
         if self._is_first:
             return [(first, add, last) for (first, _, last), add in zip(keys, mine, strict=True)]
-        return [(mine[0], mine[1], last) for last in keys[: _num_rounds(low)]]
+        rounds = keys[: _num_rounds(low)]
+        return [(mine[0], mine[1], last) for last in (rounds if keys.ndim == 1 else rounds[:, which])]
 
     def _feistel(self, numbers: Ints, which: Ints, low: int, forward: bool) -> Ints:
         is_short = low < 16
@@ -464,6 +488,12 @@ class Permutations:
         digits[0] <<= word(low)
         digits[0] |= digits[1]
         return np.asarray(digits[0], np.int64)
+
+
+@lru_cache(maxsize=4096)
+def _words_of(key: tuple[int | str, ...]) -> _Digits:
+    """The words of a key: of all permutations, and of each round."""
+    return keyed_words(3 + _num_rounds(_MIN_BITS // 2), "block 2", *key)
 
 
 def _num_rounds(low: int) -> int:

@@ -219,11 +219,14 @@ def random_words(key: int, count: int) -> Words:
     return words_at(key, np.arange(1, count + 1))
 
 
-def words_at(key: int, numbers: Positions) -> Words:
-    """A random number for each of these, no two of them the same (splitmix64: Steele, Lea, Flood, 2014)."""
+def words_at(key: int | Words, numbers: Positions) -> Words:
+    """A random number for each of these, no two of one key the same.
+
+    It is splitmix64 (Steele, Lea, Flood, 2014).
+    """
     found = numbers.astype(np.uint64)
     found *= np.uint64(0x9E3779B97F4A7C15)
-    found += np.uint64(key % 2**64)
+    found += np.uint64(key % 2**64) if isinstance(key, int) else key
     found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray(found ^ (found >> np.uint64(31)))

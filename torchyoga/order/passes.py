@@ -23,7 +23,16 @@ from .contract import AnyOrder, Shuffle
 from .full import ORDER_VERSION, Order, keyed_bytes, words_at
 from .mixing.proportions import MOST_WEIGHT
 
-__all__ = ["EvenPasses", "Passes", "Strata", "passes_over", "strata_of"]
+__all__ = [
+    "EvenPasses",
+    "Passes",
+    "Strata",
+    "passes_over",
+    "held_by_each",
+    "rows_of_each",
+    "sizes_of_each",
+    "strata_of",
+]
 
 Strata: TypeAlias = tuple[tuple[int, float], ...]  # how many rows there are of each size, and the size
 
@@ -106,6 +115,7 @@ class _SortedPasses:
     def __init__(self, length: int, key: int) -> None:
         self._length = length
         self._key = key
+        self._last: tuple[int, Ints] | None = None  # a pass, and the row at each of its positions
 
     def rows(self, passes: Ints, positions: Ints) -> Ints:
         return self._looked_up(passes, positions, forward=True)
@@ -115,8 +125,11 @@ class _SortedPasses:
 
     def _looked_up(self, passes: Ints, numbers: Ints, forward: bool) -> Ints:
         if len(passes) and int(passes.min()) == int(passes.max()):
-            rows = self._sorted(passes[:1])[0]
-            return rows[numbers] if forward else np.argsort(rows)[numbers]
+            last = self._last
+            if last is None or last[0] != passes[0]:
+                last = self._last = int(passes[0]), self._sorted(passes[:1])[0].astype(np.uint16)
+            rows = last[1] if forward else np.argsort(last[1])
+            return rows[numbers].astype(np.int64)
         wanted = distinct(passes)
         which = np.searchsorted(wanted, passes)
         found = np.empty_like(numbers)
@@ -176,47 +189,15 @@ class EvenPasses:
 
     def __init__(self, strata: Strata, key: tuple[int | str, ...] | None) -> None:
         self._sizes = np.array([rows for rows, _ in strata], np.int64)
+        self.held = np.array([size for _, size in strata])
         self._starts = bounds_of(self._sizes)
         self._key = key
 
     def rows(self, passes: Ints, positions: Ints) -> Ints:
         """The row at each position of a pass."""
-        place, size = self._dealt(positions)
+        first, last = np.zeros(len(positions), np.int64), np.full(len(positions), len(self._sizes))
+        place, size = _dealt(positions, self._starts, first, last)
         return self._turned(passes, self._starts[size] + place, size, True)
-
-    def strata(self, positions: Ints) -> Ints:
-        """Which of the sizes the row at each position of a pass has."""
-        return self._dealt(positions)[1]
-
-    def counts(self, place: int) -> tuple[int, ...]:
-        """(K,) how many rows of each size come at the first positions of a pass."""
-        first, last, count = (np.array([n], np.int64) for n in (0, len(self._sizes), place))
-        while len(first) < len(self._sizes):
-            middle = np.where(last - first > 1, (first + last) // 2, last)
-            total = self._starts[last] - self._starts[first]
-            left = (count * (self._starts[middle] - self._starts[first]) + total // 2) // total
-            both = (
-                np.stack([first, middle], 1),
-                np.stack([middle, last], 1),
-                np.stack([left, count - left], 1),
-            )
-            is_there = (both[1] > both[0]).reshape(-1)
-            first, last, count = (some.reshape(-1)[is_there] for some in both)
-        return tuple(count.tolist())
-
-    def _dealt(self, positions: Ints) -> tuple[Ints, Ints]:
-        """The place among the rows of its size of what comes at each position of a pass, and the size."""
-        place, first = positions.astype(np.int64), np.zeros(len(positions), np.int64)
-        last = np.full(len(positions), len(self._sizes), np.int64)
-        for _ in range(len(self._sizes).bit_length()):
-            middle = np.where(last - first > 1, (first + last) // 2, last)
-            share = self._starts[middle] - self._starts[first]
-            total = self._starts[last] - self._starts[first]
-            before, after = ((k * share + total // 2) // total for k in (place, place + 1))
-            is_left = after > before
-            place = np.where(is_left, before, place - before)
-            first, last = np.where(is_left, first, middle), np.where(is_left, middle, last)
-        return place, first
 
     def positions(self, passes: Ints, rows: Ints) -> Ints:
         """The position of each row in a pass."""
@@ -250,3 +231,84 @@ class EvenPasses:
             within = Permutations(ORDER_VERSION, self._sizes, "even", *self._key, number).within
             found[some] = within(rows[some], self._starts, sizes[some], forward=forward)
         return found
+
+
+def sizes_of_each(some: Sequence[EvenPasses], bounds: Ints, positions: Ints) -> Ints:
+    """(B,) the sizes of the rows that come at positions of passes over several sources.
+
+    Args:
+        some: the passes over each source.
+        bounds: (sources + 1,) where the positions of each begin: those of one come after the other.
+        positions: in a pass.
+    """
+    begins, which, starts = _laid(some, bounds)
+    _, size = _dealt(positions, starts, begins[which], begins[which + 1])
+    return np.concatenate([source.held for source in some])[size]
+
+
+def held_by_each(some: Sequence[EvenPasses], places: Ints) -> Ints:
+    """(sources,) what the rows hold that come at the first positions of a pass, so many of each source."""
+    begins, _, starts = _laid(some, bounds_of([0] * len(some)))
+    first, last, count = begins[:-1], begins[1:], places
+    while len(first) < begins[-1]:
+        middle = np.where(last - first > 1, (first + last) // 2, last)
+        total = starts[last] - starts[first]
+        left = (count * (starts[middle] - starts[first]) + total // 2) // total
+        both = np.stack([first, middle], 1), np.stack([middle, last], 1), np.stack([left, count - left], 1)
+        is_there = (both[1] > both[0]).reshape(-1)
+        first, last, count = (one.reshape(-1)[is_there] for one in both)
+    return np.add.reduceat(count * np.concatenate([source.held for source in some]), begins[:-1])
+
+
+def rows_of_each(some: Sequence[EvenPasses], bounds: Ints, passes: Ints, positions: Ints) -> Ints:
+    """The rows (B,) at positions of passes over several sources; see `sizes_of_each`."""
+    begins, which, starts = _laid(some, bounds)
+    place, size = _dealt(positions, starts, begins[which], begins[which + 1])
+    before = starts[size] - starts[begins[which]]
+    keys = [source._key for source in some]
+    if None in keys:
+        assert not any(keys), "all sources are shuffled, or none"
+        return before + place
+    # Those of one pass over one source have a key.
+    changes = (np.diff(which) != 0) | (np.diff(passes) != 0)
+    firsts = np.append(0, np.flatnonzero(changes) + 1)
+    own = [
+        ("even", *(keys[number] or ()), turn)
+        for number, turn in zip(which[firsts].tolist(), passes[firsts].tolist(), strict=True)
+    ]
+    of_key = bounds_of(changes.astype(np.int64))
+    sizes = starts[size + 1] - starts[size]
+    turned = Permutations.of_each(sizes, size - begins[which], own, of_key)
+    return before + turned.turned(place, np.arange(len(place)), True)
+
+
+def _laid(some: Sequence[EvenPasses], bounds: Ints) -> tuple[Ints, Ints, Ints]:
+    """Sizes of several sources laid end to end.
+
+    Returns:
+        Where the sizes of each source begin; which source each position is of; where rows of each size begin.
+    """
+    begins = bounds_of([len(source._sizes) for source in some])
+    starts = bounds_of(np.concatenate([source._sizes for source in some]))
+    return begins, np.repeat(np.arange(len(some)), np.diff(bounds)), starts
+
+
+def _dealt(positions: Ints, starts: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints]:
+    """The place among the rows of its size of what comes at each position of a pass, and the size.
+
+    Args:
+        positions: (B,) in a pass.
+        starts: where the rows of each size begin.
+        first: (B,) the first size of the source.
+        last: (B,) the size after its last.
+    """
+    place = positions.astype(np.int64)
+    for _ in range(int((last - first).max(initial=1)).bit_length()):
+        middle = np.where(last - first > 1, (first + last) // 2, last)
+        before_all = starts[first]
+        share, total = starts[middle] - before_all, starts[last] - before_all
+        before, after = ((k * share + total // 2) // total for k in (place, place + 1))
+        is_left = after > before
+        place = np.where(is_left, before, place - before)
+        first, last = np.where(is_left, first, middle), np.where(is_left, middle, last)
+    return place, first

@@ -158,6 +158,9 @@ _OF_MIXTURES = ("reweighted", "account", "counts", "passes", "num_epochs", "name
 
 
 # Columns, as arrays of many rows, to a bool for each row.
+RowsOf: TypeAlias = (
+    "tuple[DataRef[Any], Ints, Ints]"  # the places of some rows of a DataRef, and their numbers
+)
 Condition: TypeAlias = Callable[[Any], npt.ArrayLike]
 # Columns, by name, as arrays of many rows, to what each row costs, or a dict of that by budget.
 PackCost: TypeAlias = Callable[[Any], Any]
@@ -1625,6 +1628,28 @@ class PackView(Over):
     @abstractmethod
     def packs_of(self, rows: Sequence[int] | Ints) -> Ints:
         """The packs (B,) that these rows of the other DataRef are in; -1 for those that are in none."""
+
+    def opened(self, parts: Sequence[RowsOf]) -> list[RowsOf] | None:
+        """The rows of packs of several DataRefs, this is the first; None if these are not made alike.
+
+        Args:
+            parts: the packs.
+
+        Returns:
+            For each part: the DataRef that rows are read from, the places of its rows among all, and these.
+        """
+        return None
+
+    def together(
+        self, parts: Sequence[RowsOf], read: Callable[[Iterable[RowsOf], int], Sequence[Any]]
+    ) -> Sequence[Any] | None:
+        """Packs of several DataRefs, at their places; None if these are not made alike, see `opened`.
+
+        Args:
+            parts: the packs.
+            read: reads rows of several DataRefs, so many in all.
+        """
+        return None
 
     @abstractmethod
     def tokens_of(self, packs: Ints) -> Ints:

@@ -29,6 +29,7 @@ __all__ = [
 
 _AHEAD_BYTES = 16 * 2**20  # on their way from the disk at once
 _MOST_ROWS = 4096
+_MOST_DOUBLED = 12  # times that more windows are announced
 _PAGE = 4096
 _STEP_BYTES = 16 * 2**20  # of rows that a sampler hands out between two announcements
 READ_BYTES = 3 * 2**20
@@ -226,12 +227,15 @@ class ReadAhead:
 
     # -- for readers of batch after batch
 
-    def announced(self, windows: Iterable[Ints], read_here: bool = True) -> Iterator[Ints]:
+    def announced(
+        self, windows: Iterable[Ints], read_here: bool = True, slowly: bool = False
+    ) -> Iterator[Ints]:
         """The windows of rows, in order; some of those that follow have been announced.
 
         Args:
             windows: rows as they will be taken.
             read_here: False if other processes take them: then it cannot be seen here whether they wait.
+            slowly: True to announce only few at first, where it takes long to say which rows come.
         """
         prefetch = self.prefetch
         if prefetch is None:
@@ -245,10 +249,11 @@ class ReadAhead:
                 prefetch.probe()
             step += 1
             if prefetch.is_cold:
-                depth = 1 + self._depth(len(waiting[0][0]) if waiting else 1)
+                most = 2 ** min(step - 1, _MOST_DOUBLED) if slowly else 2**_MOST_DOUBLED
+                depth = min(most, 1 + self._depth(len(waiting[0][0]) if waiting else 1))
                 while len(waiting) < depth and (rows := next(numbers, None)) is not None:
                     waiting.append((rows, False))
-                    depth = 1 + self._depth(len(rows))
+                    depth = min(most, 1 + self._depth(len(rows)))
                 for index in range(announced, len(waiting)):
                     self._announce(waiting[index][0], values=False)
                 announced = len(waiting)

@@ -18,7 +18,7 @@ from ..errors import BusyError, CorruptError, RemoteError
 from ..files.checksum import crc32, crc32_of_all
 from ..formats.contract import Format, check_extents, format_named
 from ..formats.mapped.gather import Bytes, MappedFile, Memory
-from ..formats.mapped.items import Numbering
+from ..formats.mapped.items import MappedRuns, Numbering
 from ..formats.mapped.marks import Marks
 from ..formats.mapped.pages import Thermometer, Watch, num_to_spare, usage
 from ..process.buffers import BufferPool
@@ -49,18 +49,18 @@ _LOOK_SHARE = 8  # this part of the open files is new before deleted ones are lo
 
 @dataclass(frozen=True)
 class LocatedRows:
-    """Rows where they lie in mapped files; none of their columns is ragged.
+    """Rows where they lie in mapped files.
 
     Attributes:
         schema: of the rows.
         memory: holds them.
-        addresses: for each column, (N,) the first byte of each row.
+        addresses: for each column, (N,) the first byte of each row; of a ragged one, where its values lie.
         after_fault: called if copying them has waited for the disk.
     """
 
     schema: Schema
     memory: Memory
-    addresses: Sequence[Ints]
+    addresses: Sequence[Ints | MappedRuns]
     after_fault: Callable[[], object]
 
 
@@ -78,13 +78,22 @@ class Together:
     def block(self, found: Sequence[tuple[Ints, LocatedRows]]) -> Block:
         """The rows as one block; each comes with the places that its rows are to take, 0..N-1 in all."""
         memory, schema = self._over([located.memory for _, located in found]), found[0][1].schema
-        count = sum(len(places) for places, _ in found)
+        place = np.concatenate([places for places, _ in found])
+        count = len(place)
         before, data = usage(), []
         for number, column in enumerate(schema.columns):
+            lying = [located.addresses[number] for _, located in found]
             addresses = np.empty(count, np.int64)
-            for places, located in found:
-                addresses[places] = located.addresses[number]
-            assert column.shape is not None, "ragged rows are not located"
+            addresses[place] = np.concatenate(
+                [one.addresses if isinstance(one, MappedRuns) else one for one in lying]
+            )
+            if column.shape is None:
+                nbytes = np.empty(count, np.int64)
+                nbytes[place] = np.concatenate([one.nbytes for one in lying if isinstance(one, MappedRuns)])
+                offsets = bounds_of(nbytes // column.storage.itemsize)
+                runs = MappedRuns(memory, addresses, nbytes)
+                data.append(Data(None, offsets, runs=runs, dtype=column.storage, empty=self._empty))
+                continue
             if column.row_bytes and count:
                 values = memory.gather(addresses, column.row_bytes, self._empty)
             else:
@@ -148,7 +157,7 @@ class Reader:
         self._used = np.zeros(len(self.files), np.int64)  # when each file was last read
         self._reads = 0
         self._num_new = 0  # files opened since deleted ones were looked for
-        self._warmth = [Thermometer() for column in schema.columns for _ in column.parts]
+        self._warmth = [Thermometer(self.num_rows) for column in schema.columns for _ in column.parts]
         self._whole = Projection(schema, tuple(range(len(schema.columns))))
         ends = list(itertools.accumulate((len(column.parts) for column in schema.columns), initial=0))
         self._parts = [range(*pair) for pair in itertools.pairwise(ends)]  # of each column
@@ -285,26 +294,37 @@ class Reader:
             of: the columns; all by default.
 
         Returns:
-            None if they are better read by themselves, being ragged, encoded, in pieces, or from disk.
+            None if they are better read by themselves, being encoded, in pieces, of own shapes, or from disk.
 
         Raises:
             CorruptError: a file is missing, cut or damaged.
         """
         of = of or self._whole
-        columns = [self.schema.columns[number] for number in of.columns]
-        if any(column.is_ragged for column in columns) or self.is_cold(of) or self.where.is_remote:
+        if self.is_cold(of) or self.where.is_remote:
             return None
+        before = usage()
         shelf, items = self._ready(rows)
-        addresses: list[Ints] = []
+        addresses: list[Ints | MappedRuns] = []
         known: dict[bytes, Ints] = {}
         for number in of.columns:
-            part = shelf.columns[number][0]
-            blocks = _blocks(part, items, known)
-            part.check(items, blocks)
-            places = part.items.places(items, blocks)
+            part, *more = shelf.columns[number]
+            places: Ints | MappedRuns | None
+            if not more:
+                blocks = _blocks(part, items, known)
+                part.check(items, blocks)
+                places = part.items.places(items, blocks)
+            elif len(more) == 1:
+                blocks = _blocks(more[0], items, known)
+                low, high = self._ends(self.schema.columns[number], more[0], items, blocks)
+                part.check_runs(low, high)
+                places = part.items.runs(low, high)
+            else:  # with shapes
+                return None
             if places is None:
                 return None
             addresses.append(places)
+        if usage().faults > before.faults:
+            self._after_fault(of)
         return LocatedRows(of.schema, shelf.memory, addresses, partial(self._after_fault, of))
 
     def take_parts(self, rows: Ints, number: int, starts: Ints, stops: Ints) -> Array:

@@ -101,7 +101,7 @@ def windows_of(
             windows.append(Window(joined, list(accumulate(map(len, window)))))
             yield joined
 
-    for _ in readahead.announced(numbers(), read_here):
+    for _ in readahead.announced(numbers(), read_here, is_slow_to_begin):
         yield windows.popleft()
 
 

@@ -6,7 +6,7 @@ import itertools
 import operator
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..process.buffers import BufferPool
 from ..process.digests import hexdigest
 from ..process.distinct import distinct
 from ..process.lazy import cached_property
-from ..reading.dataref import DataRef, RowView, are_at_hand, identity, title_of
+from ..reading.dataref import DataRef, PackView, RowsOf, RowView, are_at_hand, identity, title_of
 from ..reading.readahead import Prefetch, ReadAhead
 from ..reading.reader import LocatedRows, Together
 from ..reading.version_ref import located
@@ -29,7 +29,7 @@ from ..rows.types import Array, Ints, Json, Row, Seeds
 from ..versions.location import Progress
 from .info import agreed, info_of
 
-__all__ = ["JoinedRef", "Prefetches", "taken_together"]
+__all__ = ["JoinedRef", "Prefetches"]
 
 _MOST_NAMED = 3  # sources, in a `repr`
 
@@ -86,7 +86,7 @@ class JoinedRef(DataRef):
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers: `Rows` over one block, if all sources have the same schema."""
-        return self._together(taken_together(self._of_sources(rows), len(rows), self._copies), len(rows))
+        return self._at_once(self._of_sources(rows), len(rows))
 
     def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
         """The rows of these numbers, made with these seeds."""
@@ -95,6 +95,18 @@ class JoinedRef(DataRef):
             for source, places, wanted in self._of_sources(rows)
         ]
         return self._together(found, len(rows))
+
+    def _at_once(self, parts: Iterable[RowsOf], num_rows: int) -> Sequence[Row]:
+        """Rows of some DataRefs, each at its place; those of one, or of packs alike, are read at once."""
+        wanted = _grounded(parts)
+        first = wanted[0][0] if len(wanted) > 1 else None
+        packs = first.together(wanted, self._at_once) if isinstance(first, PackView) else None
+        if packs is not None:
+            return packs
+        lying = _located(wanted) if len(wanted) > 1 else None
+        if lying is not None:
+            return Rows(self._copies.block(lying))
+        return self._together([(places, ref.take(rows)) for ref, places, rows in wanted], num_rows)
 
     def _together(self, found: list[tuple[Ints, Sequence[Row]]], num_rows: int) -> Sequence[Row]:
         """Rows of the sources, each at its place."""
@@ -127,8 +139,7 @@ class JoinedRef(DataRef):
     def _of_sources(self, rows: Ints) -> Iterator[tuple[DataRef, Ints, Ints]]:
         """For each source that has some of these rows: the places of its rows among them, and their numbers
         in the source."""
-        for index, places, wanted in _dealt(self.rows.rows(rows), self._starts):
-            yield self.sources[index], places, wanted
+        yield from self._parts_of()(rows)
 
     def rows_at(self, numbers: Ints) -> Ints:
         """The rows behind rows of this view (B,), as numbers of the rows of all sources laid end to end."""
@@ -182,8 +193,15 @@ class JoinedRef(DataRef):
         prefetches = [None if one is None else one.prefetch for one in ahead]
         if all(prefetch is None for prefetch in prefetches):
             return super().readahead
-        prefetch = _Dealt(self.rows, self._starts, prefetches)
+        prefetch = _Dealt(self.rows, self._starts, prefetches, self._parts_of())
         return ReadAhead(self.row_bytes, prefetch)
+
+    def _parts_of(self) -> Callable[[Ints], Iterable[RowsOf]]:
+        """Finds the rows of the sources, as `_of_sources` does, but holds nothing that holds itself."""
+        sources, rows, starts = self.sources, self.rows, self._starts
+        return lambda wanted: (
+            (sources[index], places, own) for index, places, own in _dealt(rows.rows(wanted), starts)
+        )
 
     @property
     def file_starts(self) -> Ints:
@@ -240,16 +258,8 @@ class JoinedRef(DataRef):
         return are_at_hand(self.sources)
 
 
-def taken_together(
-    parts: Iterable[tuple[DataRef, Ints, Ints]], num_rows: int, together: Together
-) -> list[tuple[Ints, Sequence[Row]]]:
-    """Rows of some sources, each with their places; sources that are rows of one DataRef are read at once.
-
-    Args:
-        parts: sources, the places of their rows, their numbers.
-        num_rows: places in all.
-        together: copies rows of several versions.
-    """
+def _grounded(parts: Iterable[RowsOf]) -> list[RowsOf]:
+    """The same rows, of the DataRefs that views of rows are of: those of one DataRef together."""
     grounds: dict[int, tuple[DataRef, list[Ints], list[Ints]]] = {}
     for source, places, numbers_there in parts:
         ref, rows = source, numbers_there
@@ -260,20 +270,31 @@ def taken_together(
         _, some, numbers = grounds.setdefault(id(ref), (ref, [], []))
         some.append(places)
         numbers.append(rows)
-    wanted: list[tuple[DataRef, Ints, Ints]] = []
+    wanted: list[RowsOf] = []
     for ref, some, numbers in grounds.values():
         places, rows = (np.concatenate(each) if len(each) > 1 else each[0] for each in (some, numbers))
         if len(grounds) == 1:
             given, rows = rows, np.empty_like(rows)
             rows[places] = given
         wanted.append((ref, places, rows))
-    lying = _located(wanted) if len(wanted) > 1 else None
-    if lying is not None:
-        return [(np.arange(num_rows), Rows(together.block(lying)))]
-    return [(places, ref.take(rows)) for ref, places, rows in wanted]
+    return wanted
 
 
-def _located(wanted: Sequence[tuple[DataRef, Ints, Ints]]) -> list[tuple[Ints, LocatedRows]] | None:
+def _announce(parts: Iterable[RowsOf], values: bool) -> None:
+    """Tells all of them which rows are read next."""
+    wanted = _grounded(parts)
+    first = wanted[0][0] if len(wanted) > 1 else None
+    documents = first.opened(wanted) if isinstance(first, PackView) else None
+    if documents is not None:
+        _announce(documents, values)
+        return
+    for ref, _, rows in wanted:
+        ahead = ref.readahead
+        if ahead is not None and ahead.prefetch is not None:
+            ahead.prefetch.announce(rows, values)
+
+
+def _located(wanted: Sequence[RowsOf]) -> list[tuple[Ints, LocatedRows]] | None:
     """Where the rows of several versions lie; None if one of them is read by itself, or looks different."""
     found: list[tuple[Ints, LocatedRows]] = []
     for ref, places, rows in wanted:
@@ -343,17 +364,21 @@ class Prefetches:
 class _Dealt(Prefetches):
     """The prefetches of sources that each have some of the rows; None for those whose rows are in memory."""
 
-    def __init__(self, rows: Chosen, starts: Ints, prefetches: Sequence[Prefetch | None]) -> None:
+    def __init__(
+        self,
+        rows: Chosen,
+        starts: Ints,
+        prefetches: Sequence[Prefetch | None],
+        parts: Callable[[Ints], Iterable[RowsOf]],
+    ) -> None:
         super().__init__([prefetch for prefetch in prefetches if prefetch is not None])
+        self._parts = parts
         self._rows = rows
         self._starts = starts
         self._prefetches = prefetches
 
     def announce(self, rows: Ints, values: bool) -> None:
-        for index, _, wanted in _dealt(self._rows.rows(rows), self._starts):
-            prefetch = self._prefetches[index]
-            if prefetch is not None:
-                prefetch.announce(wanted, values)
+        _announce(self._parts(rows), values)
 
     def follow(self, order: Iterable[Ints], progress: Progress) -> None:
         numbers = (self._rows.rows(rows) for rows in order)

@@ -151,35 +151,35 @@ class MappedRuns:
     """Runs of bytes of different lengths, where they lie in mapped files.
 
     Attributes:
+        addresses: (N,) the first byte of each run.
         nbytes: (N,) length of each run in bytes.
     """
 
     def __init__(self, memory: Memory, addresses: Ints, nbytes: Ints) -> None:
-        self.nbytes = nbytes
+        self.addresses, self.nbytes = addresses, nbytes
         self._memory = memory
-        self._addresses = addresses
 
     def __len__(self) -> int:
         return len(self.nbytes)
 
     def slice(self, start: int, stop: int) -> MappedRuns:
         """The runs from `start` to before `stop`."""
-        return MappedRuns(self._memory, self._addresses[start:stop], self.nbytes[start:stop])
+        return MappedRuns(self._memory, self.addresses[start:stop], self.nbytes[start:stop])
 
     def copy(self, out: Bytes, starts: Iterable[int] | None = None) -> None:
         """Writes each run into `out` at its `starts`; by default one after the other."""
-        self._memory.gather_runs(self._addresses, self.nbytes, out, starts)
+        self._memory.gather_runs(self.addresses, self.nbytes, out, starts)
 
     def texts(self) -> list[bytes]:
         """The runs as bytes."""
-        return self._memory.texts(self._addresses, self.nbytes)
+        return self._memory.texts(self.addresses, self.nbytes)
 
     def parts(self, starts: Ints, stops: Ints, empty: Empty) -> Bytes:
         """Copies of the bytes from `starts` to before `stops` of each run, end to end.
 
         Neighbours that lie side by side are one run.
         """
-        first, last = joined_runs(self._addresses + starts, self._addresses + stops)
+        first, last = joined_runs(self.addresses + starts, self.addresses + stops)
         sizes = last - first
         if len(sizes) > 1 and bool((sizes == sizes[0]).all()):
             return self._memory.gather(first, int(sizes[0]), empty)

@@ -88,13 +88,16 @@ class Thermometer:
     It begins cold. Files that are all in memory when they are opened make it warm, and advice that causes no
     reads for a few thousand rows; a fault makes it cold again, and if that happens soon, it takes longer to
     become warm the next time.
+
+    Args:
+        rows: how many there are, if fewer will do.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rows: int | None = None) -> None:
         self.cold = can_advise
         self._has_read = False
         self._quiet = 0  # rows advised since advice last made the disk read
-        self._patience = _PATIENCE
+        self._patience = _PATIENCE if rows is None else min(_PATIENCE, rows)
 
     def probe(self) -> None:
         """Becomes cold, until a single piece of advice causes no reads."""

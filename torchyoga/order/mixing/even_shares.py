@@ -27,10 +27,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ...process.distinct import distinct
+from ...process.lazy import cached_property
 from ...rows.data import bounds_of
 from ...rows.types import Ints
 from ..full import words_at
-from ..passes import EvenPasses, Strata
+from ..passes import EvenPasses, Strata, held_by_each, sizes_of_each
 from .turns import Era
 
 __all__ = ["EvenShares", "Mark", "Measured", "chunk_size", "even_shares"]
@@ -57,6 +58,14 @@ class Measured(NamedTuple):
     strata: tuple[Strata, ...]
     mean: float
 
+    @property
+    def simple(self) -> tuple[Era, Strata] | None:
+        """The only passes over it, and what their rows hold, if these are known whole numbers."""
+        if len(self.eras) > 1 or not self.strata or not self.strata[0]:
+            return None
+        is_whole = all(isinstance(size, int) for _, size in self.strata[0])
+        return (self.eras[0], self.strata[0]) if is_whole else None
+
     def most(self, first: int = 0) -> float:
         """What a row holds at most, of the numbers from one on."""
         ends = [*(later.first for later in self.eras[1:]), first + 1]
@@ -69,10 +78,9 @@ class Measured(NamedTuple):
         found[0] = 0
         for era, strata, begin, end in self._parts(first, first + count):
             if strata:
-                sizes = np.array([size for _, size in strata], np.float64)
                 places = (np.arange(begin, end) - era.first) % era.rows
-                which = _even(strata).strata(places) if len(sizes) > 1 else np.zeros_like(places)
-                found[1 + begin - first : 1 + end - first] = sizes[which]
+                sizes = sizes_of_each([_even(strata)], bounds_of([len(places)]), places)
+                found[1 + begin - first : 1 + end - first] = sizes
         return np.cumsum(found)
 
     def between(self, first: int, stop: int) -> float:
@@ -103,8 +111,14 @@ def _up_to(strata: Strata, number: int) -> float:
     """What the first numbers of a source hold."""
     passes, place = divmod(number, sum(count for count, _ in strata))
     found = passes * sum(count * size for count, size in strata)
-    counts = _even(strata).counts(place) if place else ()
-    return found + sum(count * size for count, (_, size) in zip(counts, strata, strict=False))
+    rest: float = held_by_each([_even(strata)], np.array([place]))[0].item()
+    return found + rest
+
+
+def _up_to_each(even: Sequence[EvenPasses], rows: Ints, numbers: Ints) -> Ints:
+    """How much so many of the first numbers of each source hold, of which a pass has `rows`."""
+    passes, places = np.divmod(numbers, rows)
+    return passes * held_by_each(even, rows) + held_by_each(even, places)
 
 
 class _Chunk(NamedTuple):
@@ -113,12 +127,14 @@ class _Chunk(NamedTuple):
     Attributes:
         source, key: (C,) the source of each, and the number that it is there.
         before, after: (C,) what the source has given before it, and with it.
+        held: what all sources have given before the first.
     """
 
     source: Ints
     key: Ints
     before: Floats
     after: Floats
+    held: float
 
 
 class EvenShares:
@@ -224,8 +240,9 @@ class EvenShares:
     def _chunk_made(self, number: int) -> _Chunk:
         """The places of a chunk before they are permuted."""
         begin, rates = self._begin(number).tolist(), self._rates.tolist()
-        held = [self._held(source, begin[source]) for source in range(len(begin))]
+        held = self._all_held(begin)
         at, now = [0] * len(begin), sum(some[0] for some in held)
+        base = now
         ready: list[tuple[float, int]] = []  # by where a row ends, on the ideal line
         coming = [(held[source][0] / rates[source], source) for source in self._own]
         heapify(coming)
@@ -250,13 +267,47 @@ class EvenShares:
             places, line = order[start:stop], np.array(held[source][: stop - start + 1])
             key[places] = begin[source] + np.arange(stop - start)
             before[places], after[places] = line[:-1], line[1:]
-        return _Chunk(own, key, before, after)
+        return _Chunk(own, key, before, after, base)
+
+    def _all_held(self, begin: list[int]) -> list[list[float]]:
+        """For each source, how much it has given since it began, up to each of its next rows."""
+        simple, first, rows, even = self._simple
+        held: dict[int, list[float]] = {}
+        if simple:
+            start = np.array(begin)[simple]
+            ahead = np.array([self._ahead(source) for source in simple])
+            bounds = bounds_of(ahead)
+            numbers = np.arange(bounds[-1]) + np.repeat(start - first - bounds[:-1], ahead)
+            held_there = bounds_of(sizes_of_each(even, bounds, numbers % np.repeat(rows, ahead)))
+            before = _up_to_each(even, rows, start - first)
+            before -= _up_to_each(even, rows, self._first[simple] - first)
+            for number, (source, (low, high)) in enumerate(
+                zip(simple, pairwise(bounds.tolist()), strict=True)
+            ):
+                line = held_there[low : high + 1] + (before[number] - held_there[low])
+                held[source] = line.astype(np.float64).tolist()
+        return [
+            held[source] if source in held else self._held(source, begin[source])
+            for source in range(len(begin))
+        ]
+
+    @cached_property
+    def _simple(self) -> tuple[list[int], Ints, Ints, list[EvenPasses]]:
+        """The sources of which all passes are alike, and known: their first numbers, rows, and passes."""
+        found = [(source, self._measured[source].simple) for source in self._own]
+        known = [(source, *one) for source, one in found if one is not None]
+        first, rows = (np.array([era[n] for _, era, _ in known], np.int64) for n in (0, 2))
+        return [source for source, *_ in known], first, rows, [_even(strata) for *_, strata in known]
+
+    def _ahead(self, source: int) -> int:
+        """How many rows of a source are looked up at once."""
+        return int(self._rates[source] * self._size * 1.25) + _AHEAD
 
     def _held(self, source: int, first: int) -> list[float]:
         """What a source has given since it began, up to each of its next rows from one on."""
         if not self._rates[source]:
             return [self._measured[source].between(int(self._first[source]), first)]
-        ahead = int(self._rates[source] * self._size * 1.25) + _AHEAD
+        ahead = self._ahead(source)
         base = self._measured[source].between(int(self._first[source]), first)
         found: list[float] = (base + self._measured[source].held(first, ahead)).tolist()
         return found
@@ -266,12 +317,7 @@ class EvenShares:
         chunk = self._chunk_of(number)
         sizes = chunk.after - chunk.before
         now = np.cumsum(sizes) - sizes
-        now += sum(
-            one.between(first, begin)
-            for one, first, begin in zip(
-                self._measured, self._first.tolist(), self._begin(number).tolist(), strict=True
-            )
-        )
+        now += chunk.held
         order, is_left = np.arange(self._size), np.ones(self._size, np.bool_)
         words = words_at(key, number * self._size + order)
         size, rates = self._cell, self._rates

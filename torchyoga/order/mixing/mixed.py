@@ -24,7 +24,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -41,7 +40,7 @@ from ..stages import ArrangedOrder, folded, short, written_stages
 from .even_shares import EvenShares, Mark, Measured, chunk_size, even_shares
 from .proportions import Proportions
 from .sources import Source, Version, written_sources
-from .turns import Era, Laid, Turns, since
+from .turns import Era, Laid, Turns, since, turned_each
 
 __all__ = [
     "APPENDED",
@@ -620,14 +619,13 @@ class MixOrder(ArrangedOrder):
         """The row numbers of numbers of sources."""
         num_sources = len(self.mixture.lengths)
         order = np.argsort(source.astype(np.uint16 if num_sources < 2**16 else np.int64), kind="stable")
-        bounds = bounds_of(np.bincount(source, minlength=num_sources)).tolist()
+        counts = np.bincount(source, minlength=num_sources)
+        there = np.flatnonzero(counts)
+        own, most = there.tolist(), self.mixture.most_passes
+        found = turned_each(list(map(self._source, own)), bounds_of(counts[there]), key[order])
         turns, row = np.empty_like(key), np.empty_like(key)
-        for number, (begin, end) in enumerate(pairwise(bounds)):
-            if begin == end:
-                continue
-            some = order[begin:end]
-            passes, row[some] = self._source(number).rows(key[some])
-            turns[some] = passes % self.mixture.most_passes(number)
+        turns[order] = found[0] % np.repeat(list(map(most, own)), counts[there])
+        row[order] = found[1]
         return numbered(self.mixture, source, turns, row)
 
     def _source(self, number: int) -> Turns:

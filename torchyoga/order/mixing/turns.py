@@ -22,13 +22,14 @@ from ..carry import Appended
 from ..contract import Shuffle
 from ..full import Order
 from ..grown import Joins
-from ..passes import EvenPasses, Passes, Strata, passes_over
+from ..passes import EvenPasses, Passes, Strata, passes_over, rows_of_each
 from ..state import MOST_JOINED
 
-__all__ = ["Era", "Laid", "Turns", "begun_before", "read_era", "since", "turns_after"]
+__all__ = ["Era", "Laid", "Turns", "begun_before", "read_era", "since", "turned_each", "turns_after"]
 
 _MOST = 2**61
 _MOST_ERAS = 16
+_FEW = 64  # numbers of a source, on average, below which all sources are looked up together
 
 
 class Era(NamedTuple):
@@ -208,6 +209,14 @@ class Turns:
                 rows[some] = of.rows(turns, place) + self._unit * self.version_of(era)
         return passes, rows
 
+    @property
+    def even(self) -> tuple[Era, EvenPasses] | None:
+        """All passes over it, if they are alike, and rows of each size come evenly."""
+        if len(self._eras) > 1 or self._eras[0].joined or self._eras[0].tag:
+            return None
+        passes = self._of(self._eras[0])
+        return (self._eras[0], passes) if isinstance(passes, EvenPasses) else None
+
     def keys(self, passes: Ints, rows: Ints) -> Ints:
         """The number of each row in a pass (B,); -1 where the pass does not have it."""
         keys = np.full(len(rows), -1, np.int64)
@@ -268,3 +277,24 @@ class Turns:
 def _in_pass(turned: Callable[[Ints, Ints], Ints], turn: int, numbers: Ints) -> Ints:
     """Numbers looked up in one pass."""
     return turned(np.full(len(numbers), turn), numbers)
+
+
+def turned_each(sources: Sequence[Turns], bounds: Ints, keys: Ints) -> tuple[Ints, Ints]:
+    """The pass, and the row in it, of each number (B,) of several sources.
+
+    Args:
+        sources: the sources.
+        bounds: (sources + 1,) where the numbers of each begin: those of one come after the other.
+        keys: the numbers.
+    """
+    passes, rows = np.empty_like(keys), np.empty_like(keys)
+    even = [source.even for source in sources] if len(keys) < _FEW * len(sources) else []
+    known = [one for one in even if one is not None]
+    if known and len(known) == len(sources):
+        first, turn, length = (np.repeat([era[n] for era, _ in known], np.diff(bounds)) for n in range(3))
+        passes, places = np.divmod(keys - first, length)
+        passes += turn
+        return passes, rows_of_each([one for _, one in known], bounds, passes, places)
+    for source, (begin, end) in zip(sources, pairwise(bounds.tolist()), strict=True):
+        passes[begin:end], rows[begin:end] = source.rows(keys[begin:end])
+    return passes, rows

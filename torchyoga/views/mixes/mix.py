@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import numbers
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -27,7 +28,7 @@ from ...order.state import State
 from ...process.digests import hexdigest
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
-from ...reading.dataref import DataRef, ProjectedRef, identity, nameless_pin
+from ...reading.dataref import DataRef, ProjectedRef, RowsOf, identity, nameless_pin
 from ...reading.readahead import Grouped, ReadAhead
 from ...rows.projection import Projection
 from ...rows.schema import Schema
@@ -582,13 +583,19 @@ class MixRef(JoinedRef):
     def _of_sources(self, rows: Ints) -> Iterator[tuple[DataRef, Ints, Ints]]:
         return ((ref, places, wanted) for ref, _, places, wanted in self.dealt(rows))
 
+    def _parts_of(self) -> Callable[[Ints], Iterable[RowsOf]]:
+        return self.over_mixture(self.mixture)._of_sources
+
     def dealt(self, rows: Ints) -> Iterator[tuple[DataRef, int, Ints, Ints]]:
         """For each source, in each pass that matters to it: it, its number, the places of its rows, these."""
         source, passes, numbers = self._numbers.apart(rows)
-        for index in distinct(source).tolist():
-            some = np.flatnonzero(source == index)
+        order = np.argsort(source, kind="stable")
+        ordered = source[order]
+        bounds = np.flatnonzero(np.diff(ordered, prepend=-1, append=-1))
+        for index, (low, high) in zip(ordered[bounds[:-1]].tolist(), pairwise(bounds.tolist()), strict=True):
+            some = order[low:high]
             version, own = self.mixture.apart(index, numbers[some])
-            if not version.any() and not self._changes[index]:
+            if not self._changes[index] and not version.any():
                 yield self.sources[index], index, some, own
                 continue
             turns = passes[some] if self._changes[index] else np.zeros_like(version)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -14,10 +16,11 @@ from ...rows.data import bounds_of
 from ...rows.types import Ints
 from .plan import PackPlan
 
-__all__ = ["Documents", "Members"]
+__all__ = ["Documents", "Members", "documents_of_each"]
 
 _MOST_LISTED = 2**22  # documents of which a list is made, 4 bytes each
 _PATIENCE = 32  # a list is made once this share of the documents was looked up
+_FEW = 16  # packs of a plan, on average, below which all plans are looked up together
 _CHUNK = 32768  # slots turned at once, so that they stay in the processor's cache
 
 
@@ -74,11 +77,25 @@ class Members:
         slot = slots.firsts[which] + slots.steps[which] * np.repeat(packs - slots.packs[group], counts)
         classes = slots.classes[which]
         documents = self._documents_at(slot, classes)
-        begins = None
-        if len(plan.pieces):
-            place = np.minimum(np.searchsorted(plan.pieces, documents), len(plan.pieces) - 1)
-            begins = np.where(plan.pieces[place] == documents, plan.begins[place], 0)
-        return Documents(bounds, plan.rows[documents].astype(np.int64), plan.costs[classes], begins)
+        return Documents(bounds, self._rows_of(documents), plan.costs[classes], self._begins_of(documents))
+
+    def _rows_of(self, documents: Ints) -> Ints:
+        return self._plan.rows[documents].astype(np.int64)
+
+    def _begins_of(self, documents: Ints) -> Ints | None:
+        """The token of its row that each document begins with; None if that is 0 for all."""
+        pieces = self._plan.pieces
+        if not len(pieces):
+            return None
+        place = np.minimum(np.searchsorted(pieces, documents), len(pieces) - 1)
+        return np.where(pieces[place] == documents, self._plan.begins[place], 0)
+
+    def slots_of(self, pack: int) -> tuple[Ints, Ints]:
+        """The slots of one pack, and the class of each."""
+        slots = self._plan.slots
+        group = int(slots.packs.searchsorted(pack, "right")) - 1
+        some = slice(slots.bounds[group], slots.bounds[group + 1])
+        return slots.firsts[some] + slots.steps[some] * (pack - slots.packs[group]), slots.classes[some]
 
     def counts(self, packs: Ints) -> Ints:
         """How many documents the packs of these numbers (B,) hold."""
@@ -126,7 +143,11 @@ class Members:
 
     @cached_property
     def _permutations(self) -> Permutations:
-        return Permutations(ORDER_VERSION, self._plan.sizes, "packs", self._seed, self._epoch)
+        return Permutations(ORDER_VERSION, self._plan.sizes, *self._key)
+
+    @property
+    def _key(self) -> tuple[int | str, ...]:
+        return "packs", self._seed, self._epoch
 
     def _document_of(self, rows: Ints) -> Ints:
         """The document that begins with the first token of each of these rows; -1 for none."""
@@ -136,3 +157,49 @@ class Members:
             return np.full(len(rows), -1)
         place = np.minimum(np.searchsorted(sorted_rows, rows), len(sorted_rows) - 1)
         return np.where(sorted_rows[place] == rows, order[place], -1)
+
+
+def documents_of_each(some: Sequence[Members], bounds: Ints, packs: Ints) -> Documents:
+    """The documents of packs (B,) of several plans.
+
+    Args:
+        some: of the plans.
+        bounds: (plans + 1,) where the packs of each begin: those of one come after the other.
+        packs: their numbers.
+    """
+    if len(packs) >= _FEW * len(some):
+        found = [
+            one.documents(packs[low:high]) for one, (low, high) in zip(some, pairwise(bounds), strict=True)
+        ]
+        counts = np.concatenate([np.diff(one.bounds) for one in found])
+        rows, costs = (np.concatenate([one[n] for one in found]) for n in (1, 2))
+        return Documents(bounds_of(counts), rows, costs, _joined([(one.rows, one.begins) for one in found]))
+    owners = np.repeat(np.arange(len(some)), np.diff(bounds)).tolist()
+    slots, classes = zip(
+        *(some[n].slots_of(p) for n, p in zip(owners, packs.tolist(), strict=True)), strict=True
+    )
+    ends = bounds_of(map(len, slots))
+    parts = list(zip(some, pairwise(ends[bounds].tolist()), strict=True))
+    slot, own = np.concatenate(slots), np.concatenate(classes)
+    sizes, starts, costs = np.empty_like(slot), np.empty_like(slot), np.empty_like(slot)
+    for one, (low, high) in parts:
+        sizes[low:high] = one._plan.sizes[own[low:high]]
+        starts[low:high] = one._plan.slots.starts[own[low:high]]
+        costs[low:high] = one._plan.costs[own[low:high]]
+    keys = list(dict.fromkeys(one._key for one in some))
+    of_key = np.repeat([keys.index(one._key) for one in some], [high - low for _, (low, high) in parts])
+    turned = Permutations.of_each(sizes, own, keys, of_key)
+    documents = starts + turned.turned(slot - starts, np.arange(len(slot)), True)
+    rows = np.empty_like(documents)
+    begins = []
+    for one, (low, high) in parts:
+        rows[low:high] = one._rows_of(documents[low:high])
+        begins.append((documents[low:high], one._begins_of(documents[low:high])))
+    return Documents(ends, rows, costs, _joined(begins))
+
+
+def _joined(parts: Sequence[tuple[Ints, Ints | None]]) -> Ints | None:
+    """The token that each document begins with, of the rows of several plans; None if that is 0 for all."""
+    if all(begins is None for _, begins in parts):
+        return None
+    return np.concatenate([np.zeros_like(rows) if begins is None else begins for rows, begins in parts])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import SupportsIndex
 
 import numpy as np
@@ -20,7 +21,16 @@ from ...process.distinct import distinct
 from ...process.lazy import cached_property
 from ...process.seeding import seeds_within
 from ...process.warned import warn_user
-from ...reading.dataref import DataRef, Over, PackView, identity, nameless_pin, row_numbers, taken_of
+from ...reading.dataref import (
+    DataRef,
+    Over,
+    PackView,
+    RowsOf,
+    identity,
+    nameless_pin,
+    row_numbers,
+    taken_of,
+)
 from ...reading.pack_report import PackReport
 from ...reading.readahead import Grouped, ReadAhead
 from ...rows.block import Rows
@@ -35,7 +45,7 @@ from ..ragged import RaggedColumn
 from ..scan import scan
 from .growing import GrowingPacks, Remade
 from .layout import Layout, sequences
-from .members import Documents, Members
+from .members import Documents, Members, documents_of_each
 from .repacked_order import apart
 from .request import PackColumns, Packing, Request, packing_of
 
@@ -199,6 +209,54 @@ class PackedRef(PackView, Remade):
         most, empty = self._packing.most, self._pool.empty
         return Rows(self._layout.block(given, numbers, documents, most, empty))
 
+    def opened(self, parts: Sequence[RowsOf]) -> list[RowsOf] | None:
+        """The documents of packs of several DataRefs: see `PackView.opened`."""
+        return self._opened(parts)[0] if self._are_alike(parts) else None
+
+    def together(
+        self, parts: Sequence[RowsOf], read: Callable[[Iterable[RowsOf], int], Sequence[Row]]
+    ) -> Sequence[Row] | None:
+        """Packs of several DataRefs: all of their documents are read at once."""
+        if not self._are_alike(parts):
+            return None
+        assert self._layout is not None, "there are packs"
+        wholes, documents = self._opened(parts)
+        ref, numbers = self._read
+        given = block_of(read(wholes, len(documents.rows)), ref.schema)
+        return Rows(self._layout.block(given, numbers, documents, self._packing.most, self._pool.empty))
+
+    def _are_alike(self, parts: Sequence[RowsOf]) -> bool:
+        """True if these are packs that are made as its own are."""
+        layout, most = self._layout, self._packing.most
+        return layout is not None and all(
+            type(view) is PackedRef
+            and (view._layout is layout or view._made == self._made)
+            and view._packing.most == most
+            and int(packs.max()) < ARRANGED.start
+            for view, _, packs in parts
+        )
+
+    @staticmethod
+    def _opened(parts: Sequence[RowsOf]) -> tuple[list[RowsOf], Documents]:
+        """The documents of packs that are made alike: where they are read, and all of them in order."""
+        views, places, packs = zip(*parts, strict=True)
+        bounds = bounds_of(map(len, packs))
+        found = documents_of_each([view._members for view in views], bounds, np.concatenate(packs))
+        counts, place = np.diff(found.bounds), np.concatenate(places)
+        ordered = np.empty_like(counts)
+        ordered[place] = counts
+        ends = bounds_of(ordered)
+        # Where each document comes, and where it is found.
+        to = np.repeat(ends[place] - found.bounds[:-1], counts) + np.arange(len(found.rows))
+        back = np.empty_like(to)
+        back[to] = np.arange(len(to))
+        begins = None if found.begins is None else found.begins[back]
+        wholes = [
+            (view._read[0], to[low:high], found.rows[low:high])
+            for view, (low, high) in zip(views, pairwise(found.bounds[bounds].tolist()), strict=True)
+        ]
+        return wholes, Documents(ends, found.rows[back], found.costs[back], begins)
+
     def _taken_before(self, packs: Ints, seeds: Seeds | None) -> Sequence[Row]:
         """Packs of documents that there were before others were appended; see `GrowingPacks`."""
         version, own = apart(packs)
@@ -276,12 +334,19 @@ class PackedRef(PackView, Remade):
         return GrowingPacks(self) if self.num_prefixes else None
 
     @cached_property
+    def _made(self) -> str | None:
+        """A name for how packs are laid out."""
+        return None if self._layout is None else self._layout.pin
+
+    @cached_property
     def _read(self) -> tuple[DataRef, dict[int, int]]:
         """What is read of the whole; and by the number of a column there, its number here."""
         schema, layout = self.whole.schema, self._layout
         assert schema is not None, "else there is no layout"
         assert layout is not None
         wanted, names, first = set(layout.wanted), [], 0
+        if len(wanted) == len(schema.columns):
+            return self.whole, {number: number for number in wanted}
         for path, node in outermost(schema.tree):
             if wanted & set(range(first, first + node.num_leaves)):
                 names.append(path_name(path))
@@ -382,6 +447,8 @@ class PackedRef(PackView, Remade):
             return self
         found = PackedRef(whole, self._packing, self._layout, self._seed, epoch, self._size, self._others)
         found._pool, found._before = self._pool, self._before
+        if whole is self.whole and self._layout is not None:
+            found._read, found._made = self._read, self._made
         return found
 
     def projected(self, of: Projection) -> PackedRef:
@@ -434,8 +501,7 @@ class PackedRef(PackView, Remade):
         return described("packed", budget=budget, **more, seed=self._seed, of=of)
 
     def _pinned(self, whole: str) -> str:
-        packing, layout = self._packing, self._layout
-        made = None if layout is None else layout.pin
+        packing, made = self._packing, self._made
         told = {**packing.told, "budgets": list(packing.told["budgets"].items())}
         return hexdigest(json.dumps([whole, "packed", packing.plan.pin, told, self._seed, made]))
 

@@ -413,33 +413,29 @@ def _fitting(costs: Ints, budgets: Mapping[str, int], long: Long, looked: tuple[
         np.minimum(costs, budget, out=costs)
         over[:] = False
     counts &= ~over
-    rows, kept = (None, costs) if counts.all() else (_numbers(counts), costs[counts])
-    if not len(longer) or long == "cut":
-        return _Measured(rows, kept, None, left, looked)
-    assert rows is not None, "some are left out"
-    if long == "drop":
-        return _Measured(rows, kept, None, left._replace(dropped=len(longer)), looked)
-    pieces = -(-lengths // budget)
-    begins = numbered_within(pieces) * budget
-    split = np.minimum(np.repeat(lengths, pieces) - begins, budget)
-    return _Measured(
-        np.concatenate([rows, np.repeat(longer, pieces).astype(rows.dtype)]),
-        np.concatenate([kept, split[:, None].astype(kept.dtype)]),
-        begins,
-        left._replace(split=len(longer)),
-        looked,
-    )
-
-
-def _numbers(mask: npt.NDArray[np.bool_]) -> Ints:
-    """The places that are True, in 4 bytes each if these are enough."""
-    found = np.empty(int(np.count_nonzero(mask)), np.uint32 if len(mask) <= 2**32 else np.int64)
+    if counts.all():
+        return _Measured(None, costs, None, left, looked)
+    pieces = np.zeros(0, np.int64)
+    if long == "split":
+        pieces = -(-lengths // budget)
+    elif long == "drop":
+        left = left._replace(dropped=len(longer))
+    # Room for the pieces from the beginning: there may be no memory for another copy.
+    whole = int(np.count_nonzero(counts))
+    rows = np.empty(whole + int(pieces.sum()), np.uint32 if len(costs) <= 2**32 else np.int64)
+    kept = np.empty((len(rows), len(most)), costs.dtype)
     filled = 0
-    for start in range(0, len(mask), _AT_ONCE):
-        some = np.flatnonzero(mask[start : start + _AT_ONCE])
-        found[filled : filled + len(some)] = some + start
+    for start in range(0, len(counts), _AT_ONCE):
+        some = np.flatnonzero(counts[start : start + _AT_ONCE])
+        rows[filled : filled + len(some)] = some + start
+        kept[filled : filled + len(some)] = costs[start : start + _AT_ONCE][some]
         filled += len(some)
-    return cast(Ints, found)
+    if not len(pieces):
+        return _Measured(cast(Ints, rows), kept, None, left, looked)
+    begins = numbered_within(pieces) * budget
+    rows[whole:] = np.repeat(longer, pieces)
+    kept[whole:, 0] = np.minimum(np.repeat(lengths, pieces) - begins, budget)
+    return _Measured(cast(Ints, rows), kept, begins, left._replace(split=len(longer)), looked)
 
 
 def _too_long(costs: Ints, over: npt.NDArray[np.bool_], budgets: Mapping[str, int]) -> ValueError:
