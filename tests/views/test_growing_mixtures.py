@@ -488,6 +488,21 @@ def test_hundreds_of_sources_and_of_changes() -> None:
         yoga.mix({"new": Rows("new", [5]), **refs}, rows=10**9).reweighted("size", at=state)
 
 
+@pytest.mark.parametrize("appended", [None, "next", "now"])
+def test_versions_with_more_columns_have_not_grown(tmp_path: Path, appended: Any) -> None:
+    """The passes under way go on, and so do the states of those that were told when rows come."""
+    storage = yoga.Storage(tmp_path)
+    few = storage.submit({"x": np.arange(20)}, "a", "1", progress=False)
+    many = storage.add_columns({"y": np.arange(20)}, "a", "2", progress=False)
+    whole, state = delivered(yoga.mix({"a": few}, rows=50), None, 1, 1, 40)[0], None
+    found = []
+    for steps, ref in ((7, few), (9, many), (24, many)):
+        more = {} if state is None else {"appended": appended}
+        rows, state = delivered(yoga.mix({"a": ref}, rows=50), state, 1, 1, steps, **more)
+        found += [int(row["x"]) for row in rows]  # type: ignore[call-overload]
+    assert found == [int(row["x"]) for row in whole]  # type: ignore[call-overload]
+
+
 def test_batches_of_mixtures_do_not_grow(tmp_path: Path) -> None:
     """The error does not advise what was done; whole sources may join, and the next epoch has all."""
     storage = yoga.Storage(tmp_path)

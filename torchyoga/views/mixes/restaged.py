@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -155,9 +156,14 @@ def restaged(
     mine = [own[number] for number in sources]
     then = own if then is None else then
     _check_order(mixture, state)
-    has_grown = [source[1:3] != own[1:3] for source, own in zip(then, mine, strict=False)]
+    # Rows of a version that only has more columns are the same ones; packs may have the rows of others.
+    units = now.units or (0,) * len(mine)
+    has_grown = [
+        source.rows != own.rows or (unit > 0 and source.tag != own.tag)
+        for source, own, unit in zip(then, mine, units, strict=False)
+    ]
     if appended is None and (any(has_grown) or len(then) < len(mine)):
-        raise _grown_without_leave(then, mine, where)
+        raise _grown_without_leave(then, mine, has_grown, where)
     if not is_own:
         mixture = before
         weights = None if weights is None else tuple(weights[number] for number in sources)
@@ -204,7 +210,6 @@ def restaged(
             "which rows hold another mean of tokens; go on over the version of the state to the end of the "
             "epoch, or from a state that was saved with in_order=True"
         )
-    units = now.units or (0,) * len(mine)
     eras = []
     for number, source in enumerate(mine):
         old, count = before.eras(number), counts[number]
@@ -420,7 +425,9 @@ def _told_again(weights: tuple[int, ...], before: Mixture, now: Mixture) -> tupl
     return whole_weights(of_rows(shares, now.lengths[: len(shares)], now.measures[: len(shares)]))
 
 
-def _grown_without_leave(then: Sequence[Source], mine: Sequence[Source], where: str) -> StateError:
+def _grown_without_leave(
+    then: Sequence[Source], mine: Sequence[Source], has_grown: Sequence[bool], where: str
+) -> StateError:
     """The error of a state of fewer sources, or of fewer rows of some, if it is not said when others come."""
     if len(then) < len(mine):
         names = [source.name for source in mine[len(then) :]]
@@ -430,8 +437,7 @@ def _grown_without_leave(then: Sequence[Source], mine: Sequence[Source], where: 
         )
     some = [
         f"{own.name!r} ({source.rows} rows, here {own.rows})"
-        for source, own in zip(then, mine, strict=True)
-        if own.rows != source.rows
+        for source, own in itertools.compress(zip(then, mine, strict=True), has_grown)
     ]
     return StateError(
         f"rows were appended since the state, at {where}, to the sources {', '.join(some[:20])}. Pass "
