@@ -326,6 +326,27 @@ def test_passes_are_finished_as_they_were_begun(
         assert made[2].passes(at=end)["a"] >= 1
 
 
+@pytest.mark.parametrize("kind", ["packed", "token_windows"])
+def test_columns_of_what_grows(tmp_path: Path, kind: str) -> None:
+    """States name the sources by all of their columns."""
+    refs, other = versions_of(tmp_path)
+
+    def read(number: int, state: Any, columns: list[str] | None) -> tuple[Any, Any]:
+        view: Any = getattr(yoga.mix({"a": refs[number], "b": other}, {"a": 2, "b": 1}, rows=600), kind)(
+            "ids", BUDGET, documents=True
+        )
+        view = view if columns is None else view.columns(columns)
+        found, state = batches_of(pickle.loads(pickle.dumps(view)), 1, 9, state=state, appended="next")
+        return [batch["ids"].tolist() for batch in found], state
+
+    for columns in (["ids"], ["position_ids", "ids"]):
+        one, other_one = (read(0, None, some) for some in (columns, None))
+        for number in (1, 2, 2):
+            assert one[0] == other_one[0]
+            assert one[1]["sources"] == other_one[1]["sources"]
+            one, other_one = read(number, one[1], columns), read(number, one[1], None)
+
+
 def story(seed: int, job: Any = Loaders, length: int = 6) -> None:
     found = Story(seed, job)
     for _ in range(length):

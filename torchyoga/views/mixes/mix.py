@@ -246,18 +246,23 @@ class MixRef(JoinedRef):
         sources: the DataRefs.
         mixture: what is mixed.
         source_column: the name of a column with the number of each row's source, if there is one.
+        whole: the same mixture with all columns, by which states name its sources, if it has others.
 
     Attributes:
         mixture: what is mixed.
     """
 
     def __init__(
-        self, sources: Sequence[DataRef], mixture: Mixture, source_column: str | None = None
+        self,
+        sources: Sequence[DataRef],
+        mixture: Mixture,
+        source_column: str | None = None,
+        whole: MixRef | None = None,
     ) -> None:
         self._numbers = _MixNumbers(mixture.plain)
         super().__init__(sources, self._numbers)
         self.mixture = mixture
-        self._column = source_column
+        self._column, self._whole = source_column, whole
         self._passes: dict[int, tuple[tuple[tuple[int, int], DataRef], ...]] = {}
         if source_column is not None:
             check_column(super().schema, source_column)
@@ -266,7 +271,7 @@ class MixRef(JoinedRef):
         return self.mixture.rows
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.sources, self.mixture, self._column)
+        return type(self), (self.sources, self.mixture, self._column, self._whole)
 
     @property
     def names(self) -> list[str]:
@@ -372,9 +377,10 @@ class MixRef(JoinedRef):
         told = state.pins.get("sources")
         if not any(self.mixture.units) or told in (None, self.mixture.told_sources):
             return self.mixture
+        whole = self if self._whole is None else self._whole
         needed = {one.name: {one.tag, *(era.tag for era in one.eras)} for one in told_sources(told) or ()}
         versions = []
-        for name, ref, known in zip(self.names, self.sources, self.mixture.versions, strict=True):
+        for name, ref, known in zip(self.names, whole.sources, self.mixture.versions, strict=True):
             found = list(known)
             for number, version in reversed(list(enumerate(known))):  # the newest are behind
                 if not needed.get(name, {None}) - {"", *(own.tag for own in found)}:
@@ -382,7 +388,7 @@ class MixRef(JoinedRef):
                 if not version.tag and isinstance(ref, Remade):
                     before = ref.before(number)
                     tag = ref.tag_before(number)
-                    found[number] = Version(len(before), tag, *self.measured(before))
+                    found[number] = Version(len(before), tag, *whole.measured(before))
             versions.append(tuple(found))
         return replace(self.mixture, versions=tuple(versions))
 
@@ -451,10 +457,9 @@ class MixRef(JoinedRef):
         weighed = told_from(state, lambda: self.whole_weights(weights, temperature))
         asked = self.mixture.asked._replace(temperature=temperature if isinstance(weights, str) else None)
         mixture, numbers = restaged(replace(self.mixture_at(state), asked=asked), weighed, state, appended)
-        sources = [self.sources[number] for number in numbers]
-        if numbers != tuple(range(len(sources))) or is_foreign(mixture, state):
+        if numbers != tuple(range(len(numbers))) or is_foreign(mixture, state):
             mixture = replace(mixture, known=identity_of(state))
-        made = type(self)(sources, mixture, self._column)
+        made = self._chosen(numbers, mixture)
         made.order(True, True, 1, 0).rows(*divmod(state.place, len(made)))  # raises if `epochs` are too few
         return made
 
@@ -524,7 +529,12 @@ class MixRef(JoinedRef):
 
     def over_mixture(self, mixture: Mixture) -> MixRef:
         """The same sources in another mixture."""
-        return type(self)(self.sources, mixture, self._column)
+        return self._chosen(range(len(self.sources)), mixture)
+
+    def _chosen(self, numbers: Sequence[int], mixture: Mixture) -> MixRef:
+        """These of its sources in another mixture."""
+        whole = None if self._whole is None else self._whole._chosen(numbers, mixture)
+        return type(self)([self.sources[number] for number in numbers], mixture, self._column, whole)
 
     def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> MixOrder:
         """The order of every epoch: each source by itself, in the proportions."""
@@ -637,18 +647,19 @@ class MixRef(JoinedRef):
 
     def projected(self, of: Projection) -> DataRef:
         """Some columns; of the sources only these are read."""
+        whole = self if self._whole is None and any(self.mixture.units) else self._whole
         if self._column is None:
-            return MixRef([source.projected(of) for source in self.sources], self.mixture)
+            few = [source.projected(of) for source in self.sources]
+            return MixRef(few, self.mixture, None, whole)
         schema = super().schema
         own = None if schema is None else len(schema.columns)
         if schema is None or own not in of.columns or len(of.columns) == 1:
-            plain = MixRef(self.sources, self.mixture)
+            plain = MixRef(self.sources, self.mixture, None, whole)
             return ProjectedRef(self, of) if own in of.columns or schema is None else plain.projected(of)
         names = [schema.columns[number].name for number in of.columns if number != own]
-        few = MixRef(
-            [s.projected(Projection.of(schema, names)) for s in self.sources], self.mixture, self._column
-        )
-        return few if of.schema == few.schema else ProjectedRef(self, of)
+        some = [source.projected(Projection.of(schema, names)) for source in self.sources]
+        found = MixRef(some, self.mixture, self._column, whole)
+        return found if of.schema == found.schema else ProjectedRef(self, of)
 
     @property
     def schema(self) -> Schema | None:
