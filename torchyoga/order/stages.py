@@ -156,7 +156,7 @@ class ArrangedOrder(AnyOrder):
         return ()
 
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
-        """The row numbers at these positions of the epoch; past N they wrap around, to the last stage in it."""
+        """The row numbers at these positions of the epoch; past N, the last stage comes again."""
         found = within(positions, self.length)
         if not self.length or not found.size:
             return found
