@@ -272,3 +272,35 @@ def test_what_cannot_be_told() -> None:
     few = yoga.mix({"a": data[:9], "b": data}, {"a": 1, "b": 9}, rows=20, epochs=1)
     with pytest.raises(ValueError, match=r"reads the 9 rows of 'a' .* times, and epochs= allows 1"):
         loader(few).reweight({"a": 1, "b": 0})
+
+
+@pytest.mark.parametrize("world", [2, 3, 8])
+@pytest.mark.parametrize("kind", ["mixture", "weights of rows"])
+def test_the_last_rows_fill_up_all_ranks_after_a_resume(kind: str, world: int) -> None:
+    """With `remainder="pad"`: the rows that come again are the same whether a run was stopped or not."""
+    view: Any = mixed(103)
+    later: Any = {"web": 1, "code": 1, "math": 1}
+    if kind == "weights of rows":
+        data = yoga.from_arrays({"id": np.arange(40)})
+        view, later = data.weighted(np.arange(40) + 1, rows=103), np.arange(40)[::-1] + 1
+    ranks = [loader(view, 2, num_replicas=world, rank=rank, remainder="pad") for rank in range(world)]
+    found: list[list[list[int]]] = []
+    states = []
+    iterators = [iter(rank) for rank in ranks]
+    for step in itertools.count():
+        batches = [next(iterator, None) for iterator in iterators]
+        if batches[0] is None:
+            break
+        found.append([batch["id"].tolist() for batch in batches])
+        if step == 2:
+            for rank in ranks:
+                rank.reweight(later)
+        states.append(json.loads(json.dumps(ranks[0].state_dict())))
+    assert batches == [None] * world
+    for step in range(2, len(found) - 1):
+        made = view.reweighted(later, at=states[2]) if kind == "weights of rows" else view
+        again = [loader(made, 2, num_replicas=world, rank=rank, remainder="pad") for rank in range(world)]
+        for rank in again:
+            rank.load_state_dict(states[step])
+        rest = [[batch["id"].tolist() for batch in rank] for rank in again]
+        assert list(map(list, zip(*rest, strict=True))) == found[step + 1 :]

@@ -232,6 +232,9 @@ def test_nothing_of_the_users_runs_unless_named(tmp_path: Path, monkeypatch: pyt
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")
     yoga.Storage("data").submit([1], "images", "1", progress=False)
     assert said("head", "images", "-s", "data").startswith("row  value\n  0  1\n")
+    for more in ((), ("fast",)):
+        said_so = said("doctor", "images.py", *more, "-s", "data", code=2)
+        assert f"write yoga doctor -- python {' '.join(('images.py', *more))}" in said_so
     assert "the format of 'images.py' is not told" in said(
         "append", "images", "2", "images.py", "-s", "data", code=2
     )

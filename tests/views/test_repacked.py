@@ -190,6 +190,17 @@ def test_filled_packs_become_wider() -> None:
     assert sorted(rows) == list(range(len(LENGTHS)))
 
 
+@pytest.mark.parametrize("world", [3, 5])
+def test_packs_that_fill_up_ranks_are_as_wide_as_the_others(world: int) -> None:
+    ref = tokens_of(LENGTHS)
+    short, long = ref.packed("ids", 12, padded=0), ref.packed("ids", 30, padded=0)
+    for steps in range(1, len(short)):
+        _, state = came(short, steps)
+        made = short.repacked(long, at=state)
+        rest, _ = batches_of(made, world, state=state, remainder="pad", batch_size=2)
+        assert {batch["ids"].shape[1] for batch in rest} == {30}
+
+
 def test_batches_that_came_early_leave_packs_of_before() -> None:
     """With in_order=False positions before the change may be left: they keep their packs."""
     ref = tokens_of(LENGTHS)

@@ -57,7 +57,7 @@ def from_arrays(data: Arrays | Mapping[Any, Arrays]) -> DataRef:
         (3, np.int64(2))
     """
     given: Mapping[Hashable, object] = data if isinstance(data, Mapping) else {"the array": data}
-    arrays = {name: _loaded(value) for name, value in given.items()}
+    arrays = {name: _loaded(name, value) for name, value in given.items()}
     packed = {name: _packed(array) for name, array in arrays.items()}
     return _over(arrays, packed, given is data)
 
@@ -89,13 +89,13 @@ def _over(arrays: dict[Hashable, ArrayOrTensor], packed: dict[Hashable, _Packed]
     return ColumnsRef("arrays", schema, length, columns, (_remade, (packed, in_dicts)), has_runs=True)
 
 
-def _loaded(value: object) -> ArrayOrTensor:
+def _loaded(name: Hashable, value: object) -> ArrayOrTensor:
     if isinstance(value, (np.ndarray, torch.Tensor)):
         return value
     if not isinstance(value, (str, os.PathLike)):
         raise SchemaError(
-            f"expected an array, a tensor or the path of a .npy file, found {value!r:.80}; several "
-            'are passed as a dict, {"x": x, "y": y}'
+            f"{name!r}: expected an array, a tensor or the path of a .npy file, found {value!r:.80}; make an "
+            'array of a list by np.asarray, and pass several as a dict, {"x": x, "y": y}'
         )
     path = Path(value).expanduser().absolute()
     try:

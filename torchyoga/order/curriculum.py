@@ -93,6 +93,10 @@ class StagedOrder(ArrangedOrder):
             out[some] = ARRANGED.start + (part.turns + turn) * self.num_rows + row
         return out
 
+    def _front(self, epoch: int) -> int:
+        parts = self._parts(epoch)
+        return parts[-1].first if parts else 0
+
     def _positions(self, epoch: int, numbers: Ints) -> Ints:
         parts = self._parts(epoch)
         turns, row = np.divmod(numbers - ARRANGED.start, self.num_rows)

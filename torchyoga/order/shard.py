@@ -26,7 +26,7 @@ class Shard:
         rank: this one, in 0..W-1.
         remainder: what happens to the last rows if W does not divide their number: `keep` (every row once,
             ranks may differ by one), `drop` (equal ranks without the last rows), `pad` (equal ranks; rows
-            from the front of the epoch come again).
+            from the front of the epoch, or from the last change of weights in it, come again).
         run_length: positions dealt to a rank at a time, one by default. With batches of just as many rows,
             the batches of all ranks, laid end to end, are in the global order.
     """

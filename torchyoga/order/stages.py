@@ -156,11 +156,18 @@ class ArrangedOrder(AnyOrder):
         return ()
 
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
-        """The row numbers at these positions of the epoch; past N they wrap around."""
+        """The row numbers at these positions of the epoch; past N, the last stage comes again."""
         found = within(positions, self.length)
         if not self.length or not found.size:
             return found
+        if front := self._front(epoch):
+            is_past = np.asarray(positions) >= self.length
+            found = np.where(is_past, front + found % (self.length - front), found)
         return self._rows(epoch, np.ascontiguousarray(found).reshape(-1)).reshape(found.shape)
+
+    def _front(self, epoch: int) -> int:
+        """The position whose row comes again past N: no state need tell what came before its last stage."""
+        return 0
 
     def positions(self, epoch: int, rows: npt.ArrayLike) -> Ints:
         """The positions at which these row numbers come in the epoch: the inverse of `rows`."""

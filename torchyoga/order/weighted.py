@@ -155,6 +155,10 @@ class WeightedOrder(ArrangedOrder):
                 out[start + some] = ARRANGED.start + (draws[number].copies + copy) * self.num_rows + row
         return out
 
+    def _front(self, epoch: int) -> int:
+        draws = self._draws(epoch)
+        return draws[-1].first if draws else 0
+
     def _positions(self, epoch: int, numbers: Ints) -> Ints:
         draws = self._draws(epoch)
         if not draws:

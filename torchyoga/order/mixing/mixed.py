@@ -537,6 +537,11 @@ class MixOrder(ArrangedOrder):
         """Its stages, as a state records them."""
         return self.mixture.told
 
+    def _front(self, epoch: int) -> int:
+        first = self._first(epoch)
+        begun = [stage.start for stage in self.mixture.stages if stage.start < first + self.length]
+        return max(0, begun[-1] - first) if begun else 0
+
     def _first(self, epoch: int) -> int:
         """The place at which an epoch begins."""
         if not self.shuffle and self.version_in(epoch) < GOING_ON:

@@ -56,6 +56,8 @@ def command(
         raise click.UsageError(f"--output {output}: there is no directory {Path(output).parent}", ctx)
     from ..doctor.diagnosis import Diagnosis
 
+    if program and program[0].endswith(".py") and not os.access(program[0], os.X_OK):
+        raise click.UsageError(f"write {ctx.command_path} -- python {' '.join(program)}", ctx)
     dataset = None
     if len(program) == 1 and _is_data(program[0]):
         from ...loading.loader import DataLoader

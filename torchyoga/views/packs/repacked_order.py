@@ -59,7 +59,10 @@ class RepackedOrder(OrderOver):
         self.check_place(epoch, 0)
         if epoch != self.epoch or not self.place:
             return self.whole.rows(epoch, positions)
-        out = np.array(within(positions, self.length_in(epoch)))
+        length = self.length_in(epoch)
+        out = np.array(within(positions, length))
+        again = np.asarray(positions) >= length  # rows that fill up ranks are as wide as those beside them
+        out[again] = self.place + out[again] % (length - self.place)
         is_past = out < self.place
         past, coming = out[is_past], out[~is_past] - self.place
         out[is_past] = _behind(self.first.rows(epoch, past))
