@@ -1636,7 +1636,7 @@ class PackView(Over):
             parts: the packs.
 
         Returns:
-            For each part: the DataRef that rows are read from, the places of its rows among all, and these.
+            For each part the DataRef that rows are read from, the places of its rows among all, and these.
         """
         return None
 
