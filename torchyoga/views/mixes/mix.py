@@ -599,11 +599,14 @@ class MixRef(JoinedRef):
     def dealt(self, rows: Ints) -> Iterator[tuple[DataRef, int, Ints, Ints]]:
         """For each source, in each pass that matters to it: it, its number, the places of its rows, these."""
         source, passes, numbers = self._numbers.apart(rows)
-        order = np.argsort(source, kind="stable")
+        order = np.argsort(source.astype(np.uint16), kind="stable")  # by radix: _MOST_SOURCES fit
         ordered = source[order]
         bounds = np.flatnonzero(np.diff(ordered, prepend=-1, append=-1))
         for index, (low, high) in zip(ordered[bounds[:-1]].tolist(), pairwise(bounds.tolist()), strict=True):
             some = order[low:high]
+            if not (self._changes[index] or self.mixture.units):
+                yield self.sources[index], index, some, numbers[some]
+                continue
             version, own = self.mixture.apart(index, numbers[some])
             if not self._changes[index] and not version.any():
                 yield self.sources[index], index, some, own
