@@ -402,6 +402,18 @@ def test_sources_that_do_not_go_on(bad: str) -> None:
         mix.reweighted(weights, at=state)
 
 
+def test_passes_over_rows_that_a_source_does_not_have_are_refused() -> None:
+    few, many, most = (yoga.mix({"a": Rows("a", some)}, rows=30) for some in ([9], [9, 15], [9, 15, 20]))
+    _, state = delivered(few, None, 1, 3, 4)
+    grown = many.reweighted({"a": 1}, at=state)
+    _, state = delivered(grown, state, 1, 3, 4)
+    told = json.dumps(state)
+    assert told.count(".15") == 1
+    assert most.reweighted({"a": 1}, at=json.loads(told)).counts(60)
+    with pytest.raises(StateError, match=r"passes over 999999 rows of the source 'a', which has 20"):
+        most.reweighted({"a": 1}, at=json.loads(told.replace(".15", ".999999")))
+
+
 def test_a_block_shuffle_is_laid_out_for_a_pass() -> None:
     mixes = [yoga.mix({"a": Rows("a", some)}, rows=30) for some in ([40], [40, 50])]
     state = delivered(mixes[0], None, 1, 3, 4, shuffle="block")[1]

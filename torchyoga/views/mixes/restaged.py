@@ -274,6 +274,13 @@ def _as_then(
                 "not known here; pass the newest version that storage.append(...) made of it, and make packs "
                 "as they were, by repacked(...), too; or pass strict=False to take its epoch and position"
             )
+        for era in source.eras:
+            rows = [own.rows for own in here[source.name] if era.tag in ("", own.tag)]
+            if era.rows > max(rows) or (era.tag and era.rows not in rows):
+                raise StateError(
+                    f"the state, at {where}, has passes over {era.rows} rows of the source {source.name!r}, "
+                    f"which has {max(rows)}; pass what state_dict() gave"
+                )
     return *_with_sources(mixture, sources, then), sources, then
 
 
