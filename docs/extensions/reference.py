@@ -143,12 +143,15 @@ GROUPS = {
         "Datasets and views",
         "Rows by number, and what can be made of them.",
         "torchyoga",
-        ["DataRef", "Stream", "Schema", "RaggedColumn", "concat", "mix", "report", "view"],
-        [
-            "torchyoga.views.mixes.mix.MixRef",
-            "torchyoga.reading.pack_report.PackReport",
-            "torchyoga.tools.view.view.View",
-        ],
+        ["DataRef", "Stream", "Schema", "RaggedColumn", "concat", "mix"],
+        ["torchyoga.views.mixes.mix.MixRef", "torchyoga.reading.pack_report.PackReport"],
+    ),
+    "looks": Group(
+        "Report and view",
+        "What is in a dataset, as a page, :doc:`/report`, or live, :doc:`/view`.",
+        "torchyoga",
+        ["report", "view"],
+        ["torchyoga.tools.view.view.View"],
     ),
     "sources": Group(
         "Sources",
