@@ -14,7 +14,6 @@ from ..process.seeding import seeder
 from ..process.stages import Stage, Stopwatch, timed
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
-from ..reading.readahead import READ_BYTES
 from ..reading.stream import Window
 from ..rows.block import Rows
 from ..rows.collate import Collation, is_ours, stacked
@@ -83,7 +82,7 @@ class InProcess(Iterator[Batch]):
         self._seeding = seeding
         self._seed, self._epoch = plan.indices.cursor.order.seed, plan.epoch
         self._firsts = plan.indices.firsts(plan.iteration)
-        windows = plan.windows(plan.iteration, read_bytes=_OF_THREADS if num_threads else READ_BYTES)
+        windows = plan.windows(plan.iteration, read_bytes=_OF_THREADS if num_threads else None)
         tasks = (Task(partial(reading.window, window), len(window.ends)) for window in windows)
         # A sampler that may draw at any time does so in the user's thread, when it is asked.
         may_be_ahead = source.is_thread_safe and plan.indices.is_known_ahead

@@ -10,7 +10,6 @@ from ..order.iteration import Iteration
 from ..process.stages import Stage, Stopwatch
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef, title_of
-from ..reading.readahead import READ_BYTES
 from ..reading.stream import Window, windows_of
 from ..rows.types import Index, MapStyle
 from ..sampling.foreign import Keys
@@ -106,7 +105,7 @@ class EpochIndices:
         iteration: Iteration,
         read_here: bool = True,
         most: int | None = None,
-        read_bytes: int = READ_BYTES,
+        read_bytes: int | None = None,
     ) -> Iterator[Window]:
         """The batches in windows of about so many bytes, as they are read."""
         # Workers read, but all share the page cache: whoever knows the order can tell the kernel. Small

@@ -21,7 +21,6 @@ __all__ = [
     "Grouped",
     "MOST_BATCHES",
     "Prefetch",
-    "READ_BYTES",
     "ReadAhead",
     "Translated",
     "batches_per_read",
@@ -32,7 +31,7 @@ _MOST_ROWS = 4096
 _MOST_DOUBLED = 12  # times that more windows are announced
 _PAGE = 4096
 _STEP_BYTES = 16 * 2**20  # of rows that a sampler hands out between two announcements
-READ_BYTES = 3 * 2**20
+_READ_BYTES = 3 * 2**20
 MOST_BATCHES = 16
 # Where other processes read, it cannot be seen here whether they wait: that is found out after so many
 _PROBE = 64  # windows
@@ -168,9 +167,9 @@ class _Followed:
         return given + (int(self._kept[0][inside - 1]) if self._kept and inside > 0 else 0)
 
 
-def batches_per_read(batch_bytes: int, read_bytes: int = READ_BYTES) -> int:
+def batches_per_read(batch_bytes: int, read_bytes: int | None = None) -> int:
     """How many batches of this size to read at once, because every read has a fixed cost."""
-    return min(MOST_BATCHES, max(1, read_bytes // max(1, batch_bytes)))
+    return min(MOST_BATCHES, max(1, (read_bytes or _READ_BYTES) // max(1, batch_bytes)))
 
 
 class _TakenAhead(NamedTuple):
@@ -220,7 +219,7 @@ class ReadAhead:
         if self.prefetch is not None:
             self.prefetch.follow(order, progress)
 
-    def batches_of_read(self, num_rows: int, read_bytes: int = READ_BYTES) -> int:
+    def batches_of_read(self, num_rows: int, read_bytes: int | None = None) -> int:
         """How many batches of so many rows to read at once; one, where the size of a row is not known."""
         together = batches_per_read(self.row_bytes * num_rows, read_bytes) if self.row_bytes else 1
         return min(together, self._most_batches)

@@ -18,7 +18,7 @@ from ..order.saved import Saved
 from ..rows.block import Rows
 from ..rows.types import Ints, RowT
 from .in_epoch import RandomAccess, in_epoch
-from .readahead import READ_BYTES, ReadAhead
+from .readahead import ReadAhead
 
 __all__ = ["Stream", "Window", "begun", "read_batches", "windows_of"]
 
@@ -68,7 +68,7 @@ def windows_of(
     batches: Iterable[Ints],
     read_here: bool = True,
     most: int | None = None,
-    read_bytes: int = READ_BYTES,
+    read_bytes: int | None = None,
 ) -> Iterator[Window]:
     """The batches in windows, as they are best read; those that follow are read ahead.
 
