@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from torchyoga import DataRef
 from torchyoga.errors import CorruptError
-from torchyoga.reading.readahead import ReadAhead, batches_per_read
+from torchyoga.reading.readahead import ReadAhead
 from torchyoga.reading.stream import windows_of
 from torchyoga.rows.block import Rows
 from torchyoga.rows.collector import Collector
@@ -90,9 +90,9 @@ def test_a_later_row_that_fails_does_not_fail_this_batch() -> None:
 
 
 def test_large_batches_are_read_one_by_one() -> None:
-    assert batches_per_read(3 * 2**20) == 1
-    assert batches_per_read(1) == 16
-    assert batches_per_read(0) == 16
+    assert ReadAhead(3 * 2**20).batches_of_read(1) == 1
+    assert ReadAhead(1).batches_of_read(1) == 16
+    assert ReadAhead(1).batches_of_read(0) == 16
 
 
 class Disk:

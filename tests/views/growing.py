@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -236,3 +236,15 @@ def delivered(
     rows = [row for _ in range(steps) for row in job.step()]
     assert len(json.dumps(job.state)) <= 4096
     return rows, job.state
+
+
+def tell(story: Callable[[int, Any], Any], seeds: Iterable[int], job: Any, length: int = 6) -> None:
+    """Tells stories of runs, which train and change in turn; an error names its seed."""
+    for seed in seeds:
+        try:
+            told = story(seed, job)
+            for _ in range(length):
+                told.train()
+                told.change()
+        except Exception as error:
+            raise AssertionError(f"story {seed}: {error!r}") from error

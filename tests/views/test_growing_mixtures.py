@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from growing import Cursors, Loaders, Oracle, Pass, Rows, delivered, listed
+from growing import Cursors, Loaders, Oracle, Pass, Rows, delivered, listed, tell
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quick import examples
@@ -136,35 +136,20 @@ class Story:
         oracle.plan([])
 
 
-def story(seed: int, job: Any = Loaders, length: int = 6) -> None:
-    found = Story(seed, job)
-    for _ in range(length):
-        found.train()
-        found.change()
-
-
 @settings(max_examples=examples(40))
 @given(st.integers(0, 2**32))
 def test_each_source_goes_on_where_it_was_whatever_changes(seed: int) -> None:
-    story(seed)
-
-
-def tell_many(seeds: range) -> None:
-    for seed in seeds:
-        try:
-            story(seed, Cursors)
-        except Exception as error:
-            raise AssertionError(f"story {seed}: {error!r}") from error
+    tell(Story, [seed], Loaders)
 
 
 def test_stories() -> None:
-    tell_many(range(100))
+    tell(Story, range(100), Cursors)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("part", range(10))
 def test_many_stories(part: int) -> None:
-    tell_many(range(part * SOAK // 10, (part + 1) * SOAK // 10))
+    tell(Story, range(part * SOAK // 10, (part + 1) * SOAK // 10), Cursors)
 
 
 def drained(view: Any, state: Any, rows: int, **more: Any) -> list[int]:

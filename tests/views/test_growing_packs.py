@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from growing import Cursors, Loaders
+from growing import Cursors, Loaders, tell
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packs import batches_of
@@ -347,31 +347,16 @@ def test_columns_of_what_grows(tmp_path: Path, kind: str) -> None:
             one, other_one = read(number, one[1], columns), read(number, one[1], None)
 
 
-def story(seed: int, job: Any = Loaders, length: int = 6) -> None:
-    found = Story(seed, job)
-    for _ in range(length):
-        found.train()
-        found.change()
-
-
 @settings(max_examples=examples(8))
 @given(st.integers(0, 2**32))
 def test_each_source_finishes_its_pass_and_goes_on_with_all_documents(seed: int) -> None:
-    story(seed)
-
-
-def tell_many(seeds: range) -> None:
-    for seed in seeds:
-        try:
-            story(seed, Cursors, 8)
-        except Exception as error:
-            raise AssertionError(f"story {seed}: {error!r}") from error
+    tell(Story, [seed], Loaders)
 
 
 def test_growing_stories() -> None:
-    tell_many(range(8))
+    tell(Story, range(8), Cursors, 8)
 
 
 @pytest.mark.soak
 def test_many_growing_stories() -> None:
-    tell_many(range(SOAK))
+    tell(Story, range(SOAK), Cursors, 8)

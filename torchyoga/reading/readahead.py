@@ -17,14 +17,7 @@ from ..errors import CorruptError
 from ..rows.types import Ints, Row
 from ..versions.location import Progress
 
-__all__ = [
-    "Grouped",
-    "MOST_BATCHES",
-    "Prefetch",
-    "ReadAhead",
-    "Translated",
-    "batches_per_read",
-]
+__all__ = ["Grouped", "MOST_BATCHES", "Prefetch", "ReadAhead", "Translated"]
 
 _AHEAD_BYTES = 16 * 2**20  # on their way from the disk at once
 _MOST_ROWS = 4096
@@ -167,11 +160,6 @@ class _Followed:
         return given + (int(self._kept[0][inside - 1]) if self._kept and inside > 0 else 0)
 
 
-def batches_per_read(batch_bytes: int, read_bytes: int | None = None) -> int:
-    """How many batches of this size to read at once, because every read has a fixed cost."""
-    return min(MOST_BATCHES, max(1, (read_bytes or _READ_BYTES) // max(1, batch_bytes)))
-
-
 class _TakenAhead(NamedTuple):
     """Rows that were read before they were asked for; `start` is the index of the first."""
 
@@ -220,9 +208,12 @@ class ReadAhead:
             self.prefetch.follow(order, progress)
 
     def batches_of_read(self, num_rows: int, read_bytes: int | None = None) -> int:
-        """How many batches of so many rows to read at once; one, where the size of a row is not known."""
-        together = batches_per_read(self.row_bytes * num_rows, read_bytes) if self.row_bytes else 1
-        return min(together, self._most_batches)
+        """How many batches of so many rows to read at once, because every read has a fixed cost.
+
+        One, where the size of a row is not known.
+        """
+        together = (read_bytes or _READ_BYTES) // max(1, self.row_bytes * num_rows) if self.row_bytes else 1
+        return min(max(1, together), MOST_BATCHES, self._most_batches)
 
     # -- for readers of batch after batch
 
