@@ -92,7 +92,7 @@ GOALS = {
     "first / later unverified": dict(zip(_NAMES, (0.7, 0.6, 0.45, 0.6, 0.7), strict=True)),
     "2 workers, first / first unverified": dict.fromkeys(_NAMES, 0.7),
     "2 workers, later / ring by hand": dict.fromkeys(_NAMES[1:3], 0.9),
-    "2 workers, later / without": {_NAMES[3]: 0.35},
+    "2 workers, later / without": {_NAMES[3]: 0.9},
 }
 
 

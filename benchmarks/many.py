@@ -56,7 +56,7 @@ print(*(after - before for before, after in zip(times, times[1:])))
 """
 
 ORDER = """
-import time, torchyoga as yoga
+import time, torch, torchyoga as yoga
 started = time.perf_counter()
 indices = iter(yoga.ResumableSampler(10**12, shuffle=True, seed=7))
 for _ in range(1000):

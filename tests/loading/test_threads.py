@@ -58,6 +58,17 @@ def test_the_order_is_as_without_and_threads_read(ref: yoga.DataRef, four_cpus: 
     assert "torchyoga-ahead" in names
 
 
+@pytest.mark.parametrize(("pixels", "helped"), [(0, False), (9000, True)])
+def test_objects_are_made_by_one_thread(tmp_path: Path, four_cpus: None, pixels: int, helped: bool) -> None:
+    rows = [{"text": bytes(3000), "x": np.zeros(pixels, np.uint8)} for _ in range(ROWS)]
+    ref = yoga.Storage(tmp_path).submit(rows, "rows", "1", progress=False)
+    before, batches = set(threading.enumerate()), iter(yoga.DataLoader(ref, 2, num_workers=2))
+    assert next(batches)["text"] == [bytes(3000)] * 2
+    # Another thread begins where a loop takes its time, which this one has not shown yet.
+    assert bool(set(threading.enumerate()) - before) == helped
+    assert len(list(batches)) == ROWS // 2 - 1
+
+
 @pytest.mark.parametrize("stop", [1, 7, 30])
 def test_a_state_within_an_epoch_goes_on(ref: yoga.DataRef, four_cpus: None, stop: int) -> None:
     whole = labels(yoga.DataLoader(ref, 8, shuffle="block", seed=1))

@@ -17,6 +17,7 @@ from ..reading.dataref import DataRef
 from ..reading.stream import Window
 from ..rows.block import Rows
 from ..rows.collate import Collation, is_ours, stacked
+from ..rows.leaf import is_ragged_kind
 from ..rows.types import Array, Batch, Collate, Row
 from ..sampling.seeding import Seeding
 from .plan import EpochIndices
@@ -82,11 +83,13 @@ class InProcess(Iterator[Batch]):
         self._seeding = seeding
         self._seed, self._epoch = plan.indices.cursor.order.seed, plan.epoch
         self._firsts = plan.indices.firsts(plan.iteration)
-        windows = plan.windows(plan.iteration, read_bytes=_OF_THREADS if num_threads else None)
+        # Texts are objects, which threads make in turn: two of them would only wait for each other.
+        num_helped = 0 if _is_mostly_text(source) else num_threads
+        windows = plan.windows(plan.iteration, read_bytes=_OF_THREADS if num_helped else None)
         tasks = (Task(partial(reading.window, window), len(window.ends)) for window in windows)
         # A sampler that may draw at any time does so in the user's thread, when it is asked.
         may_be_ahead = source.is_thread_safe and plan.indices.is_known_ahead
-        self._ahead = Ahead(tasks, num_ahead if may_be_ahead else 0, num_threads)
+        self._ahead = Ahead(tasks, num_ahead if may_be_ahead else 0, num_helped)
         self._read: list[Batch] = []  # last first
 
     def __next__(self) -> Batch:
@@ -109,6 +112,13 @@ class InProcess(Iterator[Batch]):
                 return self._reading.pinned(batch)
         except Exception as error:
             raise BatchError(error) from error
+
+
+def _is_mostly_text(source: DataRef) -> bool:
+    """True if rows have text or bytes, and more of what varies in length than of anything else."""
+    columns = () if source.schema is None else source.schema.columns
+    fixed = sum(column.row_bytes for column in columns if not column.is_ragged)
+    return 2 * fixed < source.row_bytes and any(is_ragged_kind(column.kind) for column in columns)
 
 
 def can_pin() -> bool:

@@ -43,7 +43,7 @@ __all__ = ["Downloads"]
 
 _log = logging.getLogger("torchyoga")
 _AT_ONCE = 2, 4, 32  # files: at least; of `_LARGE` bytes and more, and of any size at first; at most
-_LARGE = 2**22
+_LARGE = 2**20
 _WORTH = 1.5  # times as long as it computes, another thread waits for the store if it is worth it
 _MOST_DOWNLOADS = 20  # of a file that is deleted again and again before it can be read
 _TRIES = 3  # of a file that arrives damaged
