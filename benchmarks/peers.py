@@ -1,11 +1,12 @@
 """A shuffled epoch of small images, by the ways in which others read them: the picture of the README.
 
-python benchmarks/peers.py [--draw]
+python benchmarks/peers.py [--draw]        small images, all ways
+python benchmarks/peers.py --ffcv          other rows, beside FFCV
 
 60,000 rows of 28 x 28 bytes and a label, on a local disk, in batches of 256. Each way runs in a fresh
 process: its first epoch, with all imports done and the files in the page cache, and its next; the ways
 take turns, three times. Packages that are not installed are left out, and said to be. What each does ahead is
-left as its documentation shows it.
+left as its documentation shows it. FFCV has at least one thread; its first epoch has a compilation.
 """
 
 from __future__ import annotations
@@ -166,6 +167,124 @@ def torchyoga_loader(folder: Path, workers: int) -> Any:
     return yoga.DataLoader(found, BATCH, shuffle=True, num_workers=workers)
 
 
+class Rows:
+    """Rows by number, for FFCV's writer; it sends them to processes."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, row: int) -> Any:
+        return self.rows[row], row % 10
+
+
+def write_beton(path: Path, rows: Any, field: Any) -> None:
+    from ffcv.fields import IntField
+    from ffcv.writer import DatasetWriter
+
+    DatasetWriter(str(path), {"x": field, "label": IntField()}, num_workers=2).from_indexed_dataset(
+        Rows(rows)
+    )
+
+
+def beton_loader(path: Path, workers: int, decoder: Any) -> Any:
+    from ffcv.fields.decoders import IntDecoder
+    from ffcv.loader import Loader, OrderOption
+    from ffcv.transforms import ToTensor
+
+    return Loader(
+        str(path),
+        batch_size=BATCH,
+        num_workers=workers or 1,
+        order=OrderOption.RANDOM,
+        os_cache=True,
+        drop_last=False,
+        pipelines={"x": [decoder, ToTensor()], "label": [IntDecoder(), ToTensor()]},
+    )
+
+
+def write_ffcv(folder: Path) -> None:
+    from ffcv.fields import NDArrayField
+
+    write_beton(folder / "rows.beton", images()[0], NDArrayField(np.dtype("u1"), (28, 28)))
+
+
+def ffcv_loader(folder: Path, workers: int) -> Any:
+    from ffcv.fields.decoders import NDArrayDecoder
+
+    return beton_loader(folder / "rows.beton", workers, NDArrayDecoder())
+
+
+# -- other rows, beside FFCV alone
+
+WIDTH, SIDE, PART = 512, 256, 224
+ARRAYS, TOKENS, FILLED = (
+    "arrays of 12 KiB",
+    f"tokens, padded to {WIDTH}",
+    "tokens, padded when they were written",
+)
+WHOLE, PARTS = f"JPEG of {SIDE} x {SIDE}, decoded", f"the same, RandomResizedCrop to {PART}"
+OTHERS = [ARRAYS, TOKENS, FILLED, WHOLE, PARTS]
+FFCV, OURS = "FFCV", "torchyoga"
+
+
+def other_rows(kind: str) -> Any:
+    """Rows as they are kept: arrays, tokens of any number, pictures."""
+    draw = np.random.default_rng(0)
+    if kind == ARRAYS:
+        return draw.integers(0, 256, (20_000, 12_288), np.uint8)
+    if kind in (TOKENS, FILLED):
+        return [draw.integers(0, 50_000, length, np.int32) for length in draw.integers(50, WIDTH, 60_000)]
+    from decoding import photograph
+
+    return [photograph(number, SIDE, SIDE) for number in range(2_048)]
+
+
+def write_other(kind: str, folder: Path) -> None:
+    """Writes the rows for both, pictures as JPEG of one quality; FFCV's tokens are padded already."""
+    from ffcv.fields import NDArrayField, RGBImageField
+
+    import torchyoga as yoga
+
+    rows = other_rows(kind)
+    filled = [np.pad(row, (0, WIDTH - len(row))) for row in rows] if kind in (TOKENS, FILLED) else rows
+    rows = filled if kind == FILLED else rows
+    kept: Any = ({"x": row, "label": number % 10} for number, row in enumerate(rows))
+    codecs = {"x": yoga.codecs.jpeg(quality=90)} if kind in (WHOLE, PARTS) else None
+    yoga.Storage(folder / "storage").submit(kept, "rows", "1", codecs=codecs, progress=False)
+    if kind == ARRAYS:
+        field = NDArrayField(np.dtype("u1"), (12_288,))
+    elif kind in (TOKENS, FILLED):
+        field = NDArrayField(np.dtype("i4"), (WIDTH,))
+    else:
+        field = RGBImageField(write_mode="jpg", jpeg_quality=90)
+    write_beton(folder / "other.beton", filled, field)
+
+
+def other_loader(kind: str, name: str, folder: Path, workers: int) -> Any:
+    if name == FFCV:
+        from ffcv.fields import decoders
+
+        decoder = (
+            decoders.SimpleRGBImageDecoder()
+            if kind == WHOLE
+            else decoders.RandomResizedCropRGBImageDecoder((PART, PART))
+            if kind == PARTS
+            else decoders.NDArrayDecoder()
+        )
+        return beton_loader(folder / "other.beton", workers, decoder)
+    import torchyoga as yoga
+
+    ref = yoga.Storage(folder / "storage").fetch("rows", "1")
+    if kind in (WHOLE, PARTS):
+        codec = yoga.codecs.image(size=SIDE) if kind == WHOLE else yoga.codecs.image(size=PART, crop="random")
+        ref = ref.decoded({"x": codec}, threads=2)
+    collate = yoga.padded(width=WIDTH) if kind == TOKENS else None
+    return yoga.DataLoader(ref, BATCH, shuffle=True, num_workers=workers, collate_fn=collate)
+
+
 Way = tuple[str | None, Callable[[Path], None], Callable[[Path, int], Any]]
 WAYS: dict[str, Way] = {
     "torch, LMDB with a pickle a row": (None, write_lmdb, lmdb_loader),
@@ -173,15 +292,16 @@ WAYS: dict[str, Way] = {
     "torch, Hugging Face datasets": ("datasets", write_datasets, datasets_loader),
     "MosaicML Streaming": ("streaming", write_streaming, streaming_loader),
     "LitData": ("litdata", write_litdata, litdata_loader),
+    "FFCV": ("ffcv", write_ffcv, ffcv_loader),
     "torch, tensors in memory": (None, nothing, memory_loader),
     "torchyoga": (None, write_torchyoga, torchyoga_loader),
 }
 
 
-def measured(name: str, folder: Path, workers: int) -> list[float]:
+def measured(name: str, folder: Path, workers: int, kind: str | None = None) -> list[float]:
     """Rows a second, of the first epoch and of later ones; in a process of its own."""
     warnings.simplefilter("ignore")
-    loader = WAYS[name][2](folder, workers)
+    loader = WAYS[name][2](folder, workers) if kind is None else other_loader(kind, name, folder, workers)
     found = []
     for _ in range(1 + LATER):
         began, count = time.perf_counter(), 0
@@ -191,40 +311,59 @@ def measured(name: str, folder: Path, workers: int) -> list[float]:
     return found
 
 
-def main() -> None:
-    if sys.argv[1:2] == ["--measure"]:
-        _, _, name, folder, workers = sys.argv
-        print("\n" + json.dumps(measured(name, Path(folder), int(workers))))
-        os._exit(0)  # some peers take seconds to end
+Rates = dict[tuple[str, int], tuple[float, float]]  # of each way and number of workers: first epoch, later
+
+
+def in_turns(ways: list[str], folder: Path, *more: str) -> Rates:
+    """The medians of each way, each time in a fresh process."""
     rates: dict[tuple[str, int], list[list[float]]] = {}
-    with tempfile.TemporaryDirectory() as text:
-        folder = Path(text)
-        ways = []
-        for name, (package, write, _) in WAYS.items():
-            if package is not None and importlib.util.find_spec(package) is None:
-                print(f"{name}: {package} is not installed, left out")
-                continue
-            write(folder)
-            ways.append(name)
-        for _ in range(ROUNDS):
-            for name in ways:
-                for workers in (0, 2):
-                    command = [sys.executable, __file__, "--measure", name, text, str(workers)]
-                    process = subprocess.run(
-                        command, capture_output=True, text=True, timeout=600, check=False
-                    )
-                    if process.returncode:
-                        print(f"{name}: {process.stderr.strip().splitlines()[-1]}")
-                        continue
-                    line = process.stdout.strip().splitlines()[-1]
-                    rates.setdefault((name, workers), []).append(json.loads(line))
-    found = {
+    for _ in range(ROUNDS):
+        for name in ways:
+            for workers in (0, 2):
+                command = [sys.executable, __file__, "--measure", name, str(folder), str(workers), *more]
+                process = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+                if process.returncode:
+                    print(f"{name}: {process.stderr.strip().splitlines()[-1]}")
+                    continue
+                line = process.stdout.strip().splitlines()[-1]
+                rates.setdefault((name, workers), []).append(json.loads(line))
+    return {
         key: (
             statistics.median(one[0] for one in rounds),
             statistics.median(rate for one in rounds for rate in one[1:]),
         )
         for key, rounds in rates.items()
     }
+
+
+def beside_ffcv() -> None:
+    """Prints rows a second of other rows, by FFCV and here."""
+    for kind in OTHERS:
+        with tempfile.TemporaryDirectory() as text:
+            write_other(kind, Path(text))
+            found = in_turns([OURS, FFCV], Path(text), kind)
+        best = [[max(found[name, w][when] for w in (0, 2)) for name in (OURS, FFCV)] for when in (0, 1)]
+        for epoch, (ours, theirs) in zip(("first epoch", "later"), best, strict=True):
+            print(f"{kind:36} {epoch:12} {ours:12,.0f} {theirs:12,.0f}  {ours / theirs:6.2f} of FFCV")
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--measure"]:
+        _, _, name, folder_name, workers, *more = sys.argv
+        print("\n" + json.dumps(measured(name, Path(folder_name), int(workers), *more)))
+        os._exit(0)  # some peers take seconds to end
+    if sys.argv[1:2] == ["--ffcv"]:
+        beside_ffcv()
+        return
+    with tempfile.TemporaryDirectory() as text:
+        ways = []
+        for name, (package, write, _) in WAYS.items():
+            if package is not None and importlib.util.find_spec(package) is None:
+                print(f"{name}: {package} is not installed, left out")
+                continue
+            write(Path(text))
+            ways.append(name)
+        found = in_turns(ways, Path(text))
     print(f"rows/s: {'':26}{'first epoch':>14}{'later':>14}{'first, 2 workers':>20}{'later':>14}")
     for name in ways:
         numbers = [rate for workers in (0, 2) for rate in found.get((name, workers), (0.0, 0.0))]
@@ -233,7 +372,7 @@ def main() -> None:
         draw(found, ways)
 
 
-def draw(found: dict[tuple[str, int], tuple[float, float]], ways: list[str]) -> None:
+def draw(found: Rates, ways: list[str]) -> None:
     """The picture: the better of 0 and 2 workers, first epoch and later ones."""
     import matplotlib as mpl
     import matplotlib.pyplot as plt
@@ -242,7 +381,7 @@ def draw(found: dict[tuple[str, int], tuple[float, float]], ways: list[str]) -> 
     figure, axes = plt.subplots(figsize=(9, 3.4))
     for place, name in enumerate(ways):
         best = [max(found.get((name, workers), (0.0, 0.0))[kind] for workers in (0, 2)) for kind in (0, 1)]
-        ours = name == "torchyoga"
+        ours = name == OURS
         for shift, rate, colour in (
             (-0.2, best[0], "#1f6feb" if ours else "#8b949e"),
             (0.2, best[1], "#79b8ff" if ours else "#c9d1d9"),
