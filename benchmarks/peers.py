@@ -1,7 +1,8 @@
 """A shuffled epoch of small images, by the ways in which others read them: the picture of the README.
 
 python benchmarks/peers.py [--draw]        small images, all ways
-python benchmarks/peers.py --ffcv          other rows, beside FFCV
+python benchmarks/peers.py --others [PYTHON]   other rows, beside FFCV, into results.md; and beside Petastorm,
+                                               where this Python has it, as it needs an old pyarrow
 
 60,000 rows of 28 x 28 bytes and a label, on a local disk, in batches of 256. Each way runs in a fresh
 process: its first epoch, with all imports done and the files in the page cache, and its next; the ways
@@ -301,7 +302,11 @@ WAYS: dict[str, Way] = {
 def measured(name: str, folder: Path, workers: int, kind: str | None = None) -> list[float]:
     """Rows a second, of the first epoch and of later ones; in a process of its own."""
     warnings.simplefilter("ignore")
-    loader = WAYS[name][2](folder, workers) if kind is None else other_loader(kind, name, folder, workers)
+    if kind is None:
+        loader = WAYS[name][2](folder, workers)
+    else:
+        made_by = numbers_loader if kind in (IN_ORDER, SHUFFLED) else other_loader
+        loader = made_by(kind, name, folder, workers)
     found = []
     for _ in range(1 + LATER):
         began, count = time.perf_counter(), 0
@@ -314,13 +319,14 @@ def measured(name: str, folder: Path, workers: int, kind: str | None = None) -> 
 Rates = dict[tuple[str, int], tuple[float, float]]  # of each way and number of workers: first epoch, later
 
 
-def in_turns(ways: list[str], folder: Path, *more: str) -> Rates:
-    """The medians of each way, each time in a fresh process."""
+def in_turns(ways: list[str], folder: Path, *more: str, pythons: dict[str, str] | None = None) -> Rates:
+    """The medians of each way, each time in a fresh process, of a Python of its own if there is one."""
     rates: dict[tuple[str, int], list[list[float]]] = {}
     for _ in range(ROUNDS):
         for name in ways:
             for workers in (0, 2):
-                command = [sys.executable, __file__, "--measure", name, str(folder), str(workers), *more]
+                python = (pythons or {}).get(name, sys.executable)
+                command = [python, __file__, "--measure", name, str(folder), str(workers), *more]
                 process = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
                 if process.returncode:
                     print(f"{name}: {process.stderr.strip().splitlines()[-1]}")
@@ -336,15 +342,82 @@ def in_turns(ways: list[str], folder: Path, *more: str) -> Rates:
     }
 
 
-def beside_ffcv() -> None:
-    """Prints rows a second of other rows, by FFCV and here."""
+Line = list[str]
+
+
+def lines(kind: str, peer: str, rates: Rates) -> list[Line]:
+    """Rows a second of first and later epochs, here and there, each at the better number of workers."""
+    found = []
+    for when, epoch in enumerate(("first epoch", "later")):
+        ours, theirs = (max(rates[name, workers][when] for workers in (0, 2)) for name in (OURS, peer))
+        found.append([f"{kind}, {epoch}", f"{ours:,.0f}", peer, f"{theirs:,.0f}", f"{ours / theirs:.2f}"])
+        print("  ".join(found[-1]), flush=True)
+    return found
+
+
+def beside_ffcv() -> list[Line]:
+    """The table of other rows."""
+    table = []
     for kind in OTHERS:
         with tempfile.TemporaryDirectory() as text:
             write_other(kind, Path(text))
-            found = in_turns([OURS, FFCV], Path(text), kind)
-        best = [[max(found[name, w][when] for w in (0, 2)) for name in (OURS, FFCV)] for when in (0, 1)]
-        for epoch, (ours, theirs) in zip(("first epoch", "later"), best, strict=True):
-            print(f"{kind:36} {epoch:12} {ours:12,.0f} {theirs:12,.0f}  {ours / theirs:6.2f} of FFCV")
+            table += lines(kind, FFCV, in_turns([OURS, FFCV], Path(text), kind))
+    return table
+
+
+# -- numbers in Parquet files, beside Petastorm alone
+
+IN_ORDER, SHUFFLED = "Parquet, 8 columns of numbers, in order", "Parquet, 8 columns of numbers, shuffled"
+PETASTORM, NUMBERS = "Petastorm", 2_000_000
+
+
+def write_numbers(folder: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    draw = np.random.default_rng(0)
+    columns = [
+        draw.random(NUMBERS, dtype=np.float32) if number % 2 else draw.integers(0, 10**6, NUMBERS)
+        for number in range(8)
+    ]
+    names = ["label", *(f"c{number}" for number in range(1, 8))]
+    table = pa.table(dict(zip(names, columns, strict=True)))
+    pq.write_table(table, folder / "numbers.parquet", row_group_size=100_000)
+
+
+class Groups:
+    """Petastorm's row groups, each a batch of arrays; anew for each epoch. Its shuffle is one of groups."""
+
+    def __init__(self, folder: Path, workers: int, is_shuffled: bool) -> None:
+        self._options = {"workers_count": workers or 1, "shuffle_row_groups": is_shuffled}
+        self._url = folder.as_uri()
+
+    def __iter__(self) -> Any:
+        from petastorm import make_batch_reader
+
+        with make_batch_reader(self._url, reader_pool_type="thread", num_epochs=1, **self._options) as reader:
+            for group in reader:
+                yield {"label": group.label}
+
+
+def numbers_loader(kind: str, name: str, folder: Path, workers: int) -> Any:
+    if name == PETASTORM:
+        return Groups(folder, workers, kind == SHUFFLED)
+    import torchyoga as yoga
+
+    shuffle: Any = "block" if kind == SHUFFLED else False
+    return yoga.DataLoader(yoga.from_parquet(folder), 10_000, shuffle, num_workers=workers)
+
+
+def beside_petastorm(python: str) -> list[Line]:
+    """The table of numbers."""
+    table = []
+    with tempfile.TemporaryDirectory() as text:
+        write_numbers(Path(text))
+        for kind in (IN_ORDER, SHUFFLED):
+            rates = in_turns([OURS, PETASTORM], Path(text), kind, pythons={PETASTORM: python})
+            table += lines(kind, PETASTORM, rates)
+    return table
 
 
 def main() -> None:
@@ -352,8 +425,12 @@ def main() -> None:
         _, _, name, folder_name, workers, *more = sys.argv
         print("\n" + json.dumps(measured(name, Path(folder_name), int(workers), *more)))
         os._exit(0)  # some peers take seconds to end
-    if sys.argv[1:2] == ["--ffcv"]:
-        beside_ffcv()
+    if sys.argv[1:2] == ["--others"]:
+        import performance
+
+        table = beside_ffcv() + [line for python in sys.argv[2:3] for line in beside_petastorm(python)]
+        heading = ["rows", "torchyoga, rows/s", "beside", "its rows/s", "times as fast"]
+        performance.put_tables({"others": performance.as_table([heading, *table])})
         return
     with tempfile.TemporaryDirectory() as text:
         ways = []

@@ -465,9 +465,10 @@ def put_tables(tables: dict[str, str]) -> None:
     """Puts tables into results.md, each where its name is."""
     text = RESULTS.read_text()
     for name, content in tables.items():
-        begin, end = f"<!-- {name}: written by make bench -->\n", f"<!-- end of {name} -->"
+        begin, end = f"<!-- {name}: written by ", f"<!-- end of {name} -->"
         before, _, rest = text.partition(begin)
-        text = before + begin + content + "\n" + end + rest.partition(end)[2]
+        writer = rest.partition("\n")[0]
+        text = before + begin + writer + "\n" + content + "\n" + end + rest.partition(end)[2]
     RESULTS.write_text(text)
 
 

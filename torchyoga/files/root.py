@@ -340,7 +340,7 @@ class Root:
             at.close()
 
     def _deeper(self, at: _Folder, part: str) -> _Folder:
-        path = os.path.join(at.path, part)
+        path = f"{at.path}{os.sep}{part}"
         if at.handle is None:
             if not stat.S_ISDIR(os.lstat(path).st_mode):
                 self._refuse(Path(path), "a folder")

@@ -38,6 +38,7 @@ import filelock
 from ..errors import BusyError, CorruptError, RemoteError, YogaError
 from ..files.regular import check_regular
 from ..files.root import Entry, Root
+from ..process.lazy import cached_property
 from ..versions.names import CACHED
 
 __all__ = ["Cache", "default_folder"]
@@ -105,7 +106,11 @@ class Cache:
 
     def _place(self, kind: str, key: str) -> str:
         # As text, because this is called for every file again and again.
-        return os.path.join(self.folder, self.within, kind, key)
+        return f"{self._base}{os.sep}{kind}{os.sep}{key}"
+
+    @cached_property
+    def _base(self) -> str:
+        return str(self.root.path)
 
     def find(self, key: str) -> Path | None:
         """The file, which counts as used now; None if it is missing, CorruptError if it is not a file."""
@@ -169,7 +174,6 @@ class Cache:
         )
 
     def _download(self, key: str, nbytes: int, download: Callable[[Path], None], what: str) -> None:
-        self.make("parts")
         self._delete_forgotten()
         self.make_room(nbytes)
         tries: int | None = None  # each but the last deletes one; files are counted when the disk is full
@@ -218,7 +222,7 @@ class Cache:
     def part(self, key: str) -> BinaryIO:
         """The downloaded part of a file, opened for reading and for writing at its end."""
         with self._advising():
-            return self.root.reopen(f"parts/{key}")
+            return self.root.in_folder(f"parts/{key}", self.root.reopen)
 
     def drop(self, key: str) -> None:
         """Deletes a file, and its downloaded part."""
@@ -248,7 +252,7 @@ class Cache:
 
     def _keep(self, key: str, name: str) -> Path:
         with self._advising():
-            os.utime(self.root.path / name)
+            os.utime(f"{self._base}{os.sep}{name}")
             self.root.in_folder(f"files/{key}", partial(self.root.move, name))
         self.make_room(0, spared=key)  # other files may have arrived in the meantime
         return self.path("files", key)

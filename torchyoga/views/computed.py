@@ -6,6 +6,7 @@ import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
@@ -38,6 +39,7 @@ __all__ = ["ComputedRef"]
 Function: TypeAlias = Callable[..., Any]
 Given: TypeAlias = Array | RaggedColumn
 MaskedArray: TypeAlias = np.ma.MaskedArray[Any, Any]
+_MOST_SCHEMAS = 64  # that batches have looked like
 _PYTHONS = {"int": "<i8", "float": "<f8", "bool": "|b1", "complex": "<c16"}
 
 
@@ -218,10 +220,15 @@ def _block_from(returned: object, given: Mapping[str, Given] | Given, block: Blo
 
 def _block(tree: Node, parts: Mapping[str, _Argument], num_rows: int) -> Block:
     """The parts, in the order of the tree."""
-    pieces = [piece for part in parts.values() for piece in part.pieces]
-    names = (path_name(path) for path in leaf_paths(tree))
-    columns = tuple(replace(column, name=name) for name, (column, _) in zip(names, pieces, strict=True))
-    return Block(Schema(tree, columns), num_rows, tuple(data for _, data in pieces))
+    columns, data = zip(*(piece for part in parts.values() for piece in part.pieces), strict=True)
+    return Block(_schema(tree, columns), num_rows, data)
+
+
+@lru_cache(maxsize=_MOST_SCHEMAS)
+def _schema(tree: Node, columns: tuple[Column, ...]) -> Schema:
+    """Of columns that are named by their places in a tree; one for all batches that look alike."""
+    names = map(path_name, leaf_paths(tree))
+    return Schema(tree, tuple(replace(one, name=name) for one, name in zip(columns, names, strict=True)))
 
 
 def _is_own(part: _Argument) -> bool:
@@ -241,13 +248,19 @@ def _nested(
     added = tuple(made[name].node for name in new)
     if not kept:
         return Node("dict", tuple(new), added), new
-    tree = _with_parts(Projection.of(schema, kept).schema.tree, iter([made[name].node for name in kept]))
+    tree = _tree(schema, tuple(kept), tuple(made[name].node for name in kept))
     if new and tree.kind != "dict":
         raise SchemaError(
             f"{where} returned the new columns {new}, but the rows are a {tree.kind}, whose values have no "
             f"names; its columns are {known}"
         )
     return replace(tree, keys=(*tree.keys, *new), children=(*tree.children, *added)), [*kept, *new]
+
+
+@lru_cache(maxsize=_MOST_SCHEMAS)
+def _tree(schema: Schema, kept: tuple[str, ...], parts: tuple[Node, ...]) -> Node:
+    """The tree of some of the columns, with other parts in their places."""
+    return _with_parts(Projection.of(schema, kept).schema.tree, iter(parts))
 
 
 def _with_parts(node: Node, parts: Iterator[Node]) -> Node:
