@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+import threading
 import zlib
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from servers import S3, Fault, Gcs, Proxy, faulty, http_server
 from sinks import Kept
 
 import torchyoga as yoga
+from torchyoga.stores import by_obstore
 from torchyoga.stores.objects import Remote
 
 DATA = os.urandom(2**25 + 12_345)  # four runs and a bit
@@ -130,3 +135,62 @@ def test_versions_in_gcs_and_on_the_web_are_downloaded_by_it(gcs: Gcs, tmp_path:
                 assert ref[[0, 9_999]][1]["x"].tolist() == rows["x"][9_999].tolist()
                 read = [request for request in proxy.seen("GET", ".mdb") if request.sent > 10_000]
                 assert {request.agent.partition("/")[0] for request in read} == {"object_store"}
+
+
+class Careless(ThreadingHTTPServer):
+    """One object. Answers requests as `faults` say, one after the other, and then as they should be."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.faults: list[str] = []
+
+
+class _Answer(BaseHTTPRequestHandler):
+    server: Careless
+
+    def do_GET(self) -> None:
+        fault, size = self.server.faults.pop(0) if self.server.faults else "", SIZES[1]
+        asked = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "bytes=0-")
+        assert asked is not None
+        start, stop = int(asked[1]), int(asked[2] or size - 1) + 1
+        if fault == "others":
+            start, stop = start - 500, stop - 500
+        body = DATA[start:stop] + (b"more" if fault == "more" else b"")
+        self.send_response(503 if fault == "fails" else 206)
+        self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{size}")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def careless() -> Iterator[Careless]:
+    with Careless() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.mark.parametrize("fault", ["others", "more"])
+@pytest.mark.parametrize("before", [[], ["fails"]], ids=["obstore", "others"])
+@pytest.mark.parametrize("scheme", ["s3", "http"])
+def test_bytes_that_were_not_asked_for_are_not_taken(
+    scheme: str, before: list[str], fault: str, careless: Careless, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(by_obstore, "_MOST_BYTES", 2**14)
+    endpoint = f"http://127.0.0.1:{careless.server_port}"
+    options = {
+        "anon": True,
+        "client_kwargs": {"endpoint_url": endpoint},
+        "config_kwargs": {"retries": {"max_attempts": 1}},
+    }
+    remote = Remote("s3://b/p", options) if scheme == "s3" else Remote(endpoint, {})
+    sink = Kept(DATA[:1000])
+    careless.faults = [*before, fault]
+    remote.stream("m", sink, SIZES[1])
+    assert not careless.faults
+    assert bytes(sink.data) == DATA[: SIZES[1]]

@@ -8,7 +8,6 @@ Of long objects two runs are requested at once, and the second waits in memory.
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["RUN", "RUNS", "Sink", "from_s3", "from_web"]
 
 _PIECE = 2**20  # bytes
+_OTHER = "the server answered a request of a range with something else"
 RUN, RUNS = 8 * 2**20, 2  # bytes of a request, and requests at once, for what is longer than all of them
 
 
@@ -36,15 +36,16 @@ async def from_web(fs: AbstractFileSystem, path: str, sink: Sink, nbytes: int) -
     """Reads a file of so many bytes from a web server, from the sink's position on.
 
     Raises:
-        ConnectionError: more bytes arrived.
+        ConnectionError: more or other bytes arrived.
     """
     headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={sink.at}-"} if sink.at else {})}
     session = await fs.set_session()
     async with session.get(fs.encode_url(path), **{**fs.kwargs, "headers": headers}) as answer:
         fs._raise_not_found_for_status(answer, path)
-        begin = re.match(rf"bytes {sink.at}-", answer.headers.get("Content-Range", ""))
-        if answer.status != 206 or begin is None:
+        if answer.status != 206:
             sink.restart()
+        elif not _begins(answer.headers.get("Content-Range", ""), sink.at):
+            raise ConnectionError(_OTHER)
         async for piece in answer.content.iter_chunked(_PIECE):
             if sink.at + len(piece) > nbytes:
                 raise ConnectionError(f"more than {nbytes} bytes arrived")
@@ -89,10 +90,19 @@ async def _copied(fs: AbstractFileSystem, path: str, start: int, stop: int, sink
     bucket, key, _ = fs.split_path(path)
     found = await fs._call_s3("get_object", Bucket=bucket, Key=key, Range=f"bytes={start}-{stop - 1}")
     async with found["Body"] as body:
-        if start and not re.match(rf"bytes {start}-", found.get("ContentRange", "")):
+        sent = found.get("ContentRange")
+        if sent is None:
             sink.restart()
+        elif not _begins(sent, start):
+            raise ConnectionError(_OTHER)
         while piece := await body.read(_PIECE):
+            if sent is not None and sink.at + len(piece) > stop:
+                raise ConnectionError(f"more than {stop - start} bytes arrived")
             sink.add(piece)
+
+
+def _begins(content_range: str, start: int) -> bool:
+    return content_range.startswith(f"bytes {start}-")
 
 
 class _Pieces:
@@ -109,4 +119,4 @@ class _Pieces:
 
     def restart(self) -> None:
         """Refuses what is not the run that was requested."""
-        raise ConnectionError("the server answered a request of a range with something else")
+        raise ConnectionError(_OTHER)
