@@ -156,6 +156,22 @@ def test_dropping_an_iterator_ends_its_thread() -> None:
     eventually(lambda: not threads())
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_thread_ends_also_where_an_interruption_comes_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("torchyoga.process.background._SharedResults.stop", interrupted)
+    before = set(threads())
+    ahead = Ahead((Task(lambda: 0, 1) for _ in range(100)), 1, 2)
+    assert next(ahead) == 0
+    own = set(threads()) - before
+    assert len(own) == 2
+    del ahead
+    gc.collect()
+    eventually(lambda: not own.intersection(threads()))
+
+
 def test_an_error_of_the_task_iterator_arrives_and_ends_the_results() -> None:
     def tasks() -> Iterator[Task[int]]:
         yield Task(lambda: 1, 1)

@@ -103,11 +103,12 @@ class _SharedResults(Generic[T]):
             self.changed.notify_all()
 
 
-def _work(shared: _SharedResults[T]) -> None:
+def _work(shared: _SharedResults[T], consumer: Callable[[], object]) -> None:
     while True:
         with shared.changed:
             while not shared.is_over and not (shared.is_wanted and shared.has_room()):
                 shared.changed.wait(_PATIENCE)
+                shared.is_over |= consumer() is None  # Ctrl-C may have come while that was to be said
             if shared.is_over:
                 return
         ticket = shared.begin(only_if_none=False)
@@ -216,7 +217,8 @@ class Ahead(Iterator[T]):
         weakref.finalize(self, shared.stop).atexit = False
         _running.add(shared)
         for _ in range(shared.num_threads):
-            thread = threading.Thread(target=_work, args=(shared,), name="torchyoga-ahead", daemon=True)
+            args = shared, weakref.ref(self)
+            thread = threading.Thread(target=_work, args=args, name="torchyoga-ahead", daemon=True)
             thread.start()
             shared.threads.append(thread)
 
