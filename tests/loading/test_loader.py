@@ -29,6 +29,7 @@ from waiting import PATIENCE, eventually
 import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.formats.contract import FORMATS
+from torchyoga.order.iteration import Iteration
 from torchyoga.reading.readahead import ReadAhead
 from torchyoga.testing import assert_rows_equal, check_resume
 
@@ -638,6 +639,24 @@ def test_an_interrupt_loses_nothing(
     assert got == list(range(300))
     assert interrupts or pause
     assert loader.state_dict()["epoch"] == 1
+
+
+def test_a_batch_that_was_made_but_not_counted_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, advance = itertools.count(1), Iteration.advance
+
+    def interrupted(iteration: Iteration) -> None:
+        if next(calls) in (2, 3, 9):
+            raise KeyboardInterrupt
+        advance(iteration)
+
+    monkeypatch.setattr(Iteration, "advance", interrupted)
+    loader = yoga.DataLoader(list(range(100)), 10)
+    batches, got = iter(loader), list[int]()
+    while len(got) < 100:
+        with contextlib.suppress(KeyboardInterrupt):
+            got += next(batches).tolist()
+    assert got == list(range(100))
+    loader.prove()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

@@ -178,6 +178,13 @@ class Delivery(Iterator[Batch]):
         error: Exception | None = None
         try:
             batch = next(batches)
+            if self._failed:
+                self._leave_out(iteration)
+            if self._numbers is None:
+                iteration.advance()
+            else:
+                with cursor.lock:
+                    iteration.deliver(self._numbers.popleft())
         except StopIteration:
             self._end(iteration, asked)
             raise
@@ -207,13 +214,6 @@ class Delivery(Iterator[Batch]):
                 raise error from error.__cause__
             finally:
                 del error, batches
-        if self._failed:
-            self._leave_out(iteration)
-        if self._numbers is None:
-            iteration.advance()
-        else:
-            with cursor.lock:
-                iteration.deliver(self._numbers.popleft())
         if cursor.latest is not iteration:
             cursor.moved(iteration)
         if iteration.taken == self._steps:
