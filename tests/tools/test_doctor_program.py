@@ -97,6 +97,30 @@ def test_an_interrupted_program_is_examined_and_ends_as_interrupted(program: Pat
     assert "same-random-numbers" in [finding["name"] for finding in json.loads(output)["findings"]]
 
 
+DECODED = """
+import io
+import numpy as np, torchyoga as yoga
+from PIL import Image
+
+file = io.BytesIO()
+Image.fromarray(np.zeros((16, 16, 3), np.uint8)).save(file, "PNG")
+rows = yoga.Storage("storage").submit([{"image": file.getvalue()}] * 64, "images", "1")
+for batch in yoga.DataLoader(rows.decoded({"image": yoga.codecs.image(size=8)}), 8):
+    pass
+"""
+
+
+@pytest.mark.rest
+def test_rows_that_a_pool_of_threads_makes_are_measured_when_the_program_ends(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(DECODED)
+    with begun(tmp_path / "train.py") as running:
+        output, errors = running.communicate(timeout=300)
+    assert running.returncode == 0, errors
+    found = json.loads(output)
+    assert "cannot schedule new futures" not in output
+    assert found["measured"]["batch"].startswith("8 rows")
+
+
 def test_a_program_that_is_killed_or_has_no_loader_is_said_so() -> None:
     killed = process(*DOCTOR, "--", "sh", "-c", "kill -9 $$")
     assert killed.returncode == 128 + 9

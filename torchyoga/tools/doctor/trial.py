@@ -240,6 +240,7 @@ def _do(pipe: Connection, steps: list[Step], seen: dict[str, Any], stacks: IO[by
             os.dup2(nowhere.fileno(), descriptor)
     warnings.simplefilter("ignore")
     _calm_threads()
+    _allow_pools()
     for step in steps:
         pipe.send_bytes(json.dumps(["begin", step.name, None]).encode())
         try:
@@ -256,6 +257,13 @@ def _calm_threads() -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
+
+
+def _allow_pools() -> None:
+    """A program that is examined as it ends has closed all pools of threads: a child may use its own."""
+    pools = sys.modules.get("concurrent.futures.thread")
+    if pools is not None:
+        vars(pools)["_shutdown"] = False
 
 
 def _said(error: BaseException) -> str:
