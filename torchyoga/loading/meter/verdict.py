@@ -239,7 +239,7 @@ def _cheaper(stage: str, setting: Setting, is_idle: bool) -> str:
         "download": ["raise cache_bytes so that files stay", *block, "fetch(download=True) before the loop"],
         "read": [*fewer, "store smaller types (uint8, float16)"],
         "transform": _of_code(setting, is_idle),
-        "decode": ["decode to smaller images (size=)", "store them decoded"],
+        "decode": ["store smaller images (yoga.codecs.jpeg(short_side=))", "store them decoded"],
         "collate": _of_collating(setting),
         "start-up": ["start fewer workers"],
         "transfer": ["return fewer, larger tensors in a batch", "smaller types (uint8, float16)"],
