@@ -174,6 +174,7 @@ class Cache:
         )
 
     def _download(self, key: str, nbytes: int, download: Callable[[Path], None], what: str) -> None:
+        self.make("parts")
         self._delete_forgotten()
         self.make_room(nbytes)
         tries: int | None = None  # each but the last deletes one; files are counted when the disk is full
@@ -222,7 +223,7 @@ class Cache:
     def part(self, key: str) -> BinaryIO:
         """The downloaded part of a file, opened for reading and for writing at its end."""
         with self._advising():
-            return self.root.in_folder(f"parts/{key}", self.root.reopen)
+            return self.root.reopen(f"parts/{key}")
 
     def drop(self, key: str) -> None:
         """Deletes a file, and its downloaded part."""
