@@ -456,7 +456,9 @@ def pictures() -> dict[str, float]:
 def small_objects() -> dict[str, float]:
     """Objects of 64 KiB from a server on this machine, for each second of CPU here, beside s3fs."""
     rows, seconds = 200, {"ours": list[float](), "s3fs": list[float]()}
-    with tempfile.TemporaryDirectory() as name, remote.server() as options:
+    # In memory: after many deletions ext4 takes 0.5 ms of CPU to make a file, whoever makes it.
+    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    with tempfile.TemporaryDirectory(dir=memory) as name, remote.server() as options:
         store = remote.Store(Path(name), options)
         data = {"x": np.random.default_rng(0).integers(0, 256, (rows, 2**16), np.uint8)}
         remote.publish(store.storage(Path(name) / "writer"), data, 2**16)
