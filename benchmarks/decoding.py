@@ -63,7 +63,7 @@ def measure(repetitions: int = 5) -> list[list[str]]:
 
 
 def small_images(storage: yoga.Storage, repetitions: int) -> list[list[str]]:
-    """JPEG images of 256 x 256, decoded in full by two threads. FFCV says of itself: 1.95 times Pillow."""
+    """JPEG images of 256 x 256, decoded in full by two threads."""
     rates = small_rates(storage, repetitions)
     what = "JPEG, 256 x 256, 2 threads"
     parts = {PILLOW: rates.pop(f"{PILLOW}, {PART}"), "decoded": rates.pop(PART)}
