@@ -44,7 +44,6 @@ WAYS: dict[str, Callable[[yoga.DataRef], yoga.DataRef]] = {
     ),
     "weighted": lambda ref: ref.weighted(np.arange(1, len(ref) + 1)),
     "balanced": lambda ref: ref.balanced("label", batch=BATCH),
-    "staged": lambda ref: ref.staged([(0, 0.5), (len(ref) // 2, 1.0)]),
     "bucketed": lambda ref: ref.bucketed(np.arange(len(ref)) % 1009, batch=BATCH),
 }
 

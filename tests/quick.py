@@ -202,9 +202,6 @@ ONLY: Named = {
     "views/test_packed.py": {
         "test_the_laws_of_views": ("lmdb",),
     },
-    "views/test_repacked.py": {
-        "test_a_loader_finishes_its_epoch_with_the_packs_of_before": ("more0-*", "more1-block"),
-    },
     "views/test_token_batches.py": {
         "test_loaders_resume_at_every_batch_under_other_ranks": ("lmdb-2", "own-0"),
     },
@@ -308,13 +305,6 @@ BUT: Named = {
     },
     "views/test_pack_plan.py": {
         "test_packing_takes_no_more_than_16_bytes_a_document": ("cut", "split"),
-    },
-    "views/test_repacked.py": {
-        "test_at_every_position_the_rest_comes_once_and_later_epochs_are_as_ever": (
-            "0-True",
-            "0-block",
-            "2-False",
-        ),
     },
     "views/test_token_batches.py": {
         "test_laws": ("hdf5-*",),

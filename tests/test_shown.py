@@ -44,7 +44,6 @@ OF_A_REF |= {
     "bucketed",
     "libraries",
     "numbered",
-    "staged",
     "weighted",
     "in_epoch",
     "is_random",

@@ -205,32 +205,6 @@ def test_buckets_go_on_over_appended_rows(kind: Any, mode: str, steps: int) -> N
     assert np.mean(spreads) < 20
 
 
-@pytest.mark.parametrize("mode", ["next", "now"])
-@pytest.mark.parametrize("steps", [3, 11, 30, 60])
-def test_a_curriculum_goes_on_over_appended_rows(mode: str, steps: int) -> None:
-    few, many = Rows("a", [40]), Rows("a", [40, 70])
-    stages = [(0, 0.2), (30, 0.5), (200, 1.0)]
-    views = [rows.staged(stages, 50) for rows in (few, many)]
-    _, state = delivered(views[0], None, 2, 2, steps)
-    with pytest.raises(
-        StateError, match=r"is of 40 rows, and 30 rows were appended since. Pass appended='next'"
-    ):
-        delivered(views[1], state, 1, 1, 1)
-    whole = drained(views[1], state, 300, appended=mode)
-    place = 4 * steps
-    begin = place if mode == "now" or not state["position"] else (state["epoch"] + 1) * 50
-    plain = drained(views[0], state, 300)
-    assert whole[: begin - place] == plain[: begin - place]
-    for at, row in enumerate(whole, place):
-        share = [share for start, share in stages if start <= at][-1]
-        assert row < (70 if at >= begin else 40) * share
-    assert max(whole[-100:]) >= 40
-    # Resumed on the way, under other ranks, it is the same.
-    one, later = delivered(views[1], state, 3, 2, 12, appended=mode)
-    two = delivered(views[1], later, 1, 1, 300 - len(one), appended=mode)[0]
-    assert [row for _, row in one + two] == whole
-
-
 def test_classes_that_are_new_and_rows_that_are_appended(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     rows = [{"id": n, "label": "cd"[n % 2]} for n in range(20)]
@@ -412,8 +386,6 @@ def test_stages_of_weights_by_rows_steps_epochs_and_tokens(tmp_path: Path) -> No
     mix = yoga.mix({"a": Rows("a", [50]), "b": Rows("b", [20])}, {"a": 1, "b": 1}, rows=100, cell=8)
     first, then = {"a": 1, "b": 0}, {"a": 1, "b": 1}
     by_rows = mix.staged([(0, first), (120, then)])
-    assert by_rows.mixture.stages == mix.staged([(0, first), (30, then)], by="steps", batch=4).mixture.stages
-    assert by_rows.mixture.stages == mix.staged([(0, first), (1.2, then)], by="epochs").mixture.stages
     whole = delivered(by_rows, None, 1, 1, 400)[0]
     assert {name for name, _ in whole[:124]} == {"a"}
     assert Counter(name for name, _ in whole[124:324]) == {"a": 100, "b": 100}
@@ -429,25 +401,6 @@ def test_stages_of_weights_by_rows_steps_epochs_and_tokens(tmp_path: Path) -> No
     ):
         with pytest.raises(ValueError, match=message):
             mix.staged(stages)
-    schema = yoga.Schema.of({"ids": np.zeros(1), "id": 0}, ragged=["ids"])
-    rows = [{"ids": np.zeros(n % 5), "id": n} for n in range(100)]
-    ref = yoga.Storage(tmp_path).submit(rows, "rows", "1", schema=schema, progress=False)
-    course = ref.staged([(0, 0.2), (100, 1.0)], by="tokens", tokens="ids")
-    came = [int(row["id"]) for row in course.stream(shuffle=True)]
-    assert max(came[:50]) < 20 <= max(came[50:])  # 2 tokens a row
-    mixed = yoga.mix({"a": ref, "b": ref.where("ids", lambda ids: ids.lengths == 4)}, rows=100, cell=1)
-    mixed = mixed.staged([(0, first), (100, {"a": 0, "b": 1}), (200, then)], by="tokens", tokens="ids")
-    assert [stage.start for stage in mixed.mixture.stages] == [0, 50, 75]
-    for options, message in (
-        ({"by": "steps"}, "needs batch="),
-        ({"batch": 4}, "needs batch="),
-        ({"by": "tokens"}, "needs tokens="),
-        ({"by": "years"}, "by must be"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            ref.staged([(0, 0.2)], **options)
-    with pytest.raises(ValueError, match="must lie behind that of the stage before, 2"):
-        ref.staged([(0, 0.2), (2, 0.4), (1.5, 1)], by="epochs")
 
 
 @pytest.mark.rest

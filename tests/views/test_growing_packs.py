@@ -80,53 +80,6 @@ class Made:
         self.left = len(story.view_of(ref))
 
 
-@pytest.mark.parametrize("shuffle", [True, False, "block"])
-@pytest.mark.parametrize("more", [{"labels": "same"}, {"balance": True}, {"long": "split"}])
-def test_the_rest_of_each_pass_is_packed_anew(tmp_path: Path, more: dict[str, Any], shuffle: Any) -> None:
-    """Under other ranks and workers, by the same line with the newest state; then come longer packs."""
-    (ref, *_), other = versions_of(tmp_path)
-    mix = yoga.mix({"a": ref, "b": other}, {"a": 2, "b": 1}, rows=600, source_column="source")
-    short, long = (mix.packed("ids", size, **more) for size in (8 if "long" in more else BUDGET, 30))
-    options = {"shuffle": shuffle, "batch_size": 1}
-    every = sum(LENGTHS[:40])
-    for steps in (0, 12, 31):
-        first, state = batches_of(short, steps=steps, **options)
-        made = short.repacked(long, at=state)
-        second, then = batches_of(made, 2, 3, state=state, **options)
-        again = pickle.loads(pickle.dumps(short.repacked(long, at=then)))
-        third, end = batches_of(again, 1, 25, state=then, num_workers=2 * (steps == 12), **options)
-        assert told(batches_of(made, 1, 31, state=state, **options)[0]) == told([*second, *third])
-        of_a = [token for row in told([*first, *second, *third], 0) for token in row]
-        assert sorted(of_a[:every]) == list(range(every))
-        assert max(map(len, told(second))) > 12 or steps == 31
-        assert again.counts(at=end, tokens="ids")["a"] == len(of_a)
-        passes = again.passes(at=end)["a"]
-        assert len(of_a) // every <= passes < len(of_a) // every + 1
-        if steps:
-            with pytest.raises(StateError):
-                batches_of(long, steps=1, state=end, **options)
-
-
-@pytest.mark.parametrize("shuffle", [True, False, "block"])
-def test_documents_that_were_appended_are_packed_with_the_rest(tmp_path: Path, shuffle: Any) -> None:
-    (few, many, _), other = versions_of(tmp_path)
-    made: list[Any] = [
-        yoga.mix({"a": ref, "b": other}, {"a": 2, "b": 1}, rows=600, source_column="source").packed("ids", 12)
-        for ref in (few, many)
-    ]
-    options = {"shuffle": shuffle, "batch_size": 1}
-    every = sum(LENGTHS[:47])
-    for steps in (1, 12, 40):
-        first, state = batches_of(made[0], steps=steps, **options)
-        begun = sum(map(len, told(first, 0))) // sum(LENGTHS[:40]) * sum(LENGTHS[:40])
-        view = made[0].repacked(made[1], at=state, appended="now")
-        second, then = batches_of(view, 2, 3, state=state, **options)
-        view = made[0].repacked(made[1], at=then, appended="now")
-        third, _ = batches_of(view, 1, 70, state=then, **options)
-        tokens = [token for row in told([*first, *second, *third], 0) for token in row]
-        assert sorted(tokens[begun : begun + every]) == list(range(every))
-
-
 class Story:
     """A run that is resumed many times, from any of its steps; each time something may have changed."""
 
@@ -147,7 +100,6 @@ class Story:
         self.view = self.mixed(self.made, self.weights)
         self.state: Any = None
         self.options: dict[str, Any] = {}
-        self.budgets = [BUDGET]
         self.changed()
 
     def texts(self, name: str) -> Texts:
@@ -170,11 +122,7 @@ class Story:
 
     def program(self, names: Iterable[str]) -> Any:
         """The mixture as a program makes it, with the state that it goes on from."""
-        first, *later = self.budgets
-        view = self.mixed(names, self.weights, first)
-        for budget in later:
-            view = view.repacked(self.mixed(names, self.weights, budget), at=self.state)
-        return view
+        return self.mixed(names, self.weights)
 
     def changed(self) -> None:
         """From here on every prefix has the shares."""
@@ -190,7 +138,7 @@ class Story:
             size = 1 if self.kind == "own packs" else len(tokens)
             self.held[name] += size
             total, whole = sum(self.held.values()), sum(self.weights.values())
-            bound = 2 + self.cell / 2 if self.kind == "own packs" else max(self.budgets)
+            bound = 2 + self.cell / 2 if self.kind == "own packs" else BUDGET
             for other, held in self.held.items():
                 assert abs(held - total * self.weights[other] / whole) <= bound
 
@@ -224,12 +172,9 @@ class Story:
         if change in ("grow", "told"):
             for name in draw.sample(list(self.made), draw.randint(1, len(self.made))):
                 self.made[name].sizes.append(self.made[name].sizes[-1] + draw.choice([1, 3, 20]))
-        if change == "repack" and self.kind == "packed" and len(self.budgets) < 4:
-            self.budgets.append(draw.choice(sorted({*range(BUDGET, 40)} - {self.budgets[-1]})))
-            self.changed()
         if change in ("grow", "told"):
             self.changed()
-        if change == "told" and len(self.budgets) == 1:
+        if change == "told":
             self.options = {"appended": "next"}
             names = [*self.view.names]
             self.view = self.mixed(names, self.weights)
@@ -241,8 +186,7 @@ class Story:
                 self.changed()  # else nothing changes
         names = [*self.view.names, *(name for name in self.made if name not in self.view.names)]
         self.view = self.program(names)
-        if change != "repack" or len(self.budgets) == 1:
-            self.view = self.view.reweighted(self.weights, at=self.state)
+        self.view = self.view.reweighted(self.weights, at=self.state)
 
 
 LENGTHS = np.random.default_rng(3).integers(1, BUDGET, 90).tolist()
@@ -299,7 +243,7 @@ def test_passes_are_finished_as_they_were_begun(
         count = len(told(first, 0))
         with pytest.raises(StateError, match=r"appended since the state.*'a' \(.*Pass appended='next'"):
             batches_of(made[1], steps=1, state=state, **options)
-        with pytest.raises(StateError, match=r"source 'a', and the rest .* pass appended='next', or give"):
+        with pytest.raises(StateError, match=r"source 'a', and the rest .* pass appended='next'"):
             batches_of(made[1], steps=1, state=state, appended="now", **options)
         second, then = batches_of(made[1], 2, 4, state=state, appended="next", **options)
         assert "appended" not in then

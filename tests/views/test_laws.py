@@ -117,7 +117,6 @@ VIEWS: dict[str, View] = {
         False,
     ),
     "balanced": (lambda ref: ref.balanced("group", batch=14, rows=50), lambda rows: None, False),
-    "staged": (lambda ref: ref.staged([(0, 0.2), (30, 0.5), (60, 1.0)]), lambda rows: None, True),
     "bucketed": (
         lambda ref: ref.bucketed([n * 7 % 11 for n in range(len(ref))], pool=16, batch=4),
         lambda rows: rows,
@@ -205,13 +204,12 @@ def test_the_laws_hold_for_rows_with_none_and_lists(held: yoga.DataRef) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["packs", "filled packs", "windows", "batches", "other weights", "packs anew"]
+    "kind", ["packs", "filled packs", "windows", "batches", "other weights"]
 )
 def test_the_laws_hold_for_what_is_made_of_documents(held: yoga.DataRef, kind: str) -> None:
     def made(ref: yoga.DataRef) -> yoga.DataRef:
         ref = ref.columns(["id", "ids"]).filled({"ids": 0})
         mix = yoga.mix({"a": ref[:12], "b": ref[12:]}, {"a": 2, "b": 1}, rows=40, source_column="source")
-        packs: Any = ref.packed("ids", 4)
         weights = {"a": 1, "b": 3}
         makers: dict[str, Callable[[], yoga.DataRef]] = {
             "packs": lambda: mix.packed("ids", 5, labels="shifted"),
@@ -219,9 +217,6 @@ def test_the_laws_hold_for_what_is_made_of_documents(held: yoga.DataRef, kind: s
             "windows": lambda: mix.token_windows("ids", 3, documents=True),
             "batches": lambda: mix.token_batches("ids", 9),
             "other weights": lambda: mix.reweighted(weights, at=yoga.DataLoader(mix, 1, True).state_dict()),
-            "packs anew": lambda: packs.repacked(
-                ref.packed("ids", 6), at=yoga.DataLoader(packs, 1, True, seed=1).state_dict()
-            ),
         }
         return makers[kind]()
 
@@ -360,10 +355,6 @@ ARGUMENTS: dict[str, Changes] = {
     "balanced": (
         lambda own, column="group", **more: own.balanced(column, **more),
         [{"batch": 16}, {"rows": 30}, {"column": "id"}, {"shares": dict(enumerate([1, 2, 1, 1, 1]))}],
-    ),
-    "staged": (
-        lambda own, share=0.5, rows=None: own.staged([(0, share), (90, 1.0)], rows),
-        [{"share": 0.2}, {"rows": 40}],
     ),
     "bucketed": (
         lambda own, lengths=LENGTHS, pool=16, batch=4: own.bucketed(lengths, pool=pool, batch=batch),

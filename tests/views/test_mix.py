@@ -102,8 +102,6 @@ def test_without_a_shuffle_epochs_go_on_as_well(labelled: yoga.DataRef) -> None:
     even = labelled.balanced("label", rows=80)
     stream = even.stream()
     assert len({int(row["id"]) for _ in range(2) for row in stream if not row["label"]}) == 53
-    course = labelled.staged([(0, 0.1), (50, 1.0)], rows=50).stream()
-    assert [len({int(row["id"]) for row in course}) for _ in range(2)] == [10, 50]
 
 
 def test_the_number_of_epochs_is_known_before_training(plain: Any) -> None:
@@ -236,14 +234,13 @@ def test_gaps_keep_their_weights(plain: Any) -> None:
     assert len(found) == 104
 
 
-@pytest.mark.parametrize("name", ["mix", "weighted", "balanced", "staged", "bucketed", "windows"])
+@pytest.mark.parametrize("name", ["mix", "weighted", "balanced", "bucketed", "windows"])
 def test_rows_of_a_mixture_within_another_view_are_always_the_same(plain: Any, name: str) -> None:
     mix = yoga.mix(plain, WEIGHTS, rows=120)
     made: dict[str, Any] = {
         "mix": lambda: yoga.mix({"mix": plain["web"].weighted(np.ones(90)), "code": plain["code"]}, rows=50),
         "weighted": lambda: mix.weighted(np.ones(120)),
         "balanced": lambda: mix.balanced("id"),
-        "staged": lambda: mix.staged([(0, 1.0)]),
         "bucketed": lambda: mix.bucketed(np.arange(120)),
         "windows": lambda: mix.windows(4),
     }
@@ -301,14 +298,12 @@ def test_states_and_receipts_do_not_grow_with_changes_of_weights(labelled: yoga.
         assert len(delivered(again, 2, state)[0]) == 16
 
 
-def test_states_do_not_grow_with_classes_or_stages() -> None:
+def test_states_do_not_grow_with_classes() -> None:
     data = yoga.from_arrays({"label": np.arange(4000) % 2000})
     many = yoga.from_arrays({"label": np.arange(21_841)})
-    stages = [(10 * n, (n + 1) / 4000) for n in range(4000)]
     for view in (
         many.balanced("label"),
         data.balanced("label"),
-        data.staged(stages),
         data.weighted(np.arange(4000)),
     ):
         loader = yoga.DataLoader(view, 8, shuffle=True, seed=7)
@@ -432,7 +427,7 @@ def test_states_of_others_and_damaged_ones(plain: Any) -> None:
 @pytest.mark.parametrize("epoch", [2**61, 2**62, 2**61 // 90])
 def test_an_epoch_beyond_all_that_are_counted_is_refused_at_load(plain: Any, epoch: int) -> None:
     web = plain["web"]
-    for view in (yoga.mix(plain, WEIGHTS, rows=120), web.balanced("id"), web.staged([(0, 0.5)])):
+    for view in (yoga.mix(plain, WEIGHTS, rows=120), web.balanced("id")):
         for strict in (True, False):
             loader = yoga.DataLoader(view, 8, shuffle=True, seed=7)
             forged = {**loader.state_dict(), "epoch": epoch}
@@ -621,42 +616,7 @@ def test_a_mixture_can_be_cached(plain: Any, tmp_path: Path) -> None:
     assert ids(list(kept)) == ids(list(mix))
 
 
-# -- curricula, buckets
-
-
-def test_a_curriculum(labelled: yoga.DataRef) -> None:
-    ref = labelled.order_by("id").staged([(0, 0.2), (50, 0.5), (150, 1.0)])
-    stream = ref.stream(shuffle=True, shuffle_seed=3)
-    epochs = [ids(list(stream)) for _ in range(3)]
-    rows = [number for epoch in epochs for number in epoch]
-    assert max(rows[:50]) == 19
-    assert max(rows[50:150]) == 49
-    assert sorted(epochs[2]) == list(range(100))
-    before, state = delivered(ref, 3, world=2)
-    after, _ = delivered(ref, None, state, batch=5)
-    assert sorted(ids(before + after)) == sorted(ids(delivered(ref)[0]))
-    # What comes may be changed, what came may not.
-    changed = labelled.order_by("id").staged([(0, 0.2), (60, 1.0)])
-    assert len(delivered(changed, None, state)[0]) == 100 - len(before)
-    with pytest.raises(StateError, match="the past cannot be changed"):
-        delivered(labelled.order_by("id").staged([(0, 0.3), (60, 1.0)]), 1, state)
-
-
-@pytest.mark.parametrize(
-    ("stages", "message"),
-    [
-        ([], "give 1 to 4096 stages"),
-        ([(5, 1.0)], "the position of stage 0 must be in 0..0, found 5"),
-        ([(0, 0.5), (0, 1.0)], "the position of stage 1 must be in 1.."),
-        ([(0, 1.5)], "the share of stage 0 must be above 0 and at most 1, found 1.5"),
-        ([(0, 0)], "the share of stage 0 must be above 0"),
-        ([(0, float("nan"))], "found nan"),
-        ([0.5], "stages are pairs of a position and a share"),
-    ],
-)
-def test_stages_that_are_none(labelled: yoga.DataRef, stages: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        labelled.staged(stages)
+# -- buckets
 
 
 def test_buckets_need_little_padding(sources: Any) -> None:
@@ -677,7 +637,7 @@ def test_buckets_need_little_padding(sources: Any) -> None:
 def test_what_a_view_without_a_name_is_made_of_is_read_once() -> None:
     schema = yoga.Schema.of({"id": 1, "ids": [1]})
     data = Made(120, lambda row: {"id": row, "ids": [row]}, schema)
-    views = [data.bucketed(np.arange(120)), data.weighted(np.ones(120)), data[::2], data.staged([(0, 0.5)])]
+    views = [data.bucketed(np.arange(120)), data.weighted(np.ones(120)), data[::2]]
     for view in [*views, data.balanced("id"), yoga.mix({"a": data})]:
         assert view.view_pin is not None
         assert view.view_pin is view.view_pin

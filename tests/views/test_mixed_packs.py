@@ -493,18 +493,6 @@ def test_sources_that_went_or_became_others_are_named_with_the_step(way: str) ->
     ):
         with pytest.raises(StateError, match=f"^the state, at {WHERE}, .*{message}"):
             goes_on(sources, budget)
-    packed = mixed().packed("ids", BUDGET)
-    longer = mixed().packed("ids", 32)
-    with pytest.raises(TypeError, match=r"takes the packs of a mixture .* found packs of"):
-        packed.repacked(refs["web"].packed("ids", 32), at=state)
-    with pytest.raises(
-        ValueError, match=r"of the same sources, \['web', 'code', 'math'\]; found \['web', 'code'\]"
-    ):
-        packed.repacked(yoga.mix(few, rows=150).packed("ids", 32), at=state)
-    with pytest.raises(StateError, match=f"^the state, at {WHERE}, .*of the source 'web', which are not"):
-        longer.repacked(mixed().packed("ids", 64), at=state)
-    with pytest.raises(ValueError, match="pieces of documents go on as pieces"):
-        packed.repacked(mixed().packed("ids", 32, long="split"), at=state)
 
 
 def test_token_columns_of_other_types_are_named_with_the_source() -> None:
@@ -579,10 +567,6 @@ def test_a_block_shuffle_keeps_shares_and_windows_in_blocks() -> None:
 
 def test_methods_of_other_views_are_not_looked_for_in_an_info() -> None:
     mix = mixed()
-    with pytest.raises(
-        AttributeError, match=r"^this MixRef has no repacked, which ref\.packed\(.*packing\.md$"
-    ):
-        mix.repacked(mix, at={})
     with pytest.raises(AttributeError, match=r"^this Own has no reweighted, which yoga\.mix.*mixtures\.md$"):
         mix.sources[0].reweighted({}, at={})
     assert not hasattr(mix, "packs_of")
@@ -591,16 +575,14 @@ def test_methods_of_other_views_are_not_looked_for_in_an_info() -> None:
 
 
 @pytest.mark.parametrize("kind", ["packed", "token_windows", "token_batches"])
-@pytest.mark.parametrize("by", ["rows", "epochs"])
-def test_stages_begin_in_later_epochs(kind: str, by: Any) -> None:
+def test_stages_begin_in_later_epochs(kind: str) -> None:
     """At the end of the cell of their position, or of its epoch."""
     ref: Any = mixed(cell=8)
     made = getattr(ref, kind)("ids", BUDGET)
     early, late = {"web": 1, "code": 0, "math": 0}, {"web": 0, "code": 1, "math": 0}
     for position in (0.5, 1, 2.3, 3, 3.9):
         place = round(position * len(made))
-        begin = position if by == "epochs" else place
-        course = made.staged([(0, early), (begin, late), (place * 2 if by == "rows" else 8, early)], by=by)
+        course = made.staged([(0, early), (place, late), (place * 2, early)])
         loader = yoga.DataLoader(course, 1, shuffle=True, seed=7, remainder="keep")
         came = []
         for _ in range(5):
@@ -609,7 +591,7 @@ def test_stages_begin_in_later_epochs(kind: str, by: Any) -> None:
         assert place <= first <= place + 8
         assert set(came[:first]) == {0}
         assert first <= -(-place // len(made)) * len(made)
-        assert 0 not in came[first : place * 2 if by == "rows" else 8 * len(made)]
+        assert 0 not in came[first : place * 2]
 
 
 def test_states_of_another_order_of_earlier_versions_are_refused() -> None:

@@ -18,12 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..order.by_file import equal_runs
-from ..order.contract import ARRANGED, Appended, Arrangement, Locality, Shuffle
+from ..order.contract import ARRANGED, Arrangement, Locality, Shuffle
 from ..order.full import as_int
 from ..order.options import OrderOptions
 from ..order.passes import Strata
 from ..order.saved import described, digest
-from ..order.scale import Scale, StagedBy
 from ..order.shard import Shard
 from ..process.digests import hexdigest
 from ..process.distinct import distinct
@@ -68,7 +67,6 @@ if TYPE_CHECKING:
     from ..views.mixes import staged as _staged
     from ..views.mixes import weighted as _weighted
     from ..views.packs import packed as _packed
-    from ..views.packs import repacked as _repacked
     from ..views.packs import request as _request
     from ..views.tokens import token_batches as _token_batches
     from ..views.tokens import token_windows as _token_windows
@@ -92,10 +90,8 @@ else:
     _bucketed = later("torchyoga.views.mixes.bucketed")
     _by_tokens = later("torchyoga.views.mixes.by_tokens")
     _mix = later("torchyoga.views.mixes.mix")
-    _staged = later("torchyoga.views.mixes.staged")
     _weighted = later("torchyoga.views.mixes.weighted")
     _packed = later("torchyoga.views.packs.packed")
-    _repacked = later("torchyoga.views.packs.repacked")
     _request = later("torchyoga.views.packs.request")
     _token_batches = later("torchyoga.views.tokens.token_batches")
     _token_windows = later("torchyoga.views.tokens.token_windows")
@@ -153,7 +149,7 @@ class _Told:
 
 _ASKING = threading.local()  # the ids of DataRefs whose info is looked at
 _OF_VIEWS = ("sources", "whole")  # of some; their entries in an info are no attributes
-_OF_PACKS = ("repacked", "report", "members", "packs_of", "tokens_of")  # methods of some views alone
+_OF_PACKS = ("report", "members", "packs_of", "tokens_of")  # methods of some views alone
 _OF_MIXTURES = ("reweighted", "account", "counts", "passes", "num_epochs", "names")
 
 
@@ -695,41 +691,6 @@ class DataRef(ABC, Dataset[RowT]):
             [5, 5, 5, 5]
         """
         return _balanced.balanced(self, column, rows, batch, shares)
-
-    def staged(
-        self,
-        stages: Sequence[tuple[float, float]],
-        rows: int | None = None,
-        *,
-        by: StagedBy = "rows",
-        batch: int | None = None,
-        tokens: str | None = None,
-    ) -> DataRef[RowT]:
-        """A curriculum: the first rows only, and from each stage on more of them.
-
-        Within a stage its rows come again and again, each pass in another order if they are shuffled. An
-        epoch that lies in one stage with all rows has each of them once.
-
-        Args:
-            stages: pairs (position, share): from this position on, counted over all epochs and ranks, this
-                share of the rows may come, those in front. The first position is 0.
-            rows: of an epoch; as many as there are by default.
-            by: what positions count: "rows", "steps" of `batch` rows, "tokens", or "epochs", of which there
-                may be fractions.
-            batch: rows of a step, of all ranks together.
-            tokens: a ragged column, whose values positions count; a row has as many as those that are open
-                have on average.
-
-        Raises:
-            ValueError: positions do not rise from 0, or a share is not in 0 to 1; names the stage.
-
-        Example:
-            >>> ref = yoga.from_arrays({"x": np.arange(8)}).order_by("x").staged([(0, 0.25), (4, 1.0)])
-            >>> rows = [int(row["x"]) for row in ref.stream(shuffle=True)]
-            >>> sorted(rows[:4]), len(set(rows[4:]))
-            ([0, 0, 1, 1], 4)
-        """
-        return _staged.staged(self, stages, rows, Scale(by, batch, tokens))
 
     def bucketed(
         self, lengths: str | Sequence[int] | Array | Numbers, *, pool: int = 8192, batch: int = 64
@@ -1654,44 +1615,6 @@ class PackView(Over):
     @abstractmethod
     def tokens_of(self, packs: Ints) -> Ints:
         """How much of the first budget these packs (B,) take; it is the same in every epoch."""
-
-    def repacked(
-        self, packs: DataRef, *, at: Mapping[str, object], appended: Appended = "next"
-    ) -> _repacked.RepackedRef:
-        """Packs that are made anew from a state on, as for a longer context: the past stays as it was.
-
-        Documents that have come in the epoch under way do not come again in it; the others are packed as
-        `packs` are, now, which takes as long as packing all. Later epochs have these packs. Load the same
-        state into a loader of what this returns, which goes on from there, and from later states, under any
-        ranks. States say where packs were made anew, so a program may write this whenever it resumes, with
-        the newest state.
-
-        Args:
-            packs: of the same documents, or of a version to which some were appended.
-            at: what `state_dict()` of a loader of these packs, or of what this returned, gave.
-            appended: when documents come that were appended: "next", in the epochs after the one under way,
-                or "now", in the packs of its rest.
-
-        Raises:
-            StateError: the state is of other packs, or of one rank alone.
-            ValueError: `packs` are of other documents, or of pieces where these are not; or they were
-                kept by `name=`, of several budgets.
-
-        Example:
-            >>> rows = [{"ids": np.arange(n)} for n in (3, 5, 2, 6, 4, 4)]
-            >>> ref = storage.submit(rows, "context", "1", schema=yoga.Schema.of(rows[0], ragged=["ids"]))
-            >>> packed = ref.packed("ids", 8)
-            >>> loader = yoga.DataLoader(packed, 1, shuffle=True, seed=7)
-            >>> came = next(iter(loader))["rows"].tolist()
-            >>> state = loader.state_dict()
-            >>> longer = packed.repacked(ref.packed("ids", 16), at=state)
-            >>> loader = yoga.DataLoader(longer, 1, shuffle=True, seed=7)
-            >>> loader.load_state_dict(state)
-            >>> rest = [row for batch in loader for row in batch["rows"].tolist()]
-            >>> sorted(came + rest)
-            [0, 1, 2, 3, 4, 5]
-        """
-        return _repacked.repacked(self, packs, at, appended)
 
     @abstractmethod
     def in_epoch(self, epoch: int) -> PackView:

@@ -121,8 +121,7 @@ def turns_after(
     if tag:
         raise StateError(
             f"documents were appended to the source {name!r}, and the rest of the pass over it is of packs "
-            "or windows that were made without them, which they cannot join; pass appended='next', or give "
-            "the loader before.repacked(packs, at=state, appended='now'), which makes packs anew with them"
+            "or windows that were made without them, which they cannot join; pass appended='next'"
         )
     if shuffle == "block":
         raise StateError(

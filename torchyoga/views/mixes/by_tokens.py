@@ -8,7 +8,7 @@ the mixture says all. Weights are divided by the tokens that a pack of each sour
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -16,12 +16,10 @@ from typing import Any, SupportsIndex, TypeVar, cast
 
 import numpy as np
 
-from ...order.carry import Appended, check_appended
 from ...order.mixing.mixed import MixStage, Mixture
 from ...order.mixing.proportions import whole_weights
 from ...order.passes import Strata
-from ...order.state import State
-from ...reading.dataref import DataRef, PackView, row_numbers, title_of
+from ...reading.dataref import DataRef, PackView, row_numbers
 from ...reading.pack_report import PackReport
 from ...rows.data import bounds_of
 from ...rows.types import Ints
@@ -30,7 +28,6 @@ from ..tokens.plan import BatchReport
 from ..tokens.token_batches import TokenBatchesRef
 from ..tokens.token_windows import TokenWindowsRef
 from .mix import MixRef, Recipe, length_until, units_of, versions_of
-from .remade import remade
 from .weighing import fractions_of, of_rows
 
 __all__ = ["MixedBatches", "MixedPacks", "MixedWindows", "batches_of", "packs_of", "windows_of"]
@@ -140,34 +137,6 @@ class MixedPacks(MixRef):
         """
         counts, documents = _members(self, packs, _of_packs)
         return documents, bounds_of(counts)
-
-    def repacked(
-        self, packs: DataRef, *, at: Mapping[str, object], appended: Appended = "next"
-    ) -> MixedPacks:
-        """Packs that are made anew from a state on, as for a longer context: the past stays as it was.
-
-        Each source is in a pass of its own. Documents of it that have come do not come again, the others are
-        packed as `packs` are, now, and later passes are of these. Shares of tokens stay what they are. An
-        epoch keeps its number of packs. See `PackView.repacked`.
-
-        Args:
-            packs: a mixture, of the same sources or of versions to which documents were appended.
-            at: what `state_dict()` of a loader of these packs, or of what this returned, gave.
-            appended: when documents come that were appended: "next", in the next pass over their source, or
-                "now", in the rest of the one under way.
-
-        Raises:
-            StateError: the state is of other packs, or of one rank alone.
-            ValueError: `packs` are of other sources or documents, or of pieces where these are not.
-        """
-        if not isinstance(packs, MixedPacks):
-            raise TypeError(
-                "repacked takes the packs of a mixture from there on, as mix(...).packed('ids', 8192) makes "
-                f"them; found {title_of(packs) if isinstance(packs, DataRef) else type(packs).__name__}"
-            )
-        check_appended(appended)
-        state = State.from_dict(at)
-        return remade(self, packs, state, appended)
 
     passes_are_alike = True
 

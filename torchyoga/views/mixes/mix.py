@@ -22,7 +22,6 @@ from ...order.mixing.proportions import whole_weights
 from ...order.mixing.sources import Version, tag_of, told_sources
 from ...order.passes import Strata
 from ...order.saved import described
-from ...order.scale import Begin, Scale, StagedBy, exact
 from ...order.stages import identity_of
 from ...order.state import State
 from ...process.digests import hexdigest
@@ -40,7 +39,6 @@ from .account import Account, account_of_counts, counts_at, tokens_at
 from .arranged import ArrangedMixture, warn_if_arranged
 from .numbered import NumberedRef, check_column, with_column, with_numbers
 from .restaged import is_foreign, restaged, shuffle_of, told_from
-from .staged import mean_of, pairs_of
 from .weighing import fractions_of, of_rows
 
 if TYPE_CHECKING:
@@ -49,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["MixRef", "Recipe", "Until", "length_until", "mix", "versions_of"]
 
 Until = Literal["first", "all"]
-_MOST_SOURCES, _MOST_CELL, _MOST_ROWS = 4096, 2**16, 2**60
+_MOST_SOURCES, _MOST_CELL, _MOST_ROWS, _MOST_STAGES = 4096, 2**16, 2**60, 4096
 
 
 def mix(
@@ -463,28 +461,15 @@ class MixRef(JoinedRef):
         made.order(True, True, 1, 0).rows(*divmod(state.place, len(made)))  # raises if `epochs` are too few
         return made
 
-    def staged(
-        self,
-        stages: Sequence[tuple[float, Any]],
-        rows: int | None = None,
-        *,
-        by: StagedBy = "rows",
-        batch: int | None = None,
-        tokens: str | None = None,
-    ) -> DataRef:
+    def staged(self, stages: Sequence[tuple[int, Mapping[str, float]]]) -> MixRef:
         """This mixture with other weights from each stage on: a curriculum of sources.
 
         A stage begins at the end of the cell in which its position lies. Stages that begin after a state may
-        be changed; `reweighted`, and weights that a loader is told, take the place of those to come.
+        be changed; `reweighted` takes the place of those to come.
 
         Args:
-            stages: pairs (position, weights), with a weight for each source, as `mix` takes them. The first
-                position is 0. Or shares of the rows: see `DataRef.staged`.
-            rows: with weights, those of an epoch stay.
-            by: what positions count, see `DataRef.staged`.
-            batch: rows of a step, of all ranks together.
-            tokens: a ragged column, whose values positions count: as many for a row as the weights of the
-                stage give on average.
+            stages: pairs (position, weights): from this row on, counted over all epochs and ranks, these are
+                the weights, as `mix` takes them. The first position is 0.
 
         Raises:
             ValueError: positions do not rise from 0, or a stage has weights as `mix` refuses them, or of
@@ -493,31 +478,31 @@ class MixRef(JoinedRef):
         Example:
             >>> data = yoga.from_arrays({"x": np.arange(9)})
             >>> mix = yoga.mix({"a": data, "b": data}, {"a": 1, "b": 1}, rows=1000)
-            >>> mix = mix.staged([(0, {"a": 1, "b": 0}), (10, {"a": 1, "b": 1})], by="steps", batch=64)
+            >>> mix = mix.staged([(0, {"a": 1, "b": 0}), (640, {"a": 1, "b": 1})])
             >>> mix.counts(640), mix.counts(1280)
             ({'a': 640, 'b': 0}, {'a': 960, 'b': 320})
         """
-        scale = Scale(by, batch, tokens)
-        if not any(isinstance(pair, Sequence) and isinstance(pair[-1], Mapping) for pair in stages):
-            return super().staged(stages, rows, by=by, batch=batch, tokens=tokens)
-        if rows is not None or self.mixture.past:
-            raise ValueError("stages of weights keep the rows of an epoch, and begin with the mixture")
-        means: list[Fraction] = []
-        begins: list[Begin] = []
+        if self.mixture.past:
+            raise ValueError("this mixture goes on from a state; stages begin with a mixture, at position 0")
+        if not 1 <= len(stages) <= _MOST_STAGES:
+            raise ValueError(f"give 1 to {_MOST_STAGES} stages, found {len(stages)}")
         mixture = self.mixture.plain
-        for number, (position, given) in enumerate(pairs_of(stages)):
+        before = -1
+        for number, stage in enumerate(stages):
+            try:
+                position, given = stage
+            except (TypeError, ValueError):
+                raise ValueError(
+                    "stages are pairs of a position and weights, such as (50_000, {'web': 3, 'code': 1}); "
+                    f"found {stage!r:.80}"
+                ) from None
+            most = _MOST_ROWS if number else 0
+            before = as_int(f"the position of stage {number}", position, before + 1, most)
             try:
                 weights = self.whole_weights(given)
             except ValueError as error:
-                raise ValueError(f"{scale.told(number, position)}: {error}") from error
-            if tokens is not None and not means:
-                means = [mean_of(source, tokens, len(source)) for source in self.sources]
-            last = mixture.stages[-1].weights
-            mean = sum(map(operator.mul, last, means), Fraction(0)) / sum(last)
-            before = begins[-1] if begins else Begin(Fraction(0), 0)
-            place = scale.place(position, number, before, mixture.rows, mean)
-            begins.append(Begin(exact(position), place))
-            mixture = mixture.with_stage(place, weights)
+                raise ValueError(f"stage {number}, from {position!r} rows on: {error}") from error
+            mixture = mixture.with_stage(before, weights)
         return self.over_mixture(mixture)
 
     def whole_weights(self, weights: object, temperature: float = 1.0) -> tuple[int, ...]:

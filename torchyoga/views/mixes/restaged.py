@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from ...errors import StateError
 from ...order.carry import Appended
@@ -16,7 +16,7 @@ from ...order.full import GOING_ON
 from ...order.mixing.mixed import APPENDED, TOLD, MixOrder, MixStage, Mixture, counts_told
 from ...order.mixing.proportions import MOST_WEIGHT, Proportions, whole_weights
 from ...order.mixing.sources import Source, Version, read_sources, same_rows
-from ...order.mixing.turns import Era, begun_before, turns_after
+from ...order.mixing.turns import Era, turns_after
 from ...order.saved import Pin, digest
 from ...order.stages import identity_of, parsed, same_past, short
 from ...order.state import State
@@ -107,7 +107,6 @@ def told_from(state: State, weigh: Callable[[], tuple[int, ...]]) -> tuple[int, 
 
 
 # The number of a source, the passes that were begun, how many rows it has given, and the version that it was.
-Remake: TypeAlias = Callable[[int, tuple[Era, ...], int, str], "tuple[Era, ...] | None"]
 
 
 class Restaged(NamedTuple):
@@ -128,7 +127,6 @@ def restaged(
     state: State,
     appended: Appended | None = "next",
     mark: str = "",
-    remake: Remake | None = None,
 ) -> Restaged:
     """A mixture with the stages that a state needs to go on, and other weights from its place on.
 
@@ -139,8 +137,6 @@ def restaged(
         appended: when rows come that were appended: in the next pass over a source, or in the rest of this
             one; None if there are to be none.
         mark: TOLD if a loader is told these weights, APPENDED if it is told when rows come.
-        remake: for a source that is another here, the passes over it; without it, or where it gives none, a
-            pass under way is finished as it was begun.
 
     Raises:
         StateError: the state does not tell its weights, its stages do not follow from each other, nothing
@@ -217,10 +213,7 @@ def restaged(
         if number >= len(then) or not has_grown[number]:
             eras.append(old)
             continue
-        found = remake(sources[number], begun_before(old, count, tag), count, tag) if remake else None
-        eras.append(
-            found or turns_after(old, count, source.rows, appended or "next", source.name, shuffle, tag)
-        )
+        eras.append(turns_after(old, count, source.rows, appended or "next", source.name, shuffle, tag))
     is_plain = all(own == (Era(0, 0, source.rows),) for own, source in zip(eras, mine, strict=True))
     grown = replace(
         now,
@@ -271,8 +264,8 @@ def _as_then(
         if lost:
             raise StateError(
                 f"the state, at {where}, is in passes over versions of the source {source.name!r} that are "
-                "not known here; pass the newest version that storage.append(...) made of it, and make packs "
-                "as they were, by repacked(...), too; or pass strict=False to take its epoch and position"
+                "not known here; pass the newest version that storage.append(...) made of it; or "
+                "pass strict=False to take its epoch and position"
             )
         for era in source.eras:
             rows = [own.rows for own in here[source.name] if era.tag in ("", own.tag)]

@@ -106,11 +106,8 @@ class GrowingPacks(Arrangement):
         if appended is None:
             raise StateError(
                 f"{told}. Pass appended='next' to finish the epoch under way with the packs of before; the "
-                "loader and load_state_dict() take it. To pack them with the rest of the epoch, give the "
-                "loader before.repacked(packs, at=state, appended='now')"
+                "loader and load_state_dict() take it"
             )
         raise StateError(
-            f"{told}: with appended='now' the rest of the epoch is packed anew, so a loader needs the packs "
-            "of before, too. Give it before.repacked(packs, at=state, appended='now'), or pass "
-            "appended='next'"
+            f"{told}: with appended='now' the rest of the epoch would be packed anew; pass appended='next'"
         )

@@ -157,7 +157,6 @@ class PackedRef(PackView, Remade):
         seed: of the order in which rows fill the packs.
         epoch: whose members the packs have.
         size: how many of the rows, the first ones, are packed; all by default.
-        others: packs of before, see `after`, each with a tag.
 
     Attributes:
         whole: the other DataRef.
@@ -171,10 +170,9 @@ class PackedRef(PackView, Remade):
         seed: int = 0,
         epoch: int = 0,
         size: int | None = None,
-        others: tuple[tuple[str, PackedRef], ...] = (),
     ) -> None:
-        super().__init__(whole, packing, layout, seed, epoch, size, others)
-        self._packing, self._layout, self._size, self._others = packing, layout, size, others
+        super().__init__(whole, packing, layout, seed, epoch, size)
+        self._packing, self._layout, self._size = packing, layout, size
         self._seed, self._epoch = seed, epoch
         self._members = Members(packing.plan, seed, epoch)
         self._pool = BufferPool()
@@ -191,7 +189,6 @@ class PackedRef(PackView, Remade):
             self._seed,
             self._epoch,
             self._size,
-            self._others,
         )
 
     keeps_rows = Over.keeps_rows
@@ -275,9 +272,6 @@ class PackedRef(PackView, Remade):
         """The packs of one of the versions that the documents begin with, made alike; itself is number 0."""
         if not number:
             return self
-        if number > self.num_prefixes:
-            (_, packs), own = self._other(number)
-            return packs.before(own).in_epoch(self._epoch)
         if number not in self._before:
             told, rows = self._packing.told, self.whole.prefixes[number - 1][1]
             request = Request(
@@ -293,19 +287,7 @@ class PackedRef(PackView, Remade):
 
     def tag_before(self, number: int) -> str:
         """A short digest of the packs of a version that the documents begin with, or of others of before."""
-        if number <= self.num_prefixes:
-            return tag_of(self.before(number).pinned(self.whole.prefixes[number - 1][0]))
-        (tag, packs), own = self._other(number)
-        return packs.tag_before(own) if own else tag
-
-    def _other(self, number: int) -> tuple[tuple[str, PackedRef], int]:
-        """Which of the packs of before have a number, and that of these among their own; itself the last."""
-        own = number - self.num_prefixes
-        for other in self._others:
-            if own <= other[1].num_before + 1:
-                return other, own if own <= other[1].num_before else 0
-            own -= other[1].num_before + 1
-        raise IndexError(f"there are {self.num_before} versions, asked for {number}")
+        return tag_of(self.before(number).pinned(self.whole.prefixes[number - 1][0]))
 
     @property
     def num_prefixes(self) -> int:
@@ -316,17 +298,12 @@ class PackedRef(PackView, Remade):
     @property
     def num_before(self) -> int:
         """How many versions there are besides its own."""
-        return self.num_prefixes + sum(packs.num_before + 1 for _, packs in self._others)
+        return self.num_prefixes
 
     @property
     def most_rows(self) -> int:
         """The documents, and pieces of them, of which each may be a pack."""
-        return max(len(self._packing.plan.rows), *(packs.most_rows for _, packs in self._others), 1)
-
-    def after(self, tag: str, packs: PackedRef) -> PackedRef:
-        """The same packs, in which others of the same documents, of before, have numbers, too."""
-        others = (*self._others, (tag, packs))
-        return PackedRef(self.whole, self._packing, self._layout, self._seed, self._epoch, self._size, others)
+        return max(len(self._packing.plan.rows), 1)
 
     @property
     def growing(self) -> Arrangement | None:
@@ -361,19 +338,9 @@ class PackedRef(PackView, Remade):
         return self._packing.report
 
     @property
-    def newest(self) -> PackedRef:
-        """These packs: see `RepackedRef`."""
-        return self
-
-    @property
     def request(self) -> Json:
         """How rows were packed, but for a function that says what they cost."""
         return self._packing.told
-
-    @property
-    def knows_costs(self) -> bool:
-        """True if it is known what documents cost of each budget."""
-        return len(self.request["budgets"]) == 1 or self._packing.costs is not None
 
     @property
     def most(self) -> int | None:
@@ -384,37 +351,6 @@ class PackedRef(PackView, Remade):
     def told(self) -> list[str]:
         """The way in which packs are made, for states: the budget, and a digest."""
         return [f"{self._packing.report.budget}@{digest(self._packing.plan.pin, self._seed)[1:9]}"]
-
-    def begun_with(self, told: list[str]) -> PackedRef:
-        """The packs that an epoch was begun with, if a state tells how they are made."""
-        every = (self.before(number) for number in range(self.num_prefixes, 0, -1))
-        is_other = bool(told) and told != self.told
-        return next((packs for packs in every if packs.told == told), self) if is_other else self
-
-    def ways(self, epoch: int, told: Sequence[tuple[int, str]]) -> Sequence[tuple[int, str]]:
-        """See `RepackedRef.ways`."""
-        return [(0, text) for text in self.told]
-
-    def size_in(self, epoch: int) -> int:
-        """See `RepackedRef.size_in`."""
-        return len(self.whole) if self._size is None else self._size
-
-    @property
-    def all_documents(self) -> tuple[Ints, Ints, Ints]:
-        """Of all documents: the row, what it costs (M, D), and the token of the row that it begins with."""
-        plan, costs = self._packing.plan, self._packing.costs
-        each = plan.costs[:, None] if costs is None else costs
-        begins = np.zeros(len(plan.rows), np.int64)
-        begins[plan.pieces] = plan.begins
-        return plan.rows.astype(np.int64), np.repeat(each, plan.sizes, axis=0), begins
-
-    def documents(self, packs: Ints, epoch: int) -> list[Documents]:
-        """The documents of packs in an epoch."""
-        return [Members(self._packing.plan, self._seed, epoch).documents(packs)]
-
-    def packed_as(self, packing: Packing, epoch: int, size: int) -> PackedRef:
-        """Other packs of the first of the rows, made alike."""
-        return PackedRef(self.whole, packing, self._layout, self._seed, epoch, size)
 
     @property
     def strata(self) -> Strata:
@@ -445,7 +381,7 @@ class PackedRef(PackView, Remade):
         whole = self.whole.in_epoch(epoch)
         if whole is self.whole and epoch == self._epoch:
             return self
-        found = PackedRef(whole, self._packing, self._layout, self._seed, epoch, self._size, self._others)
+        found = PackedRef(whole, self._packing, self._layout, self._seed, epoch, self._size)
         found._pool, found._before = self._pool, self._before
         if whole is self.whole and self._layout is not None:
             found._read, found._made = self._read, self._made
@@ -454,9 +390,8 @@ class PackedRef(PackView, Remade):
     def projected(self, of: Projection) -> PackedRef:
         """The same packs with these columns; nothing is read for the others but lengths."""
         assert self._layout is not None, "else there is no schema to project"
-        others = tuple((tag, packs.projected(of)) for tag, packs in self._others)
         layout = self._layout.projected(of)
-        return PackedRef(self.whole, self._packing, layout, self._seed, self._epoch, self._size, others)
+        return PackedRef(self.whole, self._packing, layout, self._seed, self._epoch, self._size)
 
     @cached_property
     def row_bytes(self) -> int:
