@@ -63,7 +63,6 @@ TRAINER_EXAMPLES = {
     "ddp_resume": r"epoch 0: 1797 of 1797 rows delivered since it began( \(.*?\))?, each exactly once",
     "lightning_resume": "all 141 losses are equal",
     "accelerate_resume": "all 94 losses are equal",
-    "follow_the_loss": "all 120 losses are equal",
 }
 REMOTE_EXAMPLES = {"s3_training": "all 57 losses are equal"}
 ENGINE_EXAMPLES = {"build_by_many": "600 rows; the same as one process gives: True"}

@@ -249,9 +249,6 @@ BUT: Named = {
     "loading/test_shared_memory.py": {
         "test_all_batches_held_are_as_without_workers": ("forkserver",),
     },
-    "order/test_grown.py": {
-        "test_each_row_comes_once_whatever_is_appended": ("next-False", "now-True"),
-    },
     "parts/test_builds_by_many.py": {
         "test_a_build_by_many_is_that_of_one": ("*-inputs",),
         "test_clean_spares_builders_that_live": ("directory",),

@@ -1,8 +1,6 @@
-"""Writes golden states of earlier versions of the order, and the rows that must follow each.
+"""Writes golden states, and the rows that must follow each.
 
-Commit daf1b18 wrote those of version 1, and commit 7eb36b4 those of version 2 of views that decide which rows
-come. A later torchyoga makes states of a later version, and finishes epochs of earlier ones in their order.
-The files are never written again. `opened` and `rows_of` serve the tests as well.
+The file is written once for each version of the order. `opened` and `rows_of` serve the tests as well.
 
 python tests/golden/states.py
 """
@@ -20,8 +18,7 @@ import numpy as np
 
 import torchyoga as yoga
 
-FILE = Path(__file__).parent / "states_v1.json"
-VIEWS_FILE = Path(__file__).parent / "states_of_views_v2.json"
+FILE = Path(__file__).parent / "states.json"
 
 
 class Rows(yoga.DataRef):
@@ -51,9 +48,8 @@ def view(name: str) -> yoga.DataRef:
         return yoga.mix({"many": plain, "few": few}, {"many": 2, "few": 1}, rows=70, cell=16)
     if name == "balanced":
         return plain.balanced("y", batch=9)
-    if name == "weighted":
-        return plain.weighted(np.arange(100) % 7, rows=90)
-    return plain.staged([(0, 0.5), (150, 0.75), (280, 1.0)], rows=80)
+    assert name == "weighted"
+    return plain.weighted(np.arange(100) % 7, rows=90)
 
 
 class Slow:
@@ -182,7 +178,7 @@ def cases() -> Iterator[dict[str, Any]]:
 def cases_of_views() -> Iterator[dict[str, Any]]:
     """Cases of views that decide which rows come, with and without a shuffle, within late epochs."""
     options = {"seed": 7, "batch_size": 4, "remainder": "keep"}
-    for name in ("mix", "balanced", "weighted", "staged"):
+    for name in ("mix", "balanced", "weighted"):
         for kind in (False, True, "block"):
             found = {**case(f"{name}, {kind}", "loader", [], shuffle=kind, **options), "view": name}
             yield saved(found, 1, 9, 2, [resumed(1), resumed(2, batch_size=3)])
@@ -193,9 +189,7 @@ def cases_of_views() -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    missing = [pair for pair in ((FILE, cases), (VIEWS_FILE, cases_of_views)) if not pair[0].exists()]
-    if not missing:
-        raise SystemExit("the files are there, and no later torchyoga can make them again")
-    for file, made in missing:
-        lines = ",\n".join(json.dumps(found) for found in made())
-        file.write_text(f"[\n{lines}\n]\n")
+    if FILE.exists():
+        raise SystemExit(f"{FILE.name} is there: states of a version of the order are written once")
+    lines = ",\n".join(json.dumps(found) for found in (*cases(), *cases_of_views()))
+    FILE.write_text(f"[\n{lines}\n]\n")

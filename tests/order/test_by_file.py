@@ -200,29 +200,12 @@ def test_the_first_rows_need_one_file_and_then_one_more_at_a_time() -> None:
         assert len(set(files[:before].tolist())) == min(cell, 10)
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_the_order_is_pinned(version: int) -> None:
+def test_the_order_is_pinned() -> None:
     # These numbers are part of every saved state. If they change, ORDER_VERSION must.
-    for (sizes, options), rows in (FIRST_GOLDEN if version == 1 else GOLDEN).items():
-        order = BlockOrder(starts_of(sizes), **dict(options)).resumed(3, None, version)
+    for (sizes, options), rows in GOLDEN.items():
+        order = BlockOrder(starts_of(sizes), **dict(options)).resumed(3, None)
         assert order.rows(3, np.arange(5, 15)).tolist() == rows, (sizes, options)
         assert order.positions(3, rows).tolist() == list(range(5, 15))
-
-
-@given(orders(), st.integers(0, 2**40))
-def test_an_epoch_of_version_1_is_finished_in_it(order: BlockOrder, epoch: int) -> None:
-    resumed, whole = order.resumed(epoch, order.shards, 1), np.arange(order.length)
-    rows = resumed.rows(epoch, whole)
-    assert np.array_equal(np.sort(rows), whole)
-    assert np.array_equal(resumed.positions(epoch, rows), whole)
-    assert order.length < 10 or not order.shuffle or not np.array_equal(rows, order.rows(epoch, whole))
-    assert np.array_equal(resumed.rows(epoch + 1, whole), order.rows(epoch + 1, whole))
-    assert [resumed.version_in(some) for some in (epoch, epoch + 1)] == [1, 2]
-    # Another number of ranks finishes it, too.
-    again = resumed.dealt(4, begun=epoch)
-    assert np.array_equal(again.rows(epoch, whole), rows)
-    assert [again.version_in(some) for some in (epoch, epoch + 1)] == [1, 2]
-    assert resumed.resumed(None, None, 2).version_in(epoch) == 2
 
 
 def test_epochs_and_seeds_differ_and_once_means_epoch_zero() -> None:
@@ -262,12 +245,12 @@ def test_rows_are_equally_likely_anywhere_in_their_cells_and_files_in_any_order(
     assert chi < 18 + 6 * math.sqrt(36)
 
 
-def of_units(size: int, epochs: int, units: int, begun: int = 2) -> Statistics:
+def of_units(size: int, epochs: int, units: int) -> Statistics:
     """Statistics of how the rows of files of one size are permuted, over all files in some epochs."""
     order = BlockOrder(np.arange(units + 1) * size, 5)
     found, which = Statistics(size), np.repeat(np.arange(units), size)
     for epoch in range(epochs):
-        plan = order.resumed(epoch, None, begun)._plan(epoch)
+        plan = order._plan(epoch)
         assert plan.in_units is not None
         inner = plan.in_units.turned(np.tile(np.arange(size), units), which, forward=True)
         found.add(inner.reshape(units, size))
@@ -302,12 +285,6 @@ def test_rows_of_a_hundred_thousand_files_come_as_in_a_fair_shuffle(size: int) -
         assert deviation < 5, name
 
 
-def test_the_statistics_find_what_was_wrong_with_version_1() -> None:
-    found = dict(of_units(128, 5, 4000, begun=1).deviations())
-    assert found["xor, lag 8"] > 5
-    assert dict(of_units(100, 1, 1000, begun=1).deviations())["parity"] < -5
-
-
 def test_files_come_in_every_order_equally_often() -> None:
     """The orders of seven files, by their first rows; with a window of one, rows of a file stay together."""
     turns = (
@@ -333,13 +310,13 @@ def test_memory_does_not_grow_with_the_rows() -> None:
 
 def test_an_epoch_that_was_begun_keeps_its_shards() -> None:
     order = BlockOrder(starts_of(SIZES), 1, shards=3)
-    other = order.resumed(2, 5, 2)
+    other = order.resumed(2, 5)
     assert [other.shards_in(epoch) for epoch in (1, 2, 3)] == [3, 5, 3]
     assert whole(other, 2) == whole(BlockOrder(starts_of(SIZES), 1, shards=5), 2)
     assert whole(other, 3) == whole(order, 3)
     again = other.dealt(4, begun=2)
     assert [again.shards_in(epoch) for epoch in (1, 2, 3)] == [4, 5, 4]
-    assert again.resumed(None, None, 2).held is None
+    assert again.resumed(None, None).held is None
 
 
 def test_files_are_those_of_the_dataset_or_runs_of_rows() -> None:
@@ -469,33 +446,4 @@ GOLDEN: dict[Any, list[int]] = {
         230,
         159,
     ],
-}
-FIRST_GOLDEN: dict[Any, list[int]] = {
-    ((10, 20, 30), (("seed", 7), ("window", 2))): [52, 30, 54, 59, 35, 37, 41, 1, 4, 9],
-    ((100_000,) * 20, (("seed", 1),)): [
-        1196889,
-        1197108,
-        1150788,
-        1183347,
-        1145223,
-        1155779,
-        1165761,
-        1169731,
-        1184292,
-        1171379,
-    ],
-    ((10**12, 10**11), (("seed", -5), ("window", 2), ("shards", 3))): [
-        1052991091403,
-        34639486266,
-        563566473317,
-        1083373205616,
-        162004143542,
-        525904525961,
-        1082520837318,
-        157238768844,
-        583220594008,
-        1052340861744,
-    ],
-    ((10, 20, 30), (("seed", 7), ("shuffle", True), ("shards", 2))): [0, 37, 42, 24, 53, 30, 44, 38, 40, 10],
-    ((10, 20, 30), (("seed", 7), ("shuffle", False), ("shards", 2))): [32, 3, 33, 4, 34, 5, 35, 6, 36, 7],
 }

@@ -22,7 +22,6 @@ GROUPS = {
     "ddp_resume": "ddp",
     "lightning_resume": "lightning",
     "accelerate_resume": "accelerate",
-    "follow_the_loss": "lightning",
 }
 
 

@@ -67,11 +67,8 @@ class Pass:
         self.left.remove(row)
         self.given += 1
 
-    def grow(self, size: int, mode: str) -> None:
-        if mode == "now" and self.left:
-            self.left |= set(range(self.now, size))
-            self.now = size
-        self.size = size
+    def grow(self, size: int) -> None:
+        self.size = size  # of the passes that begin later
 
 
 class Oracle:
@@ -142,10 +139,6 @@ class Loaders:
             batches = [next(iterator, []) for iterator in self.iterators]
         return in_order(batches)
 
-    def reweight(self, weights: Any) -> None:
-        for loader in self.loaders:
-            loader.reweight(weights)
-
     @property
     def state(self) -> Any:
         return agreed(self.loaders)
@@ -203,12 +196,6 @@ class Cursors:
             else:
                 run.cursor.finished(run)
         return in_order(batches)
-
-    def reweight(self, weights: Any) -> None:
-        for cursor, run in zip(self.cursors, self.runs, strict=True):
-            cursor.reweight(weights)
-            run.restart()
-        self.read()
 
     @property
     def state(self) -> Any:

@@ -1,4 +1,4 @@
-"""Weighted rows whose dataset grows, and whose weights a loader is told: the past stays to the row."""
+"""Weighted rows whose dataset grows, and whose weights change: the past stays to the row."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from growing import Rows, delivered, listed
+from growing import Rows, delivered
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import torchyoga as yoga
 from torchyoga.errors import StateError
 
 FEW, MANY = Rows("a", [20]), Rows("a", [20, 33])
@@ -60,34 +59,6 @@ def test_batches_that_came_early_keep_their_weights() -> None:
     assert rest == numbers(rows)[3:6]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_loader_is_told_the_weights_of_rows(workers: int) -> None:
-    view, later = FEW.weighted(BEFORE, rows=60), np.eye(20)[7] + np.eye(20)[9]
-    options: dict[str, Any] = {"shuffle": True, "seed": 7, "collate_fn": listed, "num_workers": workers}
-    own = yoga.DataLoader(view, 4, **options)
-    batches = iter(own)
-    first = [next(batches) for _ in range(3)]
-    state = own.state_dict()
-    own.reweight(later)
-    rest = [row for batch in batches for row in numbers(batch)]
-    assert set(rest) == {7, 9}
-    assert len(rest) == 48
-    assert abs(rest.count(7) - 24) <= 1
-    after = own.state_dict()
-    assert numbers(next(iter(own)))[0] in (7, 9)
-    # A program that kept the state and the weights of then goes on in the same way.
-    made = view.reweighted(later, at=state)
-    assert numbers(delivered(made, state, 1, 4, 12)[0]) == rest
-    fresh = yoga.DataLoader(view.reweighted(later, at=state), 4, **options)
-    fresh.load_state_dict(after)
-    own.load_state_dict(after)
-    assert next(iter(fresh)) == next(iter(own))
-    # A state of before goes back, be it of the same step.
-    own.load_state_dict(state)
-    assert [next(iter(own))] == [delivered(view, state, 1, 4, 1)[0]]
-    assert len(first) == 3
-
-
 def test_what_does_not_go_on_is_refused() -> None:
     view = FEW.weighted(BEFORE, rows=60)
     _, state = delivered(view, None, 1, 4, 3)
@@ -100,11 +71,3 @@ def test_what_does_not_go_on_is_refused() -> None:
     grown = view.reweighted(AFTER, at=state, over=MANY)
     with pytest.raises(StateError):
         delivered(grown, {**state, "fingerprint": "other"}, 1, 4, 1)
-    plain = yoga.DataLoader(view, 4, collate_fn=listed)
-    batches = iter(plain)
-    assert len(next(batches)) == 4
-    with pytest.raises(StateError, match="every epoch is the same"):
-        plain.reweight(np.ones(20))
-    own = yoga.DataLoader(view, 4, shuffle=True, seed=7, collate_fn=listed)
-    with pytest.raises(ValueError, match="a weight for each of the 20 rows"):
-        own.reweight(np.ones(21))

@@ -203,9 +203,7 @@ def test_the_laws_hold_for_rows_with_none_and_lists(held: yoga.DataRef) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "kind", ["packs", "filled packs", "windows", "batches", "other weights"]
-)
+@pytest.mark.parametrize("kind", ["packs", "filled packs", "windows", "batches", "other weights"])
 def test_the_laws_hold_for_what_is_made_of_documents(held: yoga.DataRef, kind: str) -> None:
     def made(ref: yoga.DataRef) -> yoga.DataRef:
         ref = ref.columns(["id", "ids"]).filled({"ids": 0})

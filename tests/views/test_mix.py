@@ -170,10 +170,8 @@ def test_tensors_and_arrays_without_dimensions_are_weights(plain: Any) -> None:
     assert mix.mixture.stages[0].weights == (3, 4, 1)
     loader = yoga.DataLoader(mix, 5, shuffle=True, seed=7)
     next(iter(loader))
-    loader.reweight({**scalars, "code": torch.tensor(0)})
-    state = loader.state_dict()
-    told = mix.reweighted({**scalars, "math": np.float64(6)}, at=state).mixture.stages[-1].weights
-    assert (state["stages"].rpartition(";")[2][:7], told) == ("5:3,0,1", (3, 4, 12))
+    again = mix.reweighted({**scalars, "math": np.float64(6)}, at=loader.state_dict())
+    assert again.mixture.stages[-1].weights == (3, 4, 12)
     for wrong in (torch.ones(1), np.ones(2), torch.tensor(float("nan")), torch.tensor(True), np.bool_(True)):
         with pytest.raises(ValueError, match="the weight of 'web' must be a number of at least 0"):
             yoga.mix(plain, {**scalars, "web": wrong}, rows=50)

@@ -1,15 +1,13 @@
-"""Packs, windows and batches of mixtures: shares of tokens in every prefix, each source by itself."""
+"""Packs, windows and batches of mixtures: shares of them in every prefix, each source by itself."""
 
 from __future__ import annotations
 
 import itertools
-import json
 from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from own import Own
@@ -18,10 +16,9 @@ from quick import examples
 
 import torchyoga as yoga
 from torchyoga.errors import SchemaError, StateError
-from torchyoga.order.compact import compact
 from torchyoga.order.state import State
 from torchyoga.views.mixes.account import account_of_state
-from torchyoga.views.mixes.by_tokens import MixedPacks
+from torchyoga.views.mixes.of_documents import MixedPacks
 
 BUDGET = 16
 NAMES = ("web", "code", "math")
@@ -57,12 +54,11 @@ def documents(batch: Any) -> list[int]:
 
 
 def off(batches: list[Any], weights: dict[str, float]) -> float:
-    """How many packs, the largest there is, a prefix is off the shares of tokens, at most."""
-    tokens = np.array([len(batch["ids"]) for batch in batches])
-    of = np.array([batch["source"].item() for batch in batches])
-    total, whole = np.cumsum(tokens), sum(weights.values())
+    """How many packs a prefix is off the shares, at most."""
+    of = np.array([batch["source"].flatten()[0].item() for batch in batches])
+    whole, places = sum(weights.values()), np.arange(1, len(of) + 1)
     return max(
-        float(np.abs(np.cumsum(tokens * (of == number)) - total * weight / whole).max()) / tokens.max()
+        float(np.abs(np.cumsum(of == number) - places * weight / whole).max())
         for number, weight in enumerate(weights.values())
     )
 
@@ -75,7 +71,7 @@ def off(batches: list[Any], weights: dict[str, float]) -> float:
     cell=st.sampled_from([1, 8, 20, 64]),
     shuffle=st.sampled_from([True, False, "block"]),
 )
-def test_every_prefix_has_its_shares_of_tokens(
+def test_every_prefix_has_its_shares_of_packs(
     lengths: list[list[int]], weights: list[int], rows: int, cell: int, shuffle: Any
 ) -> None:
     refs = {f"s{n}": source_of(some, 1000 * n) for n, some in enumerate(lengths)}
@@ -85,7 +81,7 @@ def test_every_prefix_has_its_shares_of_tokens(
     loader = yoga.DataLoader(mix, 1, shuffle=shuffle, seed=3)
     batches = [batch for _ in range(2) for batch in loader]
     assert len(batches) == 2 * len(mix)
-    assert off(batches, of) <= 1 + 1e-9
+    assert off(batches, of) <= 1.5 + cell / 2
     # Each source goes through its documents, in one pass after the other, and no document comes between.
     for number, ref in enumerate(refs.values()):
         own = [documents(batch) for batch in batches if batch["source"].item() == number]
@@ -170,7 +166,8 @@ def test_windows_of_a_mixture_are_windows_of_its_sources() -> None:
     assert mix.num_tokens == sum(source.num_tokens for source in mix.sources)
     loader = yoga.DataLoader(mix, 1, shuffle=True, seed=7)
     batches = [batch for _ in range(3) for batch in loader]
-    assert off([{**batch, "ids": batch["ids"][0]} for batch in batches], WEIGHTS) <= 1 + 1e-9
+    assert off(batches, WEIGHTS) <= 1.5 + 32
+    assert mix.counts(64 * 3)["web"] == 96
     own = [{tuple(row["ids"].tolist()) for row in source} for source in mix.sources]
     for number in range(3):
         windows = [tuple(b["ids"][0].tolist()) for b in batches if b["source"].item() == number]
@@ -186,16 +183,15 @@ def test_batches_of_a_mixture_say_their_source() -> None:
     mix = mixed().token_batches("ids", 64, max_rows=8)
     assert mix.report().rows == sum(len(source.whole) for source in mix.sources)
     loader = yoga.DataLoader(mix, batch_size=None, shuffle=True, seed=7)
-    tokens: Counter[int] = Counter()
+    batches: Counter[int] = Counter()
     for _ in range(6):
         for batch in loader:
             (source,) = set(batch["source"].tolist())
             assert len(batch["source"]) == len(batch["ids"].values)
             assert {int(row[0]) // 1_000_000 for row in batch["ids"].values} == {source}
-            tokens[source] += int(batch["ids"].lengths.sum())
-    total = sum(tokens.values())
+            batches[source] += 1
     for number, weight in enumerate(WEIGHTS.values()):
-        assert abs(tokens[number] / total - weight / 10) < 0.05
+        assert abs(batches[number] / batches.total() - weight / 10) < 0.02
 
 
 def test_members_and_packs_of_name_documents_of_all_sources() -> None:
@@ -231,7 +227,7 @@ def test_mixtures_within_a_mixture_keep_their_shares() -> None:
         nested, {"text": 4, "math": 1}, columns=["ids"], rows=200, source_column="source"
     ).packed("ids", BUDGET)
     batches, _ = batches_of(packed)
-    assert off(batches, {"a": 3, "b": 1, "c": 1}) <= 1 + 1e-9
+    assert off(batches, {"a": 3, "b": 1, "c": 1}) <= 1.5 + 32
     with pytest.raises(ValueError, match="two sources are called the same"):
         yoga.mix({"a": inner.columns(["ids"]), "a/web": refs["web"]}, {"a": 1, "a/web": 1})
 
@@ -251,7 +247,7 @@ def same(c: Any) -> Any:
     return c
 
 
-def test_sizes_are_tokens_and_epochs_are_passes() -> None:
+def test_sizes_are_packs_and_epochs_are_passes() -> None:
     refs = sources_of()
     sizes = yoga.mix(refs).packed("ids", BUDGET)
     assert len(sizes) == sizes.report().packs  # each document once
@@ -267,13 +263,14 @@ def test_sizes_are_tokens_and_epochs_are_passes() -> None:
         yoga.mix(refs, WEIGHTS, rows=150, epochs=2).packed("ids", BUDGET)
 
 
-def test_other_weights_are_shares_of_tokens_from_a_state_on() -> None:
+def test_other_weights_are_shares_from_a_state_on() -> None:
     mix = mixed().packed("ids", BUDGET)
     first, state = batches_of(mix, steps=20)
     later = mix.reweighted({"web": 1, "code": 1, "math": 1}, at=state)
     rest = batches_of(later, state=state)[0]
     assert len(first) + len(rest) == len(mix)
-    assert off(rest, dict.fromkeys(NAMES, 1.0)) <= 1 + 1e-9
+    assert off(rest, dict.fromkeys(NAMES, 1.0)) <= 1.5 + 32
+    assert abs(sum(batch["source"].item() == 2 for batch in rest) - len(rest) / 3) <= 1.5
     own = [documents(batch) for batch in [*first, *rest] if batch["source"].item() == 0]
     packs = len(mix.sources[0])
     assert max(Counter(itertools.chain(*own[:packs])).values()) == 1
@@ -307,144 +304,15 @@ def test_bad_sources_are_named() -> None:
         mix.packed("no", BUDGET)
 
 
-@pytest.mark.parametrize("kind", ["packs", "filled packs", "pieces", "windows", "batches"])
-def test_tokens_that_were_read_are_those_that_came(kind: str) -> None:
-    mix, size = mixed(), 1
-    view = {
-        "packs": lambda: mix.packed("ids", BUDGET),
-        "filled packs": lambda: mix.packed("ids", BUDGET, padded=0),
-        "pieces": lambda: mix.packed("ids", 5, padded=0, long="split"),
-        "windows": lambda: mix.token_windows("ids", 8),
-        "batches": lambda: mix.token_batches("ids", 40),
-    }[kind]()
-    batches, state = batches_of(view, steps=30, batch_size=None if kind == "batches" else size)
-    came = Counter[str]()
-    for batch in batches:
-        if kind == "batches":
-            tokens = int(batch["ids"].lengths.sum())
-        elif kind in ("filled packs", "pieces"):
-            tokens = int((batch["document_ids"] >= 0).sum())
-        else:
-            tokens = batch["ids"].numel()
-        came[NAMES[int(batch["source"].flatten()[0])]] += tokens
-    assert view.counts(at=state, tokens="ids") == came
-    with pytest.raises(StateError, match="ask the view that its loader reads, such as the packs of"):
-        mix.account(at=state)
-    assert account_of_state(State.from_dict(state)) == view.account(at=state)
-    old = {name: value for name, value in state.items() if name != "given"}
-    assert view.account(at=old) == view.account(at=state)
-    with pytest.raises(StateError, match=r"earlier version.*print\(packed.account\(at=state\)\)"):
-        account_of_state(State.from_dict(old))
-    for damaged in ("/1", "/x,1", "", "/-1,32", 7):
-        with pytest.raises(StateError, match=r"given is damaged|or given; pass|earlier"):
-            account_of_state(State.from_dict({**state, "given": damaged}))
-
-
-def test_a_state_tells_what_would_take_long_to_find_again() -> None:
-    """Places far on, positions that are left, damage: what comes is the same with it or without."""
-    packed: Any = mixed(cell=8).packed("ids", BUDGET)
-    for epoch, seed in ((121, 7), (122, 7), (900, 3)):
-        sampler = yoga.ResumableSampler(packed, shuffle=True, seed=seed)
-        sampler.set_epoch(epoch)
-        numbers = iter(sampler)
-        came = [next(numbers) for _ in range(30)]
-        state = json.loads(json.dumps(sampler.state_dict()))
-        rest = [*itertools.islice(numbers, 40)]
-        assert int(state["given"].partition(":")[0]) > 0
-        without = {name: value for name, value in state.items() if name != "given"}
-        bad = [state["given"].replace(":", "!"), "9:00a/1", "2048:00!!/", state["given"].replace("/", "/1")]
-        for told in (state["given"], None, *bad):
-            again = yoga.ResumableSampler(mixed(cell=8).packed("ids", BUDGET), shuffle=True, seed=seed)
-            again.load_state_dict({**state, "given": told} if told else without)
-            assert [*itertools.islice(iter(again), 40)] == rest
-            assert again.state_dict()["given"] == sampler.state_dict()["given"]
-        assert account_of_state(State.from_dict(state)) == packed.account(at=state)
-        order = packed.order(True, True, 8, seed)
-        assert order.positions(epoch, came).tolist() == list(range(30))
-        marked = packed.reweighted(WEIGHTS, at=state).order(True, True, 8, seed)
-        assert marked.positions(epoch, came).tolist() == list(range(30))
-        assert marked.rows(3, range(30)).tolist() == order.rows(3, range(30)).tolist()
-        # Some of what came before the place is still to come.
-        left = {**state, "position": 20, "left": [[5, 9], [10, 16, 1]], "proof": None, "steps": None}
-        left["given"] = order.given(epoch, 20, (range(5, 9), range(10, 16)))
-        assert account_of_state(State.from_dict(left)) == packed.account(at=left)
-        told = packed.counts(at={name: value for name, value in left.items() if name != "given"})
-        assert packed.counts(at=left) == told
-    once = packed.order(True, False, 8, 7)
-    assert once.given(2, 0, ()) is None
-    assert once.given(0, 2, ()) == packed.order(True, True, 8, 7).given(0, 2, ())
-
-
-def test_a_run_goes_on_at_a_place_that_no_walk_would_reach() -> None:
-    refs = {name: source_of([BUDGET] * 8, 100 * number) for number, name in enumerate(("web", "code"))}
-    packed: Any = yoga.mix(refs, {"web": 1, "code": 1}, rows=64).packed("ids", BUDGET)
-    loader = yoga.DataLoader(packed, 8, shuffle=True, seed=7)
-    place = 10**11 // 64 * 64
-    begin = (place // 2048 - 1) * 2048
-    given = f"{begin}:{compact([0, 0])}/{place // 2},{place // 2}"
-    loader.load_state_dict({**loader.state_dict(), "epoch": place // 64, "given": given})
-    assert len(list(loader)) == 8
-    state = loader.state_dict()
-    assert account_of_state(State.from_dict(state)) == packed.account(at=state)
-    assert packed.counts(at=state) == {"web": place // 2 + 32, "code": place // 2 + 32}
-    endless: Any = yoga.mix(refs, {"web": 1, "code": 1}, rows=10**11).packed("ids", BUDGET)
-    assert len(next(iter(yoga.DataLoader(endless, 8, shuffle=True, seed=7)))["ids"]) == 8 * BUDGET
-
-
-@pytest.mark.parametrize("kind", ["packs", "own packs", "cost", "batches", "batches of rounded lengths"])
-def test_tokens_of_any_column_are_those_that_came_in_any_pass(kind: str) -> None:
-    """A pack, or a batch, has other documents in each pass, so of other columns it has other lengths."""
-    rng, refs = np.random.default_rng(0), {}
-    for number, name in enumerate(NAMES):
-        rows = [
-            {"ids": np.arange(rng.integers(1, 12)), "boxes": np.arange(rng.integers(0, 9)), "of": number}
-            for _ in range(9 + 4 * number)
-        ]
-        refs[name] = Own(rows, yoga.Schema.of(rows[0], ragged=["ids", "boxes"]))
-    mix, cost = yoga.mix(refs, WEIGHTS, rows=60), lambda c: c["ids"].lengths + c["boxes"].lengths
-    made: Any = {
-        "packs": lambda: mix.packed("ids", BUDGET),
-        "own packs": lambda: yoga.mix(
-            {name: ref.packed("ids", BUDGET) for name, ref in refs.items()}, WEIGHTS, rows=40
-        ),
-        "cost": lambda: mix.packed({"tokens": 24}, cost=cost, along=["ids"]),
-        "batches": lambda: mix.token_batches("ids", 24),
-        "batches of rounded lengths": lambda: mix.token_batches("ids", 48, multiple_of=8),
-    }[kind]()
-    columns = ("ids",) if kind == "own packs" else ("ids", "boxes")
-    came = {column: dict.fromkeys(NAMES, 0) for column in columns}
-    state: Any = None
-    for steps in (1, 4, 9, 17, 30, 41):
-        size = None if kind.startswith("batches") else 1
-        batches, state = batches_of(made, steps=steps, batch_size=size, state=state)
-        for batch in batches:
-            for column, counts in came.items():
-                found, of = batch[column], NAMES[int(batch["of"].flatten()[0])]
-                if isinstance(found, torch.Tensor):
-                    counts[of] += found.numel()
-                else:
-                    counts[of] += int(found.lengths.sum() if hasattr(found, "lengths") else found.offsets[-1])
-        for column, counts in came.items():
-            assert made.counts(at=state, tokens=column) == counts, column
-    assert min(made.passes(at=state).values()) > 1
-
-
 WHERE = "step 5 of epoch 0, position 5"
 
 
-@pytest.mark.parametrize("kind", ["reweighted", "reweight"])
-def test_bad_weights_name_the_source_and_the_step(kind: str) -> None:
+def test_bad_weights_name_the_source_and_the_step() -> None:
     packed = mixed().packed("ids", BUDGET)
     loader = yoga.DataLoader(packed, 1, shuffle=True, seed=7)
     batches = iter(loader)
-    came = [next(batches)["ids"].tolist() for _ in range(5)]
-
-    def told(weights: dict[str, float]) -> None:
-        if kind == "reweight":
-            loader.reweight(weights)
-        else:
-            packed.reweighted(weights, at=loader.state_dict())
-
+    for _ in range(5):
+        next(batches)
     for weights, message in (
         (
             {**WEIGHTS, "zz": 1.0},
@@ -455,11 +323,7 @@ def test_bad_weights_name_the_source_and_the_step(kind: str) -> None:
         (dict.fromkeys(WEIGHTS, 0.0), "all weights are 0"),
     ):
         with pytest.raises(ValueError, match=f"^from {WHERE} on: .*{message}"):
-            told(weights)
-    # The loader goes on with those that it has.
-    assert came + [batch["ids"].tolist() for batch in batches] == [
-        batch["ids"].tolist() for batch in yoga.DataLoader(packed, 1, shuffle=True, seed=7)
-    ]
+            packed.reweighted(weights, at=loader.state_dict())
 
 
 @pytest.mark.parametrize("way", ["reweighted", "load"])
@@ -487,7 +351,7 @@ def test_sources_that_went_or_became_others_are_named_with_the_step(way: str) ->
         (
             {**refs, "code": more},
             BUDGET,
-            "of the source 'code', which are not those.* Make them as they",
+            "of the source 'code', which are not those.* make them of the version",
         ),
         (refs, 32, "rows of the source 'web', which are not those.* such as packs of another budget"),
     ):
@@ -520,7 +384,7 @@ def test_stories_of_packs_whose_weights_change(data: Any, cell: int, shuffle: bo
         world, steps = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 30))
         batches, state = batches_of(view, world, steps, state=state, shuffle=shuffle)
         if batches:
-            assert off(batches, weights) <= 1 + 1e-9
+            assert off(batches, weights) <= 1.5 + cell / 2 + 1
         for batch in batches:
             own[NAMES[batch["source"].item()]].append(documents(batch))
         weights = {name: float(data.draw(st.integers(1, 9))) for name in NAMES}
@@ -539,7 +403,7 @@ def test_stages_of_weights_and_a_block_shuffle() -> None:
     course = mixed(cell=8).packed("ids", BUDGET).staged([(0, early), (24, late)])
     whole, _ = batches_of(course)
     assert {batch["source"].item() for batch in whole[:24]} == {0}
-    assert off(whole[24:], late) <= 1 + 1e-9
+    assert off(whole[24:], late) <= 1.5 + 4
     for steps in (3, 9, 20):
         first, state = batches_of(course, 2, steps)
         rest, _ = batches_of(course, 3, state=state)
@@ -551,13 +415,13 @@ def test_stages_of_weights_and_a_block_shuffle() -> None:
     assert [b["ids"].tolist() for b in first + rest] == [b["ids"].tolist() for b in whole]
 
 
-def test_a_block_shuffle_keeps_shares_and_windows_in_blocks() -> None:
+def test_a_block_shuffle_keeps_shares_and_blocks() -> None:
     """Thousands of packs, full ones first; windows are all alike, so they may keep to their files."""
     sources = {"a": source_of([16] * 5000 + [9] * 5000, 0), "b": source_of([16] * 5000, 20_000)}
     mix = yoga.mix(sources, {"a": 1, "b": 1}, rows=5000, source_column="source")
     packs = mix.packed("ids", BUDGET)
     batches, _ = batches_of(packs, shuffle="block", shuffle_window=1)
-    assert off(batches, {"a": 1, "b": 1}) <= 1 + 1e-9
+    assert off(batches, {"a": 1, "b": 1}) <= 1.5 + 32
     windows = mix.token_windows("ids", BUDGET)
     order = windows.order("block", True, 1, 7)
     numbers = order.rows(0, np.arange(2000))
@@ -592,33 +456,3 @@ def test_stages_begin_in_later_epochs(kind: str) -> None:
         assert set(came[:first]) == {0}
         assert first <= -(-place // len(made)) * len(made)
         assert 0 not in came[first : place * 2]
-
-
-def test_states_of_another_order_of_earlier_versions_are_refused() -> None:
-    """They tell the same sources and weights, which gave other packs up to there."""
-    packs = mixed().packed("ids", BUDGET)
-    loader = yoga.DataLoader(packs, 2, shuffle=True, seed=7)
-    batches, states = iter(loader), []
-    for step in range(6):
-        next(batches)
-        states.append(json.loads(json.dumps(loader.state_dict())))
-        if step == 2:
-            loader.reweight({"web": 1, "code": 5, "math": 1})
-    weights = {"web": 1, "code": 1, "math": 1}
-    sources = {**sources_of(), "new": source_of([3] * 40, 9000)}
-    more = yoga.mix(sources, rows=150, source_column="source").packed("ids", BUDGET)
-    for state in states:
-        state["view"] = state["view"].replace(", shares=tokens", "")
-        del state["given"]
-        for ask in (
-            lambda: packs.counts(at=state),  # noqa: B023
-            lambda: packs.account(at=state, tokens="ids"),  # noqa: B023
-            lambda: packs.reweighted(weights, at=state),  # noqa: B023
-            lambda: more.reweighted({**weights, "new": 1}, at=state),  # noqa: B023
-            lambda: yoga.DataLoader(packs, 2, shuffle=True, seed=7).load_state_dict(state),  # noqa: B023
-        ):
-            with pytest.raises(StateError, match=r"an earlier version, whose packs of .* another order; fin"):
-                ask()
-        fresh = yoga.DataLoader(packs, 2, shuffle=True, seed=7)
-        fresh.load_state_dict(state, strict=False)
-        assert fresh.state_dict()["position"] == state["position"]

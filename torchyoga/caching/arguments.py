@@ -442,26 +442,9 @@ def _item(tag: str, *parts: str | bytes) -> bytes:
     return b"".join(b"%d:%b" % (len(text), text) for text in texts)
 
 
-# Modules of public classes and functions when the first versions were built: digests must not change when
-# classes move between modules.
-_FIRST_NAMES = {
-    "torchyoga.rows.schema": "torchyoga.schema",
-    "torchyoga.rows.column": "torchyoga.schema",
-    "torchyoga.rows.node": "torchyoga.schema",
-    "torchyoga.rows.collate": "torchyoga.collate",
-    "torchyoga.reading.dataref": "torchyoga.dataref",
-    "torchyoga.reading.columns_ref": "torchyoga.dataref",
-    "torchyoga.reading.version_ref": "torchyoga.dataref",
-    "torchyoga.sampling.sampler": "torchyoga.sampler",
-    "torchyoga.sampling.batch_sampler": "torchyoga.sampler",
-    "torchyoga.loading.loader": "torchyoga.loader",
-}
-
-
 def _name(value: Callable[..., object]) -> str:
     """Where a function or class is defined, under the name that it has in every process."""
     module, name = str(value.__module__), str(value.__qualname__)
-    module = _FIRST_NAMES.get(module, module)
     # A script has another module name in the processes that it starts.
     return f"{'__main__' if module == '__mp_main__' else module}:{name}"
 

@@ -156,7 +156,7 @@ class Delivery(Iterator[Batch]):
         self._made = self._indices.clock()
         self._iteration: Iteration | None = None
         self._failed: list[int] = []  # batches since the last one that did not
-        self._process = self._steps = self._num_changes = 0
+        self._process = self._steps = 0
         self._started: Arriving | InProcess | None = None
         self._over = False
 
@@ -170,8 +170,7 @@ class Delivery(Iterator[Batch]):
     def __next__(self) -> Batch:
         asked = self._meter.asked()
         iteration, batches, cursor = self._iteration, self._batches, self._indices.cursor
-        is_here = self._process == os.getpid() and self._num_changes == cursor.num_changes
-        if iteration is None or batches is None or not is_here:
+        if iteration is None or batches is None or self._process != os.getpid():
             iteration, batches = self._begin()
         if iteration.generation != cursor.generation:
             cursor.check_generation(iteration.generation)
@@ -248,19 +247,15 @@ class Delivery(Iterator[Batch]):
             with self._indices.cursor.lock:
                 self._leave_out(iteration)
                 iteration.restart()
-                if self._num_changes != self._indices.cursor.num_changes:
-                    self._indices.follow(iteration)
         if self._process != os.getpid():
             if self._batches is not None:
                 # A forked child does not have the threads and workers of its parent: it goes on by itself.
                 pipeline.leave_to_parent(self._batches)
             self._started = None
-        # What was made ahead in another order is made anew, by the workers that are there.
-        running, self._batches = (None if self._batches is None else self._started), None
+        self._batches = None
         self._process, self._steps = os.getpid(), iteration.num_steps
-        self._num_changes = self._indices.cursor.num_changes
         try:
-            self._started = started = pipeline.start(loader, iteration, running)
+            self._started = started = pipeline.start(loader, iteration)
         except SamplerError as failed:
             raise failed.error from failed.error.__cause__
         if isinstance(started, Arriving) and pipeline.plan.is_unordered:

@@ -25,7 +25,7 @@ from ..process.control_group import num_cpus
 from ..process.seeding import ROW_SEEDS_VERSION
 from ..process.stages import Stopwatch
 from ..process.warned import warn_user
-from ..reading.dataref import DataRef, Numbers
+from ..reading.dataref import DataRef
 from ..rows.collate import is_ours
 from ..rows.types import BatchT, Collate, Index, MapStyle, Row
 from ..sampling.batch_sampler import ResumableBatchSampler
@@ -383,7 +383,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
                 "values may differ in the last bits"
             )
         if "row_seeds" in self._indices.cursor.extra and not self._has_warned:
-            found = state.get("row_seeds", 1 if state["version"] == 1 else ROW_SEEDS_VERSION)
+            found = state.get("row_seeds", ROW_SEEDS_VERSION)
             if found != ROW_SEEDS_VERSION:
                 self._has_warned = True
                 warn_user(
@@ -391,40 +391,6 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
                     f"{ROW_SEEDS_VERSION}: the rows are the same, but random augmentation of the rest may be "
                     "another than it would have been"
                 )
-
-    def reweight(self, weights: Mapping[Any, float] | Sequence[float] | Numbers) -> None:
-        """Other weights of a mixture, of classes or of rows, from the next batch on: for callbacks.
-
-        Batches that the training loop has are past. Those that workers or threads have made ahead are dropped
-        and made anew, by the same workers, so that every rank changes its weights at the same row: call it
-        on all ranks, at the same step, with the same weights; `check_ranks` finds a rank where it was not so.
-        It may be called within an epoch and between two.
-
-        States tell the weights: `load_state_dict` goes on with them. `load_state_dict` of a state of before
-        goes back, be it of the same step: so ask again for the weights of a step when a run begins there.
-        Where it has them, nothing changes.
-
-        Args:
-            weights: a number for each source, as `yoga.mix` takes them; for each class, as `balanced` does;
-                for each row, as `weighted` does. Those of rows are not in states: see `reweighted`.
-
-        Raises:
-            TypeError: the dataset has no such weights.
-            ValueError: weights as `mix` refuses them; the loader goes on with those that it has.
-            StateError: every epoch is the same, or ranks do not agree where they are, with in_order=False.
-
-        Example:
-            >>> data = yoga.from_arrays({"x": np.arange(9)})
-            >>> mix = yoga.mix({"a": data, "b": data}, {"a": 1, "b": 1}, rows=100, source_column="source")
-            >>> loader = yoga.DataLoader(mix, 10, shuffle=True, seed=7)
-            >>> batches = iter(loader)
-            >>> for _ in range(5):
-            ...     batch = next(batches)
-            >>> loader.reweight({"a": 0, "b": 1})
-            >>> next(batches)["source"].tolist()
-            [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
-        """
-        self._indices.reweight(weights)
 
     def rows_in_step(self, step: int, epoch: int | None = None) -> npt.NDArray[np.int64]:
         """The rows of batch `step` of an epoch, of all ranks; see `ResumableBatchSampler.rows_in_step`."""

@@ -137,10 +137,8 @@ class Pipeline:
             self.redrawn.begun(loader.dataset, begun.start.epoch, indices.cursor.extra, is_kept)
         return begun
 
-    def start(
-        self, loader: TorchLoader, iteration: Iteration, running: Arriving | InProcess | None = None
-    ) -> Arriving | InProcess:
-        """The batches of an iteration from where it stands; `running` gave those before, if any."""
+    def start(self, loader: TorchLoader, iteration: Iteration) -> Arriving | InProcess:
+        """The batches of an iteration from where it stands."""
         plan = self.plan
         plan.iteration = iteration
         read = flattened(loader.dataset)  # anew, as a Subset's indices may have changed
@@ -161,19 +159,13 @@ class Pipeline:
                 self.watch,
             )
         began = perf_counter() if loader.num_workers and self._inner is None else None
-        inner = running.inner if isinstance(running, Arriving) and loader.num_workers else None
         try:
-            if inner is None:
-                inner = self._inner_loader(loader, seeding, dataset)
-                fetched: Iterator[Batch] = iter(inner)
-            else:
-                assert isinstance(running, Arriving)
-                fetched = running.begun_again()
+            fetched: Iterator[Batch] = iter(self._inner_loader(loader, seeding, dataset))
         except BaseException:
             self.give_up_workers()
             raise
         self.turn += 1
-        return Arriving(fetched, plan, self, inner, loader.persistent_workers, began)
+        return Arriving(fetched, plan, self, loader.persistent_workers, began)
 
     def peek(self, loader: TorchLoader) -> Batch:
         """The batch that an iteration which begins now would give first, made here."""
@@ -279,11 +271,9 @@ class Arriving(Iterator[Batch]):
         fetched: Iterator[Batch],
         plan: EpochIndices,
         pipeline: Pipeline,
-        inner: TorchLoader,
         is_shared: bool,
         began: float | None,
     ) -> None:
-        self.inner = inner  # torch's loader that they come from
         self._fetched = fetched
         self._ring = plan.ring
         self._is_single = plan.is_single
@@ -293,17 +283,6 @@ class Arriving(Iterator[Batch]):
         self._turn = pipeline.turn
         self._batches: list[Batch] = []  # those that have arrived, last first
         self.numbers: deque[int] = deque()  # of all that came, if they come in any order
-
-    def begun_again(self) -> Iterator[Batch]:
-        """Batches that torch's iterator fetches by the plan as it is now, with the same workers.
-
-        It drops what they have made ahead, as where persistent workers begin another epoch.
-        """
-        fetched = self._fetched
-        reset = getattr(fetched, "_reset", None)
-        assert reset is not None, "torch's iterators over worker processes have it"
-        reset(self.inner, first_iter=False)
-        return fetched
 
     def __next__(self) -> Batch:
         if self._is_shared and self._turn != self._pipeline.turn:

@@ -7,7 +7,6 @@ batch has rows of like lengths, and ranks, which take every W-th position, wait 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -17,8 +16,8 @@ import numpy.typing as npt
 from ..process.distinct import distinct
 from ..process.lazy import cached_with
 from ..rows.types import Ints
-from .contract import AnyOrder, OrderOver
-from .full import Order, keyed_bytes, random_words, within
+from .contract import OrderOver
+from .full import keyed_bytes, random_words, within
 from .saved import Pin
 
 __all__ = ["BucketOrder"]
@@ -65,20 +64,9 @@ class BucketOrder(OrderOver):
         whole = self.whole.prefix(rows)
         return None if whole is None else replace(self, whole=whole, lengths=self.lengths[:rows])
 
-    def joining(self, rows: int, start: int, end: int, seed: int) -> JoinedRuns | None:
-        """The order in which rows that are appended come in the rest of an epoch: in runs of their own."""
-        if self.whole.joining(rows, start, end, seed) is None:
-            return None
-        new = replace(self, whole=Order(end - rows, seed, bool(self.shuffle)), lengths=self.lengths[rows:end])
-        return JoinedRuns(new, rows - start, Order((end - start) // self.run, seed, bool(self.shuffle)))
-
-    def resumed(self, epoch: int | None, shards: int | None, version: int) -> BucketOrder:
+    def resumed(self, epoch: int | None, shards: int | None) -> BucketOrder:
         """This order over the base as it was when the running epoch, if any, was begun."""
-        return replace(self, whole=self.whole.resumed(epoch, shards, version))
-
-    def version_in(self, epoch: int) -> int:
-        """The version of the order in an epoch."""
-        return self.whole.version_in(epoch)
+        return replace(self, whole=self.whole.resumed(epoch, shards))
 
     def pins(self, epoch: int) -> dict[str, Pin]:
         """Entries of a state, so that it is not continued in another order."""
@@ -86,56 +74,6 @@ class BucketOrder(OrderOver):
 
     def _pool(self, epoch: int, number: int) -> _Pool:
         return _pool(self, epoch if self.shuffle and self.reshuffle else 0, number)
-
-
-@dataclass(frozen=True, eq=False)
-class JoinedRuns(AnyOrder):
-    """Runs of what is left of an epoch, and of rows that were appended, in random order.
-
-    Args:
-        new: the order of the rows that were appended.
-        rest: how many are left of the epoch.
-        runs: the order of the runs; a shorter one stays behind.
-    """
-
-    new: BucketOrder
-    rest: int
-    runs: Order
-
-    def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
-        """Places in the rest, and behind them the rows that were appended."""
-        found = self._runs(np.asarray(positions, np.int64), self.runs.rows)
-        some = np.nonzero(found >= self.rest)
-        found[some] = self.rest + self.new.rows(0, found[some] - self.rest)
-        return found
-
-    def positions(self, epoch: int, rows: npt.ArrayLike) -> Ints:
-        """Where such places and rows come: the inverse of `rows`."""
-        found = np.array(rows, np.int64)
-        some = np.nonzero(found >= self.rest)
-        if some[0].size:
-            found[some] = self.rest + self.new.positions(0, found[some] - self.rest)
-        return self._runs(found, self.runs.positions)
-
-    def _runs(self, numbers: Ints, turned: Callable[[int, Ints], Ints]) -> Ints:
-        run, place = np.divmod(numbers, self.new.run)
-        found = np.array(numbers)
-        some = np.nonzero(run < self.runs.length)
-        if some[0].size:
-            found[some] = turned(0, run[some]) * self.new.run + place[some]
-        return found
-
-    def resumed(self, epoch: int | None, shards: int | None, version: int) -> JoinedRuns:
-        """This order: there is one version of it."""
-        return self
-
-    def version_in(self, epoch: int) -> int:
-        """The version of the order in an epoch."""
-        return self.new.version_in(epoch)
-
-    def pins(self, epoch: int) -> dict[str, Pin]:
-        """Nothing: it is part of an order."""
-        return {}
 
 
 class _Pool(NamedTuple):

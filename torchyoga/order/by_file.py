@@ -40,12 +40,9 @@ from .full import (
     are_outside,
     as_int,
     checked_rows,
-    earlier,
-    first_keys,
     keyed_bytes,
     keyed_words,
     random_words,
-    version_of,
     words_at,
 )
 from .saved import Pin
@@ -59,7 +56,7 @@ _MOST_RUNS = 65536  # each takes memory
 MOST_WINDOW = 1024  # each file of a window takes memory
 _MOST_ROWS = 2**52  # of a file; times the window, they still fit int64
 MOST_SHARDS = 2**20
-_MIN_BITS, _FIRST_BITS = 4, 6  # the fewest bits of the numbers of a network, now and in version 1
+_MIN_BITS = 4  # the fewest of the numbers of a network
 _CHUNK = 32768  # positions computed at once, so that they stay in the processor's cache
 
 
@@ -77,8 +74,6 @@ class BlockOrder(AnyOrder):
             to end in an order that the seed alone decides, are cut into W runs that differ by a row at most,
             and position p is row p // W of run p % W. Without shuffle the files are laid as they are.
         held: (epoch, W) of an epoch that was begun with another number of shards, and keeps it.
-        begun: (epoch, version) of an epoch that was begun in the order of another version, and is finished
-            in it.
 
     Example:
         >>> order = BlockOrder([0, 4, 8, 12], seed=7, window=2)
@@ -96,7 +91,6 @@ class BlockOrder(AnyOrder):
     window: int = 8
     shards: int | None = None
     held: tuple[int, int] | None = None
-    begun: tuple[int, int] | None = None
     length: int = field(init=False)
     files: str = field(init=False)  # the same if two orders have the same files
 
@@ -150,14 +144,10 @@ class BlockOrder(AnyOrder):
         starts = self.starts[: int(np.searchsorted(self.starts, rows)) + 1]
         return replace(self, starts=starts) if int(starts[-1]) == rows else None
 
-    def resumed(self, epoch: int | None, shards: int | None, version: int) -> BlockOrder:
-        """This order, with the shards and the version that the running epoch, if any, was begun with."""
+    def resumed(self, epoch: int | None, shards: int | None) -> BlockOrder:
+        """This order, with the shards that the running epoch, if any, was begun with."""
         held = None if epoch is None or self.shards is None else (epoch, shards or self.shards)
-        return replace(self, held=held, begun=earlier(epoch, version))
-
-    def version_in(self, epoch: int) -> int:
-        """The version of the order in an epoch."""
-        return version_of(self.begun, epoch)
+        return replace(self, held=held)
 
     def pins(self, epoch: int) -> dict[str, Pin]:
         """Entries of a state, so that it is not continued in another order."""
@@ -184,7 +174,7 @@ class BlockOrder(AnyOrder):
 
     def _plan(self, epoch: int) -> _Plan:
         key = as_int("epoch", epoch) if self.reshuffle and self.shuffle else 0
-        return _plan(self, key, self.shards_in(epoch), self.version_in(epoch))
+        return _plan(self, key, self.shards_in(epoch))
 
 
 def equal_runs(length: int) -> Ints:
@@ -252,7 +242,7 @@ class _Plan:
     slot is a run of one unit's rows within a cell; slots lie in the line before their cell is permuted.
     """
 
-    def __init__(self, order: BlockOrder, epoch: int, shards: int | None, version: int) -> None:
+    def __init__(self, order: BlockOrder, epoch: int, shards: int | None) -> None:
         self.in_units: Permutations | None = None
         self.in_cells: Permutations | None = None
         self.layout = layout = _layout(order, shards)
@@ -268,7 +258,7 @@ class _Plan:
         self.first_row = self.unit_row[self.by_row]
         if is_block:
             self._cut(order.window)
-            self.in_units = Permutations(version, self.unit_size, "unit", order.seed, epoch)
+            self.in_units = Permutations(self.unit_size, "unit", order.seed, epoch)
         else:
             # A cell for each shard, and a slot for each unit.
             self.slot_unit = np.arange(len(units))
@@ -282,7 +272,7 @@ class _Plan:
         self.halvings = [1 << bit for bit in reversed(range((most - 1).bit_length()))]
         self.last_slot = max(len(self.slot_start) - 1, 0)
         if order.shuffle:
-            self.in_cells = Permutations(version, np.diff(self.cell_start), "cell", order.seed, epoch)
+            self.in_cells = Permutations(np.diff(self.cell_start), "cell", order.seed, epoch)
 
     def _cut(self, window: int) -> None:
         """Cuts the units into slices, and puts these into cells."""
@@ -348,8 +338,8 @@ class _Plan:
 
 
 @lru_cache(maxsize=4)
-def _plan(order: BlockOrder, epoch: int, shards: int | None, version: int) -> _Plan:
-    return _Plan(order, epoch, shards, version)
+def _plan(order: BlockOrder, epoch: int, shards: int | None) -> _Plan:
+    return _Plan(order, epoch, shards)
 
 
 class Permutations:
@@ -357,17 +347,11 @@ class Permutations:
 
     A Feistel network over two digits, the low one of some bits and the high one of as many values as it takes
     to hold the size. That is hardly more than the size, so few numbers need a walk (see `order`). The smaller
-    the digits, the more rounds; in version 1 all had six.
+    the digits, the more rounds.
     """
 
-    def __init__(self, version: int, sizes: Ints, *key: int | str) -> None:
-        self._is_first = version == 1
-        if self._is_first:
-            keys = first_keys("block", *key)
-            own = [random_words(add, len(sizes)) for add in keys[:, 1].tolist()]
-            self._set(sizes, own, keys)
-        else:
-            self._of_words(sizes, _words_of(key), np.arange(len(sizes)))
+    def __init__(self, sizes: Ints, *key: int | str) -> None:
+        self._set(sizes, _words_of(key), np.arange(len(sizes)))
 
     @classmethod
     def of_each(
@@ -382,23 +366,18 @@ class Permutations:
             which: (B,) the key of each.
         """
         found = cls.__new__(cls)
-        found._is_first = False
-        found._of_words(sizes, np.stack(list(map(_words_of, keys)), 1)[:, which], numbers)
+        found._set(sizes, np.stack(list(map(_words_of, keys)), 1)[:, which], numbers)
         return found
 
-    def _of_words(self, sizes: Ints, words: _Digits, numbers: Ints) -> None:
+    def _set(self, sizes: Ints, words: _Digits, numbers: Ints) -> None:
         """Sets what rounds do, from (3 + rounds,) words of a key, or from those of each number."""
         multiply, add, swap = (words_at(word, numbers + 1) for word in words[:3])
         # Rounds alone may make even permutations only; this says whether 0 and 1 are exchanged before.
         self._swaps = (swap & np.uint64(1)).astype(bool) & (sizes > 1)
-        self._set(sizes, [multiply | np.uint64(1), add], words[3:] | np.uint64(1))
-
-    def _set(self, sizes: Ints, own: list[_Digits], keys: _Digits) -> None:
-        """Sets what differs from one permutation to the next, and from round to round."""
+        own, keys = [multiply | np.uint64(1), add], words[3:] | np.uint64(1)
         self._sizes = sizes
-        least = _FIRST_BITS if self._is_first else _MIN_BITS
-        self._low = np.maximum(np.frexp(np.maximum(sizes - 1, 0))[1], least).astype(np.int64) // 2
-        high = np.maximum(-(-sizes >> self._low), 1 << least // 2)
+        self._low = np.maximum(np.frexp(np.maximum(sizes - 1, 0))[1], _MIN_BITS).astype(np.int64) // 2
+        high = np.maximum(-(-sizes >> self._low), 1 << _MIN_BITS // 2)
         self._has_ones = bool((sizes == 1).any())  # a walk would find their 0 after 64 steps
         self._long = high.astype(np.uint64), own, keys
         self._short = high.astype(np.uint32), [some.astype(np.uint32) for some in own], keys.astype(np.uint32)
@@ -436,8 +415,6 @@ class Permutations:
         return mixed if forward else self._swapped(mixed, which)
 
     def _swapped(self, numbers: Ints, which: Ints) -> Ints:
-        if self._is_first:
-            return numbers
         some = np.flatnonzero(numbers < 2)
         some = some[self._swaps[which[some]]]
         if some.size:
@@ -449,8 +426,6 @@ class Permutations:
         """The factors, summands and factors of each round."""
         _, own, keys = self._short if low < 16 else self._long
         mine: list[_Digits] = [some[which] for some in own]
-        if self._is_first:
-            return [(first, add, last) for (first, _, last), add in zip(keys, mine, strict=True)]
         rounds = keys[: _num_rounds(low)]
         return [(mine[0], mine[1], last) for last in (rounds if keys.ndim == 1 else rounds[:, which])]
 

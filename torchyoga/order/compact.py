@@ -11,10 +11,10 @@ import base64
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-__all__ = ["MARKS", "compact", "expanded", "lists_compact", "lists_expanded"]
+__all__ = ["MARK", "compact", "expanded", "lists_compact", "lists_expanded"]
 
 _MOST_BITS = 62
-MARKS = ":["  # one of them may stand behind lists
+MARK = "["  # which may stand behind lists
 _FOR_STATES = str.maketrans(";", ",")  # which divides the stages of a state
 _FROM_STATES = str.maketrans(",", ";")
 
@@ -60,7 +60,7 @@ def lists_compact(text: str) -> str:
         >>> lists_compact("5,3,2/1000,600,400"), lists_expanded(lists_compact("5,3,2/1000,600,400"))
         ('~3.01+dl/3.09y%AxM', '5,3,2/1000,600,400')
     """
-    numbers = text.rstrip(MARKS)
+    numbers = text.rstrip(MARK)
     found = "~" + "/".join(_list_compact(list(map(int, part.split(",")))) for part in numbers.split("/"))
     return found + text[len(numbers) :]
 
@@ -74,7 +74,7 @@ def lists_expanded(text: str) -> str:
     """
     if not text.startswith("~"):
         return text
-    told = text[1:].rstrip(MARKS)
+    told = text[1:].rstrip(MARK)
     numbers = "/".join(",".join(map(str, _list_expanded(part))) for part in told.split("/"))
     return numbers + text[1 + len(told) :]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from .saved import Pin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from typing_extensions import Self
 
@@ -31,14 +31,13 @@ __all__ = [
     "Shuffle",
     "before_known",
     "check_epoch",
-    "without_weights",
     "OrderOver",
     "SourceCounts",
 ]
 
 Shuffle = bool | Literal["block"]
 Locality = Literal["global", "shard"]
-Appended = Literal["next", "now"]
+Appended = Literal["next"]
 SavedState = Any  # a `State`, which knows of orders
 ARRANGED = range(2**61, 2**62)
 _MOST_PLACES = 2**61
@@ -61,14 +60,6 @@ def before_known(epoch: int, position: int, known: int) -> ValueError:
     )
 
 
-def without_weights() -> TypeError:
-    """The error of a dataset without weights that a loader can be told."""
-    return TypeError(
-        "this dataset has no weights that a loader can be told: yoga.mix(...), ref.balanced(...) and "
-        "ref.weighted(...) have"
-    )
-
-
 class AnyOrder(ABC):
     """Which row comes at which position of every epoch, over all ranks; a frozen dataclass.
 
@@ -85,8 +76,6 @@ class AnyOrder(ABC):
     shuffle: Shuffle
     reshuffle: bool
     shards: int | None = None
-
-    keeps_prefixes = False  # when rows are appended, the first positions stay what they are
 
     @abstractmethod
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
@@ -112,13 +101,9 @@ class AnyOrder(ABC):
         """This order for so many ranks; epoch `begun`, if any, goes on as it was dealt."""
         return self
 
-    @abstractmethod
-    def resumed(self, epoch: int | None, shards: int | None, version: int) -> Self:
-        """This order, with the shards and the version that the running epoch, if any, was begun with."""
-
-    @abstractmethod
-    def version_in(self, epoch: int) -> int:
-        """The version of the order in an epoch."""
+    def resumed(self, epoch: int | None, shards: int | None) -> Self:
+        """This order, with the shards that the running epoch, if any, was begun with."""
+        return self
 
     def check_place(self, epoch: int, position: int) -> None:  # noqa: B027 (most orders have all places)
         """Raises ValueError if it cannot go on from this position of the epoch."""
@@ -133,32 +118,8 @@ class AnyOrder(ABC):
         """
         return saved
 
-    def given(self, epoch: int, position: int, left: Sequence[range]) -> str | None:
-        """Text for a state, about a place, that would take long to find again; None if there is nothing.
-
-        Args:
-            epoch: the epoch.
-            position: how many of its positions are over.
-            left: positions that come next, if later ones came early.
-        """
-        return None
-
     def prefix(self, rows: int) -> AnyOrder | None:
         """This order of the first rows, as it was before others were appended; None if it is not known."""
-        return None
-
-    def joining(self, rows: int, start: int, end: int, seed: int) -> AnyOrder | None:
-        """The order in which rows that are appended come in the rest of an epoch, with those left of it.
-
-        Args:
-            rows: how many there were.
-            start: the position from which on they come.
-            end: how many there are.
-            seed: of the order.
-
-        Returns:
-            The positions from 0 on, for those from `start` on; None if they cannot come before its end.
-        """
         return None
 
     def changed(self, **fields: int) -> Self:
@@ -238,12 +199,3 @@ class Arrangement(ABC):
     def account(self, order: AnyOrder, saved: SavedState) -> SourceCounts | None:
         """The rows delivered of each source up to a state; None if there are none."""
         return None
-
-    def reweighted(self, order: AnyOrder, weights: object, saved: SavedState) -> AnyOrder:
-        """An order with other weights from a state on.
-
-        Raises:
-            TypeError: it has none that can be changed.
-            ValueError: the weights are none.
-        """
-        raise without_weights()

@@ -28,8 +28,8 @@ from ..errors import StateError
 from ..process.forks import renew_in_children
 from ..process.warned import warn_user
 from .carry import Appended, Prefixes, carried, check_appended
-from .contract import AnyOrder, Arrangement, Locality, Shuffle, SourceCounts, without_weights
-from .full import as_int
+from .contract import AnyOrder, Arrangement, Locality, Shuffle, SourceCounts
+from .full import ORDER_VERSION, as_int
 from .grown import Grown
 from .iteration import Iteration, IterationOptions, Left, Reporting, Standing
 from .place import Place, after, num_steps_left, taken
@@ -92,7 +92,6 @@ class Cursor:
         prefixes: fingerprint and rows of the versions that the dataset begins with.
         pins: what identifies the dataset besides its fingerprint.
         arrangement: what made the order, if not each row comes once.
-        num_changes: how often weights were changed, so that iterators can notice.
     """
 
     def __init__(
@@ -133,7 +132,6 @@ class Cursor:
         self.prefixes: Prefixes = ()
         self.pins: Mapping[str, Pin] = {}
         self.arrangement: Arrangement | None = None
-        self.num_changes = 0
 
     def renew(self) -> None:
         """Makes the lock anew, in a forked child: it may be held by a thread that the child does not have."""
@@ -377,8 +375,7 @@ class Cursor:
         if self.arrangement is not None and not place.left and place.share[1] == 1:
             begin, end = replace(self._state_at(place, None, None), left_out=Skipped()), place.position + rows
             with suppress(StateError, ValueError):
-                given = None if begin.given is None else self.order.given(place.epoch, end, ())
-                behind = self.arrangement.account(self.order, replace(begin, position=end, given=given))
+                behind = self.arrangement.account(self.order, replace(begin, position=end))
                 before = self.arrangement.account(self.order, begin)
                 if before is not None and behind is not None:
                     rows_before = before.numbers()
@@ -650,13 +647,12 @@ class Cursor:
         is_entry = entry.place.epoch == place.epoch
         again = last.again if last is not None else entry.again if is_entry else 0
         return State(
-            version=order.version_in(place.epoch),
+            version=ORDER_VERSION,
             seed=order.seed,
             epoch=place.epoch,
             position=place.position,
             length=order.length_in(place.epoch),
-            joined=grown.joined if grown else (),
-            grown=order.length if grown and grown.until != order.length else None,
+            grown=None if grown is None else order.length,
             pins={**order.pins(place.epoch), **self.pins},
             fingerprint=self.fingerprint,
             steps=steps if place.position else 0,
@@ -665,7 +661,6 @@ class Cursor:
             proof=proof,
             again=again if place.position else 0,
             left_out=self._left_out(place),
-            given=None if place.share[1] > 1 else order.given(place.epoch, place.position, place.left),
             extra=self.extra,
         )
 
@@ -758,7 +753,7 @@ class Cursor:
         if self._draw is not None:
             self._order, self._is_seeded = self._order.changed(seed=saved.seed), True
         shards = saved.shards if strict else None
-        self._order = self._order.resumed(begun, shards, saved.version)
+        self._order = self._order.resumed(begun, shards)
         self._origin = place
         self._at = Standing(place, entry, entry.steps, left=Left(saved.left_out))
         self._looked = None
@@ -766,16 +761,6 @@ class Cursor:
         self._rebase = self._num_begun = 0
         self.latest = None
         self.generation += 1
-
-    @_alone
-    def reweight(self, weights: object) -> None:
-        """Other weights for all that comes behind what is delivered; see `DataLoader.reweight`."""
-        if self.arrangement is None:
-            raise without_weights()
-        order = self.arrangement.reweighted(self.order, weights, self._state())
-        if order is not self._order:  # else nothing that was made ahead is made anew
-            self._order = order
-            self.num_changes += 1
 
     @_alone
     def account(self) -> SourceCounts | None:

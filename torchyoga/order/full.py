@@ -43,27 +43,21 @@ else:
     Positions = Words = _Digits = Any
 
 __all__ = [
-    "GOING_ON",
     "ORDER_VERSION",
     "Order",
     "are_outside",
     "as_int",
     "checked_rows",
-    "earlier",
-    "first_keys",
     "keyed_bytes",
     "keyed_words",
     "random_words",
-    "version_of",
     "within",
     "words_at",
 ]
 
 
-ORDER_VERSION = 2  # of epochs that begin now; in every saved state, so another shuffle needs another number
-GOING_ON = 4  # of epochs of arranged rows without a shuffle; before, each had the rows of epoch 0
+ORDER_VERSION = 1  # in every saved state, so another shuffle needs another number
 _ROUNDS = 8
-_FIRST_ROUNDS, _FIRST_BITS = 6, 6  # of version 1, and the fewest bits of its networks
 _MOST_SORTED = 4096  # rows; sorting them takes as long as the first thousand of a network
 _SORTED_BITS = 12  # enough for their numbers
 _ODD = (1, 0, 1)
@@ -86,8 +80,6 @@ class Order(AnyOrder):
         seed: any int; together with the epoch it makes the keys.
         shuffle: False for rows 0, 1, 2, ...
         reshuffle: False gives every epoch the order of epoch 0.
-        begun: (epoch, version) of an epoch that was begun in the order of another version, and is finished
-            in it.
 
     Example:
         >>> order = Order(10, seed=7)
@@ -102,7 +94,6 @@ class Order(AnyOrder):
     seed: int = 0
     shuffle: bool = True
     reshuffle: bool = True
-    begun: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "length", as_int("length", self.length, low=0, high=2**62))
@@ -123,26 +114,9 @@ class Order(AnyOrder):
         """The positions in 0..N-1 at which these rows come in the epoch: the inverse of `rows`."""
         return self._turned(epoch, checked_rows(rows, self.length), forward=False)
 
-    @property
-    def keeps_prefixes(self) -> bool:  # type: ignore[override]
-        """True without a shuffle: when rows are appended, the first positions stay what they are."""
-        return not self.shuffle
-
     def prefix(self, rows: int) -> Order:
         """This order of the first rows, as it was before others were appended."""
         return replace(self, length=rows)
-
-    def joining(self, rows: int, start: int, end: int, seed: int) -> Order:
-        """The order in which rows that are appended come in the rest of an epoch, with those left of it."""
-        return Order(end - start, seed, self.shuffle)
-
-    def resumed(self, epoch: int | None, shards: int | None, version: int) -> Order:
-        """This order, in the version that the running epoch, if any, was begun with; shards do not matter."""
-        return replace(self, begun=earlier(epoch, version))
-
-    def version_in(self, epoch: int) -> int:
-        """The version of the order in an epoch."""
-        return version_of(self.begun, epoch)
 
     def pins(self, epoch: int) -> dict[str, Pin]:
         """Entries of a state, so that it is not continued in another order."""
@@ -152,7 +126,7 @@ class Order(AnyOrder):
         if not self.shuffle or self.length < 2:
             return numbers
         key = as_int("epoch", epoch) if self.reshuffle else 0
-        return _permutation(self.length, self.version_in(epoch), self.seed, key).turned(numbers, forward)
+        return _permutation(self.length, self.seed, key).turned(numbers, forward)
 
 
 def within(positions: npt.ArrayLike, length: int) -> Positions:
@@ -178,16 +152,6 @@ def are_outside(numbers: Positions, length: int) -> bool:
     return bool(numbers.size) and int(numbers.view(np.uint64).max()) >= length  # numbers below 0 become huge
 
 
-def earlier(epoch: int | None, version: int, current: int = ORDER_VERSION) -> tuple[int, int] | None:
-    """The epoch and version that an order keeps, if that epoch was begun in an earlier version."""
-    return None if epoch is None or version >= current else (epoch, version)
-
-
-def version_of(begun: tuple[int, int] | None, epoch: int, current: int = ORDER_VERSION) -> int:
-    """The version of an order in an epoch, with what `earlier` gave."""
-    return begun[1] if begun is not None and begun[0] == epoch else current
-
-
 def as_int(name: str, value: SupportsIndex, low: int | None = None, high: int | None = None) -> int:
     """`value` as an int within the bounds; ValueError otherwise, and for a bool."""
     try:
@@ -206,12 +170,6 @@ def keyed_words(count: int, *key: int | str) -> Words:
     """`count` 64-bit words that depend on every part of the key."""
     some = [keyed_bytes(64, *key, index) for index in range(-(-count // 8))]
     return np.frombuffer(b"".join(some), "<u8")[:count].astype(np.uint64)
-
-
-def first_keys(*key: int | str) -> Words:
-    """(rounds, 3) numbers that a round of version 1's networks multiplies by, adds, and multiplies by."""
-    words = b"".join(keyed_bytes(24, *key, index) for index in range(_FIRST_ROUNDS))
-    return np.frombuffer(words, "<u8").astype(np.uint64).reshape(-1, 3) | np.array(_ODD, np.uint64)
 
 
 def random_words(key: int, count: int) -> Words:
@@ -307,17 +265,14 @@ class _Network(NamedTuple):
 
 
 @lru_cache(maxsize=128)  # a sorted order takes 64 KB at most
-def _permutation(length: int, version: int, seed: int, epoch: int) -> _Sorted | _Network:
-    bits = (length - 1).bit_length()
-    if version == 1:
-        bits, keys, swaps = max(bits, _FIRST_BITS), first_keys("order", seed, epoch), False
-    elif length <= _MOST_SORTED:
+def _permutation(length: int, seed: int, epoch: int) -> _Sorted | _Network:
+    if length <= _MOST_SORTED:
         return _sorted(length, *keyed_words(1, "sorted", length, seed, epoch).tolist())
-    else:
-        last, *words = keyed_words(1 + 3 * _ROUNDS, "order 2", length, seed, epoch).tolist()
-        keys, swaps = np.array(words, np.uint64).reshape(-1, 3) | np.array(_ODD, np.uint64), last % 2 == 1
+    bits = (length - 1).bit_length()
+    last, *words = keyed_words(1 + 3 * _ROUNDS, "order 2", length, seed, epoch).tolist()
+    keys = np.array(words, np.uint64).reshape(-1, 3) | np.array(_ODD, np.uint64)
     word = np.uint32 if bits <= 32 else np.uint64
-    return _Network(length, bits, tuple(map(tuple, keys.astype(word))), swaps)
+    return _Network(length, bits, tuple(map(tuple, keys.astype(word))), last % 2 == 1)
 
 
 def _sorted(length: int, key: int) -> _Sorted:

@@ -107,7 +107,7 @@ class OrderOptions:
             draw=draw if self.seed is None else None,
         )
         cursor.appended, cursor.prefixes = self.appended, tuple(getattr(source, "prefixes", ()))
-        arrangement = getattr(source, "arrangement", None) or getattr(source, "growing", None)
+        arrangement = getattr(source, "arrangement", None)
         cursor.arrangement = arrangement if isinstance(arrangement, Arrangement) else None
         view = getattr(source, "view_pin", None)
         if isinstance(view, str) or cursor.fingerprint is None:

@@ -17,12 +17,11 @@ from ..process.lazy import np
 from ..rows.types import Ints
 from .compact import lists_compact, lists_expanded
 from .contract import AnyOrder, SavedState
-from .full import GOING_ON, ORDER_VERSION, earlier, version_of, within
+from .full import within
 from .saved import Pin, digest
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    from typing_extensions import Self
 
 
 __all__ = [
@@ -142,12 +141,10 @@ class ArrangedOrder(AnyOrder):
 
     Attributes:
         window: files mixed with each other at once, if shuffle is "block".
-        begun: an epoch that was begun in an earlier version of the order, and that version.
         what: what decides, for messages.
     """
 
     window: int
-    begun: tuple[int, int] | None = None
     what: str
 
     @property
@@ -200,15 +197,6 @@ class ArrangedOrder(AnyOrder):
             return saved
         own = {**saved.pins, **pins, **self.pins(saved.epoch), "stages": saved.pins["stages"]}
         return replace(saved, fingerprint=fingerprint, pins=own)
-
-    def resumed(self, epoch: int | None, shards: int | None, version: int) -> Self:
-        """This order, in the version that the running epoch, if any, was begun with."""
-        begun = earlier(epoch, version, GOING_ON)
-        return self if self.shuffle else replace(self, begun=begun)  # type: ignore[type-var]
-
-    def version_in(self, epoch: int) -> int:
-        """The version of the order in an epoch."""
-        return version_of(self.begun, epoch, ORDER_VERSION if self.shuffle else GOING_ON)
 
     def pins(self, epoch: int) -> dict[str, Pin]:
         """Entries of a state, so that it is not continued in another order."""

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import NamedTuple
 
 from ..errors import StateError
 from .by_file import MOST_SHARDS
-from .full import GOING_ON, ORDER_VERSION
+from .full import ORDER_VERSION
 from .place import Place, Ranges
 from .proof import PRIME, is_count, weight_until
 from .saved import Pin, Saved, what_differs
 from .stages import same_past, short, told_at
 
-__all__ = ["MOST_JOINED", "EpochEntry", "Skipped", "State", "without_keys", "written"]
+__all__ = ["EpochEntry", "Skipped", "State", "without_keys", "written"]
 
 KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
 _PINS = ("shuffle", "window", "files", "shards", "stages", "view", "sources")
-_MORE = ("joined", "grown", "steps", "left", "share", "proof", "again", "left_out", "left_of", "given")
+_MORE = ("grown", "steps", "left", "share", "proof", "again", "left_out", "left_of")
 _ARGUMENTS = {"window": "shuffle_window"}  # the name of the argument
 _SEED_BITS = 4096
-MOST_JOINED = 16  # times that rows join an epoch
-_CARRIED_VERSION = ORDER_VERSION + 1  # of states with joined or grown
 _MOST_LEFT = 2**16  # ranges in a state; a loader has at most one for each unfinished batch
 
 
@@ -103,9 +100,7 @@ class State:
         share: the rows that the rank that saved it has delivered alone; None if the place holds for all
             ranks.
         proof: the weight of the rows delivered; None if it is not known.
-        joined: (N, position) for each time that rows joined the epoch: the rows before, and the place.
         grown: rows of the dataset, if those of the epoch are fewer; else None.
-        given: numbers of the place that would take long to find again; None if there are none.
         extra: further fields of a loader.
     """
 
@@ -122,9 +117,7 @@ class State:
     proof: int | None = None
     again: int = 0
     left_out: Skipped = _NONE
-    joined: tuple[tuple[int, int], ...] = ()
     grown: int | None = None
-    given: str | None = None
     extra: Mapping[str, object] = field(default_factory=dict)
 
     def to_dict(self) -> Saved:
@@ -141,7 +134,6 @@ class State:
             "share": None if self.share is None else list(self.share),
             "proof": None if self.proof is None else f"{self.proof % PRIME:x}",
             **{name: value for name, value in notes.items() if value},
-            **({} if self.given is None else {"given": self.given}),
             **self.extra,
         }
 
@@ -159,7 +151,6 @@ class State:
                 if name != "sources"
             },
             "fingerprint": self.fingerprint,
-            **({"joined": [list(some) for some in self.joined]} if self.joined else {}),
             **({} if self.grown is None else {"grown": self.grown}),
         }
 
@@ -176,7 +167,7 @@ class State:
     @property
     def is_carried(self) -> bool:
         """True if its epoch was begun before rows were appended."""
-        return bool(self.joined) or self.grown is not None
+        return self.grown is not None
 
     @property
     def rows(self) -> int:
@@ -197,7 +188,7 @@ class State:
         found = _checked(state)
         pins = {name: found[name] for name in _PINS if name in found}
         known = {name: found[name] for name in KEYS if name != "shuffle"}
-        known["joined"], known["grown"] = _read_joined(found), found.get("grown")
+        known["grown"] = _read_grown(found)
         if only_place:
             return cls(**known, pins=pins)
         extra = {name: found[name] for name in found if name not in (*KEYS, *_PINS, *_MORE)}
@@ -211,10 +202,8 @@ class State:
         """
         found = self.place_to_dict()
         self._check_view(mine.get("view"), is_as_long=self.length == mine["length"])
-        # Before version 2, a torch Subset of a DataRef had no fingerprint.
-        is_nameless = self.version == 1 and self.fingerprint is None
         for key in ("length", "seed", "shuffle", "fingerprint", "window"):
-            if found.get(key) == mine.get(key) or (key == "fingerprint" and is_nameless):
+            if found.get(key) == mine.get(key):
                 continue
             if key == "seed":
                 raise StateError(
@@ -313,10 +302,10 @@ def _checked(state: object) -> Saved:
     for key in ("shuffle", "fingerprint", "window", "files", "stages", "view", "sources"):
         if type(state.get(key)) not in (bool, int, str, type(None)):
             raise StateError(f"the state's {key} is damaged; pass what state_dict() gave")
-    if not 0 < state["version"] <= GOING_ON:
+    if state["version"] != ORDER_VERSION:
         raise StateError(
-            f"the state is of version {state['version']}, this torchyoga reads versions 1 to "
-            f"{GOING_ON}; load it with the torchyoga that saved it"
+            f"the state is of version {state['version']}, this torchyoga reads version "
+            f"{ORDER_VERSION}; load it with the torchyoga that saved it"
         )
     if state["position"] > state["length"]:
         raise StateError(f"the state's position {state['position']} lies past its length {state['length']}")
@@ -328,23 +317,12 @@ def _checked(state: object) -> Saved:
     return dict(state)
 
 
-def _read_joined(state: Saved) -> tuple[tuple[int, int], ...]:
-    """Where rows joined the epoch of a state; StateError if that is damaged."""
-    joined, grown, length = state.get("joined", []), state.get("grown"), state["length"]
-    is_sound = isinstance(joined, (list, tuple)) and len(joined) <= MOST_JOINED
-    is_sound = is_sound and all(
-        isinstance(some, (list, tuple)) and len(some) == 2 and all(map(is_count, some)) for some in joined
-    )
-    is_sound = is_sound and (grown is None or (is_count(grown) and length < grown < 2**62))
-    is_sound = is_sound and (bool(joined) or grown is not None) == (state["version"] == _CARRIED_VERSION)
-    if is_sound:
-        rows, places = [some[0] for some in joined] + [length], [some[1] for some in joined]
-        is_sound = all(before < behind for before, behind in pairwise(rows))
-        is_sound = is_sound and all(before <= behind for before, behind in pairwise(places))
-        is_sound = is_sound and all(0 < place <= number for number, place in joined)
-    if not is_sound:
-        raise StateError("the state's joined or grown is damaged; pass what state_dict() gave")
-    return tuple((rows, place) for rows, place in joined)
+def _read_grown(state: Saved) -> int | None:
+    """Rows of the dataset of a state, if its epoch has fewer; StateError if that is damaged."""
+    grown = state.get("grown")
+    if grown is not None and not (is_count(grown) and state["length"] < grown < 2**62):
+        raise StateError("the state's grown is damaged; pass what state_dict() gave")
+    return grown
 
 
 def _with_more(place: State, state: Saved) -> State:
@@ -363,7 +341,6 @@ def _with_more(place: State, state: Saved) -> State:
         of = [number for _, number in left_out.of]
         counts = (*alone, again, rows, epoch, *of, 0 if steps is None else steps)
         is_sound = all(map(is_count, counts)) and alone.rank < alone.num_replicas and alone.batch_size > 0
-        is_sound = is_sound and isinstance(state.get("given", ""), str)
         # Positions that are left are not delivered yet.
         num_left, world = sum(map(len, left)), alone.num_replicas
         is_sound = is_sound and (world > 1 or state["position"] + num_left <= state["length"])
@@ -372,8 +349,8 @@ def _with_more(place: State, state: Saved) -> State:
         is_sound = False
     if not is_sound:
         raise StateError(
-            "the state's steps, left, share or proof are damaged, or its again, left_out, left_of or given; "
-            "pass what state_dict() gave"
+            "the state's steps, left, share or proof are damaged, or its again, left_out or left_of; pass "
+            "what state_dict() gave"
         )
     return replace(
         place,
@@ -383,7 +360,6 @@ def _with_more(place: State, state: Saved) -> State:
         proof=proof,
         again=again,
         left_out=left_out,
-        given=state.get("given"),
     )
 
 

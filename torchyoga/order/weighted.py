@@ -25,7 +25,7 @@ from ..process.lazy import cached_with
 from ..rows.types import Ints
 from .by_file import BlockOrder
 from .contract import ARRANGED, AnyOrder, Shuffle, before_known
-from .full import ORDER_VERSION, Order, keyed_bytes
+from .full import Order, keyed_bytes
 from .saved import Pin
 from .stages import ArrangedOrder, written_stages
 
@@ -181,14 +181,6 @@ class WeightedOrder(ArrangedOrder):
         ends = self.stages[-1].ends
         assert ends is not None, "the last weights are needed"
         return len(ends)
-
-    def resumed(self, epoch: int | None, shards: int | None, version: int) -> WeightedOrder:
-        """This order: there is one version of it."""
-        return self
-
-    def version_in(self, epoch: int) -> int:
-        """The version of the order in an epoch."""
-        return ORDER_VERSION
 
     def check_place(self, epoch: int, position: int) -> None:
         """Raises ValueError if it cannot go on from this position of the epoch."""

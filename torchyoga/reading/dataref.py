@@ -21,7 +21,6 @@ from ..order.by_file import equal_runs
 from ..order.contract import ARRANGED, Arrangement, Locality, Shuffle
 from ..order.full import as_int
 from ..order.options import OrderOptions
-from ..order.passes import Strata
 from ..order.saved import described, digest
 from ..order.shard import Shard
 from ..process.digests import hexdigest
@@ -62,9 +61,8 @@ if TYPE_CHECKING:
     from ..views import zipped as _zipped
     from ..views.mixes import balanced as _balanced
     from ..views.mixes import bucketed as _bucketed
-    from ..views.mixes import by_tokens as _by_tokens
     from ..views.mixes import mix as _mix
-    from ..views.mixes import staged as _staged
+    from ..views.mixes import of_documents as _of_documents
     from ..views.mixes import weighted as _weighted
     from ..views.packs import packed as _packed
     from ..views.packs import request as _request
@@ -88,7 +86,7 @@ else:
     _zipped = later("torchyoga.views.zipped")
     _balanced = later("torchyoga.views.mixes.balanced")
     _bucketed = later("torchyoga.views.mixes.bucketed")
-    _by_tokens = later("torchyoga.views.mixes.by_tokens")
+    _of_documents = later("torchyoga.views.mixes.of_documents")
     _mix = later("torchyoga.views.mixes.mix")
     _weighted = later("torchyoga.views.mixes.weighted")
     _packed = later("torchyoga.views.packs.packed")
@@ -270,11 +268,6 @@ class DataRef(ABC, Dataset[RowT]):
     @property
     def arrangement(self) -> Arrangement | None:
         """The choice of which rows come in an epoch; None if each comes once, shuffled as a loader says."""
-        return None
-
-    @property
-    def growing(self) -> Arrangement | None:
-        """A way to go on from states of fewer rows, where those of before have other numbers; else None."""
         return None
 
     @property
@@ -735,7 +728,7 @@ class DataRef(ABC, Dataset[RowT]):
         seed: SupportsIndex = 0,
         name: str | None = None,
         stale: WhenStale = "warn",
-    ) -> PackView | _by_tokens.MixedPacks:
+    ) -> PackView | _of_documents.MixedPacks:
         """Rows that are packs of rows: as many as fit into a budget of tokens, end to end.
 
         Rows are packed by best fit decreasing, now; only their lengths are read. Each epoch fills the same
@@ -796,7 +789,7 @@ class DataRef(ABC, Dataset[RowT]):
         columns = _request.PackColumns(along, labels, ignore_index, first_position, bool(documents), padded)
         make = None if name is None else _kept.pack_keeper(name, stale)
         if self.recipe is not None:
-            return _by_tokens.packs_of(
+            return _of_documents.packs_of(
                 self.recipe, lambda one: _packed.packed(one, request, columns, seed, make)
             )
         return _packed.packed(self, request, columns, seed, make)
@@ -816,7 +809,7 @@ class DataRef(ABC, Dataset[RowT]):
         lengths: npt.ArrayLike | None = None,
         seed: SupportsIndex = 0,
         ignore_index: SupportsIndex | None = None,
-    ) -> _token_windows.TokenWindowsRef | _by_tokens.MixedWindows:
+    ) -> _token_windows.TokenWindowsRef | _of_documents.MixedWindows:
         """Rows that are windows of tokens: all documents laid end to end, and cut.
 
         A row is a dict: `column` (size,), and "labels" (size,), the same tokens. Only lengths are kept, 8
@@ -886,7 +879,7 @@ class DataRef(ABC, Dataset[RowT]):
         if self.recipe is not None:
             if lengths is not None:
                 raise ValueError("lengths are of one source: cut each into windows by them, then mix those")
-            return _by_tokens.windows_of(
+            return _of_documents.windows_of(
                 self.recipe, lambda one: _token_windows.token_windows(one, column, cutting, dtype, None)
             )
         return _token_windows.token_windows(self, column, cutting, dtype, lengths)
@@ -903,7 +896,7 @@ class DataRef(ABC, Dataset[RowT]):
         padding: float = 0,
         collate: Collate | None = None,
         seed: SupportsIndex = 0,
-    ) -> _token_batches.TokenBatchesRef | _by_tokens.MixedBatches:
+    ) -> _token_batches.TokenBatchesRef | _of_documents.MixedBatches:
         """Rows that are whole batches: as many rows of like length as fit, padded, into a budget.
 
         Rows are sorted by length and cut into batches, once. Each epoch rows of equal length change places,
@@ -943,7 +936,7 @@ class DataRef(ABC, Dataset[RowT]):
         if self.recipe is not None:
             if not isinstance(column_or_lengths, str):
                 raise ValueError("lengths are of one source: make batches of each by them, then mix those")
-            return _by_tokens.batches_of(
+            return _of_documents.batches_of(
                 self.recipe, lambda one: _token_batches.token_batches(one, column_or_lengths, batching)
             )
         return _token_batches.token_batches(self, column_or_lengths, batching)
@@ -1175,7 +1168,7 @@ class DataRef(ABC, Dataset[RowT]):
             IndexError: there is no such row.
             TypeError: they are not whole numbers.
         """
-        is_arranged = self.arrangement is not None or self.growing is not None
+        is_arranged = self.arrangement is not None
         return row_numbers(indices, len(self), is_arranged)
 
     if not TYPE_CHECKING:  # a type checker would think that there is any attribute
@@ -1572,11 +1565,6 @@ class ReweightedView(RowView[RowT]):
 
 class PackView(Over):
     """Packs of rows of another DataRef: what `ref.packed(...)` is."""
-
-    @property
-    @abstractmethod
-    def strata(self) -> Strata:
-        """How many packs there are of each size, and the size in tokens; nothing if sizes alternate."""
 
     @abstractmethod
     def report(self) -> PackReport:

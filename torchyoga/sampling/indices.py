@@ -280,15 +280,6 @@ class Indices(ABC):
     ) -> None:
         """See `ResumableSampler.load_state_dict`."""
 
-    def reweight(self, weights: object) -> None:
-        """See `DataLoader.reweight`."""
-        with self.cursor.lock:
-            self.settle()
-            self.cursor.reweight(weights)
-
-    def follow(self, iteration: Iteration) -> None:  # noqa: B027 (what nobody foresees is not read ahead)
-        """Lets files be read ahead in the order of an iteration from where it begins, or begins again."""
-
     @abstractmethod
     def receipt(self) -> Saved:
         """See `ResumableSampler.receipt`."""

@@ -130,11 +130,11 @@ class OrderedIndices(Indices):
             self._warn_of_trainers(begun)
             cursor.warn_of_rows_left_out(begun)
             cursor.begun(begun)
-            self.follow(begun, progress)
+            self._follow(begun, progress)
             return begun
 
-    def follow(self, iteration: Iteration, progress: Progress | None = None) -> None:
-        """Lets files be read ahead in the order of an iteration from where it begins, or begins again."""
+    def _follow(self, iteration: Iteration, progress: Progress | None) -> None:
+        """Lets files be read ahead in the order of an iteration from where it begins."""
         source = flattened(self.dataset)
         readahead = None if source is None else source.readahead
         if readahead is not None:

@@ -18,11 +18,9 @@ its own pass.
 
 from __future__ import annotations
 
-import itertools
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -32,31 +30,27 @@ from ...process.distinct import distinct
 from ...process.lazy import cached_property
 from ...rows.data import bounds_of
 from ...rows.types import Ints
-from ..compact import MARKS, compact, expanded
+from ..compact import MARK
 from ..contract import ARRANGED, Shuffle, before_known, check_epoch
-from ..full import GOING_ON, keyed_bytes, words_at
-from ..saved import Pin, digest
+from ..full import keyed_bytes, words_at
+from ..saved import Pin
 from ..stages import ArrangedOrder, folded, short, written_stages
-from .even_shares import EvenShares, Mark, Measured, chunk_size, even_shares
 from .proportions import Proportions
 from .sources import Source, Version, written_sources
-from .turns import Era, Laid, Turns, since, turned_each
+from .turns import Era, Turns, since
 
 __all__ = [
     "APPENDED",
-    "TOLD",
     "MixTerms",
     "MixOrder",
     "MixStage",
     "Mixture",
-    "counts_told",
     "numbered",
     "unpacked",
 ]
 
 _CHUNK = 65536  # positions computed at once
-# Behind weights that states alone know: a loader was told them, or that rows were appended.
-TOLD, APPENDED = tuple(MARKS)
+APPENDED = MARK  # behind weights that states alone know: a loader found that rows were appended
 _MOST_NUMBERS = 2**20  # of cells that are looked at together: of their places, and of their shares
 
 
@@ -67,7 +61,7 @@ class MixStage(NamedTuple):
         start: the place, over all epochs, at which it begins.
         weights: (S,) whole numbers, of the sources that there were.
         counts: (S,) how many rows each of them has given before.
-        mark: TOLD or APPENDED, if states alone know of it.
+        mark: APPENDED, if states alone know of it.
     """
 
     start: int
@@ -91,7 +85,7 @@ class MixStage(NamedTuple):
         Raises:
             ValueError: it is damaged, or of another number of sources.
         """
-        numbers = told.rstrip(MARKS)
+        numbers = told.rstrip(MARK)
         weights, slash, counts = numbers.partition("/")
         found = cls(
             start,
@@ -134,12 +128,10 @@ class MixTerms(NamedTuple):
     Attributes:
         temperature: if weights are sizes, those that they were made with.
         until: in place of a number of rows, "first" or "all".
-        shares: weights of what is measured, by name.
     """
 
     temperature: float | None = None
     until: Literal["first", "all"] | None = None
-    shares: tuple[tuple[str, Fraction], ...] = ()
 
 
 _NOTHING = MixTerms()
@@ -158,14 +150,11 @@ class Mixture:
         names: of the sources.
         past: if the first stage begins later, a digest of those before.
         versions: (S,) of each, what it is, and what it was before rows were appended.
-        units: (S,) where the rows of a version are not those of the one before, as packs are not, how many
-            numbers there are for those of each; 0 for other sources; or empty.
         grown: (S,) the passes over each, if rows were appended to some.
         known: what the state is of that this goes on from, if it is not as others of this: see `identity_of`.
         is_counted: True if the number of places follows from that of the rows.
         is_one: True if the sources are parts of one dataset.
         asked: how it was asked for.
-        mark: a place, and (S,) how many rows each source has given before it, as a state told.
     """
 
     lengths: tuple[int, ...]
@@ -176,11 +165,11 @@ class Mixture:
     names: tuple[str, ...]
     past: str = ""
     versions: tuple[tuple[Version, ...], ...] = ()
-    units: tuple[int, ...] = ()
     grown: tuple[tuple[Era, ...], ...] = ()
     known: tuple[Pin, ...] = ()
     is_counted: bool = False
     is_one: bool = False
+    asked: MixTerms = _NOTHING
 
     def eras(self, source: int) -> tuple[Era, ...]:
         """The passes over a source."""
@@ -206,99 +195,6 @@ class Mixture:
         """The sources as one text, for states."""
         return written_sources(self._as_told, self.is_one)
 
-    asked: MixTerms = _NOTHING
-    mark: Mark | None = None
-
-    @cached_property
-    def measures(self) -> tuple[int, ...]:
-        """(S,) what weights are shares of, such as the tokens of all rows; empty for the rows."""
-        found = tuple(own[0].measure for own in self.versions)
-        return found if any(found) else ()
-
-    @cached_property
-    def spans(self) -> tuple[int, ...]:
-        """(S,) how many numbers there are for the rows of a pass over each."""
-        if not any(self.units):
-            return self.lengths
-        every = zip(self.lengths, self.versions, self.units, strict=True)
-        return tuple(unit * len(own) or rows for rows, own, unit in every)
-
-    def version_of(self, source: int, era: Era) -> int:
-        """Which version of a source passes are over."""
-        if not era.tag:
-            return 0
-        return next((number for number, own in enumerate(self.versions[source]) if own.tag == era.tag), 0)
-
-    def apart(self, source: int, numbers: Ints) -> tuple[Ints, Ints]:
-        """The version of a source that numbers of rows (B,) in a pass are of, and the rows there."""
-        unit = self.units[source] if self.units else 0
-        return np.divmod(numbers, unit) if unit else (np.zeros_like(numbers), numbers)
-
-    @cached_property
-    def even(self) -> tuple[EvenShares, ...]:
-        """How the places of each stage are dealt, if weights are shares of what rows hold; else nothing."""
-        if not self.measures:
-            return ()
-        measured = tuple(self._measured(number) for number in range(len(self.lengths)))
-        return tuple(
-            even_shares(
-                stage.weights,
-                measured[: len(stage.weights)],
-                stage.counts,
-                self.cell,
-                stage.start % self.rows,
-                self.rows,
-                self._mark_in(number),
-            )
-            for number, stage in enumerate(self.stages)
-        )
-
-    def _measured(self, source: int) -> Measured:
-        """The tokens that rows of a source hold, in each pass over it."""
-        eras, own = self.eras(source), self.versions[source]
-        every = [own[self.version_of(source, era)] for era in eras]
-        strata = [one.strata or ((one.rows, one.mean),) * (one is not own[0]) for one in every]
-        return Measured(eras, tuple(strata), own[0].mean)
-
-    def _mark_in(self, number: int) -> Mark | None:
-        """The chunk of a stage before which it is known how many rows each source has given."""
-        stage, later = self.stages[number], self.stages[number + 1 :]
-        if self.mark is None or not stage.start < self.mark[0] < (later[0].start if later else np.inf):
-            return None
-        chunk, rest = divmod(self.mark[0] - stage.start, chunk_size(len(stage.weights), self.cell))
-        return None if rest else (chunk, self.mark[1])
-
-    def told_mark(self, place: int) -> str:
-        """How many rows each source has given shortly before a place, for states; see `with_mark`."""
-        number = int(self.stage_at(np.array([place]))[0])
-        stage = self.stages[number]
-        size = chunk_size(len(stage.weights), self.cell)
-        # A whole chunk is dealt again, so that a damaged mark does not go unseen.
-        begin = stage.start + max((place - stage.start) // size - 1, 0) * size
-        if begin == stage.start:
-            return ""
-        counts = self.even[number].counts(np.array([begin - stage.start]))
-        off = (counts - stage.counts_at(np.array([begin])))[:, 0].tolist()
-        return f"{begin}:{compact([2 * n if n >= 0 else -2 * n - 1 for n in off])}"
-
-    def with_mark(self, told: str) -> Mixture:
-        """The same, which knows what `told_mark` told.
-
-        Raises:
-            ValueError: it is damaged.
-        """
-        begin, _, off = told.partition(":")
-        place = _count(begin)
-        if place < self.stages[0].start:
-            return self
-        stage = self.stages[int(self.stage_at(np.array([place]))[0])]
-        expected = stage.counts_at(np.array([place]))[:, 0].tolist()
-        moved = [n // 2 if n % 2 == 0 else -(n + 1) // 2 for n in expanded(off, len(expected))]
-        counts = tuple(map(sum, zip(expected, moved, strict=True)))
-        if sum(counts) != place or any(map(int.__lt__, counts, stage.counts)):
-            raise ValueError("damaged counts")
-        return replace(self, mark=(place, counts))
-
     @property
     def total(self) -> int:
         """Rows of all sources."""
@@ -321,8 +217,6 @@ class Mixture:
         stage, numbers = self.stages[at], np.array([max(number, counts[0])])
         if source >= len(stage.weights) or not stage.weights[source]:
             return None
-        if self.even:
-            return stage.start + int(self.even[at].places(source, numbers)[0])
         return stage.start + int(stage.shares.places(source, numbers - counts[at])[0])
 
     @property
@@ -336,16 +230,11 @@ class Mixture:
     def passes_of(self, source: int, count: int) -> float:
         """How often a source was read when it has given so many rows."""
         eras = self.eras(source)
-        number = max(0, bisect_left([era.first for era in eras], count) - 1)
-        era = eras[number]
-        done = self.passes_of(source, era.first) - era.turn if number else 0.0
-        # Of a pass whose rest was made anew, that is done which came before.
-        rest = 1 - done if 0 < done < 1 else 1.0
-        return 1 - rest + era.turn + rest * (era.passes(count) - era.turn)
+        return eras[max(0, bisect_left([era.first for era in eras], count) - 1)].passes(count)
 
     def most_passes(self, source: int) -> int:
         """How many passes over a source have row numbers of their own; later ones share theirs."""
-        return len(ARRANGED) // len(self.lengths) // self.spans[source]
+        return len(ARRANGED) // len(self.lengths) // self.lengths[source]
 
     @property
     def starts(self) -> Ints:
@@ -374,7 +263,7 @@ class Mixture:
     def with_stage(self, place: int, weights: tuple[int, ...]) -> Mixture:
         """The same with other weights from the end of the cell on that a place lies in."""
         last = self.stages[-1]
-        base = last.start if self.measures else max(last.start, place // self.rows * self.rows)
+        base = max(last.start, place // self.rows * self.rows)
         # Nothing is permuted across the end of an epoch.
         begin = min(base - (base - place) // self.cell * self.cell, -(-place // self.rows) * self.rows)
         if begin == last.start:
@@ -401,7 +290,7 @@ class Mixture:
     def plain(self) -> Mixture:
         """The same with the last weights from the beginning on."""
         first = MixStage(0, self.stages[-1].weights, (0,) * len(self.lengths))
-        return replace(self, stages=(first,), past="", grown=(), known=(), mark=None)
+        return replace(self, stages=(first,), past="", grown=(), known=())
 
     def counts(self, places: Ints) -> Ints:
         """(S, B) how many of the first k places belong to each source, for each k (B,)."""
@@ -409,8 +298,7 @@ class Mixture:
         found = np.zeros((len(self.lengths), len(places)), np.int64)
         for number in distinct(stage).tolist():
             some, own = np.flatnonzero(stage == number), self.stages[number]
-            even = self.even[number].counts(places[some] - own.start) if self.even else None
-            found[: len(own.weights), some] = own.counts_at(places[some]) if even is None else even
+            found[: len(own.weights), some] = own.counts_at(places[some])
         return found
 
 
@@ -428,8 +316,6 @@ class MixOrder(ArrangedOrder):
         reshuffle: False gives every epoch the order of epoch 0, if it shuffles.
         window: files of a source mixed with each other at once.
         files: for each source where its files begin, as `BlockOrder` takes it; needed for "block".
-        before: for each source, where those of its versions of before begin; or empty.
-        begun: an epoch that was begun in an earlier version of the order, and that version.
     """
 
     mixture: Mixture
@@ -438,8 +324,6 @@ class MixOrder(ArrangedOrder):
     reshuffle: bool = True
     window: int = 8
     files: tuple[Ints, ...] = ()
-    begun: tuple[int, int] | None = None
-    before: tuple[tuple[Ints, ...], ...] = ()
 
     what = "this mixture"
 
@@ -474,44 +358,18 @@ class MixOrder(ArrangedOrder):
             found[some[inside]] = self._places(source, key[inside], first) - first
         return found
 
-    def rows_of(self, source: int, numbers: Ints) -> Ints:
-        """The rows behind numbers (B,) of a source, given one after the other; `Mixture.apart` reads them."""
-        return self._source(source).rows(numbers)[1]
-
     def consumed(self, place: int) -> tuple[int, ...]:
         """(S,) how many rows each source has given before a place, wherever it lies in its cell."""
         epoch, position = divmod(place, self.length)
         stage = self.mixture.stage_at(np.array([place - 1])) if place > self.mixture.stages[0].start else None
         if stage is None or not position:
             return tuple(self.mixture.counts(np.array([place]))[:, 0].tolist())
-        first = self.mixture.stages[int(stage[0])].start
-        if not self.mixture.even:
-            first = max(first, epoch * self.length)
+        first = max(self.mixture.stages[int(stage[0])].start, epoch * self.length)
         begin = first + (place - 1 - first) // self.mixture.cell * self.mixture.cell
         source, _ = self._dealt(np.arange(begin, place), epoch * self.length)
         given = np.bincount(source, minlength=len(self.mixture.lengths))
         given += self.mixture.counts(np.array([begin]))[:, 0]
         return tuple(given.tolist())
-
-    def given(self, epoch: int, position: int, left: Sequence[range]) -> str | None:
-        """A mark, and how many rows each source has delivered, for states; None if weights tell it."""
-        first = epoch * self.length
-        goes_on = self.reshuffle if self.shuffle else self.version_in(epoch) >= GOING_ON
-        begin = first + (left[0].start if left else position)
-        if not self.mixture.even or begin < self.mixture.stages[0].start or not (goes_on or not epoch):
-            return None
-        told = counts_told(self.delivered(epoch, position, left))
-        is_named = not self.mixture.told_sources.startswith("#")
-        return f"{self.mixture.told_mark(begin)}/{told if is_named else digest(told)}"
-
-    def delivered(self, epoch: int, position: int, left: Sequence[range]) -> Ints:
-        """(S,) how many rows each source has delivered, where all epochs go on."""
-        first = epoch * self.length
-        counts = np.array(self.consumed(first + position + sum(map(len, left))))
-        for some in left:
-            source, _ = self._dealt(first + np.array(some), first)
-            counts -= np.bincount(source, minlength=len(counts))
-        return counts
 
     def check_place(self, epoch: int, position: int) -> None:
         """Raises ValueError if it cannot go on from this position of the epoch."""
@@ -544,8 +402,6 @@ class MixOrder(ArrangedOrder):
 
     def _first(self, epoch: int) -> int:
         """The place at which an epoch begins."""
-        if not self.shuffle and self.version_in(epoch) < GOING_ON:
-            return 0
         check_epoch(epoch, self.length)
         _check_passes(self, epoch)
         return 0 if self.shuffle and not self.reshuffle else epoch * self.length
@@ -579,13 +435,6 @@ class MixOrder(ArrangedOrder):
     def _dealt(self, places: Ints, first: int) -> tuple[Ints, Ints]:
         """The source of each place, and the number that it is there."""
         source, key = np.empty_like(places), np.empty_like(places)
-        if self.mixture.even:
-            stages = self.mixture.stage_at(places)
-            for number in distinct(stages).tolist():
-                some = np.flatnonzero(stages == number)
-                start = self.mixture.stages[number].start
-                source[some], key[some] = self.mixture.even[number].dealt(places[some] - start, self._key)
-            return source, key
         for some, cell, cells in self._cells(places, first):
             at = cell * self.mixture.cell + places[some] - cells.begins[cell]
             source[some] = cells.source.reshape(-1)[at]
@@ -596,12 +445,6 @@ class MixOrder(ArrangedOrder):
         """The places of numbers of a source, all in the epoch that begins at `first`."""
         counts = [stage.count_of(source) for stage in self.mixture.stages]
         stages = np.searchsorted(counts, keys, "right") - 1
-        if self.mixture.even:
-            found = np.empty_like(keys)
-            for number in distinct(stages).tolist():
-                some, start = np.flatnonzero(stages == number), self.mixture.stages[number].start
-                found[some] = start + self.mixture.even[number].places(source, keys[some], self._key)
-            return found
         even = np.empty_like(keys)  # where they would be if cells were not permuted
         for number in distinct(stages).tolist():
             some, stage = np.flatnonzero(stages == number), self.mixture.stages[number]
@@ -625,17 +468,17 @@ class MixOrder(ArrangedOrder):
         num_sources = len(self.mixture.lengths)
         order = np.argsort(source.astype(np.uint16 if num_sources < 2**16 else np.int64), kind="stable")
         counts = np.bincount(source, minlength=num_sources)
-        there = np.flatnonzero(counts)
-        own, most = there.tolist(), self.mixture.most_passes
-        found = turned_each(list(map(self._source, own)), bounds_of(counts[there]), key[order])
+        bounds, keys = bounds_of(counts).tolist(), key[order]
         turns, row = np.empty_like(key), np.empty_like(key)
-        turns[order] = found[0] % np.repeat(list(map(most, own)), counts[there])
-        row[order] = found[1]
+        for number in np.flatnonzero(counts).tolist():
+            some = order[bounds[number] : bounds[number + 1]]
+            passes, row[some] = self._source(number).rows(keys[bounds[number] : bounds[number + 1]])
+            turns[some] = passes % self.mixture.most_passes(number)
         return numbered(self.mixture, source, turns, row)
 
     def _source(self, number: int) -> Turns:
-        laid = self if self.files or any(self.mixture.measures) or any(self.mixture.units) else None
-        return _turns_of(self.mixture.eras(number), self.shuffle, self.window, self.seed, number, laid)
+        files = self if self.files else None
+        return _turns_of(self.mixture.eras(number), self.shuffle, self.window, self.seed, number, files)
 
     @property
     def _key(self) -> int:
@@ -643,14 +486,9 @@ class MixOrder(ArrangedOrder):
         return int.from_bytes(keyed_bytes(8, "mix", self.seed if self.shuffle else 0), "little")
 
 
-def counts_told(counts: Ints) -> str:
-    """Counts of sources as text; sources that come later have given none."""
-    return ",".join(map(str, np.trim_zeros(counts, "b").tolist()))
-
-
 def numbered(mixture: Mixture, source: Ints, passes: Ints, rows: Ints) -> Ints:
     """The row numbers of rows (B,) of sources, in some passes over them: the inverse of `unpacked`."""
-    found: Ints = passes * np.array(mixture.spans)[source]
+    found: Ints = passes * np.array(mixture.lengths)[source]
     found += rows
     found *= len(mixture.lengths)
     found += source
@@ -671,10 +509,10 @@ def unpacked(mixture: Mixture, numbers: Ints) -> tuple[Ints, Ints, Ints]:
             f"row numbers of this mixture are in {ARRANGED}, found {int(numbers.min())}..{int(numbers.max())}"
         )
     key, source = np.divmod(numbers - ARRANGED.start, len(mixture.lengths))
-    spans = np.array(mixture.spans)[source]
-    if not spans.all():
-        raise ValueError(f"row number {int(numbers[np.argmin(spans)])} is of a source without rows")
-    passes, row = np.divmod(key, spans)
+    lengths = np.array(mixture.lengths)[source]
+    if not lengths.all():
+        raise ValueError(f"row number {int(numbers[np.argmin(lengths)])} is of a source without rows")
+    passes, row = np.divmod(key, lengths)
     return source, passes, row
 
 
@@ -755,17 +593,11 @@ def _turns_of(
     window: int,
     seed: int,
     number: int,
-    laid: MixOrder | None,
+    order: MixOrder | None,
 ) -> Turns:
-    """A source in the order of each pass; `laid` is the order if it has files, sizes of rows or versions."""
-    if laid is None:
-        return Turns(eras, shuffle, window, (Laid(),), 0, "mix", seed, number)
-    unit = laid.mixture.units[number] if laid.mixture.units else 0
-    own = laid.mixture.versions[number][: None if unit else 1] if laid.mixture.versions else (Version(0, ""),)
-    files = [*laid.files[number : number + 1], *(laid.before[number] if laid.before else ())]
-    begins = itertools.chain(files, itertools.repeat(None))
-    versions = [Laid(one.tag, begin, one.strata) for one, begin in zip(own, begins, strict=False)]
-    return Turns(eras, shuffle, window, versions, unit, "mix", seed, number)
+    """A source in the order of each pass; `order` is that of the mixture if the source has files."""
+    files = None if order is None else order.files[number]
+    return Turns(eras, shuffle, window, files, "mix", seed, number)
 
 
 @lru_cache(maxsize=64)

@@ -16,7 +16,6 @@ from urllib.parse import quote, unquote
 
 from ...errors import StateError
 from ...process.digests import hexdigest
-from ..passes import Strata
 from ..saved import Pin, digest
 from .turns import Era, read_era
 
@@ -41,20 +40,11 @@ class Version(NamedTuple):
 
     Attributes:
         rows: how many it has.
-        tag: a short digest of what they are; none if that is not known.
-        measure: what weights are shares of, such as the tokens of all rows; 0 for the rows.
-        strata: how many rows there are of each size; or empty.
+        tag: a short digest of what they are.
     """
 
     rows: int
     tag: str
-    measure: int = 0
-    strata: Strata = ()
-
-    @property
-    def mean(self) -> float:
-        """What a row holds on average."""
-        return self.measure / (self.rows or 1)
 
 
 class Source(NamedTuple):
@@ -123,11 +113,10 @@ def read_sources(pin: Pin, versions: Mapping[str, Sequence[Version]], where: str
     Raises:
         StateError: a source of the state is not here, or has other rows.
     """
-    here = {name: [version[:2] for version in some] for name, some in versions.items()}
     try:
         if not isinstance(pin, str):
             raise ValueError("no sources")
-        return _few(pin, here, where) if not pin.startswith("#") else _many(pin, here, where)
+        return _few(pin, versions, where) if not pin.startswith("#") else _many(pin, versions, where)
     except StateError:
         raise
     except (ValueError, IndexError) as error:
@@ -192,7 +181,7 @@ def _read_few(pin: str) -> list[Source]:
     return sources
 
 
-def _few(pin: str, versions: Mapping[str, Sequence[tuple[int, str]]], where: str) -> list[Source]:
+def _few(pin: str, versions: Mapping[str, Sequence[Version]], where: str) -> list[Source]:
     sources = _read_few(pin)
     for source in sources:
         if source.name not in versions:
@@ -205,15 +194,15 @@ def _few(pin: str, versions: Mapping[str, Sequence[tuple[int, str]]], where: str
             raise StateError(
                 f"the state, at {where}, has {source.rows} rows of the source {source.name!r}, which are not "
                 f"those that it has here, {versions[source.name][0][0]}, nor those that it began with: they "
-                "are of other data, or made otherwise, such as packs of another budget or width. Rows may be "
-                "of a version to which some were appended, and so may packs and windows of them; batches of "
-                "token_batches, and packs by cost=, may not. Make them as they were, of the version of the "
-                "state, or pass strict=False to take its epoch and position"
+                "are of other data, or made otherwise, such as packs of another budget. Rows may be of a "
+                "version to which some were appended; packs, windows and batches may not: make them of the "
+                "version of the state, and mix what was appended as a source of its own; or pass "
+                "strict=False to take its epoch and position"
             )
     return sources
 
 
-def _many(pin: str, versions: Mapping[str, Sequence[tuple[int, str]]], where: str) -> list[Source]:
+def _many(pin: str, versions: Mapping[str, Sequence[Version]], where: str) -> list[Source]:
     head, *grown = pin.split(",")
     _, names, last, rest = head.split("#")
     count, _, tags = rest.partition("-")
@@ -237,9 +226,7 @@ def _many(pin: str, versions: Mapping[str, Sequence[tuple[int, str]]], where: st
     return sources
 
 
-def _together(
-    versions: Mapping[str, Sequence[tuple[int, str]]], count: int, last: str, where: str
-) -> list[Source]:
+def _together(versions: Mapping[str, Sequence[Version]], count: int, last: str, where: str) -> list[Source]:
     """The parts of the version of one dataset whose digest is `last`."""
     for parts in zip(*versions.values(), strict=True):
         sources = [Source(name, *one) for name, one in zip(versions, parts, strict=True) if one[0]]

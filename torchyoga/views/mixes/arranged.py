@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from ...order.by_file import equal_runs
 from ...order.carry import Appended
 from ...order.contract import ARRANGED, AnyOrder, Arrangement, Shuffle
-from ...order.mixing.mixed import TOLD, MixOrder, Mixture
+from ...order.mixing.mixed import MixOrder, Mixture
 from ...order.state import State
 from ...process.distinct import first_places
 from ...process.lazy import cached_property
@@ -20,7 +19,7 @@ from ...process.warned import warn_user
 from ...reading.dataref import DataRef, RowView, title_of
 from ...rows.types import Ints
 from .account import Account, account_of_counts, counts_at
-from .restaged import continued, marked, restaged, told_from
+from .restaged import continued
 
 __all__ = ["Arranged", "ArrangedMixture", "ArrangedRef", "warn_if_arranged"]
 
@@ -111,18 +110,12 @@ class Mixed(Protocol):
     def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> MixOrder:
         """The order of every epoch."""
 
-    def whole_weights(self, weights: object) -> tuple[int, ...]:
-        """The weights that a user gives, as whole numbers."""
-
     def over_mixture(self, mixture: Mixture) -> Mixed:
         """The same view with another mixture of the same sources."""
 
-    def mixture_at(self, state: State) -> Mixture:
-        """The mixture, with what a state needs to know of sources before rows were appended."""
-
 
 class ArrangedMixture(Arrangement):
-    """The arrangement of a mixture, which goes on from states of fewer rows and changes of weights."""
+    """The arrangement of a mixture, which goes on from states of fewer rows."""
 
     def __init__(self, ref: Mixed) -> None:
         self._ref = ref
@@ -132,9 +125,9 @@ class ArrangedMixture(Arrangement):
         return self._ref.order(shuffle, reshuffle, window, seed)
 
     def going_on(self, order: AnyOrder, saved: State, appended: Appended | None) -> AnyOrder:
-        """The order in which a state goes on; if rows were appended since, or a loader was told weights."""
+        """The order in which a state goes on, if rows were appended since."""
         assert isinstance(order, MixOrder)
-        mixture = marked(continued(self._ref.mixture_at(saved), saved, appended), saved)
+        mixture = continued(self._ref.mixture, saved, appended)
         return self._ref.over_mixture(mixture).order(order.shuffle, order.reshuffle, order.window, order.seed)
 
     def account(self, order: AnyOrder, saved: State) -> Account:
@@ -142,14 +135,3 @@ class ArrangedMixture(Arrangement):
         assert isinstance(order, MixOrder)
         mixture, counts, _ = counts_at(order.mixture, saved)
         return account_of_counts(mixture, counts, saved)
-
-    def reweighted(self, order: AnyOrder, weights: object, saved: State) -> AnyOrder:
-        """An order with other weights from a state on."""
-        assert isinstance(order, MixOrder)
-        whole = told_from(saved, lambda: self._ref.whole_weights(weights))
-        mixture, _ = restaged(order.mixture, whole, saved, mark=TOLD)
-        if mixture.stages[-1] == order.mixture.stages[-1]:
-            return order  # it has them
-        changed = replace(order, mixture=mixture)
-        changed.rows(*divmod(saved.place, changed.length))  # raises if `epochs` are too few
-        return changed

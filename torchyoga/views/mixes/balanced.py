@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ...order.carry import Appended, check_appended
 from ...order.contract import Arrangement, Shuffle
 from ...order.full import as_int
 from ...order.mixing.mixed import MixOrder, MixStage, Mixture, unpacked
@@ -183,9 +182,7 @@ class BalancedRef(ArrangedRef, ReweightedView):
         counts = self.mixture.of_first(as_int("rows", rows, 0, _MOST_ROWS))
         return dict(zip(self._labels, counts, strict=True))
 
-    def reweighted(
-        self, shares: Shares | None, *, at: Mapping[str, object], appended: Appended = "next"
-    ) -> BalancedRef:
+    def reweighted(self, shares: Shares | None, *, at: Mapping[str, object]) -> BalancedRef:
         """The same rows with other shares from a state on; what came before stays.
 
         The dataset may have rows that were appended since, and classes that are new: see `MixRef.reweighted`.
@@ -196,15 +193,13 @@ class BalancedRef(ArrangedRef, ReweightedView):
         Args:
             shares: of each class, as `DataRef.balanced` takes them.
             at: what `state_dict()` of a loader of this view gave.
-            appended: when rows come that were appended: "next", in the next pass over their class, or "now".
 
         Raises:
             StateError: the state is of other data.
         """
         state = State.from_dict(at)
-        check_appended(appended)
         weights = told_from(state, lambda: _weights(self._labels, shares))
-        mixture, numbers = restaged(self.mixture, weights, state, appended)
+        mixture, numbers = restaged(self.mixture, weights, state)
         if is_foreign(mixture, state):
             mixture = replace(mixture, known=identity_of(state))
         starts = self.mixture.starts

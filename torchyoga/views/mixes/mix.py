@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import numbers
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from ...order.by_file import equal_runs
-from ...order.carry import Appended, check_appended
 from ...order.contract import Arrangement, Shuffle
 from ...order.full import as_int
 from ...order.mixing.mixed import MixOrder, MixStage, MixTerms, Mixture, numbered, unpacked
 from ...order.mixing.proportions import whole_weights
-from ...order.mixing.sources import Version, tag_of, told_sources
-from ...order.passes import Strata
+from ...order.mixing.sources import Version, tag_of
 from ...order.saved import described
 from ...order.stages import identity_of
 from ...order.state import State
@@ -28,18 +25,16 @@ from ...process.digests import hexdigest
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
 from ...reading.dataref import DataRef, ProjectedRef, RowsOf, identity, nameless_pin
-from ...reading.readahead import Grouped, ReadAhead
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Ints, Row, Seeds
 from ..chosen import check_alike, in_one_order
 from ..joined import JoinedRef
-from ..packs.growing import Remade
-from .account import Account, account_of_counts, counts_at, tokens_at
+from .account import Account, account_of_counts, counts_at
 from .arranged import ArrangedMixture, warn_if_arranged
 from .numbered import NumberedRef, check_column, with_column, with_numbers
-from .restaged import is_foreign, restaged, shuffle_of, told_from
-from .weighing import fractions_of, of_rows
+from .restaged import is_foreign, restaged, told_from
+from .weighing import fractions_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -131,7 +126,6 @@ def mix(
         passes,
         tuple(names),
         versions=tuple(map(versions_of, refs)),
-        units=units_of(refs),
         is_counted=rows is None,
         asked=MixTerms(temperature if isinstance(weights, str) else None, None if rows else until or "first"),
     )
@@ -205,25 +199,10 @@ def _passes(epochs: float | Mapping[str, float] | None, names: Sequence[str]) ->
     return tuple(most.item() if isinstance(most, np.generic) else most for most in found)
 
 
-def _unmeasured(ref: DataRef) -> tuple[int, Strata]:
-    return 0, ()
-
-
-def versions_of(
-    ref: DataRef, measured: Callable[[DataRef], tuple[int, Strata]] = _unmeasured
-) -> tuple[Version, ...]:
-    """A source as it is, and as it was before rows were appended; what is made anew is not known yet."""
-    if isinstance(ref, Remade):
-        before = [Version(0, "")] * ref.num_before
-    else:
-        before = [Version(rows, tag_of(name)) for name, rows in ref.prefixes]
-    return Version(len(ref), tag_of(identity(ref)), *measured(ref)), *before
-
-
-def units_of(refs: Sequence[DataRef]) -> tuple[int, ...]:
-    """How many numbers there are for the rows of each version of sources that are made anew; else nothing."""
-    found = tuple(ref.most_rows if isinstance(ref, Remade) and ref.num_before else 0 for ref in refs)
-    return found if any(found) else ()
+def versions_of(ref: DataRef) -> tuple[Version, ...]:
+    """A source as it is, and as it was before rows were appended."""
+    before = (Version(rows, tag_of(name)) for name, rows in ref.prefixes)
+    return Version(len(ref), tag_of(identity(ref))), *before
 
 
 def length_until(mixture: Mixture, until: Until) -> int:
@@ -244,24 +223,19 @@ class MixRef(JoinedRef):
         sources: the DataRefs.
         mixture: what is mixed.
         source_column: the name of a column with the number of each row's source, if there is one.
-        whole: the same mixture with all columns, by which states name its sources, if it has others.
 
     Attributes:
         mixture: what is mixed.
     """
 
     def __init__(
-        self,
-        sources: Sequence[DataRef],
-        mixture: Mixture,
-        source_column: str | None = None,
-        whole: MixRef | None = None,
+        self, sources: Sequence[DataRef], mixture: Mixture, source_column: str | None = None
     ) -> None:
         self._numbers = _MixNumbers(mixture.plain)
         super().__init__(sources, self._numbers)
         self.mixture = mixture
-        self._column, self._whole = source_column, whole
-        self._passes: dict[int, tuple[tuple[tuple[int, int], DataRef], ...]] = {}
+        self._column = source_column
+        self._passes: dict[int, tuple[tuple[int, DataRef], ...]] = {}
         if source_column is not None:
             check_column(super().schema, source_column)
 
@@ -269,7 +243,7 @@ class MixRef(JoinedRef):
         return self.mixture.rows
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.sources, self.mixture, self._column, self._whole)
+        return type(self), (self.sources, self.mixture, self._column)
 
     @property
     def names(self) -> list[str]:
@@ -287,9 +261,7 @@ class MixRef(JoinedRef):
         """
         return self.mixture.num_epochs
 
-    def counts(
-        self, rows: int | None = None, *, at: Mapping[str, object] | None = None, tokens: str | None = None
-    ) -> dict[str, int]:
+    def counts(self, rows: int | None = None, *, at: Mapping[str, object] | None = None) -> dict[str, int]:
         """How many rows come from each source: of the first ones of all epochs together, or up to a state.
 
         At the ends of cells and epochs the first is exact, elsewhere a row of the cell may come earlier or
@@ -300,7 +272,6 @@ class MixRef(JoinedRef):
             rows: how many.
             at: in place of that, what `state_dict()` of a loader of this mixture gave, or of the mixture
                 before it had all of its sources and rows.
-            tokens: a ragged column, with `at`: counts its values in place of rows. Their lengths are read.
 
         Raises:
             ValueError: the weights were changed later than that.
@@ -311,19 +282,17 @@ class MixRef(JoinedRef):
             >>> yoga.mix({"a": data, "b": data}, {"a": 0.7, "b": 0.3}, rows=100).counts(10**12)
             {'a': 700000000000, 'b': 300000000000}
         """
-        if at is not None:
-            account = self.account(at=at, tokens=tokens)
-            if rows is None:
-                given = {one.name: one.rows if one.tokens is None else one.tokens for one in account.sources}
-                return {name: given[name] for name in self.names}
-        if rows is None or at is not None or tokens is not None:
-            raise ValueError("pass rows, or at=state, with tokens= or without; not both, and not neither")
+        if at is not None and rows is None:
+            given = {one.name: one.rows for one in self.account(at=at).sources}
+            return {name: given[name] for name in self.names}
+        if rows is None or at is not None:
+            raise ValueError("pass rows, or at=state; not both, and not neither")
         if isinstance(rows, Mapping):
             raise TypeError("counts takes a number of rows; for a state write counts(at=state)")
         counts = self.mixture.of_first(as_int("rows", rows, 0, _MOST_ROWS))
         return dict(zip(self.names, counts, strict=True))
 
-    def account(self, *, at: Mapping[str, object], tokens: str | None = None) -> Account:
+    def account(self, *, at: Mapping[str, object]) -> Account:
         """The rows delivered of each source up to a state, as a table; see `counts`.
 
         `print(mix.account(at=state))` shows it, and its `markdown()` is for a model card.
@@ -333,62 +302,8 @@ class MixRef(JoinedRef):
                 f"at= takes a state_dict(), found {at!r:.80}; for a number of rows write counts(rows)"
             )
         state = State.from_dict(at)
-        mixture, counts, numbers = counts_at(self.mixture_at(state), state)
-        counted = None
-        if tokens is not None:
-            shuffle, window = shuffle_of(state, goes_on=True) if state.place else (True, 8)
-            order = MixRef([self.sources[number] for number in numbers], mixture).order(
-                shuffle, True, window, state.seed
-            )
-            counted = tokens_at(
-                order,
-                counts,
-                state,
-                lambda own, turn, rows: self._lengths(numbers[own], tokens, turn, rows),
-                tokens,
-                [self._changes[number] and not self.passes_are_alike for number in numbers],
-            )
-        return account_of_counts(mixture, counts, state, counted)
-
-    passes_are_alike = False  # True if each pass over a source has as many values of every column
-
-    def lengths_of(self, number: int, tokens: str, turn: int = 0, version: int = 0) -> Callable[[Ints], Ints]:
-        """A function of rows of a source, in a pass over it: how many values of a column each has."""
-        return self.in_pass(number, turn, version)[tokens].lengths
-
-    def _lengths(self, number: int, tokens: str, turn: int, numbers: Ints) -> Ints:
-        """How many values of a column rows in a pass over a source have."""
-        version, rows = self.mixture.apart(number, numbers)
-        found = np.empty_like(rows)
-        for own in distinct(version).tolist():
-            some = np.flatnonzero(version == own)
-            found[some] = self.lengths_of(number, tokens, turn, own)(rows[some])
-        return found
-
-    @staticmethod
-    def measured(ref: DataRef) -> tuple[int, Strata]:
-        """The tokens, or all that weights are shares of, of a source, and how many rows have how many."""
-        return _unmeasured(ref)
-
-    def mixture_at(self, state: State) -> Mixture:
-        """The mixture, with what sources were before documents were appended, as far as a state asks."""
-        told = state.pins.get("sources")
-        if not any(self.mixture.units) or told in (None, self.mixture.told_sources):
-            return self.mixture
-        whole = self if self._whole is None else self._whole
-        needed = {one.name: {one.tag, *(era.tag for era in one.eras)} for one in told_sources(told) or ()}
-        versions = []
-        for name, ref, known in zip(self.names, whole.sources, self.mixture.versions, strict=True):
-            found = list(known)
-            for number, version in reversed(list(enumerate(known))):  # the newest are behind
-                if not needed.get(name, {None}) - {"", *(own.tag for own in found)}:
-                    break
-                if not version.tag and isinstance(ref, Remade):
-                    before = ref.before(number)
-                    tag = ref.tag_before(number)
-                    found[number] = Version(len(before), tag, *whole.measured(before))
-            versions.append(tuple(found))
-        return replace(self.mixture, versions=tuple(versions))
+        mixture, counts, _ = counts_at(self.mixture, state)
+        return account_of_counts(mixture, counts, state)
 
     def passes(self, rows: int | None = None, *, at: Mapping[str, object] | None = None) -> dict[str, float]:
         """How often each source is read in the first rows, of all epochs together, or up to a state.
@@ -415,12 +330,12 @@ class MixRef(JoinedRef):
         *,
         at: Mapping[str, object],
         temperature: float = 1.0,
-        appended: Appended = "next",
     ) -> MixRef:
         """This mixture with other weights from a state on; the past stays, nothing is lost or repeated.
 
-        It may have more sources than the state, and versions of them to which rows were appended. What came
-        stays; each source goes on where it was, and new ones begin. `names` are those of the state, then
+        It may have more sources than the state, and versions of them to which rows were appended, which come
+        in the next pass over their source. What came stays; each source goes on where it was, and new ones
+        begin. `names` are those of the state, then
         the new ones, so that numbers in a source column stay what they are.
 
         Load the same state into a loader of what this returns, which goes on from there, and from later
@@ -434,8 +349,6 @@ class MixRef(JoinedRef):
             at: what `state_dict()` of a loader of this mixture gave, or of a view of it with the same rows;
                 or of the mixture before it had all of its sources and rows.
             temperature: as `mix` takes it.
-            appended: when rows come that were appended to a source: "next", in the next pass over it, or
-                "now", in the rest of the pass that is under way.
 
         Raises:
             StateError: the state is of another dataset, or every epoch of it is the same; or it has a source
@@ -451,10 +364,9 @@ class MixRef(JoinedRef):
             >>> loader = yoga.DataLoader(mix, 10, shuffle=True, seed=7)
         """
         state = State.from_dict(at)
-        check_appended(appended)
         weighed = told_from(state, lambda: self.whole_weights(weights, temperature))
         asked = self.mixture.asked._replace(temperature=temperature if isinstance(weights, str) else None)
-        mixture, numbers = restaged(replace(self.mixture_at(state), asked=asked), weighed, state, appended)
+        mixture, numbers = restaged(replace(self.mixture, asked=asked), weighed, state)
         if numbers != tuple(range(len(numbers))) or is_foreign(mixture, state):
             mixture = replace(mixture, known=identity_of(state))
         made = self._chosen(numbers, mixture)
@@ -507,10 +419,9 @@ class MixRef(JoinedRef):
 
     def whole_weights(self, weights: object, temperature: float = 1.0) -> tuple[int, ...]:
         """The weights of the sources that a user gives, as whole numbers."""
-        measures, lengths = self.mixture.measures, self.mixture.lengths
-        fractions = fractions_of(weights, self.names, measures or lengths, temperature)
-        _check_filled(self.names, lengths, fractions)
-        return whole_weights(of_rows(fractions, lengths, measures))
+        fractions = fractions_of(weights, self.names, self.mixture.lengths, temperature)
+        _check_filled(self.names, self.mixture.lengths, fractions)
+        return whole_weights(fractions)
 
     def over_mixture(self, mixture: Mixture) -> MixRef:
         """The same sources in another mixture."""
@@ -518,26 +429,13 @@ class MixRef(JoinedRef):
 
     def _chosen(self, numbers: Sequence[int], mixture: Mixture) -> MixRef:
         """These of its sources in another mixture."""
-        whole = None if self._whole is None else self._whole._chosen(numbers, mixture)
-        return type(self)([self.sources[number] for number in numbers], mixture, self._column, whole)
+        return type(self)([self.sources[number] for number in numbers], mixture, self._column)
 
     def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> MixOrder:
         """The order of every epoch: each source by itself, in the proportions."""
         files = tuple(source.file_starts for source in self.sources) if shuffle == "block" else ()
         mixture = self.mixture.plain if shuffle and not reshuffle else self.mixture
-        before: tuple[tuple[Ints, ...], ...] = ()
-        if files and any(mixture.units):
-            before = tuple(map(self._files_before, self.sources, mixture.versions))
-        return MixOrder(mixture, seed, shuffle, reshuffle, window, files, before=before)
-
-    def _files_before(self, ref: DataRef, versions: Sequence[Version]) -> tuple[Ints, ...]:
-        """Where files of the versions of a source begin, but for its own; of those that are known."""
-        if not isinstance(ref, Remade):
-            return ()
-        every = enumerate(versions[1:], 1)
-        return tuple(
-            ref.before(number).file_starts if own.tag else np.zeros(1, np.int64) for number, own in every
-        )
+        return MixOrder(mixture, seed, shuffle, reshuffle, window, files)
 
     @property
     def recipe(self) -> Recipe:
@@ -550,20 +448,6 @@ class MixRef(JoinedRef):
         return ArrangedMixture(self)
 
     # -- rows
-
-    @cached_property
-    def readahead(self) -> ReadAhead | None:
-        """Those of the sources, for rows of versions that are not over."""
-        found = super().readahead
-        if found is None or found.prefetch is None or not any(self.mixture.units):
-            return found
-        return ReadAhead(self.row_bytes, Grouped(found.prefetch, self._of_now))
-
-    def _of_now(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Which of some rows are of the sources as they are, and these."""
-        source, _, numbers = self._numbers.apart(rows)
-        is_now = numbers < np.array(self.mixture.lengths)[source]
-        return is_now.astype(np.int64), rows[is_now]
 
     keeps_rows = JoinedRef.keeps_rows
 
@@ -589,32 +473,25 @@ class MixRef(JoinedRef):
         bounds = np.flatnonzero(np.diff(ordered, prepend=-1, append=-1))
         for index, (low, high) in zip(ordered[bounds[:-1]].tolist(), pairwise(bounds.tolist()), strict=True):
             some = order[low:high]
-            if not (self._changes[index] or self.mixture.units):
+            if not self._changes[index]:
                 yield self.sources[index], index, some, numbers[some]
                 continue
-            version, own = self.mixture.apart(index, numbers[some])
-            if not self._changes[index] and not version.any():
-                yield self.sources[index], index, some, own
-                continue
-            turns = passes[some] if self._changes[index] else np.zeros_like(version)
-            for number, turn in {*zip(version.tolist(), turns.tolist(), strict=True)}:
-                places = np.flatnonzero((version == number) & (turns == turn))
-                yield self.in_pass(index, turn, number), index, some[places], own[places]
+            turns = passes[some]
+            for turn in distinct(turns).tolist():
+                places = some[turns == turn]
+                yield self.in_pass(index, turn), index, places, numbers[places]
 
-    def in_pass(self, index: int, turn: int, version: int = 0) -> DataRef:
+    def in_pass(self, index: int, turn: int) -> DataRef:
         """A source as it is in a pass; those of the last two are kept, with what they have looked up."""
         ref = self.sources[index]
-        if version:
-            assert isinstance(ref, Remade), "others have one version"
-            ref = ref.before(version)
         if not self._changes[index]:
             return ref
         number = turn % self.mixture.most_passes(index)
         kept = self._passes.get(index, ())
-        found = next((known for which, known in kept if which == (number, version)), None)
+        found = next((known for which, known in kept if which == number), None)
         if found is None:
             found = ref.in_epoch(number)
-            self._passes[index] = (*kept[-1:], ((number, version), found))
+            self._passes[index] = (*kept[-1:], (number, found))
         return found
 
     @cached_property
@@ -635,18 +512,17 @@ class MixRef(JoinedRef):
 
     def projected(self, of: Projection) -> DataRef:
         """Some columns; of the sources only these are read."""
-        whole = self if self._whole is None and any(self.mixture.units) else self._whole
         if self._column is None:
             few = [source.projected(of) for source in self.sources]
-            return MixRef(few, self.mixture, None, whole)
+            return MixRef(few, self.mixture)
         schema = super().schema
         own = None if schema is None else len(schema.columns)
         if schema is None or own not in of.columns or len(of.columns) == 1:
-            plain = MixRef(self.sources, self.mixture, None, whole)
+            plain = MixRef(self.sources, self.mixture)
             return ProjectedRef(self, of) if own in of.columns or schema is None else plain.projected(of)
         names = [schema.columns[number].name for number in of.columns if number != own]
         some = [source.projected(Projection.of(schema, names)) for source in self.sources]
-        found = MixRef(some, self.mixture, self._column, whole)
+        found = MixRef(some, self.mixture, self._column)
         return found if of.schema == found.schema else ProjectedRef(self, of)
 
     @property
@@ -661,8 +537,7 @@ class MixRef(JoinedRef):
         mixture = self.mixture
         below = [mixture.names, mixture.lengths, [identity(source) for source in self.sources]]
         sources = nameless_pin(self, json.dumps(below))
-        shares = "tokens" if mixture.measures else None
-        return described("mix", cell=mixture.cell, rows=mixture.rows, shares=shares, sources=sources)
+        return described("mix", cell=mixture.cell, rows=mixture.rows, sources=sources)
 
     @cached_property
     def fingerprint(self) -> str | None:
@@ -756,7 +631,7 @@ class _MixNumbers:
         return found
 
     def counts(self, starts: Ints) -> Ints:
-        """How many of its own rows each source has; if weights are of what rows hold, to a few."""
+        """How many of its own rows each source has."""
         return self._mixture.stages[0].counts_at(np.array([self._mixture.rows]))[:, 0]
 
     def starts(self, file_starts: Ints) -> Ints:

@@ -10,23 +10,20 @@ from typing import NamedTuple
 
 from ...errors import StateError
 from ...order.carry import Appended
-from ...order.compact import MARKS, lists_compact
+from ...order.compact import MARK, lists_compact
 from ...order.contract import Shuffle, check_epoch
-from ...order.full import GOING_ON
-from ...order.mixing.mixed import APPENDED, TOLD, MixOrder, MixStage, Mixture, counts_told
+from ...order.mixing.mixed import APPENDED, MixOrder, MixStage, Mixture
 from ...order.mixing.proportions import MOST_WEIGHT, Proportions, whole_weights
-from ...order.mixing.sources import Source, Version, read_sources, same_rows
+from ...order.mixing.sources import Source, read_sources, same_rows
 from ...order.mixing.turns import Era, turns_after
-from ...order.saved import Pin, digest
+from ...order.saved import Pin
 from ...order.stages import identity_of, parsed, same_past, short
 from ...order.state import State
-from .weighing import fractions_of, of_rows
 
 __all__ = [
     "Restaged",
     "continued",
     "is_foreign",
-    "marked",
     "place_of",
     "restaged",
     "short_weights",
@@ -36,7 +33,6 @@ __all__ = [
 ]
 
 _LONG, _DIGITS = 1250, 10  # characters of weights, and binary digits of one that is rounded
-_KEPT = 8  # changes that a loader was told
 
 
 def place_of(state: State, length: int) -> int:
@@ -84,11 +80,6 @@ def shuffle_of(state: State, *, goes_on: bool) -> tuple[Shuffle, int]:
             f"the state has shuffle={kind!r}, with which every epoch is the same, so that nothing can change "
             "within; shuffle, or make another view when the epoch is over"
         )
-    if kind is False and state.version < GOING_ON and 0 < state.position < state.length:
-        raise StateError(
-            f"the state is of an earlier version, which began epoch {state.epoch} with the first rows again, "
-            "so nothing can change within; finish the epoch without other weights, and reweight at its end"
-        )
     return "block" if kind == "block" else bool(kind), window if isinstance(window, int) else 8
 
 
@@ -104,9 +95,6 @@ def told_from(state: State, weigh: Callable[[], tuple[int, ...]]) -> tuple[int, 
         return weigh()
     except ValueError as error:
         raise ValueError(f"from {where_of(state)} on: {error}") from error
-
-
-# The number of a source, the passes that were begun, how many rows it has given, and the version that it was.
 
 
 class Restaged(NamedTuple):
@@ -134,9 +122,9 @@ def restaged(
         mixture: what the state is of, or that with more sources, or more rows of some.
         weights: whole numbers, of each source; None for those that the state has.
         state: of a loader.
-        appended: when rows come that were appended: in the next pass over a source, or in the rest of this
-            one; None if there are to be none.
-        mark: TOLD if a loader is told these weights, APPENDED if it is told when rows come.
+        appended: "next" if rows that were appended come in the next pass over a source; None if there are to
+            be none.
+        mark: APPENDED if a loader goes on so by itself.
 
     Raises:
         StateError: the state does not tell its weights, its stages do not follow from each other, nothing
@@ -146,22 +134,17 @@ def restaged(
     if mixture.is_counted and state.length and "sources" in state.pins:
         mixture = replace(mixture, rows=state.length)
     place = place_of(state, mixture.rows)
-    now, before, sources, then = _as_then(mixture, state)
+    now, sources, then = _as_then(mixture, state)
     is_own = then is None
     own = mixture.sources
     mine = [own[number] for number in sources]
     then = own if then is None else then
-    _check_order(mixture, state)
-    # Rows of a version that only has more columns are the same ones; packs may have the rows of others.
-    units = now.units or (0,) * len(mine)
-    has_grown = [
-        source.rows != own.rows or (unit > 0 and source.tag != own.tag)
-        for source, own, unit in zip(then, mine, units, strict=False)
-    ]
+    # Rows of a version that only has more columns are the same ones.
+    has_grown = [source.rows != own.rows for source, own in zip(then, mine, strict=False)]
     if appended is None and (any(has_grown) or len(then) < len(mine)):
         raise _grown_without_leave(then, mine, has_grown, where)
     if not is_own:
-        mixture = before
+        mixture = now
         weights = None if weights is None else tuple(weights[number] for number in sources)
     try:
         if is_own and mixture.told == state.pins.get("stages"):
@@ -178,16 +161,13 @@ def restaged(
             "loader of this dataset gave"
         ) from error
     _check_counts(mixture, past, stages, state)
-    first, is_remade = state.first, bool(mixture.measures) and any(has_grown)
-    if mark == TOLD and not is_remade:  # a loop may ask for the states of some batches before
-        first = min(first, stages[max(0, len(stages) - _KEPT)].start)
-    before = marked(replace(mixture, stages=tuple(stages), past=past).since(first), state)
+    first = state.first
+    before = replace(mixture, stages=tuple(stages), past=past).since(first)
     last = stages[-1]
     rest = (0,) * (len(mine) - len(then))
     if weights is None:
-        weights = (*_told_again(last.weights, mixture, now), *rest)
-    # Weights that a loader is told take the place of those to come, even if they are those of now.
-    goes_on = not any(has_grown) and not (mark == TOLD and mixture.stages[-1].start > place)
+        weights = (*last.weights, *rest)
+    goes_on = not any(has_grown)
     if weights == (*last.weights, *rest) and len(then) == len(mine) and goes_on:
         return Restaged(before, sources)
     if place and weights != last.weights:
@@ -200,20 +180,13 @@ def restaged(
     stage = MixStage(place, weights, counts, mark)
     # Nothing has come by weights that begin here.
     begun = before.stages[:-1] if last.start == place else before.stages
-    if is_remade and first < place:
-        raise StateError(
-            f"the state, at {where}, has batches that came early, and documents were appended since, with "
-            "which rows hold another mean of tokens; go on over the version of the state to the end of the "
-            "epoch, or from a state that was saved with in_order=True"
-        )
     eras = []
     for number, source in enumerate(mine):
         old, count = before.eras(number), counts[number]
-        tag = then[number].tag if number < len(then) and units[number] else ""
         if number >= len(then) or not has_grown[number]:
             eras.append(old)
             continue
-        eras.append(turns_after(old, count, source.rows, appended or "next", source.name, shuffle, tag))
+        eras.append(turns_after(old, count, source.rows))
     is_plain = all(own == (Era(0, 0, source.rows),) for own, source in zip(eras, mine, strict=True))
     grown = replace(
         now,
@@ -221,38 +194,18 @@ def restaged(
         past=before.past,
         rows=before.rows,
         grown=() if is_plain else tuple(eras),
-        mark=before.mark,
     )
     return Restaged(grown.since(first), sources)
 
 
-def marked(mixture: Mixture, state: State) -> Mixture:
-    """A mixture that is not dealt from its beginning once more, if a state tells what was given before it.
+def _as_then(mixture: Mixture, state: State) -> tuple[Mixture, tuple[int, ...], Sequence[Source] | None]:
+    """A mixture in the order of the sources of a state, with the passes over them; that order; and those.
 
-    What is told is taken if the numbers of the state follow from it; else they are found again.
-    """
-    mark, _, told = str(state.given or "").partition("/")
-    if not mark or not mixture.measures:
-        return mixture
-    try:
-        found = mixture.with_mark(mark)
-        order = MixOrder(found, state.seed, bool(state.pins.get("shuffle")))
-        counts = counts_told(order.delivered(state.epoch, state.position, state.left))
-    except ValueError:
-        return mixture
-    return found if told in (counts, digest(counts)) else mixture
-
-
-def _as_then(
-    mixture: Mixture, state: State
-) -> tuple[Mixture, Mixture, tuple[int, ...], Sequence[Source] | None]:
-    """A mixture in the order of the sources of a state, it as it was then, that order, and those sources.
-
-    There are none if the state has the sources that the mixture has.
+    There are no sources if the state has those that the mixture has.
     """
     sources = tuple(range(len(mixture.lengths)))
     if not mixture.versions or state.pins.get("sources") in (None, mixture.told_sources):
-        return mixture, mixture, sources, None
+        return mixture, sources, None
     where = where_of(state)
     here = dict(zip(mixture.names, mixture.versions, strict=True))
     then = read_sources(state.pins["sources"], here, where)
@@ -260,33 +213,24 @@ def _as_then(
     kept = dict.fromkeys(numbers[source.name] for source in then)
     sources = (*kept, *(number for number in sources if number not in kept))
     for source in then:
-        lost = {era.tag for era in source.eras} - {"", *(own.tag for own in here[source.name])}
-        if lost:
-            raise StateError(
-                f"the state, at {where}, is in passes over versions of the source {source.name!r} that are "
-                "not known here; pass the newest version that storage.append(...) made of it; or "
-                "pass strict=False to take its epoch and position"
-            )
+        most = max(own.rows for own in here[source.name])
         for era in source.eras:
-            rows = [own.rows for own in here[source.name] if era.tag in ("", own.tag)]
-            if era.rows > max(rows) or (era.tag and era.rows not in rows):
+            if era.rows > most:
                 raise StateError(
                     f"the state, at {where}, has passes over {era.rows} rows of the source {source.name!r}, "
-                    f"which has {max(rows)}; pass what state_dict() gave"
+                    f"which has {most}; pass what state_dict() gave"
                 )
-    return *_with_sources(mixture, sources, then), sources, then
+    return _with_sources(mixture, sources, then), sources, then
 
 
 def is_foreign(mixture: Mixture, state: State) -> bool:
     """True if a mixture that was made to go on from a state differs from what the state alone makes."""
     told = state.pins.get("sources")
-    return told is not None and (told != mixture.told_sources or str(state.pins.get("stages"))[-1:] in MARKS)
+    return told is not None and (told != mixture.told_sources or str(state.pins.get("stages")).endswith(MARK))
 
 
 def continued(mixture: Mixture, state: State, appended: Appended | None) -> Mixture:
-    """A mixture as it goes on from a state with what the state alone says, if there is anything.
-
-    That is rows that were appended to its sources since, and weights that a loader was told.
+    """A mixture as it goes on from a state if rows were appended to its sources, since or before.
 
     Raises:
         StateError: it cannot go on from the state.
@@ -295,14 +239,12 @@ def continued(mixture: Mixture, state: State, appended: Appended | None) -> Mixt
     is_as_made = not mixture.stages[0].start and not mixture.past
     if told is None or mixture.known == identity_of(state):
         return mixture
-    if same_rows(told, mixture.told_sources):
-        _check_order(mixture, state)
     stages = str(state.pins.get("stages"))
-    is_live, is_grown = stages.endswith(TOLD), stages.endswith(APPENDED)
-    if same_past(stages, mixture.told, state.place + 1) if is_live or is_grown else not is_as_made:
+    is_grown = stages.endswith(APPENDED)
+    if same_past(stages, mixture.told, state.place + 1) if is_grown else not is_as_made:
         return mixture
     is_as_long = state.length == mixture.rows or not mixture.is_counted or "@" not in str(told)
-    if same_rows(told, mixture.told_sources) and not (is_live or is_grown) and is_as_long:
+    if same_rows(told, mixture.told_sources) and not is_grown and is_as_long:
         if mixture.is_counted and state.length != mixture.rows:
             raise StateError(
                 f"the state is of epochs of {state.length} rows, here they have {mixture.rows}: how many "
@@ -312,25 +254,20 @@ def continued(mixture: Mixture, state: State, appended: Appended | None) -> Mixt
             )
         return mixture
     begun = [stage for stage in mixture.stages if stage.start <= state.place]
-    # Weights that a loader was told have taken the place of those to come.
-    if len(begun) < len(mixture.stages) and not (is_live or is_grown):
+    if len(begun) < len(mixture.stages) and not is_grown:
         raise StateError(
             f"rows were appended since the state, at {where_of(state)}, and the mixture has stages that are "
             "to come; give the loader mix.reweighted(weights, at=state), made without them"
         )
     given = begun[-1].weights if begun else mixture.stages[0].weights
-    grown, sources = restaged(mixture, None, state, appended, TOLD if is_live else APPENDED)
-    now, before, *_ = _as_then(mixture, state)
-    of_then = {before.stages[0].weights, short_weights(before.stages[0].weights)}
-    of_now = {_told_again(weights, before, now) for weights in of_then} if now is not before else set()
-    is_same = grown.stages[-1].weights in {*of_now, *map(short_weights, of_now)} and len(begun) == 1
+    grown, sources = restaged(mixture, None, state, appended, APPENDED)
     if sources != tuple(range(len(given))):
         raise StateError(
             f"the state mixes the sources {list(grown.names)[:20]} in this order, here they are "
             f"{list(mixture.names)[:20]}; give the loader mix.reweighted(weights, at=state)"
         )
-    if not is_live and given != grown.stages[-1].weights:
-        if not is_same and given != whole_weights(list(map(Fraction, mixture.lengths))):
+    if given != grown.stages[-1].weights:
+        if given != whole_weights(list(map(Fraction, mixture.lengths))):
             last = list(grown.stages[-1].weights)
             raise StateError(
                 f"up to the state, at {where_of(state)}, the weights were {last[:20]}, here they are "
@@ -341,32 +278,18 @@ def continued(mixture: Mixture, state: State, appended: Appended | None) -> Mixt
     return replace(grown, known=identity_of(state))
 
 
-def _check_order(mixture: Mixture, state: State) -> None:
-    """Raises StateError if places of a state were dealt by how many rows come, and here by what they hold."""
-    view = str(state.pins.get("view"))
-    if mixture.measures and view.startswith("mix(") and "shares=" not in view:
-        raise StateError(
-            f"the state, at {where_of(state)}, was saved by an earlier version, whose packs of mixtures came "
-            "in another order; finish the epoch with that version. With strict=False a loader takes epoch "
-            "and position, which is sound where an epoch begins"
-        )
-
-
-def _with_sources(
-    mixture: Mixture, sources: Sequence[int], then: Sequence[Source]
-) -> tuple[Mixture, Mixture]:
-    """A mixture with its sources in another order; and the same with the rows of them that a state has."""
+def _with_sources(mixture: Mixture, sources: Sequence[int], then: Sequence[Source]) -> Mixture:
+    """A mixture with its sources in another order, and the passes over them that a state has."""
     names = tuple(mixture.names[number] for number in sources)
     versions = tuple(mixture.versions[number] for number in sources)
     lengths = tuple(mixture.lengths[number] for number in sources)
     eras = [source.eras or (Era(0, 0, source.rows),) for source in then]
     eras += [(Era(0, 0, rows),) for rows in lengths[len(then) :]]
     is_plain = all(own == (Era(0, 0, rows),) for own, rows in zip(eras, lengths, strict=True))
-    now = replace(
+    return replace(
         mixture,
         names=names,
         versions=versions,
-        units=tuple(mixture.units[number] for number in sources) if mixture.units else (),
         lengths=lengths,
         passes=tuple(mixture.passes[number] for number in sources),
         stages=tuple(
@@ -379,50 +302,6 @@ def _with_sources(
         ),
         grown=() if is_plain else tuple(eras),
     )
-    if not now.measures:
-        return now, now
-    known = [_with_first(source, own) for source, own in zip(then, versions, strict=False)]
-    before = replace(now, versions=(*known, *versions[len(then) :]))
-    first = before.stages[0]
-    if before.versions != versions and not first.start and len(first.weights) == len(names):
-        weights = _asked(before, len(then)) or first.weights
-        before = replace(before, stages=(first._replace(weights=weights), *before.stages[1:]))
-    return now, before
-
-
-def _asked(mixture: Mixture, count: int) -> tuple[int, ...] | None:
-    """The weights of the first sources, by how the mixture was asked for; None if that is not known."""
-    (shares, temperature), names = (
-        (dict(mixture.asked.shares), mixture.asked.temperature),
-        mixture.names[:count],
-    )
-    if temperature is None and not all(name in shares for name in names):
-        return None
-    measures, lengths = mixture.measures[:count], [own[0].rows for own in mixture.versions[:count]]
-    fractions = fractions_of(
-        "size" if temperature is not None else {name: shares[name] for name in names},
-        names,
-        measures,
-        temperature or 1.0,
-    )
-    return whole_weights(of_rows(fractions, lengths, measures))
-
-
-def _with_first(source: Source, versions: tuple[Version, ...]) -> tuple[Version, ...]:
-    """The versions of a source, the one that a state has before the others."""
-    number = next(number for number, own in enumerate(versions) if own[:2] == source[1:3])
-    return versions[number], *versions[:number], *versions[number + 1 :]
-
-
-def _told_again(weights: tuple[int, ...], before: Mixture, now: Mixture) -> tuple[int, ...]:
-    """Weights of rows that are the same shares of what is measured, although rows hold more or less now."""
-    if not now.measures or before.versions == now.versions:
-        return weights
-    shares = [
-        weight * Fraction(some[0].measure, some[0].rows or 1)
-        for weight, some in zip(weights, before.versions, strict=False)
-    ]
-    return whole_weights(of_rows(shares, now.lengths[: len(shares)], now.measures[: len(shares)]))
 
 
 def _grown_without_leave(
@@ -441,8 +320,8 @@ def _grown_without_leave(
     ]
     return StateError(
         f"rows were appended since the state, at {where}, to the sources {', '.join(some[:20])}. Pass "
-        "appended='next' to finish the passes under way without them, or appended='now' to mix them into the "
-        "rest of these; the loader, load_state_dict() and reweighted() take it"
+        "appended='next' to finish the passes under way without them; the loader and load_state_dict() "
+        "take it"
     )
 
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 
-__all__ = ["fraction", "fractions_of", "of_rows"]
+__all__ = ["fraction", "fractions_of"]
 
 _MOST_SCALED = 2**53  # of weights that a temperature has changed
 
@@ -85,24 +85,4 @@ def fractions_of(
     return [
         Fraction(max(1, round(value * _MOST_SCALED)), _MOST_SCALED) if weight else Fraction(0)
         for value, weight in zip(scaled, found, strict=True)
-    ]
-
-
-def of_rows(weights: Sequence[Fraction], lengths: Sequence[int], measures: Sequence[int]) -> list[Fraction]:
-    """The weights of rows of sources, of weights of what is measured, such as tokens.
-
-    Args:
-        weights: one for each source.
-        lengths: their rows.
-        measures: of all rows of each; empty if rows are what counts.
-
-    Example:
-        >>> of_rows([Fraction(1), Fraction(1)], [10, 10], [40, 20])
-        [Fraction(1, 4), Fraction(1, 2)]
-    """
-    if not measures:
-        return list(weights)
-    return [
-        weight * length / measure if weight else weight
-        for weight, length, measure in zip(weights, lengths, measures, strict=True)
     ]

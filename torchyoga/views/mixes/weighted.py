@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from ...errors import StateError
-from ...order.carry import Appended
-from ...order.contract import AnyOrder, Arrangement, Shuffle
+from ...order.contract import Arrangement, Shuffle
 from ...order.full import as_int
 from ...order.saved import Pin, described
 from ...order.stages import folded, identity_of, same_past, written_stages
@@ -102,8 +101,7 @@ class WeightedRef(ArrangedRef, ReweightedView):
 
         Load the same state into a loader of what this returns, which goes on from there, and from later
         states. What came before it no longer knows: a loader that shuffles raises ValueError without it when
-        it reads, or peeks. A loader that was told other weights by `DataLoader.reweight` goes on in the same
-        way: keep its state of then, and the weights.
+        it reads, or peeks.
 
         Args:
             weights: (N,) numbers, as `DataRef.weighted` takes them.
@@ -145,7 +143,7 @@ class WeightedRef(ArrangedRef, ReweightedView):
 
 
 class _Weighted(Arrangement):
-    """The arrangement of weighted rows, whose weights a loader may be told."""
+    """The arrangement of weighted rows."""
 
     def __init__(self, ref: WeightedRef) -> None:
         self._ref = ref
@@ -153,20 +151,6 @@ class _Weighted(Arrangement):
     def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> WeightedOrder:
         """The order of every epoch."""
         return self._ref.order(shuffle, reshuffle, window, seed)
-
-    def going_on(self, order: AnyOrder, saved: State, appended: Appended | None) -> AnyOrder:
-        """The order in which a state goes on: with what a loader was told, if the state was saved later."""
-        assert isinstance(order, WeightedOrder)
-        if same_past(saved.pins.get("stages"), order.told, saved.place + 1):
-            return order
-        return self._ref.order(order.shuffle, order.reshuffle, order.window, order.seed)
-
-    def reweighted(self, order: AnyOrder, weights: object, saved: State) -> AnyOrder:
-        """An order with other weights from a state on."""
-        assert isinstance(order, WeightedOrder)
-        ends = _ends(self._ref.whole, cast(Weights, weights))
-        stages, past = _restaged(order.stages, order.past, ends, saved, order.length)
-        return replace(order, stages=tuple(stages), past=past)
 
 
 def _restaged(

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ...order.by_file import Permutations
-from ...order.full import ORDER_VERSION
 from ...process.lazy import cached_property
 from ...rows.data import bounds_of
 from ...rows.types import Ints
@@ -143,7 +142,7 @@ class Members:
 
     @cached_property
     def _permutations(self) -> Permutations:
-        return Permutations(ORDER_VERSION, self._plan.sizes, *self._key)
+        return Permutations(self._plan.sizes, *self._key)
 
     @property
     def _key(self) -> tuple[int | str, ...]:

@@ -10,14 +10,10 @@ from typing import SupportsIndex
 import numpy as np
 
 from ...order.by_file import equal_runs
-from ...order.contract import ARRANGED, Arrangement
 from ...order.full import as_int
-from ...order.mixing.sources import tag_of
-from ...order.passes import Strata, strata_of
 from ...order.saved import described, digest
 from ...process.buffers import BufferPool
 from ...process.digests import hexdigest
-from ...process.distinct import distinct
 from ...process.lazy import cached_property
 from ...process.seeding import seeds_within
 from ...process.warned import warn_user
@@ -43,10 +39,8 @@ from ...rows.types import Ints, Json, Row, Seeds
 from ..mixes.arranged import warn_if_arranged
 from ..ragged import RaggedColumn
 from ..scan import scan
-from .growing import GrowingPacks, Remade
 from .layout import Layout, sequences
 from .members import Documents, Members, documents_of_each
-from .repacked_order import apart
 from .request import PackColumns, Packing, Request, packing_of
 
 __all__ = ["PackedRef", "packed"]
@@ -147,7 +141,7 @@ def _lengths(few: DataRef, name: str) -> Ints:
     return np.concatenate(found)
 
 
-class PackedRef(PackView, Remade):
+class PackedRef(PackView):
     """Packs of rows of another DataRef: what `ref.packed(...)` is.
 
     Args:
@@ -156,7 +150,6 @@ class PackedRef(PackView, Remade):
         layout: what a pack is made of; None if `whole` has no rows and no schema.
         seed: of the order in which rows fill the packs.
         epoch: whose members the packs have.
-        size: how many of the rows, the first ones, are packed; all by default.
 
     Attributes:
         whole: the other DataRef.
@@ -169,33 +162,22 @@ class PackedRef(PackView, Remade):
         layout: Layout | None,
         seed: int = 0,
         epoch: int = 0,
-        size: int | None = None,
     ) -> None:
-        super().__init__(whole, packing, layout, seed, epoch, size)
-        self._packing, self._layout, self._size = packing, layout, size
+        super().__init__(whole, packing, layout, seed, epoch)
+        self._packing, self._layout = packing, layout
         self._seed, self._epoch = seed, epoch
         self._members = Members(packing.plan, seed, epoch)
         self._pool = BufferPool()
-        self._before: dict[int, PackedRef] = {}
 
     def __len__(self) -> int:
         return self._packing.report.packs
 
     def __reduce__(self) -> tuple[object, ...]:
-        return PackedRef, (
-            self.whole,
-            self._packing,
-            self._layout,
-            self._seed,
-            self._epoch,
-            self._size,
-        )
+        return PackedRef, (self.whole, self._packing, self._layout, self._seed, self._epoch)
 
     keeps_rows = Over.keeps_rows
 
     def _taken(self, packs: Ints, seeds: Seeds | None) -> Sequence[Row]:
-        if int(packs.max()) >= ARRANGED.start:
-            return self._taken_before(packs, seeds)
         assert self._layout is not None, "there are packs"
         documents = self._members.documents(packs)
         ref, numbers = self._read
@@ -229,8 +211,7 @@ class PackedRef(PackView, Remade):
             type(view) is PackedRef
             and (view._layout is layout or view._made == self._made)
             and view._packing.most == most
-            and int(packs.max()) < ARRANGED.start
-            for view, _, packs in parts
+            for view, _, _ in parts
         )
 
     @staticmethod
@@ -253,62 +234,6 @@ class PackedRef(PackView, Remade):
             for view, (low, high) in zip(views, pairwise(found.bounds[bounds].tolist()), strict=True)
         ]
         return wholes, Documents(ends, found.rows[back], found.costs[back], begins)
-
-    def _taken_before(self, packs: Ints, seeds: Seeds | None) -> Sequence[Row]:
-        """Packs of documents that there were before others were appended; see `GrowingPacks`."""
-        version, own = apart(packs)
-        numbers = distinct(version).tolist()
-        if len(numbers) == 1:
-            return self.before(numbers[0])._taken(own, seeds)
-        found: list[Row] = [None] * len(packs)
-        for number in numbers:
-            places = np.flatnonzero(version == number)
-            rows = self.before(number)._taken(own[places], None if seeds is None else seeds[places])
-            for place, row in zip(places.tolist(), rows, strict=True):
-                found[place] = row
-        return found
-
-    def before(self, number: int) -> PackedRef:
-        """The packs of one of the versions that the documents begin with, made alike; itself is number 0."""
-        if not number:
-            return self
-        if number not in self._before:
-            told, rows = self._packing.told, self.whole.prefixes[number - 1][1]
-            request = Request(
-                told["budgets"], told["column"], None, told["long"], told["max_rows"], told["balance"]
-            )
-            packing = packing_of(self.whole[:rows], request)
-            self._before[number] = PackedRef(self.whole, packing, self._layout, self._seed, size=rows)
-        return self._before[number].in_epoch(self._epoch)
-
-    def pinned(self, whole: str) -> str:
-        """Its fingerprint, if that of the whole was this."""
-        return self._pinned(whole)
-
-    def tag_before(self, number: int) -> str:
-        """A short digest of the packs of a version that the documents begin with, or of others of before."""
-        return tag_of(self.before(number).pinned(self.whole.prefixes[number - 1][0]))
-
-    @property
-    def num_prefixes(self) -> int:
-        """How many versions the documents begin with, if these can be packed again."""
-        is_part = self._packing.told["cost"] or self._size is not None
-        return 0 if is_part else len(self.whole.prefixes)
-
-    @property
-    def num_before(self) -> int:
-        """How many versions there are besides its own."""
-        return self.num_prefixes
-
-    @property
-    def most_rows(self) -> int:
-        """The documents, and pieces of them, of which each may be a pack."""
-        return max(len(self._packing.plan.rows), 1)
-
-    @property
-    def growing(self) -> Arrangement | None:
-        """What goes on from states of before documents were appended."""
-        return GrowingPacks(self) if self.num_prefixes else None
 
     @cached_property
     def _made(self) -> str | None:
@@ -352,13 +277,6 @@ class PackedRef(PackView, Remade):
         """The way in which packs are made, for states: the budget, and a digest."""
         return [f"{self._packing.report.budget}@{digest(self._packing.plan.pin, self._seed)[1:9]}"]
 
-    @property
-    def strata(self) -> Strata:
-        """How many packs there are of each size, and the size in tokens; nothing if sizes alternate."""
-        counts, bounds, classes, each = self._packing.plan.groups
-        tokens = bounds_of(each * self._packing.plan.costs[classes])
-        return strata_of(counts.tolist(), np.diff(tokens[bounds]).tolist())
-
     def members(self, packs: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
         """The rows of the whole (S,) in these packs, in this epoch, and where each pack begins (B + 1,)."""
         documents = self._members.documents(row_numbers(np.atleast_1d(np.asarray(packs)), len(self)))
@@ -381,8 +299,8 @@ class PackedRef(PackView, Remade):
         whole = self.whole.in_epoch(epoch)
         if whole is self.whole and epoch == self._epoch:
             return self
-        found = PackedRef(whole, self._packing, self._layout, self._seed, epoch, self._size)
-        found._pool, found._before = self._pool, self._before
+        found = PackedRef(whole, self._packing, self._layout, self._seed, epoch)
+        found._pool = self._pool
         if whole is self.whole and self._layout is not None:
             found._read, found._made = self._read, self._made
         return found
@@ -391,7 +309,7 @@ class PackedRef(PackView, Remade):
         """The same packs with these columns; nothing is read for the others but lengths."""
         assert self._layout is not None, "else there is no schema to project"
         layout = self._layout.projected(of)
-        return PackedRef(self.whole, self._packing, layout, self._seed, self._epoch, self._size)
+        return PackedRef(self.whole, self._packing, layout, self._seed, self._epoch)
 
     @cached_property
     def row_bytes(self) -> int:
@@ -410,14 +328,8 @@ class PackedRef(PackView, Remade):
 
     def _members_of(self, packs: Ints) -> tuple[Ints, Ints]:
         """How many rows each pack holds, and these."""
-        if not len(packs) or int(packs.max()) < ARRANGED.start:
-            documents = self._members.documents(packs)
-            return np.diff(documents.bounds), documents.rows
-        version, own = apart(packs)
-        found = [self.before(number)._members_of(own[version == number]) for number in distinct(version)]
-        counts = np.empty_like(packs)
-        counts[np.argsort(version, kind="stable")] = np.concatenate([counted for counted, _ in found])
-        return counts, np.concatenate([rows for _, rows in found])
+        documents = self._members.documents(packs)
+        return np.diff(documents.bounds), documents.rows
 
     @property
     def file_starts(self) -> Ints:

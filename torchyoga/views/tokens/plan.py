@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...order.by_file import Permutations
-from ...order.full import ORDER_VERSION, Order, keyed_words
+from ...order.full import Order, keyed_words
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...rows.pieces import numbered_within
@@ -183,7 +183,7 @@ class BatchMembers:
 
     @cached_property
     def _within(self) -> Permutations:
-        return Permutations(ORDER_VERSION, np.diff(self._plan.starts), "token batches", *self._key)
+        return Permutations(np.diff(self._plan.starts), "token batches", *self._key)
 
     def rows(self, numbers: Ints) -> tuple[Ints, Ints]:
         """How many rows the batches of these numbers (B,) have (B,), and which, batch after batch."""

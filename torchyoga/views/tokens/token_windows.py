@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ...order.full import as_int, keyed_words
-from ...order.mixing.sources import tag_of
 from ...order.saved import described
 from ...process.buffers import BufferPool
 from ...process.digests import hexdigest
@@ -29,7 +28,6 @@ from ...rows.projection import Projection
 from ...rows.schema import PACK_LENGTHS, Schema
 from ...rows.types import Array, Ints, Json, Row
 from ..mixes.arranged import warn_if_arranged
-from ..packs.growing import Remade
 from .documents import checked_lengths, lengths_of, parts_of
 from .line import Line, Pieces, Shuffled, Stored, cut
 
@@ -228,7 +226,7 @@ class Tokens(NamedTuple):
     epoch: int = 0
 
 
-class TokenWindowsRef(DataRef, Remade):
+class TokenWindowsRef(DataRef):
     """Windows of tokens: what `ref.token_windows(...)` is.
 
     Args:
@@ -456,30 +454,6 @@ class TokenWindowsRef(DataRef, Remade):
         of = nameless_pin(self, self._pinned(identity(self._column)), self._ends.data)
         told = {name: value for name, value in asdict(self._cutting).items() if value is not False}
         return described("token_windows", **told, of=of)
-
-    @property
-    def num_before(self) -> int:
-        """How many versions the documents begin with."""
-        return len(self._column.prefixes)
-
-    @property
-    def most_rows(self) -> int:
-        """Its windows: there are no more of fewer documents."""
-        return max(1, len(self))
-
-    def before(self, number: int) -> TokenWindowsRef:
-        """The windows of one of the versions that the documents begin with, cut alike; itself is number 0."""
-        if not number:
-            return self
-        rows = self._column.prefixes[number - 1][1]
-        some = None if self._rows is None else self._rows[: np.searchsorted(self._rows, rows)]
-        ends = self._ends[: (rows if some is None else len(some)) + 1]
-        whole, column = self.whole[:rows], self._column[:rows]
-        return TokenWindowsRef(self._all._replace(whole=whole, column=column, ends=ends, rows=some))
-
-    def tag_before(self, number: int) -> str:
-        """A short digest of the windows of a version that the documents begin with."""
-        return tag_of(self.before(number)._pinned(self._column.prefixes[number - 1][0]))
 
     def _pinned(self, column: str) -> str:
         schema = None if self._schema is None else self._schema.to_json()

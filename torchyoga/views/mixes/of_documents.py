@@ -1,8 +1,7 @@
-"""Mixtures of packs, windows and batches of each source, whose weights are shares of tokens.
+"""Mixtures of packs, windows and batches of each source, whose weights are shares of these.
 
-What is made of a mixture is mixed of what is made of its sources.
-A pack then has documents of one source, each source goes its own way through its documents, and the place in
-the mixture says all. Weights are divided by the tokens that a pack of each source has on average.
+What is made of a mixture is mixed of what is made of its sources: a pack has documents of one source, and
+each source goes its own way through its documents.
 """
 
 from __future__ import annotations
@@ -11,14 +10,12 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 from typing import Any, SupportsIndex, TypeVar, cast
 
 import numpy as np
 
 from ...order.mixing.mixed import MixStage, Mixture
 from ...order.mixing.proportions import whole_weights
-from ...order.passes import Strata
 from ...reading.dataref import DataRef, PackView, row_numbers
 from ...reading.pack_report import PackReport
 from ...rows.data import bounds_of
@@ -27,8 +24,8 @@ from ..chosen import check_alike
 from ..tokens.plan import BatchReport
 from ..tokens.token_batches import TokenBatchesRef
 from ..tokens.token_windows import TokenWindowsRef
-from .mix import MixRef, Recipe, length_until, units_of, versions_of
-from .weighing import fractions_of, of_rows
+from .mix import MixRef, Recipe, length_until, versions_of
+from .weighing import fractions_of
 
 __all__ = ["MixedBatches", "MixedPacks", "MixedWindows", "batches_of", "packs_of", "windows_of"]
 
@@ -61,19 +58,17 @@ def _made_of(kind: type[_Kind], recipe: Recipe, make: Callable[[DataRef], DataRe
     """
     before, names = recipe.mixture, recipe.mixture.names
     made = [_of_source(name, ref, make) for name, ref in zip(names, recipe.sources, strict=True)]
-    asked, last = before.asked, before.stages[-1].weights
-    for name, ref, weight in zip(names, made, last, strict=True):
+    asked, weights = before.asked, before.stages[-1].weights
+    for name, ref, weight in zip(names, made, weights, strict=True):
         if weight and not len(ref):
             raise ValueError(
                 f"of the source {name!r}, of {before.lengths[names.index(name)]} rows, there is not one "
                 f"{type(ref).__name__.removesuffix('Ref')}: its documents are empty, left out or too few; "
                 "leave it out, or give it the weight 0"
             )
-    lengths, measures = tuple(map(len, made)), tuple(kind.measured(ref)[0] for ref in made)
-    fractions = list(map(Fraction, last))
+    lengths = tuple(map(len, made))
     if asked.temperature is not None:
-        fractions = fractions_of("size", names, measures, asked.temperature)
-    weights = whole_weights(of_rows(fractions, lengths, measures))
+        weights = whole_weights(fractions_of("size", names, lengths, asked.temperature))
     first = MixStage(0, weights, (0,) * len(names))
     rows = 1
     if asked.until is None:  # as many as hold the documents that an epoch had
@@ -90,10 +85,9 @@ def _made_of(kind: type[_Kind], recipe: Recipe, make: Callable[[DataRef], DataRe
         before.cell,
         before.passes,
         names,
-        versions=tuple(versions_of(ref, kind.measured) for ref in made),
-        units=units_of(made),
+        versions=tuple(map(versions_of, made)),
         is_counted=True,
-        asked=asked._replace(shares=tuple(zip(names, map(Fraction, last), strict=True))),
+        asked=asked,
     )
     if asked.until is not None:
         mixture = replace(mixture, rows=length_until(mixture, asked.until))
@@ -111,15 +105,9 @@ def _of_source(name: str, ref: DataRef, make: Callable[[DataRef], DataRef]) -> D
 
 
 class MixedPacks(MixRef):
-    """Packs of documents of several sources in fixed shares of tokens: what `mix(...).packed(...)` is."""
+    """Packs of documents of several sources in fixed shares: what `mix(...).packed(...)` is."""
 
     sources: tuple[PackView, ...]
-
-    @staticmethod
-    def measured(ref: DataRef) -> tuple[int, Strata]:
-        """The tokens of packs, and how many have how many."""
-        packs = cast(PackView, ref)
-        return packs.report().tokens, packs.strata
 
     def report(self) -> PackReport:
         """The outcome of packing all sources: how many packs, how full they are, what was left out."""
@@ -138,27 +126,11 @@ class MixedPacks(MixRef):
         counts, documents = _members(self, packs, _of_packs)
         return documents, bounds_of(counts)
 
-    passes_are_alike = True
-
-    def lengths_of(self, number: int, tokens: str, turn: int = 0, version: int = 0) -> Callable[[Ints], Ints]:
-        """How many tokens packs have, without what fills them up; of other columns, what documents have."""
-        packs = cast(PackView, self.in_pass(number, turn, version))
-        schema = packs[tokens].schema
-        if schema is None or schema.tree.kind != "leaf":
-            return partial(_of_members, packs.whole[tokens].lengths, partial(_of_packs, packs))
-        is_filled = bool(schema.columns[0].shape)
-        return packs.tokens_of if is_filled else super().lengths_of(number, tokens, turn, version)
-
 
 class MixedWindows(MixRef):
     """Windows of documents of several sources in fixed shares: what `mix(...).token_windows(...)` is."""
 
     sources: tuple[TokenWindowsRef, ...]
-
-    @staticmethod
-    def measured(ref: DataRef) -> tuple[int, Strata]:
-        """As many for each window."""
-        return len(ref), ((len(ref), 1),)
 
     @property
     def num_tokens(self) -> int:
@@ -170,14 +142,6 @@ class MixedWindows(MixRef):
         """Tokens that are in no window of a pass over their source."""
         return sum(source.tokens_left_out for source in self.sources)
 
-    def lengths_of(self, number: int, tokens: str, turn: int = 0, version: int = 0) -> Callable[[Ints], Ints]:
-        """How many tokens windows have, which is the same for all."""
-        schema = self.sources[number][tokens].schema
-        shape = None if schema is None else schema.columns[0].shape
-        if not shape:
-            return super().lengths_of(number, tokens, turn, version)
-        return lambda rows: np.full(len(rows), shape[0])
-
     def members(self, numbers: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
         """How many documents each of these windows (B,) has tokens of, and which, window after window.
 
@@ -187,14 +151,9 @@ class MixedWindows(MixRef):
 
 
 class MixedBatches(MixRef):
-    """Batches of rows of several sources in fixed shares of tokens: what `mix(...).token_batches(...)` is."""
+    """Batches of rows of several sources in fixed shares: what `mix(...).token_batches(...)` is."""
 
     sources: tuple[TokenBatchesRef, ...]
-
-    @staticmethod
-    def measured(ref: DataRef) -> tuple[int, Strata]:
-        """The elements of batches."""
-        return cast(TokenBatchesRef, ref).report().elements, ()
 
     def report(self) -> BatchReport:
         """How many batches all sources have, how much of them is padding, and how many rows were left out."""
@@ -209,13 +168,6 @@ class MixedBatches(MixRef):
             1 - elements / taken if taken else 0.0,
             sum(one.dropped for one in some),
         )
-
-    passes_are_alike = True
-
-    def lengths_of(self, number: int, tokens: str, turn: int = 0, version: int = 0) -> Callable[[Ints], Ints]:
-        """How many tokens batches have, without padding."""
-        batches = cast(TokenBatchesRef, self.in_pass(number, turn, version))
-        return partial(_of_members, batches.whole[tokens].lengths, batches.members)
 
     def members(self, numbers: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
         """How many rows each of these batches (B,) is made of, and which, batch after batch.
@@ -240,14 +192,6 @@ def _members(
         for place, some in zip(places.tolist(), each, strict=True):
             found[place] = some
     return np.array(list(map(len, found)), np.int64), np.concatenate([rows[:0], *found])
-
-
-def _of_members(
-    lengths: Callable[[Ints], Ints], members: Callable[[Ints], tuple[Ints, Ints]], numbers: Ints
-) -> Ints:
-    """The lengths of all members of some rows (B,) together."""
-    counts, rows = members(numbers)
-    return np.diff(bounds_of(lengths(rows))[bounds_of(counts)])
 
 
 def _of_packs(packs: PackView, numbers: Ints) -> tuple[Ints, Ints]:
