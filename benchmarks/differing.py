@@ -146,7 +146,6 @@ def diffs(folder: Path, repetitions: int) -> list[list[str]]:
     timed("99 of 100 files shared", lambda: yoga.diff(old, sharing), short)
     timed("99 of 100 files shared, by key", lambda: yoga.diff(old, sharing, key="id"), short)
     timed("equal fingerprints", lambda: yoga.diff(old, old, key="id"), short)
-    timed("overlap, hashes kept", lambda: yoga.overlap(old, unrelated), none)
     return table
 
 

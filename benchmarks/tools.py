@@ -48,7 +48,7 @@ def measure(repetitions: int = 3) -> list[list[str]]:
             "python, nothing imported": [sys.executable, "-c", "0"],
             "import torchyoga": [sys.executable, "-c", "import torchyoga"],
         }
-        for name in ("ls", "info", "log", "plan"):
+        for name in ("ls", "info", "log"):
             id = [] if name == "ls" else ["images"]
             ways[f"yoga {name}"] = [
                 sys.executable,

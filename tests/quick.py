@@ -30,9 +30,6 @@ ONLY: Named = {
     "adapters/test_webdataset.py": {
         "test_a_build_of_encoded_shards_continues": ("True",),
     },
-    "caching/test_audit.py": {
-        "test_encoded_columns": ("lmdb-*", "hdf5-zstd"),
-    },
     "checkpoint/test_checkpoint.py": {
         "test_a_full_disk": (),
         "test_several_ranks": ("2",),
@@ -214,9 +211,6 @@ ONLY: Named = {
 BUT: Named = {
     "adapters/test_arrays.py": {
         "test_it_serves_samplers_loaders_and_streams": ("forkserver",),
-    },
-    "caching/test_audit.py": {
-        "test_a_share_of_wrong_rows_is_found_as_often_as_is_said": ("hdf5",),
     },
     "checkpoint/test_saved_program.py": {
         "test_loops_of_other_shapes": ("one by one", "limited", "shorter first"),

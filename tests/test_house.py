@@ -302,7 +302,6 @@ def test_the_public_names() -> None:
     ]
     assert all(hasattr(torchyoga, name) for name in torchyoga.__all__)
     assert set(errors.__all__) == {
-        "AuditError",
         "BusyError",
         "CorruptError",
         "ExistsError",
@@ -321,7 +320,6 @@ def test_errors_have_one_root_and_a_builtin_parent() -> None:
         errors.NotFoundError: (KeyError, FileNotFoundError),
         errors.ExistsError: (FileExistsError,),
         errors.CorruptError: (ValueError,),
-        errors.AuditError: (ValueError,),
         errors.StateError: (ValueError,),
         errors.BusyError: (TimeoutError,),
         errors.LostError: (RuntimeError,),

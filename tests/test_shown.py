@@ -175,7 +175,6 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
         *(
             "add_columns",
             "append",
-            "audit",
             "cacheable",
             "check",
             "clean",
@@ -190,7 +189,6 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
             "list",
             "log",
             "path",
-            "plan",
         ),
         *("remove", "submit", "tag", "tag_history", "tags", "timeout", "untag", "url", "versions"),
     }

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from .adapters.pickled import from_lmdb
     from .adapters.webdataset import webdataset
     from .caching.comparing.diff import diff
-    from .caching.comparing.overlap import overlap
     from .caching.parts.pools import ray_executor
     from .checkpoint.checkpoint import Checkpoint
     from .coding import codecs
@@ -101,7 +100,6 @@ __all__ = [
     "jagged",
     "metered",
     "mix",
-    "overlap",
     "padded",
     "prove",
     "ray_executor",
@@ -156,7 +154,6 @@ _PLACES = {  # of the public names
     "jagged": ".rows.collate",
     "metered": ".loading.meter.metered",
     "mix": ".views.mixes.mix",
-    "overlap": ".caching.comparing.overlap",
     "padded": ".rows.collate",
     "prove": ".order.proof",
     "ray_executor": ".caching.parts.pools",

@@ -12,13 +12,11 @@ A class stands for what a handler would do; the builtins in brackets are its oth
     |-- LostError (RuntimeError)        call again: it finds what another process has published
     |-- RemoteError (OSError)           repair the network or the permissions, then call again
     |-- CorruptError (ValueError)       remove the version and build it again, or copy the file again
-    `-- AuditError (ValueError)         find out what changed: the source, its code or the version
 """
 
 from __future__ import annotations
 
 __all__ = [
-    "AuditError",
     "BusyError",
     "CorruptError",
     "ExistsError",
@@ -76,7 +74,3 @@ class RemoteError(YogaError, OSError):
 
 class StateError(YogaError, ValueError):
     """A saved state does not belong to this dataset, seed or iteration."""
-
-
-class AuditError(YogaError, ValueError):
-    """A row of a version is not what its source gives now; says which row and column, and both values."""

@@ -41,9 +41,7 @@ if TYPE_CHECKING:
     from .caching import rewritten as _rewritten
     from .caching import spare as _spare
     from .caching import submission as _submission
-    from .caching.comparing import audit as _audit
     from .caching.comparing import kept_hashes as _kept_hashes
-    from .caching.comparing.audit import Audit
     from .caching.lineage import Record
     from .caching.parts import many as _many
     from .caching.parts import planned as _planned
@@ -70,7 +68,6 @@ else:  # loaded when they are first called, so that a first dataset opens at onc
     _appended = later("torchyoga.caching.appended")
     _cacheable = later("torchyoga.caching.cacheable")
     _columns = later("torchyoga.caching.columns")
-    _audit = later("torchyoga.caching.comparing.audit")
     _kept_hashes = later("torchyoga.caching.comparing.kept_hashes")
     _kept = later("torchyoga.caching.kept")
     _lineage = later("torchyoga.caching.lineage")
@@ -1051,57 +1048,6 @@ class Storage:
         _checking.check(self._store, id, version)
         for name in self._store.kept.versions(kept_id(id, version)):
             _kept.check_kept(self._store, id, version, name)
-
-    def audit(
-        self,
-        id: str,
-        version: str,
-        source: object,
-        rows: int = 300,
-        tolerance: float | Mapping[str, float] | None = None,
-        seed: int | None = None,
-        *,
-        codecs: Mapping[str, Encoder | None] | None = None,
-    ) -> Audit:
-        """Makes random rows of a version anew, and the first and the last, and compares them with those kept.
-
-        Of a source whose rows cannot be read by number, such as an iterable, the first rows are compared: as
-        many as `rows`. Random generators are as before after it.
-
-        Args:
-            id: which dataset.
-            version: which version of it.
-            source: what it was made of, or what should give the same rows: anything that `submit` takes, or a
-                function that returns it; of one that `cacheable` decorates, `lambda: f.__wrapped__(...)`.
-            rows: how many are drawn.
-            tolerance: by how much floats may differ, as those of another machine may; for all columns of
-                floats, or by name. By default the bits of all values are compared.
-            seed: draws the same rows each time; by default others.
-            codecs: as the version was submitted with: rows are encoded anew, and the bytes compared. Without
-                it, values of encoded columns are compared as they are kept, or else decoded, which equals the
-                source only if the codec loses nothing.
-
-        Raises:
-            AuditError: a row or the number of rows differs; names the first row, the column, and what was
-                expected and found. Says so if rows of the source differ each time they are read.
-            NotFoundError: it is not published.
-            CorruptError: it is damaged.
-            ValueError: the source is the version itself; or an argument is out of range.
-            TypeError: rows cannot be read from the source.
-
-        Example:
-            >>> squares = [{"n": n, "square": n * n} for n in range(1000)]
-            >>> ref = storage.submit(squares, "squares", "1.0")
-            >>> print(storage.audit("squares", "1.0", squares, rows=298, seed=1))  # doctest: +ELLIPSIS
-            300 of 1,000 rows are as the source gives them; if 1.00% or more were wrong, one would ...
-            >>> squares[999] = {"n": 999, "square": 0}
-            >>> storage.audit("squares", "1.0", squares)  # doctest: +ELLIPSIS
-            Traceback (most recent call last):
-            torchyoga.errors.AuditError: row 999 of 'squares' '1.0' is not what list gives now: ...
-        """
-        ref = _refs.fetched(self._store, id, version)
-        encode = partial(_encoding.recoded, dict(codecs)) if codecs else None
-        return _audit.audited(ref, source, as_int("rows", rows, low=0), tolerance, seed, encode)
 
     def _lock(self, id: str, version: str) -> AbstractContextManager[None]:
         """Holds the writer's lock of a version."""

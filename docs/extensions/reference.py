@@ -71,7 +71,7 @@ PAGES_OF = {
     "torchyoga.Storage": {
         "Storage": {
             "Keep and fetch": ["cacheable", "submit", "fetch", "list", "versions", "path", "url"],
-            "Copy, check, remove": ["copy", "check", "audit", "remove", "clean"],
+            "Copy, check, remove": ["copy", "check", "remove", "clean"],
         },
         "Storage: versions": {
             "Versions made from others": [
@@ -127,11 +127,9 @@ GROUPS = {
         "Storages and versions",
         "Keep a dataset once, fetch it anywhere, compare versions.",
         "torchyoga",
-        ["Storage", "Keep", "diff", "overlap", "ray_executor"],
+        ["Storage", "Keep", "diff", "ray_executor"],
         [
             "torchyoga.caching.comparing.diff.Diff",
-            "torchyoga.caching.comparing.overlap.Overlap",
-            "torchyoga.caching.comparing.audit.Audit",
             "torchyoga.caching.parts.planned.PlannedBuild",
             "torchyoga.caching.parts.planned.Part",
             "torchyoga.stores.history.log.VersionLog",
@@ -239,7 +237,6 @@ GROUPS = {
             "LostError",
             "RemoteError",
             "CorruptError",
-            "AuditError",
         ],
     ),
     "testing": Group(

@@ -452,20 +452,6 @@ def test_gc_deletes_only_when_told(storage: yoga.Storage) -> None:
     assert "no dataset 'imags'" in said("gc", "imags", code=2)
 
 
-def test_audit(storage: yoga.Storage) -> None:
-    assert said("audit", "images", "1.0", "mydata:images", "--rows", "300") == (
-        "all 20 rows are as the source gives them\n"
-    )
-    found = parsed("audit", "images", "1.0", "mydata:images", "--rows", "5", "--seed", "1")
-    assert found.keys() == {"id", "version", "ok", "compared", "total", "share", "problem"}
-    assert found["ok"] is True
-    assert 5 <= found["compared"] <= 7
-    assert "is not what list gives now" in said("audit", "images", "1.0", "mydata:others", code=1)
-    assert parsed("audit", "images", "1.0", "mydata:others", code=1)["ok"] is False
-    text = said("audit", "images", "1.0", "mydata.images", code=2)
-    assert "'mydata.images' is not of the form module:function" in text
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -514,7 +500,7 @@ def test_a_traceback_is_shown_only_with_debug(storage: yoga.Storage) -> None:
     for arguments in (["--debug", "info", "imags"], ["info", "imags", "--debug"]):
         assert isinstance(run(*arguments).exception, yoga.errors.NotFoundError)
     Path("faulty.py").write_text("def rows():\n    raise ArithmeticError('of the user')\n")
-    assert said("audit", "images", "1.0", "faulty:rows", code=2) == "error: ArithmeticError: of the user\n"
+    assert said("append", "images", "1.1", "faulty:rows", code=2) == "error: ArithmeticError: of the user\n"
 
 
 WIDE = Table(

@@ -180,4 +180,3 @@ def test_numbers_of_things_agree_with_their_names(storage: yoga.Storage) -> None
     storage.submit([1], "one", "1", progress=False)
     assert "1 row, " in said("convert", "one", "1", "--format", "hdf5", "--to", "2")
     assert said("stats", "one", "1").splitlines()[0] == "1 row"
-    assert "1 row in 1 file, " in said("plan", "one", "1")

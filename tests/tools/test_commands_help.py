@@ -22,7 +22,6 @@ from torchyoga.tools.commands.group import COMMANDS
 OF_STORAGES = [
     *(
         "append",
-        "audit",
         "check",
         "compact",
         "convert",

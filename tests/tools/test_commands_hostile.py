@@ -100,7 +100,7 @@ def test_errors_of_others_and_texts_are_shown_as_text(
     code = f"def rows():\n    raise ValueError({BAD!r} + chr(10) + chr(27))\n"
     Path("hostile.py").write_text(code)
     with fresh_modules():
-        text = said("audit", ID, f"1{ESCAPE}c", "hostile:rows", code=2)
+        text = said("append", ID, f"2{ESCAPE}c", "hostile:rows", code=2)
     assert text == "error: a[red]b\\x1b[31m\\u202ec\n3 more lines with --debug\n"
     Asked("", False).write({}, [BAD, BAD])
     assert is_plain(capsys.readouterr().out)

@@ -13,7 +13,7 @@ from docs import ROOT
 from torchyoga.tools.commands.group import COMMANDS
 
 PAGE = ROOT / "docs" / "commands.md"
-OF_OTHER_PAGES = {"bench", "doctor", "plan", "report", "view"}
+OF_OTHER_PAGES = {"doctor", "report", "view"}
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 

@@ -58,7 +58,7 @@ def test_ctrl_c_ends_it_quietly(program: Path, tmp_path: Path) -> None:
     code = "import pathlib, time\n\n\ndef rows():\n    pathlib.Path('begun').touch()\n    time.sleep(600)\n"
     (tmp_path / "slow.py").write_text(code)
     running = subprocess.Popen(
-        [str(program), "audit", "images", "1.0", "slow:rows"],
+        [str(program), "append", "images", "1.1", "slow:rows"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, **ENVIRONMENT},

@@ -243,10 +243,6 @@ def test_files_of_other_libraries_are_appended_and_measured() -> None:
     Path("lines.jsonl.gz").write_bytes(gzip.compress(b'{"n": 1}\n'))
     assert parsed("convert", "lines.jsonl.gz", "--to", "lines@1.0")["rows"] == 1
     assert parsed("append", "lines", "1.1", "lines.jsonl.gz")["rows"] == 2
-    measured = parsed(
-        "bench", "old", "--columns", "number", "--workers", "0", "--seconds", "0.1", "--epochs", "1"
-    )
-    assert (measured["path"], measured["rows"]) == ("old", 12)
 
 
 def test_files_without_row_numbers_can_be_converted() -> None:

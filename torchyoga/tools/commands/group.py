@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
-from ...errors import AuditError, CorruptError
+from ...errors import CorruptError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -31,8 +31,6 @@ __all__ = ["COMMANDS", "command", "main"]
 COMMANDS = {  # by name: what it does
     "add-columns": "add columns of files to a version, as a new version",
     "append": "add the rows of files to a version, as a new version",
-    "audit": "make random rows again and compare them with the stored ones",
-    "bench": "measure how fast a loader reads a version",
     "check": "read versions and say what is damaged",
     "compact": "write a version into files of its own",
     "convert": "write a version in another file format",
@@ -46,7 +44,6 @@ COMMANDS = {  # by name: what it does
     "info": "show what a version is: rows, columns, files, how it was made",
     "log": "show the versions of a dataset, the newest first",
     "ls": "list datasets and their versions",
-    "plan": "requests, bytes, money and seconds of an epoch",
     "query": "answer a question in SQL about rows",
     "report": "write a page that shows a dataset",
     "rm": "delete a version",
@@ -72,7 +69,6 @@ _ALIKE = {  # what others call a command
     **dict.fromkeys(("history", "versions"), "log"),
     **dict.fromkeys(("serve", "browse", "open", "ui"), "view"),
     **dict.fromkeys(("statistics", "summary"), "stats"),
-    **dict.fromkeys(("benchmark", "speed"), "bench"),
     **dict.fromkeys(("add", "extend"), "append"),
 }
 _DAMAGED, _WRONG, _INTERRUPTED, _UNREAD = 1, 2, 130, 141
@@ -166,7 +162,7 @@ class _Group(click.Group):
         except Exception as error:
             if ctx.meta.get(_DEBUG) or ctx.params.get("debug"):
                 raise
-            is_damage = isinstance(error, (CorruptError, AuditError))
+            is_damage = isinstance(error, CorruptError)
             code = _DAMAGED if is_damage else _WRONG
             raise _Refused(_in_options(ctx, _text(error)), type(error).__name__, code) from None
 
