@@ -83,8 +83,6 @@ def ranks_that_ask() -> dict[str, Simulated]:
         "each rank, equal pauses that double": (RANKS, at_once, doubling),
         "each rank, full jitter": (RANKS, at_once, jitter),
         "each rank, full jitter, first requests spread": (RANKS, spread, jitter),
-        "once a node": (NODES, spread, jitter),
-        "once a job, by torch.distributed": (1, spread, jitter),
     }
     found = {}
     for name, (asking, start, pause) in ways.items():

@@ -28,7 +28,6 @@ from torchyoga.stores import lease
 from torchyoga.stores.cache import Cache
 from torchyoga.stores.lease import Lease
 from torchyoga.stores.mirror import Mirror
-from torchyoga.stores.objects import Remote
 from torchyoga.versions.file_entry import FileEntry
 from torchyoga.versions.manifest import Manifest
 
@@ -69,9 +68,7 @@ class Nothing:
 
 def simplify(patch: pytest.MonkeyPatch, still: float) -> None:
     """Leaves out what these worlds do not know, and work that takes long if it is done a thousand times."""
-    # A node's kept manifest is behind a lock that this world does not know; test_shared_manifests has it.
     replaced: list[tuple[object, str, object]] = [
-        (Remote, "known_as", None),
         (lease, "_FIRST_POLL", LEASE / 4),  # as often as signs of life
         # Parts of messages besides the requested names.
         (Mirror, "like", lambda *_: []),

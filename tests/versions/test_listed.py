@@ -160,9 +160,7 @@ def test_many_entries_at_once_are_cut_into_lists(count: int) -> None:
 
 
 # What is read of objects.
-REQUESTS = [
-    getattr(Remote, name) for name in ("read", "read_unless", "read_tagged", "read_ranges", "stream", "find")
-]
+REQUESTS = [getattr(Remote, name) for name in ("read", "read_tagged", "read_ranges", "stream", "find")]
 
 
 def test_few_objects_are_read_for_the_newest_and_the_log(tmp_path: Path) -> None:

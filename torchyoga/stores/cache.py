@@ -35,7 +35,7 @@ from typing import BinaryIO
 
 import filelock
 
-from ..errors import BusyError, CorruptError, RemoteError, YogaError
+from ..errors import BusyError, RemoteError, YogaError
 from ..files.regular import check_regular
 from ..files.root import Entry, Root
 from ..process.lazy import cached_property
@@ -296,22 +296,6 @@ class Cache:
         )
 
     # -- manifests
-
-    def noted(self, key: str, limit: int) -> bytes | None:
-        """A manifest as it was noted; None if it is missing or larger than `limit` bytes."""
-        try:
-            return self.root.read(f"manifests/{key}", limit)
-        except (FileNotFoundError, CorruptError):
-            return None
-
-    def note(self, key: str, data: bytes) -> None:
-        """Notes a manifest, in one step. Hold its lock."""
-        self.make("manifests")
-        name = f"manifests/{key}"
-        with self._advising():
-            with self.root.create_anew(f"{name}.new") as file:
-                file.write(data)
-            self.root.move(f"{name}.new", name)
 
     # -- for checks
 

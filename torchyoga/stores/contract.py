@@ -310,10 +310,6 @@ class Versions(ABC):
         except CorruptError:
             return None
 
-    def read_shared(self, id: str, version: str) -> bytes | None:
-        """As `read_manifest`, for readers only: other processes of the machine or job may have read it."""
-        return self.read_manifest(id, version)
-
     def parsed(self, id: str, version: str, text: bytes, kind: type[K]) -> K:
         """The manifest, or its outline, that a text describes, which was read in the place of a version;
         CorruptError if it is damaged, or of another version."""
@@ -335,14 +331,14 @@ class Versions(ABC):
         """The bytes of a list that a version names; FileNotFoundError or NotFoundError if it is gone."""
         return list_bytes(self.files(Manifest(id, version, "", "", None, "")), entry)
 
-    def manifest(self, id: str, version: str, shared: bool = False) -> Manifest:
-        """The manifest of a published version; `shared` as in `read_shared`.
+    def manifest(self, id: str, version: str) -> Manifest:
+        """The manifest of a published version.
 
         Raises:
             NotFoundError: it is not published; says which versions are.
             CorruptError: its manifest is damaged.
         """
-        text = self.read_shared(id, version) if shared else self.read_manifest(id, version)
+        text = self.read_manifest(id, version)
         if text is not None:
             return self.parsed(id, version, text, Manifest)
         if similar := self.like(id, version):

@@ -47,7 +47,6 @@ from ..versions.outline import Outline
 from ..versions.staging import Staging
 from .cache import Cache
 from .contract import MOST_NAMED, Held, Seen, Shown, Sweep, Versions, nearest, opening, sealed
-from .job import note_written, read_by_node, read_by_one
 from .lease import Lease
 from .local import Store, transfer_bar
 from .notes import are_at_work
@@ -113,21 +112,6 @@ class Mirror(Versions):
             return self._remote.read(f"{folder_of(id, version)}/{MANIFEST}", LARGEST_MANIFEST)
         except FileNotFoundError:
             return None
-
-    def read_shared(self, id: str, version: str) -> bytes | None:
-        """The text of a manifest, read once for a job, else sent once to a node; see `job` and `node`."""
-        name, known_as = f"{folder_of(id, version)}/{MANIFEST}", self._remote.known_as
-        if known_as is None:
-            return self.read_manifest(id, version)
-
-        def read() -> bytes | None:
-            ask = partial(self._remote.read_unless, name, LARGEST_MANIFEST)
-            try:
-                return read_by_node(self._cache, f"{known_as}/{name}", LARGEST_MANIFEST, ask)
-            except FileNotFoundError:
-                return None
-
-        return read_by_one(f"{known_as}/{name}", LARGEST_MANIFEST, read)
 
     def files(self, manifest: Manifest) -> _reading.VersionDownloads:
         """The files of a version, downloaded when they are needed."""
@@ -227,7 +211,6 @@ class Mirror(Versions):
                 yield lease
             finally:
                 del self._leases[id, version]
-                note_written(f"{self._remote.known_as}/{folder_of(id, version)}/{MANIFEST}")
 
     def check_place(self, id: str, version: str) -> None:
         """Raises YogaError if the place of a version holds something that torchyoga has not written."""

@@ -265,44 +265,6 @@ class Remote:
         """True if `find` gives the tags that `read_tagged` and `delete_seen` know."""
         return (self.is_s3 and self.is_conditional) or self._is_gcs
 
-    @property
-    def known_as(self) -> str | None:
-        """The URL and the server, the same in every process that reads from there; None for the memory of a
-        process."""
-        if self.protocol == "memory":
-            return None
-        client = self._options.get("client_kwargs")
-        endpoint = client.get("endpoint_url") if isinstance(client, Mapping) else None
-        return f"{self._options.get('endpoint_url') or endpoint or ''} {self.url}"
-
-    def read_unless(self, name: str, limit: int, tag: str | None) -> tuple[bytes | None, str | None]:
-        """All bytes under a name and their ETag; no bytes if it is the one that is known, so that none are
-        sent.
-
-        The tag is None where a store has none, or cannot compare it.
-
-        Raises:
-            FileNotFoundError: nothing has that name.
-            CorruptError: there are more than `limit` bytes.
-            RemoteError: the store cannot be reached or refuses.
-        """
-        if not self.is_s3 and not self._is_web:
-            return self.read(name, limit), None
-
-        def read() -> tuple[bytes | None, str | None]:
-            fs, path = self._at(name)
-            try:
-                get = _got_from_s3 if self.is_s3 else _got_from_web
-                return self._awaited(fs, get(fs, path, limit + 1, tag), 5 * _PATIENCE)
-            except Exception as error:
-                if tag is not None and _statuses(error) & {"304", "NotModified"}:
-                    return None, tag
-                raise
-
-        data, found = self._tried(f"read {self.where(name)}", read)
-        self._refuse_longer(name, data, limit)
-        return data, found
-
     def _generation(self, name: str) -> str:
         return self._tried(f"read {self.where(name)}", lambda: str(self._call("info", name)["generation"]))
 
@@ -855,13 +817,10 @@ class Remote:
         raise AssertionError("the last try returns or raises")
 
 
-async def _got_from_s3(
-    fs: AbstractFileSystem, path: str, most: int, unless: str | None = None
-) -> tuple[bytes, str]:
-    """At most `most` bytes of an object, and its ETag; an error of status 304 if it has that one."""
+async def _got_from_s3(fs: AbstractFileSystem, path: str, most: int) -> tuple[bytes, str]:
+    """At most `most` bytes of an object, and its ETag."""
     bucket, key, _ = fs.split_path(path)
-    condition = {} if unless is None else {"IfNoneMatch": unless}
-    found = await fs._call_s3("get_object", Bucket=bucket, Key=key, **condition)
+    found = await fs._call_s3("get_object", Bucket=bucket, Key=key)
     pieces, size = [], 0
     async with found["Body"] as body:
         # To its end, where the client notices that it was cut.
@@ -869,26 +828,6 @@ async def _got_from_s3(
             pieces.append(piece)
             size += len(piece)
     return b"".join(pieces), found["ETag"]
-
-
-async def _got_from_web(
-    fs: AbstractFileSystem, path: str, most: int, unless: str | None = None
-) -> tuple[bytes | None, str | None]:
-    """At most `most` bytes of a file, and its ETag; no bytes if it has that one."""
-    condition = {} if unless is None else {"If-None-Match": unless}
-    headers = {**fs.kwargs.get("headers", {}), "Accept-Encoding": "identity", **condition}
-    session = await fs.set_session()
-    async with session.get(fs.encode_url(path), **{**fs.kwargs, "headers": headers}) as answer:
-        if answer.status == 304 and unless is not None:
-            return None, unless
-        fs._raise_not_found_for_status(answer, path)
-        pieces, size = [], 0
-        async for piece in answer.content.iter_chunked(2**20):
-            pieces.append(piece)
-            size += len(piece)
-            if size >= most:
-                break
-        return b"".join(pieces)[:most], answer.headers.get("ETag")
 
 
 async def _put_into_gcs(fs: AbstractFileSystem, path: str, data: bytes, generation: str) -> None:

@@ -39,8 +39,8 @@ def fetched(store: Versions, id: str, version: str, how: Opening = _OPENING) -> 
         NotFoundError: it is not published; says which versions are.
         CorruptError: its manifest is damaged, or its files are missing or cut.
     """
-    for look in range(_LOOKS - 1):
-        manifest = store.manifest(id, version, shared=not look)
+    for _ in range(_LOOKS - 1):
+        manifest = store.manifest(id, version)
         # Overwritten or removed while it was being opened? The next look shows which.
         try:
             return ref_of(store, manifest, how)
