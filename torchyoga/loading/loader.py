@@ -26,6 +26,7 @@ from ..process.seeding import ROW_SEEDS_VERSION
 from ..process.stages import Stopwatch
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef, Numbers
+from ..reading.instead import check_arguments
 from ..rows.collate import is_ours
 from ..rows.types import BatchT, Collate, Index, MapStyle, Row
 from ..sampling.batch_sampler import ResumableBatchSampler
@@ -146,6 +147,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         appended: Appended | None = None,
         **torch_arguments: Any,
     ) -> None:
+        torchs = torch.utils.data.DataLoader.__init__
+        check_arguments("DataLoader", torch_arguments, DataLoader.__init__, torchs)
         table = recognised(dataset)
         dataset = dataset if table is None else table
         rows = _with_random_access(dataset)
@@ -574,6 +577,11 @@ def _context_for(dataset: object, num_workers: int) -> str | None:
 
 def _with_random_access(dataset: object) -> MapStyle:
     """A dataset, as it is; TypeError if its rows cannot be asked for by number."""
+    if dataset is None or isinstance(dataset, (str, bytes)):
+        raise TypeError(
+            f"a loader takes a dataset, found {dataset!r:.80}; pass what storage.fetch(id, version) or "
+            "storage.submit(dataset, id, version) returns, or any map-style dataset"
+        )
     if isinstance(dataset, IterableDataset) or not _is_map_style(dataset):
         raise TypeError(
             f"a {type(dataset).__name__} has no random access, so it can be neither shuffled nor resumed; "
