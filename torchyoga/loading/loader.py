@@ -84,7 +84,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             initialised, else 1 and 0.
         remainder: `pad`, `drop` or `keep`, see `ResumableSampler`; for evaluation use `keep`, but
             under Accelerate `pad`.
-        start_offset: rows over all ranks that the first iteration leaves out.
+        start_offset: positions of the order, over all ranks, that the first iteration leaves out. In a
+            shuffled order these are any rows; `ref[n:]` leaves out the first n rows, in every epoch.
         seed_rows: seed `random`, NumPy and torch for each row from (seed, epoch, row), so that augmentation
             comes out the same for any number of workers and ranks and after a resume. By default for every
             dataset that may draw random numbers: not for a DataRef, a list, an array, a TensorDataset, or

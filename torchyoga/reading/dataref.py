@@ -1316,8 +1316,9 @@ class DataRef(ABC, Dataset[RowT]):
         """The sequential layer: rows in order, an epoch per iteration, resumable after any row.
 
         Args:
-            start_offset: rows of the whole dataset, over all shards, that the first iteration leaves out;
-                more than the dataset has means later epochs.
+            start_offset: positions of the order, over all shards, that the first iteration leaves out; more
+                than an epoch has means later epochs. In a shuffled order these are any rows; `ref[n:]` leaves
+                out the first n rows, in every epoch.
             shuffle: a full shuffle, anew each epoch; the same as `ResumableSampler(self, seed=shuffle_seed)`
                 gives. "block" mixes a few files at a time: see docs/shuffle.md.
             shuffle_seed: any int.
