@@ -14,7 +14,10 @@ from torchyoga.reading.instead import METHODS
 
 CALLS: dict[str, tuple[Callable[[yoga.Storage, yoga.DataRef], object], str]] = {
     "where of a text": (lambda storage, ref: ref.where("y == 1"), r"write ref\.where\("),  # type: ignore[call-arg]
-    "where of a mask": (lambda storage, ref: ref.where("y", ref["y"]), r"found <DataRef .*; write ref\.where\("),  # type: ignore[arg-type]
+    "where of a mask": (
+        lambda storage, ref: ref.where("y", ref["y"]),
+        r"found <DataRef .*; write ref\.where\(",
+    ),  # type: ignore[arg-type]
     "cacheable without arguments": (
         lambda storage, ref: storage.cacheable(lambda: [1]),  # type: ignore[call-arg,arg-type]
         r"write @storage\.cacheable\(",
