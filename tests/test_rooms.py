@@ -60,7 +60,7 @@ def test_the_picture_and_the_table_match_the_code() -> None:
 def test_pictures_have_colours_for_dark_pages_and_text_within_boxes() -> None:
     for path in (ROOT / "docs" / "images").glob("*.svg"):
         text = path.read_text(encoding="utf-8")
-        assert "@media(prefers-color-scheme:dark)" in text, f"{path}: run add_dark_colours of docs/pictures.py"
+        assert "@media(prefers-color-scheme:dark)" in text, f"{path}: see docs/pictures.py"
     rooms = of_the_package()
     notes = re.findall(r'<text class="note"[^>]*font-size="10">([^<]*)<', rooms.picture())
     assert notes
