@@ -36,15 +36,15 @@ def command(
     if "@" in id and not store.versions(id):  # the old version is named there
         if new is not None:
             raise click.UsageError(f"{id} names a version already, so only one more can be compared with it")
-        name, new = placed(store, id), old
+        first, new = placed(store, id), old
     elif old is None:
         raise click.UsageError(f"name the version to compare with, as in {id} 1.0, or {id}@1.0")
     else:
-        name = placed(store, id, old)
+        first = placed(store, id, old)
     place = opened(asked.storage)
-    before = fetched(place, *name)
-    is_whole = new is not None and "@" in new[1:] and new not in store.versions(name.id)
-    after = fetched(place, str(new)) if is_whole else fetched(place, name.id, new)
+    before = fetched(place, *first)
+    is_whole = new is not None and "@" in new[1:] and new not in store.versions(first.id)
+    after = fetched(place, str(new)) if is_whole else fetched(place, first.id, new)
     found = diff(before, after, None if key is None else key.split(","))
     kinds: list[tuple[str, Sequence[object], int]] = [
         ("added", found.added[:most].tolist(), len(found.added)),
