@@ -346,6 +346,15 @@ def versions() -> None:
     figure.savefig(IMAGES / "versions.svg", bbox_inches="tight", facecolor="white", metadata={"Date": None})
 
 
+def add_dark_colours() -> None:
+    """Gives each picture of matplotlib, those of benchmarks/ too, other colours on dark pages."""
+    rule = "@media(prefers-color-scheme:dark){svg{filter:invert(1) hue-rotate(180deg)}}"
+    for path in IMAGES.glob("*.svg"):
+        text = path.read_text(encoding="utf-8")
+        if "prefers-color-scheme" not in text:
+            path.write_text(text.replace("</style>", f"{rule}</style>", 1), encoding="utf-8")
+
+
 if __name__ == "__main__":
     mixture()
     packed_batch()
@@ -356,3 +365,4 @@ if __name__ == "__main__":
     views()
     shuffle()
     resume()
+    add_dark_colours()

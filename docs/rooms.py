@@ -23,6 +23,7 @@ ROADS = {
 }
 SIGNS = {"in": "the way in: your data to a published version", "out": "the way out: an index to a batch"}
 WIDTH, BOX, HEIGHT, STOREY, TOP = 920, 226, 48, 88, 40
+WIDEST = 38  # characters of the doors that a box is wide enough for
 LANES = {-1: 1 / 6, 0: 1 / 2, 1: 5 / 6}  # of the width; between them lines pass
 INK = {  # class: (on a light page, on a dark one)
     "page": ("#ffffff", "#0d1117"),
@@ -244,6 +245,8 @@ def _line(start: Spot, end: Spot, aside: float) -> str:
 def _box(shown: Room, spot: Spot) -> str:
     x, y = spot.x - BOX / 2, spot.y - HEIGHT / 2
     doors = ", ".join(re.findall(r"`(\w+)`", shown.doors))
+    if len(doors) > WIDEST:
+        doors = doors[: WIDEST - 2].rpartition(",")[0] + ", …"
     middle = spot.y + (-3 if doors else 5)
     text = f'<text class="name" x="{spot.x:.0f}" y="{middle:.0f}" font-size="15">{escape(shown.name)}</text>'
     if doors:

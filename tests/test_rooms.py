@@ -57,6 +57,17 @@ def test_the_picture_and_the_table_match_the_code() -> None:
     assert "](images/rooms.svg)" in DESIGN.read_text(encoding="utf-8")
 
 
+def test_pictures_have_colours_for_dark_pages_and_text_within_boxes() -> None:
+    for path in (ROOT / "docs" / "images").glob("*.svg"):
+        text = path.read_text(encoding="utf-8")
+        assert "@media(prefers-color-scheme:dark)" in text, f"{path}: see docs/pictures.py"
+    rooms = of_the_package()
+    notes = re.findall(r'<text class="note"[^>]*font-size="10">([^<]*)<', rooms.picture())
+    assert notes
+    for note in notes:  # the widest letters of such a font are a little wider than half of its size
+        assert len(note) * 5.8 < rooms.BOX, note
+
+
 def test_the_script_reads_the_imports_that_the_house_test_reads() -> None:
     expected: dict[str, set[str]] = {name: set() for name in test_house.HOUSE}
     for room in test_house.rooms():

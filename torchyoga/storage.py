@@ -22,6 +22,7 @@ from .formats.contract import format_named
 from .order.full import as_int
 from .process.lazy import later
 from .reading.dataref import DataRef
+from .reading.instead import advised
 from .reading.version_ref import VersionRef
 from .rows.schema import Schema
 from .stores.contract import Versions
@@ -123,6 +124,7 @@ class Storage:
         (2, {'x': 2})
     """
 
+    @advised('Storage("~/datasets")')
     def __init__(
         self,
         url: str | os.PathLike[str],
@@ -163,6 +165,7 @@ class Storage:
         compression = f", compression={self.compression!r}" if self.compression else ""
         return f"Storage({self.url!r}, format={self.format!r}{compression})"
 
+    @advised('storage.submit(dataset, "my-data", "1.0")')
     def submit(
         self,
         data: object,
@@ -338,6 +341,7 @@ class Storage:
         many = _many.Many(None, self._lease_seconds, self.timeout)
         return _planned.planned_build(data, self._store, id, version, options, many, count, replaces)
 
+    @advised('storage.fetch("my-data", "1.0")')
     def fetch(
         self,
         id: str,
@@ -382,6 +386,7 @@ class Storage:
         choice, how = _choice.Choice(id, version, tag, at, latest), _refs.Opening(verify, download, progress)
         return _choice.chosen(self._store, choice, how)
 
+    @advised('@storage.cacheable("my-data", "1.0") above the function')
     def cacheable(
         self,
         id: str,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from children import run_program
 
+import torchyoga as yoga
 from torchyoga.process.progress import progress_bar
 
 
@@ -49,6 +50,19 @@ print("done")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_the_bar_of_a_build_has_the_names_of_the_version(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    storage = yoga.Storage(tmp_path)
+    ref = storage.submit([1, 2], "photos", "1", progress=True)
+    storage.submit(ref, "photos", "2", progress=True)
+    storage.append([3], "photos", "3", after="2", progress=True)
+    shown = capfd.readouterr().err
+    assert all(f"photos {version}:" in shown for version in "123"), shown
+    assert "list:" not in shown
+    assert "VersionRef" not in shown
+
+
 @pytest.mark.parametrize("progress", [True, False])
 def test_a_killed_process_does_not_block_others(progress: bool, tmp_path: Path) -> None:
     """Tqdm has one lock for all forked processes, and its holder may be killed."""

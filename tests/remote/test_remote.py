@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import time
 import uuid
 from importlib.util import find_spec
 from pathlib import Path
@@ -252,9 +253,17 @@ def test_where_nothing_has_ever_listened_it_is_not_waited_for(tmp_path: Path) ->
     with http_server(tmp_path) as server:
         known = Remote(server.endpoint)
         assert known.read("m", 10) == b"x"
-    for never in (Remote("s3://never/p", S3(server.endpoint).storage_options), Remote("http://127.0.0.1:1")):
-        with pytest.raises(RemoteError, match=r"tried 4 times.*Is the store running, and its endpoint right"):
+    nowhere = {"token": "anon", "endpoint_url": "http://127.0.0.1:1"}
+    for never in (
+        Remote("s3://never/p", S3(server.endpoint).storage_options),
+        Remote("http://127.0.0.1:1"),
+        Remote("http://never.invalid"),  # as without a network
+        Remote("gs://never/p", nowhere),
+    ):
+        started = time.monotonic()
+        with pytest.raises(RemoteError, match=r"tried 4 times.*network.*its endpoint right"):
             never.read("m", 10)
+        assert time.monotonic() - started < 60  # gcsfs by itself tries each of them for half a minute
     later = f"""
 import pickle, stored
 stored.short_waits(0.02, 0.1)

@@ -153,6 +153,14 @@ def test_diff_says_with_its_exit_code_whether_versions_differ(storage: yoga.Stor
         "20 rows -> 23 rows: 3 added, 0 removed, 0 changed, 20 unchanged\nadded: rows 20, 21, 22\n"
     )
     assert said("diff", "images", "@prod", "--most", "1", code=1).endswith("added: rows 20, ...\n")
+    for names in (
+        ["images@1.0", "images@1.1"],
+        ["images@prod"],
+        ["images@1.0", "1.1"],
+        ["images", "images@1.0"],
+    ):
+        found = parsed("diff", *names, code=1)
+        assert (found["old"], found["new"], found["added"]["count"]) == ("1.0", "1.1", 3)
     assert said("diff", "images", "1.0", "@prod") == (
         "20 rows -> 20 rows: 0 added, 0 removed, 20 unchanged\n"
     )
@@ -459,7 +467,14 @@ def test_gc_deletes_only_when_told(storage: yoga.Storage) -> None:
         (["log", "image"], "there is no dataset 'image' in {}: the storage holds 'images', 'numbers'"),
         (["info", "images", "1.10"], "'images' has no version '1.10' in {}: its versions are '1.1', '1.0'"),
         (["check", "images", "2"], "'images' has no version '2' in {}: its versions are '1.0', '1.1'"),
-        (["info", "images@prd"], "'images' has no tag 'prd' in {}: its tags are ['prod']"),
+        (
+            ["info", "images@2.0"],
+            "'images' has neither a version nor a tag '2.0' in {}: its versions are '1.0', '1.1'; its "
+            "tags are 'prod'",
+        ),
+        (["diff", "images", "2.0@x"], "'images' has no version '2.0@x'"),
+        (["diff", "images@1.0", "1.0", "1.1"], "names a version already"),
+        (["diff", "images"], "name the version to compare with, as in images 1.0"),
         (["head", "images", "-c", "lable"], "there is no column 'lable'; there are 'label', 'id'"),
         (["stats", "images", "-c", "txt"], "there is no column 'txt'; there are 'text', 'id'"),
         (["diff", "images", "1.0", "--key", "di"], "there is no column 'di'"),

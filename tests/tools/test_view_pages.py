@@ -100,6 +100,37 @@ def test_heads_of_data_without_kept_statistics() -> None:
     assert "Histogram of x: 50 values, from 0 to 49" in page.text
 
 
+def test_text_of_few_values_lists_and_none_among_numbers_are_shown_as_what_they_are(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    rows = [
+        {"side": "left" if n % 4 else "right", "tokens": np.arange(n % 7 + 1), "age": n if n % 2 else None}
+        for n in range(120)
+    ]
+    schema = yoga.Schema.of(rows[1], ragged=["tokens"], nullable=["age"])
+    storage.submit(rows, "d", "1", schema=schema, progress=False)
+    with yoga.view(storage) as found:
+        page = ask(found.url + "rows?id=d&version=1")
+    text = page.body.decode()
+    assert "left (75.0%) · right (25.0%)" in page.text
+    assert "lengths of side" not in text
+    assert "lengths of tokens: 120 rows" in text
+    assert "Histogram of tokens" not in text
+    assert re.search(r'<th scope="col" class="head n">\s*<a[^>]*><bdi>age</bdi>', text)
+    assert '<td class="n"><bdi>None</bdi></td>' in text
+    table = text.index('aria-label="Table of rows"')
+    assert (
+        text.index('aria-label="Pages of rows, above them"')
+        < table
+        < text.index('aria-label="Pages of rows"')
+    )
+    box = re.search(r'<div class="([^"]*)" role="region" aria-label="Table of rows"', text)
+    assert box is not None
+    assert (
+        "free" not in box[1].split()
+    )  # a box that scrolls, so that its head, which is sticky, stays in sight
+    assert "tall" in box[1].split()
+
+
 @pytest.mark.parametrize(
     ("query", "first"),
     [

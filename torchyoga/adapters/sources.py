@@ -74,7 +74,10 @@ def dataset_and_source(
             raise TypeError(
                 f"no rows can be read from a {type(data).__name__}; pass a Dataset, an array or an iterable"
             )
-        data = data()
+        function, data = data, data()
+        if data is None:
+            name = getattr(function, "__qualname__", type(function).__name__)
+            raise TypeError(f"{name}() returned None; let it return the dataset, or yield its rows")
         source = source_of(data, num_workers, schema)
     return data, source
 

@@ -28,6 +28,7 @@ from ..files.checksum import combine_crc32, crc32
 from ..formats.contract import Writer, format_named
 from ..process.progress import Bar, progress_bar
 from ..process.task_thread import Errand, TaskThread
+from ..process.texts import escaped
 from ..reading.counting import counted_in
 from ..rows.block import Block, Rows
 from ..rows.collector import Collector
@@ -131,7 +132,7 @@ def build(
     staging, process = store.stage(id, version, replaces), os.getpid()
     task = _Build(source, staging, options)
     try:
-        task.run()
+        task.run(named=f"{escaped(id)} {escaped(version)}")
         if options.before_publishing is not None:
             options.before_publishing()
         manifest = Manifest(
@@ -268,12 +269,14 @@ class _Build:
         found = self._output.stats
         return {} if found is None else found.to_json()
 
-    def run(self, first: int = 0) -> None:
-        """Reads the source to its end; its first row has this number."""
+    def run(self, first: int = 0, named: str | None = None) -> None:
+        """Reads the source to its end; its first row has this number. A progress bar shows the name."""
         done = self._begin(first) + first
         self._started = self._file_started = time.monotonic()  # to check what was kept is not part of a file
         source = self.source
-        with progress_bar(self.options.progress, source.length, source.name, " rows", initial=done) as bar:
+        with progress_bar(
+            self.options.progress, source.length, named or source.name, " rows", initial=done
+        ) as bar:
             blocks = (
                 self._blocks_of_rows(source, done, bar)
                 if isinstance(source, RowSource)

@@ -403,11 +403,12 @@ class Root:
         raise YogaError(f"{path} is not {wanted}, and torchyoga has not made it; move it away")
 
     def _explained(self, error: OSError) -> OSError:
+        mend = f"free some space on {self.top}, make it writable, or choose another directory"
+        files = [path for path in (self.path, *self.path.parents) if path.is_file()]
+        if files:
+            mend = f"{files[0]} is a file: move it away, or choose another directory"
         return type(error)(
-            error.errno,
-            f"cannot write to the storage ({error.strerror}); free some space on {self.top}, make it "
-            "writable, or choose another directory",
-            str(self.path),
+            error.errno, f"cannot write to the storage ({error.strerror}); {mend}", str(self.path)
         )
 
 

@@ -26,6 +26,7 @@ from ..process.seeding import ROW_SEEDS_VERSION
 from ..process.stages import Stopwatch
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
+from ..reading.instead import check_arguments
 from ..rows.collate import is_ours
 from ..rows.types import BatchT, Collate, Index, MapStyle, Row
 from ..sampling.batch_sampler import ResumableBatchSampler
@@ -83,7 +84,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             initialised, else 1 and 0.
         remainder: `pad`, `drop` or `keep`, see `ResumableSampler`; for evaluation use `keep`, but
             under Accelerate `pad`.
-        start_offset: rows over all ranks that the first iteration leaves out.
+        start_offset: positions of the order, over all ranks, that the first iteration leaves out. In a
+            shuffled order these are any rows; `ref[n:]` leaves out the first n rows, in every epoch.
         seed_rows: seed `random`, NumPy and torch for each row from (seed, epoch, row), so that augmentation
             comes out the same for any number of workers and ranks and after a resume. By default for every
             dataset that may draw random numbers: not for a DataRef, a list, an array, a TensorDataset, or
@@ -146,6 +148,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         appended: Appended | None = None,
         **torch_arguments: Any,
     ) -> None:
+        torchs = torch.utils.data.DataLoader.__init__
+        check_arguments("DataLoader", torch_arguments, DataLoader.__init__, torchs)
         table = recognised(dataset)
         dataset = dataset if table is None else table
         rows = _with_random_access(dataset)
@@ -540,6 +544,11 @@ def _context_for(dataset: object, num_workers: int) -> str | None:
 
 def _with_random_access(dataset: object) -> MapStyle:
     """A dataset, as it is; TypeError if its rows cannot be asked for by number."""
+    if dataset is None or isinstance(dataset, (str, bytes)):
+        raise TypeError(
+            f"a loader takes a dataset, found {dataset!r:.80}; pass what storage.fetch(id, version) or "
+            "storage.submit(dataset, id, version) returns, or any map-style dataset"
+        )
     if isinstance(dataset, IterableDataset) or not _is_map_style(dataset):
         raise TypeError(
             f"a {type(dataset).__name__} has no random access, so it can be neither shuffled nor resumed; "

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
+import numpy as np
+
 from ..order.iteration import Iteration
 from ..process.stages import Stage, Stopwatch
 from ..process.warned import warn_user
@@ -134,12 +136,18 @@ class EpochIndices:
             self._has_warned = True
             warn_user(
                 f"workers read {self.at_once} batches ahead, {nbytes / 1e6:.1f} MB, for which the cache of "
-                f"{title_of(source)} is too small: files will be downloaded again and again. Set cache_bytes "
-                "to twice that and two windows of files, or use smaller batches, a smaller prefetch_factor "
-                "or fewer workers"
+                f"{title_of(source)} is too small: files will be downloaded again and again. Set cache_bytes="
+                f"{2 * nbytes + self._windows_bytes(source)}, which is twice that and two windows of files, "
+                "or use smaller batches, a smaller prefetch_factor or fewer workers"
             )
         fitting = max(1, bound // nbytes)
         return fitting if most is None else min(most, fitting)
+
+    def _windows_bytes(self, source: DataRef) -> int:
+        """Bytes of two windows of files; of all rows, if they come in another order."""
+        most = int(np.diff(source.file_starts).max(initial=0))
+        rows = 2 * getattr(self.indices.cursor.order, "window", len(source)) * most
+        return min(rows, len(source)) * source.row_bytes
 
     def batches(self, iteration: Iteration) -> Iterator[Index]:
         """The rows of each batch from the start of an iteration."""

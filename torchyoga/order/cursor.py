@@ -74,7 +74,7 @@ class Cursor:
     Args:
         order: the order of the rows in every epoch; without a seed of its own if `draw` is given.
         shard: which of them this rank takes.
-        start_offset: rows over all ranks that the first iteration leaves out.
+        start_offset: positions of the order, over all ranks, that the first iteration leaves out.
         fingerprint: of the dataset.
         draw: returns the seed; called when it is needed first, and for each epoch of an order that needs it.
             It is told whether the order does, or rows alone.

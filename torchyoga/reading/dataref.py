@@ -36,6 +36,7 @@ from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.stats.column_stats import TableStats
 from ..rows.types import Array, Collate, Ints, Json, Row, RowT, Seeds
+from .instead import METHODS, advised
 from .pack_report import PackReport
 from .readahead import MOST_BATCHES, ReadAhead, Translated
 from .stream import Stream
@@ -167,6 +168,7 @@ _ARRAY_KINDS = frozenset(
     {"ndarray", "scalar", "int", "float", "bool", "complex", "datetime", "date", "timedelta"}
 )
 _LONGEST_TITLE = 200
+_WHERE = 'ref.where("label", lambda label: label == 3)'
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 2**16, 2**25
 _READS = {"take", "take_seeded", "_taken", "take_parts", "__getitem__", "__getitems__"}
 WhenStale = Literal["warn", "error", "rebuild"]  # what to do about a selection that another condition made
@@ -345,11 +347,14 @@ class DataRef(ABC, Dataset[RowT]):
         """
         if isinstance(names, str):
             raise TypeError(f"columns are named by a list, as in columns([{names!r}]), or by ref[{names!r}]")
+        if not isinstance(names, Iterable):
+            raise TypeError(f'columns are named by a list, as in columns(["label"]), found {names!r:.80}')
         schema = known_schema(self)
         if schema is None:
             return self
         return self.projected(Projection.of(schema, names).ordered(names))
 
+    @advised(_WHERE)
     def where(
         self,
         names: str | Sequence[str],
@@ -391,6 +396,10 @@ class DataRef(ABC, Dataset[RowT]):
             >>> len(ref.where("y", lambda y: y < 5, name="low"))
             5
         """
+        if not callable(condition):
+            raise TypeError(
+                f"where takes a function as its condition, found {condition!r:.80}; write {_WHERE}"
+            )
         if name is None:
             return _where.where(self, names, condition)
         return _kept.kept_where(self, names, condition, name, stale)
@@ -456,6 +465,7 @@ class DataRef(ABC, Dataset[RowT]):
         """
         return _zipped.zipped(self, other, prefix)
 
+    @advised("train, test = ref.split([0.9, 0.1])")
     def split(
         self, shares: Sequence[float], seed: int = 0, by: str | None = None, stratify: str | None = None
     ) -> list[DataRef[RowT]]:
@@ -485,6 +495,7 @@ class DataRef(ABC, Dataset[RowT]):
         """
         return _split.split(self, shares, seed, by, stratify)
 
+    @advised("ref.map(function)")
     def map(self, function: Callable[[RowT], Row], schema: Schema | None = None) -> DataRef:
         """Each row after a function, whenever it is read: a transform, or an augmentation.
 
@@ -505,6 +516,7 @@ class DataRef(ABC, Dataset[RowT]):
         """
         return _transformed.mapped(self, function, schema)
 
+    @advised("ref.map_batches(function)")
     def map_batches(self, function: OfColumns, threads: bool = False) -> DataRef:
         """The columns of many rows at once after a function of arrays, whenever they are read.
 
@@ -1195,6 +1207,13 @@ class DataRef(ABC, Dataset[RowT]):
                     has = "yoga.mix(...) has, see docs/mixtures.md"
                 told = f"this {type(self).__name__} has no {name}, which {has}"
                 raise AttributeError(told, name=name, obj=self)
+            instead = METHODS.get(name)
+            with suppress(Exception):  # of any kind: the schema may be a user's own
+                if self._at_hand() and self.schema is not None:
+                    names = {column.name.partition("/")[0] for column in self.schema.columns}
+                    instead = f"ref[{name!r}], which is the column" if name in names else instead
+            if instead is not None:
+                raise AttributeError(f"DataRef has no {name}; use {instead}", name=name, obj=self)
             raise AttributeError(
                 f"this {type(self).__name__} has no {name}: its info says "
                 f"{sorted(info)[:8] or 'nothing'}. An attribute of a dataset is kept if "
@@ -1235,6 +1254,7 @@ class DataRef(ABC, Dataset[RowT]):
         """The page that notebooks show: columns and a few rows, see docs/report.md."""
         return _notebook.notebook_page(self)
 
+    @advised("ref.stream(shuffle=True)")
     def stream(
         self,
         start_offset: int = 0,
@@ -1250,8 +1270,9 @@ class DataRef(ABC, Dataset[RowT]):
         """The sequential layer: rows in order, an epoch per iteration, resumable after any row.
 
         Args:
-            start_offset: rows of the whole dataset, over all shards, that the first iteration leaves out;
-                more than the dataset has means later epochs.
+            start_offset: positions of the order, over all shards, that the first iteration leaves out; more
+                than an epoch has means later epochs. In a shuffled order these are any rows; `ref[n:]` leaves
+                out the first n rows, in every epoch.
             shuffle: a full shuffle, anew each epoch; the same as `ResumableSampler(self, seed=shuffle_seed)`
                 gives. "block" mixes a few files at a time: see docs/shuffle.md.
             shuffle_seed: any int.
@@ -1330,6 +1351,7 @@ def row_numbers(indices: Sequence[int] | Numbers, length: int, is_arranged: bool
         or found.ndim != 1
     ):
         hint = "; for a mask use where(...), or np.flatnonzero(mask)" if found.dtype == np.bool_ else ""
+        hint = "; columns are taken by ref.columns(names), or ref[name]" if found.dtype.kind in "UT" else hint
         raise TypeError(f"rows are taken by an int, a list of ints or a slice, found {indices!r:.100}{hint}")
     numbers = found.astype(np.int64, copy=False)
     if not len(numbers):

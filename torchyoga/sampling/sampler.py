@@ -63,7 +63,8 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
         drop_last: True means `remainder="drop"`.
         remainder: `pad` (as DistributedSampler does, all ranks get as many rows, some rows twice), `drop`
             (all get as many, a tail is left out) or `keep` (every row exactly once: right for evaluation).
-        start_offset: rows over all ranks that the first iteration leaves out.
+        start_offset: positions of the order, over all ranks, that the first iteration leaves out. In a
+            shuffled order these are any rows; `ref[n:]` leaves out the first n rows, in every epoch.
         group: the ranks among which rows are divided, where others (tensor or context parallel) see the same
             rows: a DeviceMesh such as `mesh["dp"]`, or a ProcessGroup; in place of num_replicas and rank.
         shuffle_window: with shuffle="block", files mixed with each other at once.

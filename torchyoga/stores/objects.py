@@ -20,12 +20,14 @@ import os
 import random
 import re
 import secrets
+import socket
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from multiprocessing.context import get_spawning_popen
@@ -48,11 +50,12 @@ T = TypeVar("T")
 Info: TypeAlias = Mapping[str, Any]  # of an object, as its filesystem describes it
 _log = logging.getLogger("torchyoga")
 _TRIES = 6
-_FIRST_TRIES = 4  # where nothing listens, and never has: a wrong address
+_FIRST_TRIES = 4  # where nothing listens, and never has: a wrong address, or no network
 _BUSY_TRIES = 20  # for a server that answers that it is busy
 _BUSY = {"429", "500", "502", "503", "504", "SlowDown", "InternalError", "ServiceUnavailable", "Throttling"}
 _PATIENCE = 60.0  # seconds that any call may take, besides its bytes
 _LONGEST_SILENCE = 120.0  # seconds after which no further try is begun
+_FIRST_SILENCE = 15.0  # the same, where nothing has ever answered
 _DELETIONS = 8  # at once
 _ALL_PAGES = 100_000  # of a thousand names each; a longer listing is taken for an endless one
 _MOST_PAGES = 5  # pages that are read to find some similar names
@@ -81,6 +84,7 @@ _FINAL = (
     ImportError,
 )
 _FINAL_NAMES = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "ParamValidationError"}
+_UNREACHED = {errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH}
 _FINAL_ERRNOS = {errno.ENOSPC, errno.EROFS, errno.ENAMETOOLONG, errno.EDQUOT}
 
 
@@ -735,9 +739,14 @@ class Remote:
         options = {"skip_instance_cache": True, "use_listings_cache": False, **self._options}
         if self.is_s3:
             options["config_kwargs"] = {**_s3_config(), **options.get("config_kwargs", {})}
+        if self._is_gcs:  # gcsfs asks for the kind of the bucket before each call, for a minute by itself
+            options.setdefault("retry_timeout", 5.0)
         try:
             fs, path = fsspec.core.url_to_fs(self.url, **options)
             fs.retries = 1  # the same for s3fs
+            once = getattr(getattr(type(fs), "_request", None), "__wrapped__", None)
+            if self._is_gcs and once is not None:  # gcsfs has six tries, of half a minute, built in
+                fs._request = partial(once, fs)
         except ImportError as error:
             extra = _EXTRAS.get(self.protocol)
             hint = f"pip install 'torchyoga[{extra}]'" if extra else str(error)
@@ -787,7 +796,8 @@ class Remote:
             try:
                 found = call()
             except Exception as error:
-                if not _is_refused(error):
+                is_unreached = _is_unreached(error)
+                if not is_unreached:
                     _ANSWERED.add(self._place)
                 if _is_final(error):
                     is_missing = isinstance(error, FileNotFoundError)
@@ -799,11 +809,13 @@ class Remote:
                         raise
                     raise RemoteError(f"cannot {what}: {_described(error)}{_hint(error)}") from error
                 is_busy = bool(_statuses(error) & _BUSY)
-                most = _BUSY_TRIES if is_busy else _TRIES
+                most, longest = _BUSY_TRIES if is_busy else _TRIES, _LONGEST_SILENCE
                 if self._place not in _ANSWERED:
-                    most = min(most, _FIRST_TRIES)
-                if tries >= most or time.monotonic() - started > _LONGEST_SILENCE:
-                    hint = "It is busy." if is_busy else "Is the store running, and its endpoint right?"
+                    most, longest = min(most, _FIRST_TRIES), _FIRST_SILENCE
+                if tries >= most or time.monotonic() - started > longest:
+                    hint = "Is the store running, and its endpoint right?"
+                    if is_busy or is_unreached:
+                        hint = "It is busy." if is_busy else f"Is there a network? {hint}"
                     raise RemoteError(
                         f"cannot {what}: {_described(error)} (tried {tries} times). {hint} Try again; what "
                         "has been done so far is kept"
@@ -952,9 +964,11 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _is_refused(error: BaseException) -> bool:
-    """True if nothing listens there."""
-    return any(getattr(cause, "errno", None) == errno.ECONNREFUSED for cause in _causes(error))
+def _is_unreached(error: BaseException) -> bool:
+    """True if nothing listens there, or no way leads there, or its name is not known."""
+    found = list(_causes(error))
+    is_unknown = any(isinstance(cause, socket.gaierror) for cause in found)
+    return is_unknown or any(getattr(cause, "errno", None) in _UNREACHED for cause in found)
 
 
 def _statuses(error: BaseException) -> set[str]:

@@ -30,10 +30,16 @@ def opened(
     """The versions of a storage, with the arguments that `Storage` describes.
 
     Raises:
-        ValueError: an argument is out of range, or for a storage of the other kind.
+        TypeError: `url` is no text and no path.
+        ValueError: an argument is out of range, or for a storage of the other kind; or `url` is a file.
         ImportError: the package for this kind of URL is not installed; names it.
     """
-    text = os.fspath(url)
+    text = os.fspath(url) if isinstance(url, (str, os.PathLike)) else None
+    if not isinstance(text, str):
+        raise TypeError(
+            f'a storage is a directory or a URL, found {url!r:.80}; write Storage("~/datasets"), or '
+            'Storage("s3://bucket/prefix")'
+        )
     if not isinstance(url, str) and re.match(r"[A-Za-z0-9]{2,}:/[^/]", text):
         raise ValueError(f"{text!r} looks like a URL that was turned into a Path; pass the URL as a str")
     if is_url(text):
@@ -47,4 +53,10 @@ def opened(
     for name, value in (("storage_options", storage_options), ("cache_dir", cache_dir)):
         if value:
             raise ValueError(f"{name} is for a store behind a URL, but {text!r} is a directory")
-    return Store(Root(directory_of(text), shared=shared))
+    directory = directory_of(text)
+    if os.path.isfile(directory):
+        raise ValueError(
+            f'{text!r} is a file, and a storage is a directory of datasets; write Storage("~/datasets"), and '
+            "read the file by what suits it, such as yoga.from_parquet, from_hdf5 or from_jsonl"
+        )
+    return Store(Root(directory, shared=shared))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -138,8 +138,8 @@ def concat(refs: Sequence[DataRef]) -> DataRef:
         >>> [int(row["x"]) for row in yoga.concat([low, high])]
         [0, 1, 2, 7, 8]
     """
-    if isinstance(refs, DataRef):
-        raise TypeError("concat takes a list of DataRefs, such as [one, other]")
+    if isinstance(refs, DataRef) or not isinstance(refs, Iterable):
+        raise TypeError(f"concat takes a list of DataRefs, such as [one, other], found {refs!r:.80}")
     found = list(refs)
     for number, ref in enumerate(found):
         if not isinstance(ref, DataRef):

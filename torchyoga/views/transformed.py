@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from multiprocessing.context import get_spawning_popen
 
+from ..errors import SchemaError
 from ..process.digests import hexdigest
 from ..process.seeding import seeder
 from ..process.stages import Stage, timed
@@ -88,7 +89,14 @@ class TransformedRef(ChangedRows):
 
     def _changed(self, row: Row) -> Row:
         for function in self.functions:
-            row = function(row)
+            changed = function(row)
+            if changed is None and row is not None:
+                raise SchemaError(
+                    f"map({name_of(function)}) returned None for the row {row!r:.200}; return the row, also "
+                    "where the function changes it in place, and leave rows out by "
+                    "ref.where(column, condition)"
+                )
+            row = changed
         return row
 
     @property

@@ -4,8 +4,8 @@
 
 What differs, for the better:
 
-- `start_offset` counts rows over all shards, so that any other number of shards can continue there; in yogadl
-  it counted the rows of one shard.
+- `start_offset` counts positions over all shards, so that any other number of shards can continue there; in
+  yogadl it counted the rows of one shard.
 - The whole dataset is shuffled before it is sharded, so a shard sees different rows each epoch. The order for
   a seed is torchyoga's, and two seeds never give the same shuffle in different epochs.
 - An iteration of `make_tf_dataset` that ends early, as `.take(5)` does, uses up no epoch.

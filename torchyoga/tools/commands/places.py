@@ -151,7 +151,7 @@ def opened(url: str, create: bool = False) -> Storage:
 def placed(storage: Storage | Versions, id: str, version: str | None = None) -> VersionName:
     """The id and version that names mean: `id version`, `id@tag`, `id @tag`, or the newest version of an id.
 
-    Where there is no such tag, `id@version` is that version.
+    Where there is no such tag, `id@version` is that version. The id may stand before a version twice.
 
     Raises:
         NotFoundError: there is no such id, version or tag; names what there is.
@@ -165,12 +165,18 @@ def placed(storage: Storage | Versions, id: str, version: str | None = None) -> 
     if version is None and _SIGN in id and not known:
         id, _, tag = id.rpartition(_SIGN)
         known = known_versions(store, id)
-    elif version is not None and version.startswith(_SIGN) and version not in known:
-        tag = version.removeprefix(_SIGN)
-    if tag is not None and tag in known and tag not in tags_of(store, id):
-        return VersionName(id, tag)
+    elif version is not None and version.startswith((_SIGN, f"{id}{_SIGN}")) and version not in known:
+        tag = version.removeprefix(id if known else "").removeprefix(_SIGN)
     if not known:
         known_versions(store, id)
+    tags = [] if tag is None else list(tags_of(store, id))
+    if tag is not None and tag not in tags:
+        if tag in known:
+            return VersionName(id, tag)
+        raise NotFoundError(
+            f"{id!r} has neither a version nor a tag {tag!r} in {store.name}: its versions are "
+            f"{_near(tag, known)}; {f'its tags are {_near(tag, tags)}' if tags else 'it has no tags'}"
+        )
     if tag is not None:
         entry = named_by(store, id, tag)
         place = VersionName(id, str(entry.version))

@@ -22,6 +22,7 @@ _UNKNOWN_ROWS = 1_000  # of a size that is not known
 _MOST_CLASSES, _MOST_SHOWN = 100, 20
 _MOST_FOUND = 12  # of what stands out
 _IMBALANCE = 10
+_FEW = 3  # values of a text, which are shown instead of how long they are
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class ColumnCard:
         numbers: by title, such as "mean"; empty where there is none.
         length_numbers: the same of its lengths.
         often: the value that comes most often, and how often.
+        values: all values of a text that has two or three, each with how often it comes; else empty.
     """
 
     name: str
@@ -59,6 +61,7 @@ class ColumnCard:
     numbers: dict[str, str]
     length_numbers: dict[str, str]
     often: str
+    values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -204,8 +207,8 @@ def _card(stats: ColumnStats, schema: Schema | None, classes: Sequence[str]) -> 
         }
     often = ""
     if stats.top:
-        value, count = stats.top[0]
-        often = f"{_class_name(value, classes)} ({share(count, stats.count)})"
+        often = _often(stats.top[0], stats, classes)
+    is_few = stats.distinct is not None and 2 <= stats.distinct <= _FEW and stats.histogram is None
     return ColumnCard(
         _name(stats.name),
         _kind(stats.name, schema),
@@ -221,7 +224,12 @@ def _card(stats: ColumnStats, schema: Schema | None, classes: Sequence[str]) -> 
         numbers,
         found,
         often,
+        tuple(_often(one, stats, classes) for one in stats.top or ()) if is_few else (),
     )
+
+
+def _often(one: tuple[object, int], stats: ColumnStats, classes: Sequence[str]) -> str:
+    return f"{_class_name(one[0], classes)} ({share(one[1], stats.count)})"
 
 
 def _name(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from ...reading.dataref import DataRef
 from ...rows.types import Ints
 from ..cells.picture import thumbnail, url_of
 from ..cells.text import shown, visible
-from ..report.columns import ColumnCard
+from ..report.columns import ColumnCard, Sketch
 from .answer import Refused, link, number_in
 from .filter import Filter
 from .rows import MOST_LOOKED, Hits, Values, drawn_rows, found_from, sound_type
@@ -39,7 +39,7 @@ class TableCell:
 
     Attributes:
         column: its name; `text`: what it is; `picture`: the URL of a thumbnail.
-        is_number: texts of numbers stand at the right.
+        is_number: texts of numbers stand at the right, and None among them.
         link: where it is shown in full; `sound`: its file, if a browser plays it.
     """
 
@@ -66,6 +66,13 @@ class _ColumnHead:
     is_number: bool
 
     @property
+    def drawn(self) -> Sketch | None:
+        """The histogram, of lengths where rows have them; None for a text of few values."""
+        if self.card is None or self.card.values:
+            return None
+        return self.card.lengths or self.card.histogram
+
+    @property
     def facts(self) -> str:
         """The line under the histogram."""
         if self.card is None:
@@ -76,7 +83,9 @@ class _ColumnHead:
             for title in ("nulls", "NaN", "inf")
             if numbers.get(title, "0") not in ("0", "")
         ]
-        if self.card.often and (self.card.histogram is None or not self.is_number):
+        if self.card.values:
+            facts[:0] = self.card.values
+        elif self.card.often and (self.card.histogram is None or not self.is_number):
             facts.insert(
                 0,
                 f"{numbers['distinct']} distinct, most {self.card.often}"
@@ -256,7 +265,13 @@ def _table(
     cards, source = opened.cards(first, MOST_COLUMNS)
     if source:
         notes.append(source)
-    right = {cell.column for row in shown_rows[:1] for cell in row["by_name"].values() if cell.is_number}
+    every = [cell for row in shown_rows for cell in row["by_name"].values()]
+    right = {cell.column for cell in every if cell.is_number}
+    right -= {cell.column for cell in every if not cell.is_number and cell.text != "None"}
+    for row in shown_rows:
+        row["by_name"] = {
+            name: replace(cell, is_number=name in right) for name, cell in row["by_name"].items()
+        }
     heads = [
         _head(opened, wanted, name, cards.get(shown_name), here, shown_name in right)
         for shown_name, name in list(columns.items())[:MOST_COLUMNS]
