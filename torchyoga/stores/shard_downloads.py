@@ -191,6 +191,11 @@ class RemoteShards:
         """
         return self._downloads.path(self._shards[number])
 
+    def head(self, number: int, count: int) -> bytes:
+        """The first bytes of a shard that is not compressed; the others are not downloaded."""
+        shard = self._shards[number]
+        return self._downloads.remote.read_ranges(shard.name, [(0, count)], shard.nbytes)[0][:count]
+
     def is_here(self, number: int) -> bool:
         """True if it is in the cache."""
         return self._downloads.is_here(self._shards[number])
