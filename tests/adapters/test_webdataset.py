@@ -432,6 +432,17 @@ def test_members_that_come_twice_are_bad(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(("ending", "mode"), [(".tar", "w"), (".tar.gz", "w:gz")])
+def test_samples_whose_members_do_not_lie_together_are_named(tmp_path: Path, ending: str, mode: str) -> None:
+    parts = [(f"{n}.{kind}", b"x") for kind in ("png", "cls") for n in range(4)]
+    (tmp_path / f"a{ending}").write_bytes(tar([*parts, ("4.png", b"x"), ("4.cls", b"x")], mode=mode))
+    said = (
+        rf"4 of 9 samples have a key that came before .*sort=name: '.*a{ending}' has '0' again; .*'3' again$"
+    )
+    with pytest.warns(UserWarning, match=said):
+        assert len(list(yoga.webdataset(tmp_path, columns=["png", "cls"]))) == 9
+
+
 def test_sparse_files_of_pax_and_of_old_gnu(tmp_path: Path) -> None:
     sparse = member("s.x", 3, pax_headers={"GNU.sparse.major": "1", "GNU.sparse.name": "s.x"})
     (tmp_path / "pax.tar").write_bytes(tar([(sparse, b"abc"), ("t.x", b"1")], "pax"))

@@ -274,6 +274,82 @@ def test_batches_of_lists_and_times() -> None:
         default_collate(rows)
 
 
+MEANT: dict[str, tuple[Any, torch.Tensor]] = {
+    "decimal": (Decimal("1.50"), torch.tensor(1.5, dtype=torch.float64)),
+    "date": (datetime.date(1970, 1, 3), torch.tensor(2)),
+    "datetime": (datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.timezone.utc), torch.tensor(10**6)),
+    "time": (datetime.time(0, 0, 2), torch.tensor(2 * 10**6)),
+    "timedelta": (datetime.timedelta(microseconds=-5), torch.tensor(-5)),
+    "datetime64": (np.datetime64(7, "s"), torch.tensor(7)),
+    "timedelta64": (np.timedelta64(7, "ns"), torch.tensor(7)),
+}
+
+
+@pytest.mark.parametrize("kind", MEANT)
+def test_times_and_decimals_are_the_same_numbers_in_every_batch(kind: str, tmp_path: Path) -> None:
+    value, number = MEANT[kind]
+    two = torch.stack([number, number])
+    some = {
+        "one": value,
+        "pair": (value, value),
+        "list": [value],
+        "deep": [{"in": [value]}],
+        "of": {"n": value},
+    }
+    rows = [some, {**some, "one": None}, {**some, "list": [value, value]}, {**some, "deep": [], "list": []}]
+    schema = Schema.of(some, ragged=["list", "deep", "deep{items}/in"], nullable=["one"])
+    ref = yoga.Storage(tmp_path).submit(rows, "rows", "1", schema=schema, progress=False)
+    bare = ref.select([0, 2])["one"]
+    for loader in (yoga.DataLoader, torch.utils.data.DataLoader):
+        (batch,) = loader(ref.select([0, 0]), 2)
+        for found in (
+            batch["one"],
+            *batch["pair"],
+            *batch["list"],
+            *batch["deep"][0]["in"],
+            batch["of"]["n"],
+        ):
+            assert_rows_equal(found, two)
+        assert_rows_equal(next(iter(loader(bare, 2))), two)
+    for both in (ref.take(np.array([0, 2])), [rows[0], rows[2]]):  # of a DataRef, and of any dataset
+        batch = yoga.jagged(both)
+        assert_rows_equal(batch["list"].values, torch.stack([number] * 3))
+        assert_rows_equal(batch["one"], two)
+        batch = yoga.padded(0)(both)["list"].values
+        assert_rows_equal(batch, torch.stack([number, number * 0, number, number]).view(2, 2))
+    assert yoga.padded()(ref.take(np.arange(1)))["deep"] == [[{"in": [number.item()]}]]
+    assert_rows_equal(default_collate([some, some])["list"], [two])
+    assert_rows_equal(default_collate([ref[0], ref[0]])["of"]["n"], two)  # rows that were picked
+
+
+@pytest.mark.parametrize("collate", [default_collate, yoga.jagged, yoga.padded()])
+def test_none_where_a_tensor_was_to_be_is_an_error_that_names_the_column(
+    collate: Any, tmp_path: Path
+) -> None:
+    rows = [
+        {"l": [1, None], "t": [None, "a"], "n": None, "m": [None]},
+        {"l": [3, 4], "t": ["b", "c"], "n": None, "m": [None]},
+    ]
+    schema = Schema.of({**rows[1], "m": [None]}, ragged=["l", "t", "m"], nullable=["l{items}", "t{items}"])
+    ref = yoga.Storage(tmp_path).submit(rows, "rows", "1", schema=schema, progress=False)
+    for name, advice in (
+        ("l", r"'l' has None in 1 of the 4 items of its lists.*ref\.filled\({'l': 0}\)"),
+        ("n", r"'n' is always None.*ref\.columns"),
+        ("m", r"'m' is always None.*ref\.columns"),
+    ):
+        with pytest.raises(TypeError, match=advice):
+            collate(ref.columns([name]).take(np.arange(2)))
+    (found,) = yoga.DataLoader(ref.columns(["l", "t"])[1:], 1, collate_fn=collate)
+    numbers = (
+        [part.item() for part in found["l"]] if collate is default_collate else found["l"].values.view(-1)
+    )
+    assert [*numbers] == [3, 4]
+    texts = collate(ref.columns(["t"]).take(np.arange(2)))["t"]
+    assert texts == ([(None, "b"), ("a", "c")] if collate is default_collate else [[None, "a"], ["b", "c"]])
+    filled = collate(ref.columns(["l"]).filled({"l": 0}).take(np.arange(2)))["l"]
+    assert filled[0].tolist() in ([1, 3], [[1, 0], [3, 4]], [1, 0, 3, 4])
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_loaders_give_lists_and_masks(tmp_path: Path, workers: int) -> None:
     rows = [{"x": None if i % 3 else i, "l": list(range(i % 4))} for i in range(12)]

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from behind_urls import in_memory
 from golden.foreign_rows import FOREIGN, items, pixels, tables
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError
+from torchyoga.stores.shard_downloads import decompressed
 from torchyoga.testing import assert_rows_equal, check_dataref, check_resume, check_view
 
 LITDATA = FOREIGN / "litdata"
@@ -31,7 +35,7 @@ def edited(folder: Path, chunk: dict[str, Any] | None = None, **config: Any) -> 
     return folder / "edited"
 
 
-@pytest.mark.parametrize("name", ["items", "zstd"])
+@pytest.mark.parametrize("name", ["items", "zstd", "framed"])
 def test_rows_are_what_litdata_wrote(name: str, tmp_path: Path) -> None:
     ref = yoga.from_litdata(LITDATA / name, cache_dir=tmp_path)
     assert_rows_equal(list(ref), ITEMS)
@@ -64,6 +68,59 @@ def test_rows_in_arrow_files_at_the_ends_of_chunks(name: str, tmp_path: Path) ->
         yoga.from_litdata(tmp_path / "bad")
 
 
+def framed(chunk: bytes, each: int) -> bytes:
+    """A chunk as LitData 0.2.76 compresses it, so many items at once."""
+    ends = np.frombuffer(chunk, "<u4", int.from_bytes(chunk[:4], "little") + 1, 4).astype(np.int64)
+    frames, table = [], b""
+    edges = [*range(0, len(ends) - 1, each), len(ends) - 1]
+    at = 24 + 4 * len(ends) + 24 * (len(edges) - 1)
+    for first, last in itertools.pairwise(edges):
+        raw = chunk[ends[first] : ends[last]]
+        frames.append(pa.compress(raw, codec="zstd", asbytes=True))
+        table += struct.pack("<IIQII", first, last - first, at, len(frames[-1]), len(raw))
+        at += len(frames[-1])
+    head = struct.pack("<8s2H3I", b"LDFZ01\0\0", 1, 0, len(ends) - 1, each, len(frames))
+    return head + (ends - ends[0]).astype("<u4").tobytes() + table + b"".join(frames)
+
+
+def test_lists_as_json_beside_arrays_and_items_in_several_frames(tmp_path: Path) -> None:
+    rows = [{"ids": list(range(n % 4)), "x": np.arange(n, dtype=np.int32)} for n in range(7)]
+    values = [[json.dumps(row["ids"]).encode(), row["x"].tobytes()] for row in rows]
+    items = [np.array([len(one), len(x)], "<u4").tobytes() + one + x for one, x in values]
+    bounds = 4 * (len(items) + 2) + np.cumsum([0, *map(len, items)])
+    chunk = np.array([len(items), *bounds], "<u4").tobytes() + b"".join(items)
+    leaf = {"type": None, "context": None, "children_spec": []}
+    spec = {"type": "builtins.dict", "context": '["ids", "x"]', "children_spec": [leaf, leaf]}
+    config = {"data_format": ["json", "no_header_numpy:2"], "data_spec": json.dumps([1, spec])}
+    for compression, data in (
+        ({}, chunk),
+        ({"compression": "zstd", "compression_level": "batch"}, framed(chunk, 3)),
+    ):
+        about = {"filename": "chunk-0-0.bin", "chunk_size": len(items), "chunk_bytes": len(data)}
+        index = {"config": {**config, **compression}, "chunks": [about]}
+        (tmp_path / "index.json").write_text(json.dumps(index))
+        (tmp_path / "chunk-0-0.bin").write_bytes(data)
+        ref = yoga.from_litdata(tmp_path, cache_dir=tmp_path / "cache")
+        assert_rows_equal(list(ref), rows)
+        assert_rows_equal(pickle.loads(pickle.dumps(ref))[6], rows[6])
+        assert yoga.jagged(ref.take(np.arange(4)))["ids"].values.tolist() == [0, 0, 1, 0, 1, 2]
+    check_dataref(ref)
+    assert decompressed(data, "frames", len(chunk)) == chunk
+    table = range(24 + 4 * len(bounds), 24 + 4 * len(bounds) + 3 * 24)
+    for byte in (*range(10), *range(12, 16), *range(20, 24), *table):
+        for bit in range(8):
+            damaged = bytearray(data)
+            damaged[byte] ^= 1 << bit
+            with pytest.raises(CorruptError, match="cannot be decompressed by frames"):
+                decompressed(bytes(damaged), "frames", len(chunk))
+    (tmp_path / "chunk-0-0.bin").write_bytes(data[:20])
+    with pytest.raises(CorruptError, match="is no index of LitData, or is damaged"):
+        yoga.from_litdata(tmp_path, cache_dir=tmp_path / "other")
+    (tmp_path / "chunk-0-0.bin").unlink()
+    with pytest.raises(CorruptError, match=r"chunk-0-0\.bin is missing though the index names it"):
+        yoga.from_litdata(tmp_path)
+
+
 def test_kits_views_and_resumes() -> None:
     ref = yoga.from_litdata(LITDATA / "items")
     check_dataref(ref)
@@ -79,8 +136,6 @@ def test_what_is_refused() -> None:
     with pytest.raises(SchemaError, match="'thing' holds pickles, which can run code"):
         yoga.from_litdata(LITDATA / "pickles")
     assert list(yoga.from_litdata(LITDATA / "pickles", ["n"])) == [{"n": 0}, {"n": 1}, {"n": 2}]
-    with pytest.raises(SchemaError, match="its items are compressed within the chunks"):
-        yoga.from_litdata(LITDATA / "framed")
 
 
 def test_every_flipped_bit_of_a_table_is_an_error(tmp_path: Path) -> None:
@@ -122,6 +177,7 @@ def test_a_bad_index_is_an_error(bad: str, tmp_path: Path) -> None:
     ("config", "text"),
     [
         ({"encryption": {"algorithm": "fernet"}}, "its chunks are encrypted"),
+        ({"compression": "zstd", "compression_level": "sample"}, "its items are compressed one by one"),
         ({"compression": "lz4"}, "its chunks are compressed by 'lz4'"),
         ({"item_loader": "ParquetLoader"}, "it is for 'ParquetLoader'"),
     ],
@@ -133,7 +189,7 @@ def test_what_cannot_be_read_in_place_says_so(config: Any, text: str, tmp_path: 
         yoga.from_litdata(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["items", "zstd"])
+@pytest.mark.parametrize("name", ["items", "zstd", "framed"])
 def test_behind_a_url_rows_are_the_same(name: str, tmp_path: Path) -> None:
     ref = yoga.from_litdata(in_memory(LITDATA / name), cache_dir=tmp_path)
     assert_rows_equal(list(ref), ITEMS)

@@ -199,10 +199,19 @@ def test_other_bad_input(plain: Path, tmp_path: Path) -> None:
     edited(plain, column_encodings=["int", "bytes", "str"])
     with pytest.raises(SchemaError, match="the first shard"):
         yoga.from_mds(plain)
-    for text in ("[]", "{", '{"shards": [], "version": 2}', '{"shards": 3, "version": 2}', '{"version": 3}'):
+    for text in ("[]", "{", '{"shards": 3, "version": 2}', '{"version": 3}'):
         (plain / "index.json").write_text(text)
         with pytest.raises(CorruptError, match=r"index\.json"):
             yoga.from_mds(plain)
+
+
+@pytest.mark.parametrize("columns", [None, ["n"]])
+def test_a_dataset_without_a_sample_is_empty(columns: Any, tmp_path: Path) -> None:
+    (tmp_path / "index.json").write_text('{"shards": [], "version": 2}')
+    ref = yoga.from_mds(tmp_path, columns)
+    assert (len(ref), list(ref), list(yoga.DataLoader(ref, 2, shuffle=True))) == (0, [], [])
+    check_dataref(ref)
+    assert len(yoga.Storage(tmp_path / "s").submit(ref, "none", "1", progress=False)) == 0
 
 
 @pytest.fixture

@@ -210,6 +210,36 @@ def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
         yoga.from_tokens(["s3://bucket/train.bin", tmp_path / "odd.bin"], "uint16")
 
 
+def test_npy_files_are_read_by_their_headers(tmp_path: Path) -> None:
+    fs = fsspec.filesystem("memory")
+    for number in (1, 2):
+        np.save(tmp_path / f"part{number}.npy", np.array([number, 0, number + 1], np.uint16))
+        fs.pipe_file(f"/npy-tokens/part{number}.npy", (tmp_path / f"part{number}.npy").read_bytes())
+    for place in (f"{tmp_path}/*.npy", "memory://npy-tokens/*.npy"):
+        ref = yoga.from_tokens(place, "uint16", cache_dir=tmp_path / "a")
+        assert lists(ref) == [[1, 0, 2], [2, 0, 3]]
+        assert ref[1]["tokens"].tolist() == [2, 0, 3]
+        ends = yoga.from_tokens(place, np.uint16, end=0, cache_dir=tmp_path / "a")
+        assert lists(ends) == [[1, 0], [2], [2, 0], [3]]
+        with pytest.raises(
+            ValueError, match=r"part1\.npy has an array of uint16 \(3,\), where tokens of int32"
+        ):
+            yoga.from_tokens(place, "int32", cache_dir=tmp_path / "a")
+    with pytest.raises(ValueError, match=r"part1\.npy has NumPy's header, which neither offset=128"):
+        yoga.from_tokens(tmp_path / "part1.npy", "uint16", offset=128)
+    sound = (tmp_path / "part1.npy").read_bytes()
+    (tmp_path / "part1.bin").write_bytes(sound)
+    with pytest.raises(ValueError, match="files of other endings"):
+        yoga.from_tokens(f"{tmp_path}/part1*", "uint16")
+    np.save(tmp_path / "part3.npy", np.zeros((2, 2), np.uint16))
+    (tmp_path / "part4.npy").write_bytes(sound[:-2])
+    (tmp_path / "part5.npy").write_bytes(b"no header")
+    (tmp_path / "part6.npy").write_bytes(b"")
+    for number, text in ((3, r"\(2, 2\), where"), (4, "says 3 tokens"), (5, "is not a"), (6, "is not a")):
+        with pytest.raises((ValueError, CorruptError), match=rf"part{number}\.npy .*{text}"):
+            yoga.from_tokens(tmp_path / f"part{number}.npy", "uint16")
+
+
 def test_folders_wildcards_and_urls_of_tokens(tmp_path: Path) -> None:
     fs = fsspec.filesystem("memory")
     for number in (10, 9):  # in the order of people

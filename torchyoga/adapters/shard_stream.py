@@ -24,7 +24,7 @@ from ..building.sources import PlacedSource
 from ..errors import CorruptError, NotFoundError, SchemaError
 from ..files.regular import open_regular
 from ..files.tar_members import Member, members
-from ..files.tar_samples import KEY, TarSample, divided, samples
+from ..files.tar_samples import APART, KEY, TarSample, divided, samples
 from ..process.digests import hexdigest
 from ..reading.left_out import LeftOut, refuse_many, told_of, warn_of
 from ..rows.image_formats import HEAD, begins_as_image
@@ -105,6 +105,7 @@ class ShardRows(PlacedSource):
         shards, skip = self._shards, int(place["skip"])
         self._left_out = left_out = [LeftOut(*pair) for pair in place["bad"]]
         seen, columns = int(place["seen"]), place["columns"] or shards.columns
+        apart: list[LeftOut] = []
         number -= skip
         self._begun = begun = list[tuple[int, Json]]([])  # anew, whatever was read before
         with closing(_Ahead(shards, int(place["shard"]))) as ahead:
@@ -112,6 +113,7 @@ class ShardRows(PlacedSource):
                 bad = [[*pair] for pair in left_out]
                 known = {"shard": shard, "bad": bad, "seen": seen, "columns": columns}
                 begun.append((number, known))
+                keys = set[str]()
                 for sample in ahead.samples():
                     if isinstance(sample, _CutShard):
                         left_out.append(LeftOut(name, sample.reason))
@@ -125,6 +127,9 @@ class ShardRows(PlacedSource):
                     if columns is None:
                         columns = known["columns"] = [*sample.parts]
                     number += 1
+                    if sample.key in keys:
+                        apart.append(LeftOut(name, f"has {sample.key!r:.100} again"))
+                    keys.add(sample.key)
                     if skip:
                         skip -= 1
                         continue
@@ -134,13 +139,15 @@ class ShardRows(PlacedSource):
             some = [bad for bad in left_out if (bad.name in whole) == cut]
             refuse_many(some, total, shards.max_bad, self.name, what)
             warn_of(some, total, self.name, what)
+        warn_of(apart, seen, self.name, "samples", APART)
 
     def _row(self, sample: TarSample[bytes], columns: Sequence[str], shard: str) -> Row:
         more = [name for name in sample.parts if name not in columns]
         if more and self._shards.columns is None:
             raise SchemaError(
                 f"{shard}: the sample {sample.key!r:.100} has {more[0]!r:.80}, which the first sample lacks; "
-                f"name the columns, as in columns={[*columns, *more]!r:.200}"
+                f"name the columns, as in columns={[*columns, *more]!r:.200}; or, if other members of the "
+                "sample came before, write them one after the other"
             )
         row: Row = {KEY: sample.key, **{name: sample.parts.get(name) for name in columns}}
         return parsed(row, self._shards.parse, shard)

@@ -8,10 +8,15 @@ from typing import Generic, NamedTuple, TypeVar
 from ..errors import CorruptError
 from .tar_members import Member
 
-__all__ = ["KEY", "TarSample", "divided", "samples"]
+__all__ = ["APART", "KEY", "TarSample", "divided", "samples"]
 
 T = TypeVar("T")
 KEY = "__key__"
+# What is wrong with samples whose key came before in their shard.
+APART = (
+    "have a key that came before in their shard, so each is a row with some of the members only; write the "
+    "members of a sample one after the other, as by tar --sort=name"
+)
 
 
 class TarSample(NamedTuple, Generic[T]):

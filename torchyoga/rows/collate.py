@@ -2,6 +2,9 @@
 
 `default_collate` finds the block through the type of the first row.
 It does so by torch's own table of collate functions; a collate function of the user's sees ordinary rows.
+
+No tensor holds times, decimals or None. Times become counts of their unit and decimals floats, wherever they
+are; None is an error that names the column.
 """
 
 from __future__ import annotations
@@ -9,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from itertools import islice
-from typing import NamedTuple
+from itertools import islice, starmap
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.data import default_collate, default_convert
-from torch.utils.data._utils.collate import default_collate_fn_map
+from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from ..errors import SchemaError
 from .block import ROW_TYPES, Block, RowPack, Rows, plain_row, row_tensor
@@ -23,8 +26,10 @@ from .collector import block_of
 from .column import Column
 from .data import Data, bounds_of
 from .encoding import split
-from .node import WRAPPERS, Node, Path, outermost, path_name
+from .meaning import PLAIN
+from .node import VALID, WRAPPERS, Node, Path, outermost, path_name, readable_name
 from .schema import PACK_LENGTHS, Schema
+from .times import ENCODE
 from .types import Array, Batch, Ints, Row
 from .values import leaf_values, node_values
 
@@ -33,7 +38,7 @@ __all__ = ["Collation", "Jagged", "Padded", "Padding", "fill_value", "is_ours", 
 _TORCH_TYPES = {"|b1", "|u1", "|i1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8"}
 _TORCH_TYPES |= {"<f2", "<f4", "<f8", "<c8", "<c16"}
 _TEXT_KINDS = ("str", "bytes", "numpy.str", "numpy.bytes")
-_TENSOR_KINDS = ("ndarray", "scalar", "tensor", "int", "float", "bool")
+_TENSOR_KINDS = ("ndarray", "scalar", "tensor", "int", "float", "bool", "complex")
 
 
 def _collate_rows(batch: Sequence[Row], *, collate_fn_map: object = None) -> Batch:
@@ -49,15 +54,32 @@ def _collate_rows(batch: Sequence[Row], *, collate_fn_map: object = None) -> Bat
     return _nested(batch.block, _Way(partial(_collate_column, num_rows=len(batch)), _stacked_lists))
 
 
-def stacked(batch: Batch, found: str = "the rows differ in shape") -> Batch:
+def _collate_values(batch: Sequence[Row], *, collate_fn_map: object = None) -> Batch:
+    """The batch of values that torch alone refuses: times and decimals, of a DataRef or of any dataset."""
+    if isinstance(batch, Rows):
+        return _collate_rows(batch)
+    if len(types := {type(value).__name__ for value in batch}) > 1:
+        raise TypeError(f"default_collate: values of {', '.join(sorted(types))} make no tensor together")
+    try:
+        return _collate_rows(Rows(block_of(batch)))
+    except SchemaError as error:
+        raise TypeError(f"default_collate: {error}") from error
+
+
+def stacked(
+    batch: Batch,
+    found: str = "the rows differ in shape",
+    functions: Mapping[Any, Any] = default_collate_fn_map,
+) -> Batch:
     """The values as `default_collate` gives them.
 
     Args:
         batch: rows, or values of a column.
         found: what to say of them where torch says that they do not fit together.
+        functions: what collates values of each type.
     """
     try:
-        return default_collate(batch)
+        return collate(batch, collate_fn_map=functions)  # type: ignore[arg-type]
     except RuntimeError as error:
         is_ours = _HINT in str(error)
         if is_ours or type(error) is not RuntimeError or not any(part in str(error) for part in _OF_TORCH):
@@ -83,8 +105,8 @@ class _Wrapped(NamedTuple):
 
     @property
     def values(self) -> list[Row]:
-        """The values that went in."""
-        return node_values(self.node, iter(self.pieces), self.num_rows)
+        """The values that went in, times and decimals as numbers."""
+        return node_values(self.node, starmap(_as_numbers, self.pieces), self.num_rows)
 
 
 class _Way(NamedTuple):
@@ -108,35 +130,85 @@ def _of_pieces(
     def made(node: Node, in_dict: bool) -> Batch:
         own = next(paths)
         if node.kind == "leaf":
-            return way.of_column(*next(pieces), in_dict)
+            return way.of_column(*_as_numbers(*next(pieces)), in_dict)
         found = _Wrapped(node, own, list(islice(pieces, node.num_leaves)), num_rows)
         return way.of_list(found, in_dict) if node.kind == "varying" else _of_nullable(found, in_dict, way)
 
     return _assembled(tree, made, in_dict)
 
 
+def _as_numbers(column: Column, data: Data) -> tuple[Column, Data]:
+    """A column as tensors hold it: times and timedeltas are counts of their unit, decimals are floats."""
+    if column.kind not in ("time", "decimal") and column.storage.kind not in "mM":
+        return column, data
+    scale = column.meaning.scale
+    values = data.values.astype(np.int64, copy=False) if scale is None else data.values / 10**scale
+    return _number_column(column), Data(values, data.offsets, data.shapes)
+
+
+@lru_cache(maxsize=256)
+def _number_column(column: Column) -> Column:
+    """The column of the numbers that times, timedeltas or decimals become."""
+    kind, dtype = ("int", "<i8") if column.meaning.scale is None else ("float", "<f8")
+    return replace(column, kind="ndarray" if column.kind == "ndarray" else kind, dtype=dtype, meaning=PLAIN)
+
+
 def _of_nullable(found: _Wrapped, in_dict: bool, way: _Way) -> Batch:
     """Values of a batch some of which may be None."""
-    child, valid = found.node.children[0], found.pieces[-1][1].values
-    if child.kind == "leaf" and found.pieces[0][0].kind in _TEXT_KINDS:
+    child, (column, _), valid = found.node.children[0], found.pieces[0], found.pieces[-1][1].values
+    if child.kind == "leaf" and column.kind in _TEXT_KINDS:
         return found.values if in_dict else tuple(found.values)  # as in `_collate_column`
     if not valid.all():
         name = path_name(found.path)
-        value = "0" if found.pieces[0][0].storage.kind not in "mM" else "..."
-        fill = (
-            f"ref.filled({{{name!r}: {value}}}) puts a value in its place, " if child.kind == "leaf" else ""
-        )
         raise TypeError(
             f"column {name!r} is None in {int((~valid).sum())} of these {len(valid)} rows, which no tensor "
-            f"can hold; {fill}ref.masked([{name!r}]) gives a mask besides"
+            f"can hold; {_filled(name, column) + ', ' if child.kind == 'leaf' else ''}"
+            f"ref.masked([{name!r}]) gives a mask besides"
         )
     return _of_pieces(child, found.path, iter(found.pieces), found.num_rows, in_dict, way)
 
 
+def _filled(name: str, column: Column) -> str:
+    """The advice to put values in the place of None."""
+    value = "..." if column.storage.kind in "mM" or column.kind in ("time", "decimal") else "0"
+    return f"ref.filled({{{name!r}: {value}}}) puts a value in its place"
+
+
 def _stacked_lists(found: _Wrapped, in_dict: bool) -> Batch:
     """The batch that default_collate gives for lists, which must have one length."""
+    _refuse_none(found)
     listed = found.values if in_dict else tuple(found.values)  # as in `_collate_column`
-    return stacked(listed, f"the lists in {path_name(found.path)!r} differ in length")
+    text_or_none = {**default_collate_fn_map, type(None): lambda values, **_: values}
+    return stacked(listed, f"the lists in {path_name(found.path)!r} differ in length", text_or_none)
+
+
+def _refuse_none(found: _Wrapped) -> None:
+    """Raises TypeError, naming the column, where lists hold None; text may be None."""
+    texts = {column.name for column, _ in found.pieces if column.kind in _TEXT_KINDS}
+    child, before = found.node.children[0], found.pieces[0][0]
+    for column, data in found.pieces:
+        name = column.name.removesuffix(VALID)
+        has_none = name != column.name and name not in texts and not data.values.all()
+        if (column.kind == "none" and data.part("shapes")[:, 0].any()) or (
+            has_none and before.kind == "none"
+        ):
+            raise _always_none(before if has_none else column)
+        if has_none:
+            is_flat = child.kind == "nullable" and child.children[0].kind == "leaf"
+            name = readable_name(name)
+            advice = _filled(name, before) if is_flat else "ref.map puts values in its place"
+            raise TypeError(
+                f"column {name!r} has None in {int((~data.values).sum())} of the {len(data.values)} items of "
+                f"its lists, which no tensor can hold; {advice}"
+            )
+        before = column
+
+
+def _always_none(column: Column) -> TypeError:
+    return TypeError(
+        f"column {readable_name(column.name)!r} is always None, which no tensor can hold; leave it out by "
+        "ref.columns([...])"
+    )
 
 
 def _assembled(node: Node, made: Callable[[Node, bool], Batch], in_dict: bool = True) -> Batch:
@@ -150,15 +222,11 @@ def _assembled(node: Node, made: Callable[[Node, bool], Batch], in_dict: bool = 
 
 
 def _collate_column(column: Column, data: Data, in_dict: bool, num_rows: int) -> Batch:
+    if column.kind == "none":
+        raise _always_none(column)
     shape = _shape_of_all(column, data) if column.is_ragged else data.values.shape[1:]
     if shape is not None and column.kind in _TENSOR_KINDS and column.storage.str in _TORCH_TYPES:
         return _tensor(data.values.reshape(num_rows, *shape), _bits_dtype(column))
-    if column.shape == () and column.kind != "ndarray" and column.storage.str[:3] in ("<M8", "<m8"):
-        return torch.from_numpy(data.values.view(np.int64))  # torch has no times: counts of their unit
-    if column.shape == () and column.kind in ("time", "decimal"):
-        return torch.from_numpy(
-            data.values / 10 ** (column.meaning.scale or 0) if column.meaning else data.values
-        )
     listed = leaf_values(column, data, num_rows)
     # Inside a tuple default_collate passes on the tuples that zip() makes, inside a dict lists.
     batch: Batch = listed if in_dict else tuple(listed)
@@ -278,13 +346,15 @@ def _flat_column(by_token: frozenset[str], column: Column, data: Data, in_dict: 
 
 def _flat_list(found: _Wrapped, in_dict: bool) -> _Piece:
     """The values of each document, if they are no numbers: a list; `Jagged` for rows of numbers."""
-    (column, data), *others = found.pieces
+    column, data = _as_numbers(*found.pieces[0])
     child = found.node.children[0]
-    is_of_numbers = child.kind == "varying" and child.children[0].kind == "leaf" and data.shapes is None
-    if is_of_numbers and column.storage.str in _TORCH_TYPES:
-        offsets = bounds_of(others[0][1].values)
+    if data.shapes is None and column.storage.str in _TORCH_TYPES:
         values = _tensor(data.values, _bits_dtype(column))
-        return _Piece(Jagged(values, torch.from_numpy(offsets)), "documents")
+        if child.kind == "leaf":
+            return _Piece(values, "documents")
+        if child.kind == "varying" and child.children[0].kind == "leaf":
+            offsets = bounds_of(found.pieces[1][1].values)
+            return _Piece(Jagged(values, torch.from_numpy(offsets)), "documents")
     listed = [value for values in found.values for value in values]
     return _Piece(listed if in_dict else tuple(listed), "documents")
 
@@ -308,6 +378,8 @@ def _tensor(values: Array, dtype: torch.dtype | None) -> torch.Tensor:
 
 # torch's own extension point: an exact type here comes before everything else default_collate would do.
 default_collate_fn_map.update(dict.fromkeys((*ROW_TYPES, row_tensor()), _collate_rows))
+for _type in (*ENCODE, np.datetime64, np.timedelta64, complex):
+    default_collate_fn_map.setdefault(_type, _collate_values)
 
 
 class Collation:
@@ -328,12 +400,8 @@ class Collation:
         if self.schema.packed:
             return _flat(block, bounds)
         if not self._is_simple:
-            # The rows of a leaf may be of a type that default_collate does not ask us about.
-            collate: Callable[[Batch], Batch] = (
-                default_collate if self.schema.tree.kind == "leaf" else _collate_rows
-            )
             whole = len(bounds) == 1
-            return [collate(Rows(block if whole else block.slice(*ends))) for ends in bounds]
+            return [_collate_rows(Rows(block if whole else block.slice(*ends))) for ends in bounds]
         columns = list(zip([data.values for data in block.data], self._dtypes, strict=True))
         found = []
         for start, stop in bounds:
@@ -473,9 +541,14 @@ def _collate_ragged(rows: Sequence[Row], leaf: Callable[[Column, Data], Batch]) 
         return _collate_column(column, data, in_dict, block.num_rows)
 
     def listed(found: _Wrapped, in_dict: bool) -> Batch:
-        (column, data), *_ = found.pieces
-        is_flat = found.node.children[0].kind == "leaf" and data.shapes is None
-        return leaf(column, data) if is_flat and column.storage.str in _TORCH_TYPES else found.values
+        column, data = _as_numbers(*found.pieces[0])
+        item = found.node.children[0]
+        item = item.children[0] if item.kind == "nullable" else item
+        is_flat = data.shapes is None and column.storage.str in _TORCH_TYPES
+        if item.kind != "leaf" or not (is_flat or column.kind == "none"):
+            return found.values
+        _refuse_none(found)
+        return leaf(column, data) if is_flat else found.values
 
     return _nested(block, _Way(collated, listed))
 
@@ -512,6 +585,6 @@ def _lists_of_numbers(tree: Node, row: Row, path: Path) -> Iterator[str]:
         return
     for key, child in zip(tree.keys, tree.children, strict=True):
         value = row[key]
-        if child.kind == "list" and value and {*map(type, value)} <= {int, float}:
+        if child.kind == "list" and value and {*map(type, value)} <= {int, float, *ENCODE}:
             yield path_name((*path, key))
         yield from _lists_of_numbers(child, value, (*path, key))

@@ -8,12 +8,15 @@ from __future__ import annotations
 import bz2
 import hashlib
 import os
+import struct
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import numpy as np
 
 from ..errors import CorruptError
 from ..files.regular import read_regular
@@ -24,10 +27,14 @@ from .cache import Cache
 from .downloads import Downloads
 from .objects import Remote
 
-__all__ = ["RemoteShards", "StoredShard", "check_hashes"]
+__all__ = ["FRAMED", "RemoteShards", "StoredShard", "check_hashes"]
 
 _RUN = 2**22  # bytes of a part of a file that are requested at once
 _PYARROW = {"zstd": "zstd", "br": "brotli", "snappy": "snappy"}  # what pyarrow calls a compression
+FRAMED = struct.Struct(
+    "<8s2H3I"
+)  # of LitData's frames: a magic, the version, 0, items, items of a frame, frames
+_FRAMED_MAGIC, _FRAME = b"LDFZ01\0\0", struct.Struct("<IIQII")
 _XXHASHES = {"xxh32", "xxh64", "xxh128", "xxh3_64", "xxh3_128"}
 
 
@@ -39,7 +46,8 @@ class StoredShard:
         name: its path below the folder.
         nbytes: its size when it can be read.
         sent: its size in the store, where it may be compressed.
-        compression: what it is decompressed with: zstd, br, snappy, gz or bz2; None if it is not compressed.
+        compression: what it is decompressed with: zstd, br, snappy, gz or bz2, or "frames", LitData's frames
+            of zstd; None if it is not compressed.
         hashes: of the file in the store, pairs of an algorithm and hex digits.
         raw_hashes: of what can be read.
         tag: by which the store tells it from later contents, see `objects.Found.state`; None if it has none.
@@ -120,7 +128,7 @@ class ShardDownloads(Downloads[StoredShard]):
         return 0
 
     def _load(self, entries: Sequence[StoredShard]) -> None:
-        for name in {entry.compression for entry in entries} & set(_PYARROW):
+        for name in {entry.compression for entry in entries} & {*_PYARROW, "frames"}:
             _pyarrow(str(name))
 
     def _check_size(self, entry: StoredShard) -> None:
@@ -191,6 +199,11 @@ class RemoteShards:
         """
         return self._downloads.path(self._shards[number])
 
+    def head(self, number: int, count: int) -> bytes:
+        """The first bytes of a shard that is not compressed; the others are not downloaded."""
+        shard = self._shards[number]
+        return self._downloads.remote.read_ranges(shard.name, [(0, count)], shard.nbytes)[0][:count]
+
     def is_here(self, number: int) -> bool:
         """True if it is in the cache."""
         return self._downloads.is_here(self._shards[number])
@@ -238,7 +251,7 @@ def check_hashes(data: bytes | memoryview, hashes: Sequence[tuple[str, str]]) ->
 
 
 def decompressed(data: bytes, name: str, nbytes: int) -> bytes:
-    """So many bytes that were compressed by zstd, br, snappy, gz or bz2.
+    """So many bytes that were compressed by zstd, br, snappy, gz, bz2 or in LitData's frames.
 
     Raises:
         CorruptError: they are damaged, or decompress to another number of bytes; no more are kept in memory.
@@ -253,6 +266,8 @@ def decompressed(data: bytes, name: str, nbytes: int) -> bytes:
                     left -= len(piece)
                     pieces.append(piece)
                 raw = b"".join(pieces)
+        elif name == "frames":
+            raw = _without_frames(data, nbytes)
         elif name == "snappy" and _snappy_size(data) != nbytes:
             raw = b""
         elif name in _PYARROW:
@@ -261,11 +276,34 @@ def decompressed(data: bytes, name: str, nbytes: int) -> bytes:
             by = bz2.BZ2Decompressor() if name == "bz2" else zlib.decompressobj(wbits=31)
             raw = by.decompress(data, nbytes + 1)
             raw = raw if by.eof else b""
-    except (OSError, ValueError, zlib.error, MemoryError) as error:
+    except (OSError, ValueError, IndexError, struct.error, zlib.error, MemoryError) as error:
         raise CorruptError(f"it cannot be decompressed by {name}: {error}") from error
     if len(raw) != nbytes:
         raise CorruptError(f"decompressed by {name} it does not have the {nbytes} bytes that the index says")
     return raw
+
+
+def _without_frames(data: bytes, nbytes: int) -> bytes:
+    """A chunk of LitData's whose items were compressed some at a time, as it is without compression."""
+    magic, version, _, items, _, frames = FRAMED.unpack_from(data)
+    if magic != _FRAMED_MAGIC or version != 1:
+        raise ValueError(f"it begins with {data[:10]!r}")
+    ends = np.frombuffer(data, "<u4", items + 1, FRAMED.size).astype(np.int64)
+    head = 4 * (items + 2)
+    pieces = [struct.pack("<I", items), (ends + head).astype("<u4").tobytes()]
+    at, done, left = FRAMED.size + ends.size * 4, 0, nbytes - head
+    for number in range(frames):
+        first, count, start, size, raw = _FRAME.unpack_from(data, at + number * _FRAME.size)
+        left -= raw
+        is_cut = left < 0 or start + size > len(data)
+        if is_cut or first != done or ends[first + count] - ends[first] != raw:
+            raise ValueError(f"its frame {number} is not the one of items {done} and those behind")
+        done += count
+        frame = data[start : start + size]
+        pieces.append(bytes(_pyarrow("zstd").decompress(frame, decompressed_size=raw, codec="zstd")))
+    if done != items:
+        raise ValueError(f"its frames hold {done} of {items} items")
+    return b"".join(pieces)
 
 
 def _snappy_size(data: bytes) -> int:

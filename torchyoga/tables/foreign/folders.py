@@ -117,6 +117,17 @@ class IndexedFolder:
             raise CorruptError(f"{self.where(name)} holds a {type(read).__name__}, not an index")
         return read
 
+    def head(self, name: str, count: int, nbytes: int) -> bytes:
+        """The first bytes of a file of so many; of one behind a URL no others are downloaded.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+        if self.folder is None:
+            return self.remote.read_ranges(name, [(0, count)], nbytes)[0][:count]
+        with open(open_regular(self.folder / name), "rb") as file:
+            return file.read(count)
+
     def files(
         self, stored: Sequence[IndexedFile], verify: bool
     ) -> tuple[ShardFiles, tuple[Hashes, ...], list[str]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +18,12 @@ from ...reading.dataref import DataRef
 from ...reading.in_place_ref import InPlaceRef
 from ...reading.shards import MappedShards
 from ...rows.data import bounds_of
+from ...rows.learning import Learner
 from ...rows.meaning import Codec, Meaning, exactly
 from ...rows.node import Node, Path, path_name
-from ...rows.types import Json
+from ...rows.schema import Schema
+from ...rows.types import Json, Row
+from ...stores.shard_downloads import FRAMED
 from ..arrow_ref import from_table
 from .folders import IndexedFile, IndexedFolder, is_below
 from .pictures import images, pixels
@@ -27,6 +31,7 @@ from .records import (
     ArrayGroup,
     ArrayValue,
     BadValue,
+    DecodedValue,
     FixedValue,
     Records,
     RecordValue,
@@ -60,6 +65,7 @@ _TABLE = b"LDARW01\0"  # ends a chunk that ends with an Arrow file
 _MOST_BYTES = 2**32  # of a chunk: its offsets have 32 bits
 _DAMAGE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, StopIteration)
 _FILES = {"bytes", "file", "video", "audio", "tifffile", "tiff", "pdf", "mesh", "nifti"}
+_AT_ONCE = 32  # requests
 _IMAGES = {"jpg": "jpeg", "jpeg": "jpeg", "png": "png", "webp": "webp", "tiff": "tiff"}
 
 
@@ -84,16 +90,17 @@ def from_litdata(
         cache_bytes: how many bytes of them are kept.
 
     Rows nest as they did. Images and other files come as their bytes, which `ref.decoded()` decodes; those of
-    Pillow as arrays. What was written for `TokensLoader` has rows `{"tokens": tensor}`, one for each item,
-    which `token_windows` cuts into blocks. Local chunks whose rows lie in an Arrow file at their end are read
-    as `from_arrow` does. Items have no checksums; sizes that contradict each other are an
-    error. Of items for `TokensLoader` only the first place, the last one and the sum are known twice: damage
-    that moves the end of one among its neighbours cannot be told.
+    Pillow as arrays, and what it keeps as JSON as lists. What was written for `TokensLoader` has rows
+    `{"tokens": tensor}`, one for each item, which `token_windows` cuts into blocks. Local chunks whose rows
+    lie in an Arrow file at their end are read as `from_arrow` does. Items have no checksums; sizes that
+    contradict each other are an error. Of items for `TokensLoader` only the first place, the last one and the
+    sum are known twice: damage that moves the end of one among its neighbours cannot be told.
 
     Raises:
         NotFoundError: there is no index.
         CorruptError: it is damaged, or a chunk has another size than it says. When read: an item is damaged.
-        SchemaError: there are pickles, or chunks that are encrypted or whose items are compressed one by one.
+        SchemaError: there are pickles, or chunks that are encrypted or whose items are compressed one by one
+            (`compression_level="sample"`).
         RemoteError: the store cannot be reached.
     """
     source = IndexedFolder.of(path, storage_options, cache_dir, cache_bytes)
@@ -108,11 +115,14 @@ def from_litdata(
         keys = ["tokens"] if are_tokens else _keys(spec) if _kind(spec) == "dict" else []
         tree = _tree(spec, iter(formats), (), places, None if are_tokens else columns)
         stored = [_chunk(chunk, config.get("compression")) for chunk in chunks]
+        if config.get("compression") and config.get("compression_level") == "batch":
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                stored = list(pool.map(lambda file: _framed(source, file), stored))
         if not stored or len(dict(places)) < len(places):
             raise ValueError(f"{len(stored)} chunks of {[name for name, _ in places]!r:.200}")
         if len(places) != len(formats) or (are_tokens and len(formats) != 1) or not formats:
             raise ValueError(f"{len(formats)} formats for {len(places)} values")
-    except SchemaError:
+    except (SchemaError, CorruptError):
         raise
     except _DAMAGE as error:
         raise CorruptError(
@@ -151,6 +161,10 @@ def from_litdata(
     for name, value in values.items():
         if isinstance(value, ArrayValue):
             values[name] = first.learned(looked, name, value, None, None)
+        elif isinstance(value, DecodedValue):
+            shown = [other for other, one in first.values.items() if one is not None]
+            (texts,) = first.gather(looked, first.sample(), [shown.index(name)])  # each has one column
+            values[name] = _learned_json(source.name, name, texts.texts())
     ref = InPlaceRef(records(values))
     if columns is None or isinstance(columns, str):
         return ref if columns is None else ref.columns(columns)
@@ -202,8 +216,8 @@ def _refuse(config: Json, name: str) -> None:
     problem = ""
     if config.get("encryption"):
         problem = "its chunks are encrypted"
-    elif config.get("compression") and config.get("compression_level") in ("batch", "sample"):
-        problem = "its items are compressed within the chunks"
+    elif config.get("compression") and config.get("compression_level") == "sample":
+        problem = "its items are compressed one by one"
     elif config.get("item_loader") not in ("PyTreeLoader", "TokensLoader", None):
         problem = f"it is for {config['item_loader']!r:.40}"
     elif str(config.get("compression") or "zstd").partition(":")[0] != "zstd":
@@ -222,6 +236,22 @@ def _chunk(chunk: Json, compression: str | None) -> IndexedFile:
         return IndexedFile(name, rows, nbytes)
     raw = name.replace(".zstd.bin", ".bin")
     return IndexedFile(raw, rows, nbytes, (), "zstd", name, 0)
+
+
+def _framed(source: IndexedFolder, file: IndexedFile) -> IndexedFile:
+    """A chunk whose items are compressed some at a time; its head says their size."""
+    name, sent = file.sent_name, file.nbytes
+    low = FRAMED.size + 4 * (file.rows + 1)
+    try:
+        head = source.head(name, low, sent) if low < sent else b""
+    except FileNotFoundError:
+        raise CorruptError(
+            f"{source.where(name)} is missing though the index names it; write the dataset again"
+        ) from None
+    nbytes = 4 * (file.rows + 2) + int.from_bytes(head[low - 4 : low], "little")
+    if not file.rows < nbytes <= _MOST_BYTES or len(head) < low:
+        raise ValueError(f"{file.rows} items in {sent} bytes of {name}")
+    return replace(file, name=f"{name}.raw", nbytes=nbytes, compression="frames", sent=sent)
 
 
 def _kind(spec: Json) -> str:
@@ -278,6 +308,26 @@ def _with(tree: Node, values: Iterator[RecordValue]) -> Node:
     return Node(tree.kind, tree.keys, tuple(_with(child, values) for child in tree.children))
 
 
+def _learned_json(where: str, name: str, texts: Sequence[bytes]) -> DecodedValue:
+    """How values that lie as JSON are read: lists are of any length."""
+    learner, values = Learner(), [_json(text) for text in texts]
+    are_lists = all(type(value) is list for value in values)
+    try:
+        for value in values if any(values) or not are_lists else [[0]]:  # of no items nothing is known
+            learner.add(value)
+        tree, columns, _ = learner.learned(["value"] if are_lists else ())
+    except SchemaError as error:
+        raise SchemaError(f"{where}: {name!r} holds JSON: {error}. Pass columns= without it") from error
+    return DecodedValue(Schema(tree, columns), _json)
+
+
+def _json(text: bytes) -> Row:
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError(f"it nests too deep: {text[:40]!r}") from error
+
+
 def _value(name: str, how: str, where: str) -> RecordValue:
     """How the values of a leaf lie."""
     kind, _, detail = how.partition(":")
@@ -303,6 +353,8 @@ def _value(name: str, how: str, where: str) -> RecordValue:
         return ArrayValue(leaf("ndarray", "|u1", None, 3), pixels)
     if kind == "jpeg_array":
         return images(0)
+    if kind == "json":  # until it is known what they hold
+        return DecodedValue(Schema.of(b""), bytes)
     what = "pickles, which can run code" if kind == "pickle" else f"the format {how!r:.40}"
     raise SchemaError(
         f"{where}: {name!r} holds {what}, which is not read in place. Pass columns= without it; or, if you "

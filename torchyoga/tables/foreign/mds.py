@@ -75,7 +75,7 @@ def from_mds(
 
     Rows are dicts. Images come as their bytes, which `ref.decoded()` decodes, those of `pil` as arrays;
     `json` and `str_decimal` are text; `str_int` is read if it has 64 bits at most. Records have no checksums;
-    sizes that contradict each other are an error.
+    sizes that contradict each other are an error. A dataset without a sample is empty, and has no columns.
 
     Raises:
         NotFoundError: there is no index.
@@ -94,18 +94,18 @@ def from_mds(
             f"{source.where(_INDEX)} is not an index of MDS, or is damaged: {error}"
             + ("; it has chunks of LitData, for from_litdata" if "chunks" in index else "")
         ) from error
-    if not shards:
-        raise CorruptError(f"{source.where(_INDEX)} names no shards; write the dataset again")
-    _, names, encodings, sizes = shards[0]
+    # A writer that was given no sample names no shard, and so no columns.
+    _, names, encodings, sizes = shards[0] if shards else (None, (), (), ())
     for stored, *others in shards:
         if others != [names, encodings, sizes]:
             raise SchemaError(
                 f"{source.where(stored.name)} has columns {others[:2]}, the first shard "
                 f"{[names, encodings]}; make a DataRef of each kind of shards, and concat them"
             )
+    columns = columns if shards else None
     wanted = list(names) if columns is None else list(columns)
     unknown = [name for name in wanted if name not in names]
-    if unknown or not wanted:
+    if unknown or (shards and not wanted):
         raise KeyError(f"{source.name} has no columns {unknown}; it has {', '.join(names)}")
     values = {
         name: _value(name, encoding, source.name) if name in wanted else None

@@ -13,6 +13,7 @@ from glob import glob, has_magic
 from itertools import islice
 
 from ...errors import CorruptError, NotFoundError, RemoteError
+from ...files.regular import open_regular
 from ...reading.shards import LocalShards, ShardFiles
 from ...stores.address import directory_of, is_url
 from ...stores.cache import Cache
@@ -90,6 +91,14 @@ class NamedFiles:
     def name(self) -> str:
         """For messages."""
         return _title([state.where for state in self.states])
+
+    def head(self, number: int, most: int) -> bytes:
+        """The first bytes of a file; of one of a store no others are downloaded."""
+        count = min(most, self.states[number].nbytes)
+        if isinstance(self.files, RemoteShards):
+            return self.files.head(number, count) if count else b""
+        with open(open_regular(self.states[number].where), "rb") as file:
+            return file.read(count)
 
     def indices(self, kind: str, make: Callable[[str], FileIndex]) -> Iterator[FileIndex]:
         """The index of each file, as kept, or as made now.

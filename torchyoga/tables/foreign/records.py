@@ -410,6 +410,11 @@ class Records:
 
         return row
 
+    def sample(self) -> Ints:
+        """Some rows, of all files of this machine, or of the first one that has rows."""
+        last = int(self.starts.searchsorted(0, "right")) if self.files.is_remote else -1
+        return spread(int(self.starts[min(last, len(self.starts) - 1)]), _SAMPLES)
+
     def learned(
         self,
         shards: MappedShards,
@@ -427,13 +432,9 @@ class Records:
             dtype: of its arrays, if it is known.
             ndim: the most dimensions that they have, if that is known.
         """
-        last = len(self.starts) - 1
-        if self.files.is_remote:
-            last = int(self.starts.searchsorted(0, "right"))
-        count = int(self.starts[last])
-        if not count:
+        rows = self.sample()
+        if not len(rows):
             return value
-        rows = spread(count, _SAMPLES)
         part = dict(zip(self.values, self._parts(shards, rows), strict=True))[name]
         try:
             groups = [(group.dtype, group.shapes.shape[1]) for group in value.groups(part)]

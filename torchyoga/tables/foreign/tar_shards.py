@@ -6,6 +6,7 @@ An index is made of the headers of a shard, once, and kept in the cache.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,7 +17,7 @@ import numpy as np
 from ...errors import CorruptError, SchemaError
 from ...files.regular import open_regular
 from ...files.tar_members import Member, members
-from ...files.tar_samples import KEY, samples
+from ...files.tar_samples import APART, KEY, samples
 from ...formats.mapped.gather import Bytes, Memory
 from ...formats.mapped.items import MappedRuns
 from ...reading.dataref import DataRef
@@ -207,7 +208,10 @@ def columns_of(indices: Sequence[TarIndex], columns: Sequence[str] | None) -> Ta
 
 
 def check_left_out(indices: Sequence[TarIndex], share: float, title: str) -> list[LeftOut]:
-    """The bad samples and shards, with a warning; CorruptError if they are more than a share."""
+    """The bad samples and shards, with a warning; CorruptError if they are more than a share.
+
+    It also warns of samples whose members do not lie together.
+    """
     cut = [LeftOut(index.path, f"ends early: {index.problem}") for index in indices if index.problem]
     bad = [left_out for index in indices for left_out in index.left_out]
     total = len(bad) + sum(len(index.keys) for index in indices)
@@ -215,6 +219,11 @@ def check_left_out(indices: Sequence[TarIndex], share: float, title: str) -> lis
     refuse_many(bad, total, share, title, "samples")
     warn_of(cut, len(indices), title, "shards")
     warn_of(bad, total, title, "samples")
+    apart = []
+    for index in indices:
+        for key, count in Counter(index.keys).items() if len({*index.keys}) < len(index.keys) else ():
+            apart += [LeftOut(os.path.basename(index.path), f"has {key!r:.100} again")] * (count - 1)
+    warn_of(apart, total, title, "samples", APART)
     return cut + bad
 
 

@@ -35,6 +35,7 @@ from ...stores.address import directory_of, is_url
 from ...stores.kept_index import FileIndex, IndexOf, cache_of
 from ...stores.objects import Found, Remote
 from ...stores.shard_downloads import RemoteShards, StoredShard
+from ..npy_header import LONGEST_HEADER, npy_header
 from .named_files import NamedFiles
 
 __all__ = ["from_megatron", "from_tokens"]
@@ -151,14 +152,15 @@ def from_tokens(
     cache_dir: str | os.PathLike[str] | None = None,
     cache_bytes: int | None = None,
 ) -> DataRef:
-    """Files that hold nothing but tokens, such as nanoGPT's `train.bin`, as a DataRef, where they lie.
+    """Files of tokens, such as nanoGPT's `train.bin`, as a DataRef, where they lie.
 
     Files of this machine are mapped, those of a store are downloaded when they are needed, or some time
     before, each as a whole, into a folder of bounded size.
 
     Args:
         files: a path or URL, which may have wildcards in its last part; a folder, for all its files that end
-            with `.bin`; or a list of such.
+            with `.bin`; or a list of such. Files hold nothing but tokens, or they are called `.npy` and begin
+            with NumPy's header, which is checked and passed over.
         dtype: of a token, such as "uint16".
         end: the token that ends a document. Without it each file is one row, to be cut by `token_windows`.
             With it each document is a row, that token its last one; the files are read once to find them, and
@@ -172,9 +174,10 @@ def from_tokens(
 
     Raises:
         NotFoundError: there is no such file.
-        CorruptError: the size of a file is not one of whole tokens. When read: a file has changed since.
-        ValueError: `dtype` is not one of numbers in the byte order of this machine, `end` is not a value of
-            it, or `offset` is below 0.
+        CorruptError: the size of a file is not one of whole tokens, or not the one in its header. When read:
+            a file has changed since.
+        ValueError: `dtype` is not one of numbers in the byte order of this machine, or not that of a `.npy`
+            file; `end` is not a value of it; `offset` is below 0, or given for `.npy` files.
         RemoteError: the store cannot be reached.
 
     Example:
@@ -204,6 +207,7 @@ def from_tokens(
         cache_dir=cache_dir,
         cache_bytes=cache_bytes,
     )
+    offset = _after_headers(named, kind, offset)
     for state in named.states:
         if state.nbytes < offset or (state.nbytes - offset) % kind.itemsize:
             raise CorruptError(
@@ -220,6 +224,42 @@ def from_tokens(
     bounds = np.concatenate([[0], *(e + b for e, b in zip(ends, bounds_of(counts), strict=False))])
     starts = bounds_of(map(len, ends))
     return _opened(named, kind.str, offset, starts, bounds.astype(np.int64, copy=False))
+
+
+def _after_headers(named: NamedFiles, dtype: np.dtype[Any], offset: int) -> int:
+    """Bytes before the first token of each file: `offset`, or the bytes of the headers of `.npy` files."""
+    places = [state.where for state in named.states]
+    are_npy = [place.endswith(".npy") for place in places]
+    if not any(are_npy):
+        return offset
+    if offset or not all(are_npy):
+        raise ValueError(
+            f"{places[are_npy.index(True)]} has NumPy's header, which neither offset={offset} nor files of "
+            "other endings go with; leave offset out, make a DataRef of each kind of files, and concat them"
+        )
+    starts = set()
+    for number, state in enumerate(named.states):
+        parsed = npy_header(named.head(number, LONGEST_HEADER))
+        if parsed is None:
+            raise CorruptError(f"{state.where} is not a .npy file of numbers; write it again by numpy.save")
+        start, (found, _, shape) = parsed
+        if found != dtype or len(shape) != 1:
+            raise ValueError(
+                f"{state.where} has an array of {found} {shape}, where tokens of {dtype} in one dimension "
+                "were asked for; pass its dtype, or save the array flat, numpy.save(path, array.reshape(-1))"
+            )
+        if start + shape[0] * dtype.itemsize != state.nbytes:
+            raise CorruptError(
+                f"{state.where} has {state.nbytes} bytes, where its header of {start} bytes says {shape[0]} "
+                f"tokens of {dtype}; it was cut or has changed, write it again"
+            )
+        starts.add(start)
+    if len(starts) > 1:
+        raise ValueError(
+            f"{named.name} have headers of {sorted(starts)} bytes; make a DataRef of each kind of files, "
+            "and concat them"
+        )
+    return starts.pop()
 
 
 def _ends_in(path: str, dtype: np.dtype[Any], offset: int, end: int) -> FileIndex:

@@ -13,7 +13,6 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -29,6 +28,7 @@ from ...rows.meaning import Codec, Meaning
 from ...rows.node import VALID, Node, leaf_paths, path_name
 from ...rows.schema import Schema
 from ...rows.types import Array
+from ..npy_header import npy_header
 from .condition import Filters
 from .files import Conversion, Options
 from .footers import footers_of
@@ -40,11 +40,8 @@ __all__ = ["from_petastorm"]
 _METADATA = "_common_metadata"
 _UNISCHEMA = b"dataset-toolkit.unischema.v1"
 _ARRAYS = ("ndarray", "npz")
-_MAGIC = b"\x93NUMPY"
-_LONGEST_HEADER = 10_000  # bytes
 _MOST_BYTES = 2**31  # of an unpacked array whose shape the schema does not say
 _SLACK = 2**16
-Header = tuple[np.dtype[np.generic], bool, tuple[int, ...]]
 _PACKAGES = ("petastorm", "av.experimental.deepdrive.dataset_toolkit", "av.ml.dataset_toolkit")
 _CODECS = {
     "NdarrayCodec": "ndarray",
@@ -290,7 +287,7 @@ def _equal(column: pa.Array, field: _Field, dtype: np.dtype[np.generic]) -> Arra
     if not sizes[0] or (sizes != sizes[0]).any():
         return None
     table = np.frombuffer(column.buffers()[2], np.uint8)[ends[0] : ends[-1]].reshape(len(column), -1)
-    parsed = _header(table[0].data)
+    parsed = npy_header(table[0].data)
     if parsed is None:
         return None
     start, (found, is_fortran, shape) = parsed
@@ -317,7 +314,7 @@ def _one_by_one(column: pa.Array, field: _Field, dtype: np.dtype[np.generic], wh
 def _array(value: memoryview, field: _Field, dtype: np.dtype[np.generic], where: str) -> Array:
     if field.codec == "npz":
         value = _unpacked(value, field, dtype, where)
-    parsed = _header(value)
+    parsed = npy_header(value)
     if parsed is None:
         raise CorruptError(f"{where}: not an array as numpy.save writes it")
     start, (found, is_fortran, shape) = parsed
@@ -352,33 +349,6 @@ def _unpacked(value: memoryview, field: _Field, dtype: np.dtype[np.generic], whe
         raise CorruptError(f"{where}: not an array as numpy.savez_compressed writes it: {error}") from error
     except Exception as error:  # zlib.error
         raise CorruptError(f"{where}: damaged: {error}") from error
-
-
-def _header(value: memoryview) -> tuple[int, Header] | None:
-    """Where the values of an array begin, and its header; None if it is not one of numbers."""
-    if bytes(value[:6]) != _MAGIC or len(value) < 12 or value[6] not in (1, 2, 3):
-        return None
-    width = 2 if value[6] == 1 else 4
-    start = 8 + width + int.from_bytes(value[8 : 8 + width], "little")
-    if start > min(len(value), _LONGEST_HEADER):
-        return None
-    found = _header_in(bytes(value[:start]))
-    return None if found is None else (start, found)
-
-
-@lru_cache(4096)
-def _header_in(text: bytes) -> Header | None:
-    file = io.BytesIO(text)
-    try:
-        version = np.lib.format.read_magic(file)
-        is_short = version[0] == 1
-        read = np.lib.format.read_array_header_1_0 if is_short else np.lib.format.read_array_header_2_0
-        shape, is_fortran, dtype = read(file)
-    except (ValueError, EOFError, SyntaxError, RecursionError, MemoryError):
-        return None
-    if dtype.hasobject or dtype.fields is not None or any(extent < 0 for extent in shape):
-        return None
-    return dtype, is_fortran, shape
 
 
 def _nbytes(dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> int:
