@@ -229,7 +229,7 @@ class _Build:
             like += [] if pin is None else [pin]
             self._record = Record(staging, source, like, options.function, options.differing)
         self._meanings = (lambda: source.meanings) if isinstance(source, RowSource) else None
-        self._collector = Collector(self._given, self._meanings)
+        self._collector = Collector(self._given, self._meanings, settles=True)
         self._output: _OutputFiles | None = None
         self._learned = True
         self._nbytes = self._file_bytes = 0  # of the blocks so far, and of those in the current file
@@ -344,7 +344,7 @@ class _Build:
             files, self.token = tuple(kept.reader.files), kept.token
             self._collector = Collector(kept.reader.schema)
         else:
-            collector = Collector(self._given, self._meanings)
+            collector = Collector(self._given, self._meanings, settles=True)
             for number, row in enumerate(Rows(kept.reader.take(np.arange(kept.reader.num_rows))).exact()):
                 collector.add(row, number)
             self._collector = collector
