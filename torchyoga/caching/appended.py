@@ -157,7 +157,7 @@ def appended(
         _, source = dataset_and_source(plainer, num_workers, schema)
         if isinstance(source, BlockSource) and schema not in (None, source.schema):
             raise _differing(old, source.schema)
-        source, options = encode(source), replace(options, schema=schema)
+        source, options = encode(source), replace(options, schema=schema, converts=True)
     new = build(source, store, id, version, options)
     # To open thousands of files takes longer than to append.
     return VersionRef(store.files(new), new) if new.lists else ref_of(store, new)

@@ -23,6 +23,7 @@ from .block import Block, Rows
 from .column import Column
 from .data import Data, bounds_of
 from .encoding import Blank, filled, leaves_like, look_of
+from .fitting import fitted_leaf, nested_as
 from .leaf import Leaf, encode
 from .learning import Learner
 from .meaning import Meaning
@@ -49,8 +50,9 @@ class Collector:
     `meanings` says, when it is learned, what the values of columns stand for.
 
     A column is ragged if the rows of the first block differ in shape; with `settles`, if the first 256 rows
-    do, so that one odd array among many alike is an error. Whoever is interrupted in a call, as by Ctrl-C,
-    may still take the rows that are whole, and add no more.
+    do, so that one odd array among many alike is an error. With `converts`, values of other types than the
+    schema's are taken where they fit without loss. Whoever is interrupted in a call, as by Ctrl-C, may still
+    take the rows that are whole, and add no more.
     """
 
     def __init__(
@@ -58,10 +60,11 @@ class Collector:
         schema: Schema | None = None,
         meanings: Callable[[], Mapping[str, Meaning]] | None = None,
         settles: bool = False,
+        converts: bool = False,
     ) -> None:
         self.schema = schema
         self._meanings = meanings
-        self._settles = settles
+        self._settles, self._converts = settles, converts
         self.nbytes = 0
         self._first = Learner()  # of the rows before there is a schema
         self._pool = BufferPool(_KEPT_BYTES)
@@ -86,10 +89,7 @@ class Collector:
             if self._fit is None:
                 self._learn(row)
                 return
-            found = [
-                _fitted(column, filled(column, leaf))
-                for column, leaf in zip(self._fit.columns, leaves_like(self._fit.tree, row), strict=True)
-            ]
+            found = self._fitting(self._fit, row)
         except SchemaError as error:
             is_settled = self._settles and len(self) >= _SHAPES_SHOWN and isinstance(error, _OtherShape)
             if self.schema is None and self._fit is not None and not is_settled:  # it shows something new
@@ -100,6 +100,15 @@ class Collector:
         self.nbytes += sum(leaf.array.nbytes for leaf in found) + 8 * len(found)
         self._keep(found)
         self._prepare(row)
+
+    def _fitting(self, schema: Schema, row: Row) -> list[Leaf]:
+        """The leaves of a row as the columns hold them; SchemaError if it does not fit."""
+        if self._converts:
+            row = nested_as(schema.tree, row)
+        leaves = map(filled, schema.columns, leaves_like(schema.tree, row))
+        if self._converts:
+            leaves = map(fitted_leaf, schema.columns, leaves)
+        return list(map(_fitted, schema.columns, leaves))
 
     def _columns_of(self, schema: Schema) -> list[_Values]:
         return [_Values(column, self._pool) for column in schema.columns]
