@@ -62,8 +62,8 @@ def _code_of(name: str, words: tuple[str, ...], word: str) -> int:
     if word not in words:
         raise SchemaError(
             f"column {name!r}: {word!r:.80} is none of its {len(words)} names, {', '.join(words)[:200]}; "
-            "pass codes with names, which may be new: dictionary_encode() of pyarrow, a Categorical of pandas, a "
-            "ClassLabel"
+            "pass codes with names, which may be new: dictionary_encode() of pyarrow, a Categorical of "
+            "pandas, a ClassLabel"
         )
     return words.index(word)
 
