@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -99,6 +101,43 @@ def test_a_dataset_that_hangs_is_a_finding_and_ends(everywhere: bool) -> None:
     (hang,) = (finding for finding in diagnosis.findings if finding.name == "hang")
     assert hang.measured.startswith("first row" if everywhere else "a worker's batch")
     assert hang.severity == "wrong"
+
+
+class Locked(Slow):
+    """Rows that take a lock for a moment."""
+
+    lock = threading.Lock()
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        with self.lock:
+            return super().__getitem__(row)
+
+
+def test_a_lock_that_a_thread_held_by_chance_as_the_trial_was_forked_is_no_hang() -> None:
+    forks = threading.Semaphore(0)
+    os.register_at_fork(after_in_parent=forks.release)
+
+    def hold() -> None:
+        with Locked.lock:
+            ready.set()
+            for _ in range(2):  # the machine's, and that of the first row
+                forks.acquire(timeout=60)
+
+    ready = threading.Event()
+    thread = threading.Thread(target=hold)
+    thread.start()
+    ready.wait()
+    loader = torch.utils.data.DataLoader(Locked(0.0), batch_size=8, num_workers=1)
+    diagnosis = examined(Patient.of(loader), seconds=12, with_rates=False)
+    thread.join()
+    assert "hang" not in names(diagnosis)
+    assert "batch" in diagnosis.measured
+
+
+def test_a_loader_with_a_timeout_is_tried_without_workers_too() -> None:
+    loader = torch.utils.data.DataLoader(Slow(0.0), batch_size=8, num_workers=1, timeout=60)
+    diagnosis = without_rates(loader)
+    assert (names(diagnosis) - CHANCE, "batch" in diagnosis.measured) == (set(), True)
 
 
 def test_rows_that_raise_are_a_finding(broken: Any) -> None:

@@ -25,7 +25,18 @@ import numpy as np
 import pytest
 import torch
 from children import run_program, started
-from doctored import Drawing, Hanging, Held, Sharded, Slow, Streamed, in_trial, seeded_alike, trial_of
+from doctored import (
+    PATIENCE,
+    Drawing,
+    Hanging,
+    Held,
+    Sharded,
+    Slow,
+    Streamed,
+    in_trial,
+    seeded_alike,
+    trial_of,
+)
 from groups import control_group
 from residency import on_disk
 from stored import an_hour_later, store_of, watched
@@ -43,6 +54,7 @@ from torchyoga.tools.doctor.patient import Patient
 from torchyoga.tools.doctor.randomness import drawn, same_numbers
 from torchyoga.tools.doctor.sharding import RunningJob, dealt, disagreeing, order, order_findings
 from torchyoga.tools.doctor.shared_memory import orphaned, orphans, small_shared_memory
+from torchyoga.tools.doctor.trial import Step, tried
 from torchyoga.tools.doctor.workers import counts, few_workers, rates_text, recommended
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux")
@@ -732,6 +744,25 @@ def test_shared_memory_of_a_killed_process_is_a_finding() -> None:
         for name in names:
             Path("/dev/shm", name).unlink(missing_ok=True)
     assert not [*orphaned([])]
+
+
+@pytest.mark.rest
+def test_a_step_that_computes_without_getting_a_cpu_is_not_idle() -> None:
+    cpu = min(os.sched_getaffinity(0))
+
+    def work(found: dict[str, Any]) -> None:
+        os.sched_setaffinity(0, {cpu})
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        while True:
+            sum(range(1000))
+
+    hog = f"import os\nos.sched_setaffinity(0, {{{cpu}}})\nprint(flush=True)\nwhile True: pass"
+    with started(hog) as other:
+        other.stdout.readline()
+        hang = tried([Step("step", work, 1.0)], PATIENCE).hung
+        other.kill()
+    assert hang is not None
+    assert not hang.is_idle
 
 
 def test_each_kind_of_work_is_a_function() -> None:

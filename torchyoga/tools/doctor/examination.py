@@ -57,6 +57,7 @@ _OBJECTS, _CHUNKS, _ORDER, _RANKS = "Python objects", "compressed chunks", "orde
 _ROW, _BATCH, _CONTENT, _SENT = "first row", "first batch", "rows", "a worker's batch"
 _RANDOM, _THREADS = "random numbers", "threads"
 _OF_ROWS = (_ROW, _BATCH, _CONTENT, _SENT, _RANDOM, _THREADS)  # and the rates
+_MOST_TRIES = 3  # of a step that hangs, perhaps for a thread of this process
 _BUSY = 0.1  # share of the CPU time of rows in other threads
 
 
@@ -126,9 +127,24 @@ def examined(
             why = f"the {seconds:.0f} s were over" if trial.hung is None else f"{trial.hung.step} did not end"
             trial = trial._replace(left=trial.left | {step.name: why for step in steps})
             continue
-        part = tried(steps, left, trial.found)
+        part = _tried_again(steps, left, trial.found)
         trial = Trial(trial.found | part.found, trial.errors | part.errors, part.hung, trial.left | part.left)
     return _diagnosis(patient, store, before, trial, receipts, job)
+
+
+def _tried_again(steps: Sequence[Step], seconds: float, seen: Mapping[str, Any]) -> Trial:
+    """As `tried`. A step that waits idly is tried again where this process has other threads: one of them may
+    have held a lock as the trial was forked, which the rows never would."""
+    ends, is_beside = time.monotonic() + seconds, _has_threads()
+    trial = tried(steps, seconds, seen)
+    for _ in range(_MOST_TRIES - 1):
+        hang, left = trial.hung, ends - time.monotonic()
+        if hang is None or not hang.is_idle or not is_beside or left < hang.seconds:
+            break
+        names = [step.name for step in steps]
+        again = tried(steps[names.index(hang.step) :], left, {**seen, **trial.found})
+        trial = Trial(trial.found | again.found, trial.errors | again.errors, again.hung, again.left)
+    return trial
 
 
 def _store_of(storage: Storage | str | os.PathLike[str] | None) -> Versions | None:
@@ -366,7 +382,13 @@ def _of_hang(patient: Patient, seen: Mapping[str, Any], hang: Hang, cpus: Cpus) 
         f"{hang.step}: it did not end in {hang.seconds:.0f} s, and did nothing"
         + (" but wait for a lock" if hang.is_locked else "")
         + where,
-        "A worker that waits forever stops training without an error.",
+        "A worker that waits forever stops training without an error."
+        + (
+            " This process has other threads, too: a child that is forked while one of them holds a lock "
+            "waits for it forever."
+            if hang.is_locked and _has_threads()
+            else ""
+        ),
         "timeout=60 makes the loader raise; py-spy dump --pid of a worker shows where it waits",
         # It may wait for a disk, a server or another process, or for what only a worker has.
         "wrong" if hang.is_locked and _is_made_so(patient, hang.step) else "maybe",

@@ -210,6 +210,8 @@ class Patient:
         vars(loader)["_iterator"] = None  # of workers that persist: they are the other one's
         if num_workers is not None:
             vars(loader).update(num_workers=num_workers, persistent_workers=False, prefetch_factor=None)
+            if not num_workers:  # torch asserts that
+                vars(loader)["timeout"] = 0
         return loader
 
 
