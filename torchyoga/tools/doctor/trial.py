@@ -25,9 +25,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from .culprit import row_said
 from .walk import is_library_file
 
-__all__ = ["ENDED", "Hang", "Step", "Trial", "cpu_seconds", "tried"]
+__all__ = ["ENDED", "Hang", "Step", "Trial", "cpu_seconds", "running_seconds", "tried"]
 
 ENDED = "it ended the process that tried it"
 _END_TIMES = 20
@@ -206,6 +207,16 @@ def cpu_seconds(session: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def running_seconds(session: int) -> float:
+    """Seconds for which the threads of a trial ran, or wanted to and waited for a CPU."""
+    total = 0
+    for pid in _of_session(session):
+        for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError):  # it has ended
+                total += sum(map(int, path.read_text().split()[:2]))
+    return total / 1e9
+
+
 def _can_run(session: int) -> bool:
     """True if a thread of a trial computes, or waits for a CPU only."""
     for pid in _of_session(session):
@@ -293,7 +304,8 @@ def _said(error: BaseException) -> str:
     frames = [number for number, line in enumerate(kept) if _OF_FRAME.match(line)]
     if frames and "Original Traceback" in "".join(kept):
         kept = [line for line in kept[frames[-1] + 1 :] if _RAISED.match(line)] or kept[-1:]
-    return (kept[0] if kept else type(error).__name__)[:_MOST_TEXT]
+    row = row_said("\n".join(lines))
+    return (kept[0] if kept else type(error).__name__)[:_MOST_TEXT] + (f" (made as row {row})" if row else "")
 
 
 def _end(child: multiprocessing.process.BaseProcess) -> None:
