@@ -43,6 +43,7 @@ from stored import an_hour_later, store_of, watched
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
 
 import torchyoga as yoga
+from torchyoga.loading.meter.pace import most_workers
 from torchyoga.stores.lease import Lease
 from torchyoga.stores.objects import Remote
 from torchyoga.stores.opened import opened
@@ -532,6 +533,8 @@ def test_a_loader_that_would_be_faster_with_workers_is_a_finding() -> None:
     if max(counts(Cpus.now().usable, 0)) >= 2:
         assert found[0].change.startswith("num_workers=")
         assert found[0].change != "num_workers=0"
+    most = most_workers(Cpus.now().usable)
+    assert f"with {most}" in diagnosis.measured["workers"]  # its rows wait, so that they take no turns
     assert "with 0" in diagnosis.measured["workers"]
 
 

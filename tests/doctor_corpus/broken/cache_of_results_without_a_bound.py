@@ -10,7 +10,7 @@ import numpy as np
 from torch.utils.data import DataLoader, Dataset
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def load(row):
     return np.random.default_rng(row).random(100)
 

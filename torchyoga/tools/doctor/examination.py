@@ -110,8 +110,8 @@ def doctor(
 
 
 def _around(thing: object) -> tuple[list[str], bool]:
-    """The names of variables that hold an object, which may say what it is for, and whether the code that calls
-    the doctor, or a function of its module, calls `set_epoch`."""
+    """The names of variables that hold an object, which may say what it is for, and whether the code that
+    calls the doctor, or a function of its module, calls `set_epoch`."""
     frame: FrameType | None = sys._getframe(2)
     assert frame is not None
     held = [*frame.f_locals.items(), *frame.f_globals.items()]

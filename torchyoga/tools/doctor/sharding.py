@@ -75,10 +75,8 @@ def _sampler(loader: Any) -> Any:
     if outer is None:
         return loader.sampler
     inner = getattr(outer, "sampler", None)
-    is_torchs = type(outer) is BatchSampler or (
-        hasattr(inner, "set_epoch") and not hasattr(outer, "set_epoch")
-    )
-    return inner if is_torchs else outer
+    is_set = hasattr(inner, "set_epoch") and not hasattr(outer, "set_epoch")
+    return inner if type(outer) is BatchSampler or is_set else outer
 
 
 def _epochs(sampler: Any) -> dict[str, int]:
@@ -88,8 +86,7 @@ def _epochs(sampler: Any) -> dict[str, int]:
 
 
 def order_stands(loader: Any) -> str:
-    """What decides the order of an epoch of torch's loader that begins now, alike for epochs that are alike; ""
-    if it is not known."""
+    """What decides the order of an epoch that begins now, alike for epochs that are alike; "" if unknown."""
     sampler = _sampler(loader)
     if hasattr(sampler, "set_epoch"):
         return ", ".join(f"{name} is {epoch}" for name, epoch in _epochs(sampler).items())

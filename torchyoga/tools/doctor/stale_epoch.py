@@ -23,7 +23,7 @@ _ROWS, _EPOCHS = 16, (1, 2)
 
 
 def unreached(patient: Patient) -> str | None:
-    """The path of what was given an epoch that rows of a persistent worker do not show, or None. In a trial."""
+    """The path of what was given an epoch that a persistent worker's rows do not show. In a trial."""
     loader = patient.loader
     if loader is None or not loader.num_workers or not loader.persistent_workers:
         return None
