@@ -174,6 +174,7 @@ for epoch in range(epochs):
 """
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("kind", "said"), [("seed", "generator stood"), ("epoch", "epoch is 0, as each of 2")]
 )
