@@ -18,7 +18,7 @@ def build_with(patch: Patch = setattr, **options: int) -> None:
     given = BuildOptions.__init__
 
     def init(self: BuildOptions, *args: Any, **kwargs: Any) -> None:
-        given(self, *args, **{**options, **kwargs})
+        given(self, *args, **{**kwargs, **options})
 
     patch(BuildOptions, "__init__", init)
 

@@ -108,6 +108,9 @@ class Storage:
             Any number of storages and processes may share one.
         cache_bytes: bytes to keep there; files that were not used for the longest time are deleted first.
             None for as many as the disk holds.
+        file_bytes: about how many bytes of rows go into a file of a new version. A cache keeps whole files,
+            so a file must be much smaller than the `cache_bytes` of those who read it. By default 64 MiB for
+            a URL, or a 32nd of `cache_bytes` if that is less; 1 GiB for a directory, which needs no cache.
         timeout: seconds to wait while another process builds the same version.
         lease_seconds: a builder for a store that shows no sign of life for this long counts as dead.
         shared: users of the same group may write what is made in the directory, or in `cache_dir`. By
@@ -134,6 +137,7 @@ class Storage:
         storage_options: Mapping[str, object] | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_bytes: int | None = None,
+        file_bytes: int | None = None,
         timeout: float = 86400.0,
         lease_seconds: float = 60.0,
         shared: bool = False,
@@ -148,6 +152,8 @@ class Storage:
         self.timeout = timeout
         self._lease_seconds = lease_seconds
         self._store = _opened.opened(url, storage_options, cache_dir, cache_bytes, lease_seconds, shared)
+        file_bytes = self._store.file_bytes if file_bytes is None else file_bytes
+        self.file_bytes = as_int("file_bytes", file_bytes, 1)
 
     @property
     def url(self) -> str:
@@ -1120,6 +1126,8 @@ class Storage:
             schema,
             max_rows,
             progress,
+            block_bytes=min(_build.BuildOptions.block_bytes, self.file_bytes),
+            file_bytes=self.file_bytes,
             info=said,
             asked=asked,
             encode=encode,

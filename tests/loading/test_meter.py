@@ -13,6 +13,7 @@ import pickle
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ from residency import linux, on_disk
 
 import torchyoga as yoga
 from torchyoga.loading.meter.numbers import Numbers, WaitHistogram, Waits
-from torchyoga.loading.meter.verdict import Setting, verdict
+from torchyoga.loading.meter.pace import most_workers
+from torchyoga.loading.meter.verdict import KEPT, Setting, verdict
 from torchyoga.process.control_group import num_cpus
 from torchyoga.process.stages import STAGES
 
@@ -114,13 +116,16 @@ def test_a_slow_disk_is_found(tmp_path: Path) -> None:
 def test_a_slow_transform_is_found() -> None:
     loader = yoga.DataLoader(Sleeping(200, 0.004), batch_size=4)
     consumed(loader, 0.001)
-    assert f"raise num_workers from 0 to {min(2, num_cpus())}" in loader.meter.verdict()
-    with_workers = yoga.DataLoader(
-        Sleeping(200, 0.004), batch_size=4, num_workers=num_cpus(), persistent_workers=True
-    )
+    advised = re.search(r"raise num_workers from 0 to (\d+)", loader.meter.verdict())
+    assert advised is not None, loader.meter.verdict()
+    assert int(advised[1]) >= min(2, num_cpus())
+    with pytest.warns(UserWarning, match="suggested max number of worker"):
+        with_workers = yoga.DataLoader(
+            Sleeping(200, 0.004), batch_size=4, num_workers=most_workers(num_cpus()), persistent_workers=True
+        )
     consumed(with_workers)
     assert "transform" in with_workers.meter.verdict()
-    assert with_workers.meter.verdict().endswith("cache the rows, with storage.cacheable")
+    assert with_workers.meter.verdict().endswith(KEPT)
 
 
 def test_a_slow_copy_is_found() -> None:
@@ -183,8 +188,9 @@ def test_workers_that_start_in_each_epoch_are_found() -> None:
 def test_workers_that_wait_are_not_called_enough() -> None:
     setting = Setting(2, 2, is_persistent=True)
     assert "2 workers are enough for 2 CPUs" in verdict(numbers(5.0, 0.1, transform=10.0), setting)
-    waiting = verdict(numbers(5.0, 0.1, idle=9.9, transform=10.0), setting)
-    assert "2 workers wait for something more than they compute, so more of them may help" in waiting
+    waiting = numbers(5.0, 0.1, idle=9.9, transform=10.0)
+    assert "raise num_workers from 2 to 8" in verdict(waiting, setting)
+    assert "workers (8) wait for something more" in verdict(waiting, replace(setting, num_workers=8))
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -226,11 +232,15 @@ def test_nothing_is_advised_that_is_so_already() -> None:
     assert "shuffle" not in verdict(reading, Setting(**full, is_block=True))
     assert "columns" not in verdict(reading, Setting(**full, num_columns=1))
     computing = numbers(5.0, 0.1, transform=5.0)
-    assert verdict(computing, Setting(**full)).endswith("cache the rows, with storage.cacheable")
-    assert "cacheable" not in verdict(computing, Setting(**full, is_stored=True))
+    assert verdict(computing, Setting(**full)).endswith(KEPT)
+    assert "submit" not in verdict(computing, Setting(**full, is_stored=True))
     waiting = numbers(5.0, 0.1, transform=5.0, idle=4.9)
-    assert "__getitems__" in verdict(waiting, Setting(**full))
-    assert "__getitems__" not in verdict(waiting, Setting(**full, is_batched=True))
+    assert verdict(waiting, Setting(**full)).endswith(
+        "to 8: rows wait, so workers need no CPU each, though torch warns"
+    )
+    many = full | {"num_workers": 8}
+    assert "in one request" in verdict(waiting, Setting(**many))
+    assert "in one request" not in verdict(waiting, Setting(**many, is_batched=True))
     copying = numbers(5.0, 0.1, copy=5.0)
     assert "set pin_memory=True" in verdict(copying, Setting(**full, can_pin=True))
     for setting in (Setting(**full, can_pin=True, pins=True), Setting(**full)):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchyoga.loading.meter.numbers import Numbers
-from torchyoga.loading.meter.pace import Costs, start_seconds
+from torchyoga.loading.meter.pace import Costs, most_workers, start_seconds
 from torchyoga.loading.meter.verdict import Setting, verdict
 from torchyoga.process.stages import STAGES
 from torchyoga.tools.doctor.workers import few_workers
@@ -30,6 +30,7 @@ COSTS = st.builds(
     cpus=st.integers(1, 16),
     is_ahead=st.booleans(),
     are_threads=st.booleans(),
+    waits=st.booleans(),
 )
 
 
@@ -39,7 +40,7 @@ def test_what_is_advised_helps_and_following_it_ends(
 ) -> None:
     seen = [(current, is_persistent)]
     while advice := costs.advice(current, is_persistent, epochs):
-        assert 0 <= advice.num_workers <= costs.cpus
+        assert 0 <= advice.num_workers <= (most_workers(costs.cpus) if costs.waits else costs.cpus)
         assert 0 <= advice.after <= 0.8 * advice.before + 1e-9
         current = advice.num_workers
         is_persistent = advice.is_persistent if current and not costs.are_threads else True
@@ -65,6 +66,9 @@ def test_more_cpus_and_cheaper_batches_never_make_it_slower(costs: Costs, number
         (Costs(make=0.04, cpu=0.04, loop=0.05, cpus=8), 0, 1),
         (Costs(make=0.04, cpu=0.04, loop=0.05, cpus=8), 1, None),
         (Costs(make=0.04, cpu=0.04, loop=0.01, cpus=2), 2, None),
+        (Costs(make=0.04, cpu=0.001, cpus=2, waits=True), 2, 8),
+        (Costs(make=0.04, cpu=0.001, cpus=2, waits=True), 8, None),
+        (Costs(make=0.04, cpu=0.001, cpus=2, waits=True, are_threads=True), 2, None),
         (Costs(make=0.04, cpu=0.64, cpus=16), 0, None),  # torch's operators take all CPUs already
         (Costs(make=0.001, cpu=0.001, transfer=0.01, cpus=4), 2, 0),
         (Costs(make=0.1, cpu=0.1, batch_bytes=10**9, cpus=2), 0, None),  # to send it takes longer

@@ -274,6 +274,18 @@ def test_a_build_with_another_schema_starts_over(tmp_path: Path) -> None:
         assert found == (now or yoga.Schema.of(np.zeros(2)))
 
 
+def test_one_odd_array_behind_many_alike_is_an_error(tmp_path: Path) -> None:
+    for odd in (300, 1500, 2999):
+        for kind in (np.zeros, torch.zeros):
+            rows = [{"x": kind(4 + (i == odd)), "n": i} for i in range(3000)]
+            with pytest.raises(SchemaError, match=rf"row {odd} .*'x'.*\(4,\), found.*\(5,\).*ragged"):
+                built(Store(tmp_path), MapSource(rows), "1")
+            ragged = yoga.Schema.of(rows[0], ragged=["x"])
+            assert len(built(Store(tmp_path), MapSource(rows[odd - 2 :]), f"{odd} {kind}", schema=ragged)) > 2
+    rows = [{"x": np.zeros(4 + (i == 100))} for i in range(3000)]  # the first rows show that it is ragged
+    assert built(Store(tmp_path), MapSource(rows), "1").schema == yoga.Schema.of(rows[0], ragged=["x"])
+
+
 def interrupted(store: Store, source: Breakable, at: int, **options: Any) -> None:
     """Leaves an unfinished build of that version, which a broken row has stopped."""
     source.breaks = {at: OSError("offline")}

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sound import check_versions
@@ -35,7 +36,7 @@ from torchyoga.errors import (
 )
 from torchyoga.formats.contract import FORMATS
 from torchyoga.storage import Storage
-from torchyoga.testing import check_view
+from torchyoga.testing import assert_rows_equal, check_view
 from torchyoga.versions.checks import fingerprint_of
 from torchyoga.versions.deleted import Deleted
 from torchyoga.versions.manifest import Manifest
@@ -208,6 +209,25 @@ def test_rows_that_do_not_fit_are_refused_by_column(storage: Storage) -> None:
     with pytest.raises(ExistsError, match="is published already"):
         storage.append([], "d", "1", after="1")
     assert storage.versions("d") == ["1"]
+
+
+def test_arrays_tensors_frames_and_plain_rows_are_appended_to_each_other(storage: Storage) -> None:
+    pd = pytest.importorskip("pandas")
+    given: list[Any] = [
+        [{"x": 5, "y": 1.5, "s": "a", "v": [1, 2], "b": True}],
+        {"x": np.array([5], np.int8), "y": np.float32([1.5]), "s": np.array(["a"]), "v": np.array([[1, 2]])},
+        [{"x": torch.tensor(5), "y": torch.tensor(1.5), "s": "a", "v": torch.tensor([1, 2]), "b": True}],
+        pd.DataFrame({"x": [5], "y": [1.5], "s": ["a"], "v": [[1, 2]], "b": [True]}),
+    ]
+    given[1]["b"] = np.array([True])
+    for old, new in itertools.product(range(4), repeat=2):
+        before = storage.submit(given[old], f"{old} {new}", "1")
+        for grown in (storage.append(given[new], f"{old} {new}"), storage.append(before, f"{old} {new}")):
+            assert grown.schema == before.schema
+            assert_rows_equal(list(grown), [before[0]] * len(grown))
+    with pytest.raises(SchemaError, match=r"'x': expected int <i8, found .*5.5.*without loss.*convert"):
+        storage.append({**given[1], "x": np.array([5.5])}, "0 1")
+    assert storage.versions("0 1") == ["1", "2", "3"]
 
 
 def test_new_rows_are_encoded_as_the_old_ones(storage: Storage) -> None:

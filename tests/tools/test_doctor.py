@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,9 @@ from doctored import Drawing, Hanging, Held, Slow
 
 import torchyoga as yoga
 from docs import ROOT
-from torchyoga.tools.doctor.diagnosis import Diagnosis, Finding
+from torchyoga.loading.meter.pace import most_workers
+from torchyoga.tools.doctor.cpus import Cpus
+from torchyoga.tools.doctor.diagnosis import NO_LOADER, Diagnosis, Finding
 from torchyoga.tools.doctor.examination import examined
 from torchyoga.tools.doctor.patient import Patient
 
@@ -101,10 +105,90 @@ def test_a_dataset_that_hangs_is_a_finding_and_ends(everywhere: bool) -> None:
     assert hang.severity == "wrong"
 
 
+class Locked(Slow):
+    """Rows that take a lock for a moment."""
+
+    lock = threading.Lock()
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        with self.lock:
+            return super().__getitem__(row)
+
+
+def test_a_lock_that_a_thread_held_by_chance_as_the_trial_was_forked_is_no_hang() -> None:
+    forks = threading.Semaphore(0)
+    os.register_at_fork(after_in_parent=forks.release)
+
+    def hold() -> None:
+        with Locked.lock:
+            ready.set()
+            for _ in range(2):  # the machine's, and that of the first row
+                forks.acquire(timeout=60)
+
+    ready = threading.Event()
+    thread = threading.Thread(target=hold)
+    thread.start()
+    ready.wait()
+    loader = torch.utils.data.DataLoader(Locked(0.0), batch_size=8, num_workers=1)
+    diagnosis = examined(Patient.of(loader), seconds=12, with_rates=False)
+    thread.join()
+    assert "hang" not in names(diagnosis)
+    assert "batch" in diagnosis.measured
+
+
+def test_a_loader_with_a_timeout_is_tried_without_workers_too() -> None:
+    loader = torch.utils.data.DataLoader(Slow(0.0), batch_size=8, num_workers=1, timeout=60)
+    diagnosis = without_rates(loader)
+    assert (names(diagnosis) - CHANCE, "batch" in diagnosis.measured) == (set(), True)
+
+
 def test_rows_that_raise_are_a_finding(broken: Any) -> None:
     diagnosis = without_rates(torch.utils.data.DataLoader(broken, batch_size=20, num_workers=1))
     (finding,) = (one for one in diagnosis.findings if one.name == "broken-rows")
     assert "row 9 is broken" in finding.measured
+
+
+class Last(Slow):
+    """Rows of which the last one raises."""
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        if row == 63:
+            raise ValueError("cut short")
+        return super().__getitem__(row)
+
+
+def test_what_raises_a_row_again_is_a_line_that_runs() -> None:
+    for loader, line in (
+        (torch.utils.data.DataLoader(Last(0.0), 8), "loader.dataset[63]"),
+        (torch.utils.data.DataLoader(Slow(0.0), 8, collate_fn=len, num_workers=1), ""),
+        (torch.utils.data.DataLoader(Slow(0.0), 8, collate_fn=int), "next(iter(loader))"),
+        (yoga.DataLoader(Slow(0.0), 8, collate_fn=int), "loader.peek()"),
+    ):
+        changes = [one.change for one in without_rates(loader).findings if one.name == "broken-rows"]
+        assert changes == [f"{line} raises it here"] * bool(line)
+        if line:
+            with pytest.raises((ValueError, TypeError)):
+                eval(line)
+
+
+def test_an_epoch_that_was_set_to_0_was_set() -> None:
+    rows = list(range(200))
+    loader = torch.utils.data.DataLoader(
+        rows, 8, sampler=torch.utils.data.DistributedSampler(rows, num_replicas=1, rank=0)
+    )
+    scope = {"yoga": yoga, "loader": loader}
+    for code, found in (("", {"same-order"}), ("loader.sampler.set_epoch(0); ", set())):
+        exec(f"def main():\n    {code}return yoga.doctor(loader, seconds=6)", scope)
+        diagnosis = scope["main"]()  # type: ignore[operator]
+        assert names(diagnosis) & {"same-order"} == found
+        assert "never set" not in str(diagnosis)
+
+
+def test_what_a_loader_does_already_is_not_advised() -> None:
+    found = yoga.doctor(torch.utils.data.DataLoader(Slow(0.3), 64, num_workers=2), seconds=6)
+    (few,) = (one for one in found.findings if one.name == "slow-rows")
+    wanted = most_workers(Cpus.now().usable)  # which wait at once
+    assert few.change.startswith(f"num_workers={wanted}; or make the rows once")
 
 
 def test_what_is_no_loader_is_refused() -> None:
@@ -122,7 +206,9 @@ def test_a_dataset_alone_and_the_machine_alone_are_examined() -> None:
     diagnosis = yoga.doctor(Slow(0.0), seconds=20)  # which it does not need
     assert names(diagnosis) == set()
     assert re.search(r"rows/s: [\d,]+ with 0, [\d,]+ with 1", diagnosis.measured["workers"])
-    assert set(yoga.doctor(seconds=5).measured) == {"cpus"}
+    machine = yoga.doctor(seconds=5)
+    assert set(machine.measured) == {"cpus"}
+    assert "no loader was examined" in str(machine).splitlines()[0]
 
 
 @pytest.mark.parametrize("width", [80, 200])
@@ -171,3 +257,7 @@ def test_the_worst_comes_first_and_all_of_it_is_plain_data() -> None:
     assert both.measured == {"train_loader: a": "b", "val_loader: a": "b"}
     assert "wrong: wrong (val_loader)" in str(both)
     assert str(Diagnosis([])) == "nothing was found"
+    machine = Diagnosis([], {}, {NO_LOADER: "none was given"})
+    assert str(machine).startswith("no loader was examined\n")
+    assert str(Diagnosis.together([machine, diagnosis])).startswith("3 findings\n")
+    assert str(Diagnosis([kinds[0]], {}, machine.left_out)).startswith("1 finding; no loader was examined\n")

@@ -25,13 +25,25 @@ import numpy as np
 import pytest
 import torch
 from children import run_program, started
-from doctored import Drawing, Hanging, Held, Sharded, Slow, Streamed, in_trial, seeded_alike, trial_of
+from doctored import (
+    PATIENCE,
+    Drawing,
+    Hanging,
+    Held,
+    Sharded,
+    Slow,
+    Streamed,
+    in_trial,
+    seeded_alike,
+    trial_of,
+)
 from groups import control_group
 from residency import on_disk
 from stored import an_hour_later, store_of, watched
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
 
 import torchyoga as yoga
+from torchyoga.loading.meter.pace import most_workers
 from torchyoga.stores.lease import Lease
 from torchyoga.stores.objects import Remote
 from torchyoga.stores.opened import opened
@@ -43,6 +55,7 @@ from torchyoga.tools.doctor.patient import Patient
 from torchyoga.tools.doctor.randomness import drawn, same_numbers
 from torchyoga.tools.doctor.sharding import RunningJob, dealt, disagreeing, order, order_findings
 from torchyoga.tools.doctor.shared_memory import orphaned, orphans, small_shared_memory
+from torchyoga.tools.doctor.trial import Step, tried
 from torchyoga.tools.doctor.workers import counts, few_workers, rates_text, recommended
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux")
@@ -520,6 +533,8 @@ def test_a_loader_that_would_be_faster_with_workers_is_a_finding() -> None:
     if max(counts(Cpus.now().usable, 0)) >= 2:
         assert found[0].change.startswith("num_workers=")
         assert found[0].change != "num_workers=0"
+    most = most_workers(Cpus.now().usable)
+    assert f"with {most}" in diagnosis.measured["workers"]  # its rows wait, so that they take no turns
     assert "with 0" in diagnosis.measured["workers"]
 
 
@@ -732,6 +747,25 @@ def test_shared_memory_of_a_killed_process_is_a_finding() -> None:
         for name in names:
             Path("/dev/shm", name).unlink(missing_ok=True)
     assert not [*orphaned([])]
+
+
+@pytest.mark.rest
+def test_a_step_that_computes_without_getting_a_cpu_is_not_idle() -> None:
+    cpu = min(os.sched_getaffinity(0))
+
+    def work(found: dict[str, Any]) -> None:
+        os.sched_setaffinity(0, {cpu})
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        while True:
+            sum(range(1000))
+
+    hog = f"import os\nos.sched_setaffinity(0, {{{cpu}}})\nprint(flush=True)\nwhile True: pass"
+    with started(hog) as other:
+        other.stdout.readline()
+        hang = tried([Step("step", work, 1.0)], PATIENCE).hung
+        other.kill()
+    assert hang is not None
+    assert not hang.is_idle
 
 
 def test_each_kind_of_work_is_a_function() -> None:

@@ -157,6 +157,37 @@ def test_a_loader_that_is_local_to_a_function_is_examined(tmp_path: Path) -> Non
     assert "broken-rows" not in found
 
 
+EPOCHS = """
+import sys
+import torch, torchyoga
+from torch.utils.data import DataLoader, DistributedSampler
+
+kind, epochs = sys.argv[1], int(sys.argv[2])
+rows = torch.arange(200)
+sampler = DistributedSampler(rows, num_replicas=1, rank=0) if kind != "seed" else None
+loader = DataLoader(rows, 8, sampler=sampler, shuffle=sampler is None)
+for epoch in range(epochs):
+    if kind == "seed":
+        torch.manual_seed(0)
+    for batch in loader:
+        pass
+"""
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize(
+    ("kind", "said"), [("seed", "generator stood"), ("epoch", "epoch is 0, as each of 2")]
+)
+def test_epochs_that_began_alike_had_the_same_order(tmp_path: Path, kind: str, said: str) -> None:
+    (tmp_path / "train.py").write_text(EPOCHS)
+    for epochs in (1, 2):
+        quick = [*DOCTOR[:-1], "8", "--json", "--", sys.executable, str(tmp_path / "train.py")]
+        found = json.loads(process(*quick, kind, str(epochs)).stdout)["findings"]
+        texts = [one["measured"] for one in found if one["name"] == "same-order"]
+        assert len(texts) == epochs - 1  # of one epoch nothing is known
+        assert all(said in text for text in texts)
+
+
 DISTRIBUTED = """
 import sys
 import torch, torchyoga

@@ -22,6 +22,7 @@ from quick import examples
 from smallfiles import make_files_of
 
 import torchyoga as yoga
+from torchyoga.errors import SchemaError
 from torchyoga.process.lazy import cached_property
 from torchyoga.reading.readahead import ReadAhead
 from torchyoga.testing import assert_rows_equal, check_dataref
@@ -740,3 +741,25 @@ def test_what_may_be_none_cannot_be_stacked(tmp_path: Path) -> None:
         ref.windows({"price": range(3)})
     found = ref.filled({"x": -1}).windows({"x": range(3)}, static=["ids", "price"])
     assert_rows_equal(found[2], {"x": np.array([2, -1, 4]), "ids": [2, 2], "price": Decimal(2)})
+
+
+def test_windows_of_decoded_images(tmp_path: Path) -> None:
+    """As of raw ones, where those of a window have one size."""
+    storage = yoga.Storage(tmp_path)
+    raw = [{"image": np.full((8 + 4 * (n > 5), 6, 3), n, np.uint8), "n": n} for n in range(9)]
+    ref = storage.submit(raw, "images", "1", codecs={"image": yoga.codecs.png()})
+    found = ref.decoded().windows(3)
+    expected = yoga.from_arrays({"image": np.stack([row["image"] for row in raw[:6]])}).windows(3)
+    assert_rows_equal([row["image"] for row in found[:4]], [row["image"] for row in expected])
+    batch = next(iter(yoga.DataLoader(found.columns(["image"]), 4)))
+    assert batch["image"].shape == (4, 3, 8, 6, 3)
+    with pytest.raises(
+        SchemaError, match=r"row 4 has \(8, 6, 3\) and row 6 has \(12, 6, 3\).*image\(size=\.\.\.\)"
+    ):
+        found[[0, 4]]
+    sized = ref.decoded({"image": yoga.codecs.image(size=5)}).windows(3)
+    assert sized[4]["image"].shape == (3, 5, 5, 3)
+    with pytest.raises(
+        ValueError, match=r"'image' cannot be stacked.*decoded\(\)\.windows.*image\(size=\.\.\.\)"
+    ):
+        ref.windows(3)

@@ -36,6 +36,7 @@ from .arrays import from_arrays, is_arrays
 from .map_style import MapSource
 
 __all__ = [
+    "as_ref",
     "DataflowSource",
     "dataset_and_source",
     "IteratorSource",
@@ -101,10 +102,7 @@ def source_of(data: object, num_workers: int = 0, schema: Schema | None = None) 
     _refuse_several(data)
     if isinstance(data, (RowSource, BlockSource)):
         return data
-    if is_arrays(data):
-        data = from_arrays(data)
-    table = recognised(data)
-    data = data if table is None else table
+    data = as_ref(data)
     source = (
         (_FilesSource(data) if isinstance(data, FilesRef) and schema in (None, data.schema) else None)
         or webdataset.source_of(data)
@@ -114,13 +112,20 @@ def source_of(data: object, num_workers: int = 0, schema: Schema | None = None) 
     )
     if source is not None:
         return source
-    flat = flattened(data)
-    data = data if flat is None else flat
     source = _ref_source(data, schema)
     if source is not None:
         return source
     _refuse_no_dataset(data)
     return _torch_source(data, num_workers) or (IteratorSource(data) if isinstance(data, Iterable) else None)
+
+
+def as_ref(data: object) -> object:
+    """Arrays, tables and torch's subsets of DataRefs as DataRefs; anything else as it is."""
+    if is_arrays(data):
+        return from_arrays(data)
+    found = recognised(data)
+    found = flattened(data) if found is None else found
+    return data if found is None else found
 
 
 def _by_number(data: object, num_workers: int) -> Source:

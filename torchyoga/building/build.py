@@ -63,6 +63,7 @@ class BuildOptions:
     Attributes:
         format: the file format; `compression`: one that the format has.
         schema: the schema of the rows; None to learn it from the first block.
+        converts: values of other types than the schema's are taken where they fit it without loss.
         max_rows: more rows than this are an error; this catches a source without an end.
         progress: show a progress bar; None to show it on a terminal only.
         block_bytes: rows are gathered into blocks of about this size; `file_bytes`: blocks into files.
@@ -98,6 +99,7 @@ class BuildOptions:
     each_block: Callable[[Block], None] | None = None
     before_publishing: Callable[[], None] | None = None
     stats: bool = True
+    converts: bool = False
     parents: Sequence[Parent] = ()
     lineage: Callable[[float], Json] | None = None
     publishing: Callable[[Manifest], AbstractContextManager[Manifest]] = contextlib.nullcontext
@@ -230,7 +232,7 @@ class _Build:
             like += [] if pin is None else [pin]
             self._record = Record(staging, source, like, options.function, options.differing)
         self._meanings = (lambda: source.meanings) if isinstance(source, RowSource) else None
-        self._collector = Collector(self._given, self._meanings)
+        self._collector = Collector(self._given, self._meanings, True, options.converts)
         self._output: _OutputFiles | None = None
         self._learned = True
         self._nbytes = self._file_bytes = 0  # of the blocks so far, and of those in the current file
@@ -345,9 +347,9 @@ class _Build:
         self._place = kept.place
         if kept.learned:
             files, self.token = tuple(kept.reader.files), kept.token
-            self._collector = Collector(kept.reader.schema)
+            self._collector = Collector(kept.reader.schema, converts=self.options.converts)
         else:
-            collector = Collector(self._given, self._meanings)
+            collector = Collector(self._given, self._meanings, True, self.options.converts)
             for number, row in enumerate(Rows(kept.reader.take(np.arange(kept.reader.num_rows))).exact()):
                 collector.add(row, number)
             self._collector = collector

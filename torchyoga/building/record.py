@@ -162,7 +162,7 @@ class Record:
                 (block,) = asked(lambda: [source.some(np.array(numbers, np.int64))])
                 return block  # type: ignore[no-any-return]
             row = partial(_row_at, source, places) if isinstance(source, PlacedSource) else source.row
-            collector = Collector(reader.schema)
+            collector = Collector(reader.schema, converts=True)  # as they were when they were kept
             for number, found in zip(numbers, asked(partial(map, row, numbers)), strict=True):
                 collector.add(found, number)
             return collector.take()

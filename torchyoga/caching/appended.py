@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ..adapters.sources import dataset_and_source
+from ..adapters.sources import as_ref, dataset_and_source
 from ..building.build import BuildOptions, build
 from ..building.sources import BlockSource, Source
 from ..errors import BusyError, SchemaError
@@ -27,6 +27,8 @@ from ..versions.info import plain
 from ..versions.listed import with_more
 from ..versions.manifest import Manifest
 from ..versions.regrouped import with_rows
+from ..views.info import info_of
+from ..views.recoded import codes_in, codes_of_both, extended, joined_names, named_in, recoded, with_names
 from .submission import given_info
 
 __all__ = ["Growth", "appended", "own_format"]
@@ -98,8 +100,13 @@ class Growth:
         """
         with self.before() as old:
             schema = new.schema if old.schema is None else old.schema
-            if new.schema is not None and schema != new.schema:
-                raise _differing(old, new.schema)
+            if old.schema is not None and new.schema is not None:
+                schema = extended(old.schema, new.schema)
+                if schema is None:
+                    raise _differing(old, new.schema)
+            info = (
+                old.info if old.schema is None or schema is None else named_in(old.info, old.schema, schema)
+            )
             before = old.shared()
             files, written = with_rows(before, new.files)
             yield replace(
@@ -109,7 +116,7 @@ class Growth:
                 groups=before.groups,
                 written=written,
                 fingerprint=fingerprint_of(schema, files, before.groups),
-                info=plain({**old.info, **added}),
+                info=plain({**info, **added}),
                 parents=with_more(before.parents, [old.as_parent(is_prefix=True)]),
                 stats=_stats(old, new, schema),
             )
@@ -151,16 +158,41 @@ def appended(
     format, compression = own_format(old, options.format, options.compression)
     options = replace(options, format=format, compression=compression)
     dataset, source = dataset_and_source(data, num_workers)
-    options = replace(options, publishing=partial(growth.publishing, given_info(dataset, options)))
-    if old.schema is None or not (isinstance(dataset, DataRef) and dataset.schema == old.schema):
-        plainer, schema, encode = fit(dataset, old.schema)
+    added, wanted = given_info(dataset, options), old.schema
+    if wanted is not None:
+        dataset, wanted, classes = _coded_alike(as_ref(dataset), old, wanted)
+        added = {**classes, **added}
+        _, source = dataset_and_source(dataset, num_workers)
+    options = replace(options, publishing=partial(growth.publishing, added))
+    if wanted is None or not (isinstance(dataset, DataRef) and dataset.schema == wanted):
+        plainer, schema, encode = fit(dataset, wanted)
         _, source = dataset_and_source(plainer, num_workers, schema)
         if isinstance(source, BlockSource) and schema not in (None, source.schema):
             raise _differing(old, source.schema)
-        source, options = encode(source), replace(options, schema=schema)
+        source, options = encode(source), replace(options, schema=schema, converts=True)
     new = build(source, store, id, version, options)
     # To open thousands of files takes longer than to append.
     return VersionRef(store.files(new), new) if new.lists else ref_of(store, new)
+
+
+def _coded_alike(data: object, old: Manifest, schema: Schema) -> tuple[object, Schema, Json]:
+    """New rows whose codes are those of a version for the same names; the schema, with names that are new;
+    and entries of the info about new classes of columns that do not have the names themselves."""
+    found = info_of(data)
+    if isinstance(data, DataRef) and data.schema is not None:
+        names = joined_names([schema, data.schema])
+        schema, data = with_names(schema, names), recoded(data, names)
+        found = info_of(data)
+    assert old.schema is not None
+    before = named_in(old.info, old.schema, schema)
+    mine = codes_in(before)
+    both = codes_of_both(schema, mine, found, repr(old.version), "the new rows") if mine else mine
+    if both == mine:
+        return data, schema, {}
+    added: Json = {"class_to_idx": both} if "class_to_idx" in before else {}
+    if "classes" in before and sorted(both.values()) == list(range(len(both))):
+        added["classes"] = sorted(both, key=both.__getitem__)
+    return data, schema, added
 
 
 def own_format(manifest: Manifest, format: str, compression: str | None) -> tuple[str, str | None]:

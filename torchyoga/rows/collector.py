@@ -23,6 +23,7 @@ from .block import Block, Rows
 from .column import Column
 from .data import Data, bounds_of
 from .encoding import Blank, filled, leaves_like, look_of
+from .fitting import fitted_leaf, nested_as
 from .leaf import Leaf, encode
 from .learning import Learner
 from .meaning import Meaning
@@ -39,6 +40,7 @@ _WORTH_NO_COPY = 2**16  # bytes
 _KEPT_BYTES = 2**24  # of memory that is used again: about three blocks
 _LONG = 2**11  # bytes of a value, on average, from which that saves more than a loop costs
 _SAMPLED, _LONGEST_RUN = 64, 2**20  # rows
+_SHAPES_SHOWN = 256  # rows after which a dataset has shown which arrays differ in shape
 _PYTHON_TYPES = {"int": int, "float": float, "bool": bool, "complex": complex}
 
 
@@ -47,15 +49,22 @@ class Collector:
 
     `meanings` says, when it is learned, what the values of columns stand for.
 
-    A column is ragged if the rows of the first block differ in shape. Whoever is interrupted in a call, as by
-    Ctrl-C, may still take the rows that are whole, and add no more.
+    A column is ragged if the rows of the first block differ in shape; with `settles`, if the first 256 rows
+    do, so that one odd array among many alike is an error. With `converts`, values of other types than the
+    schema's are taken where they fit without loss. Whoever is interrupted in a call, as by Ctrl-C, may still
+    take the rows that are whole, and add no more.
     """
 
     def __init__(
-        self, schema: Schema | None = None, meanings: Callable[[], Mapping[str, Meaning]] | None = None
+        self,
+        schema: Schema | None = None,
+        meanings: Callable[[], Mapping[str, Meaning]] | None = None,
+        settles: bool = False,
+        converts: bool = False,
     ) -> None:
         self.schema = schema
         self._meanings = meanings
+        self._settles, self._converts = settles, converts
         self.nbytes = 0
         self._first = Learner()  # of the rows before there is a schema
         self._pool = BufferPool(_KEPT_BYTES)
@@ -80,12 +89,10 @@ class Collector:
             if self._fit is None:
                 self._learn(row)
                 return
-            found = [
-                _fitted(column, filled(column, leaf))
-                for column, leaf in zip(self._fit.columns, leaves_like(self._fit.tree, row), strict=True)
-            ]
+            found = self._fitting(self._fit, row)
         except SchemaError as error:
-            if self.schema is None and self._fit is not None:  # it shows something new
+            is_settled = self._settles and len(self) >= _SHAPES_SHOWN and isinstance(error, _OtherShape)
+            if self.schema is None and self._fit is not None and not is_settled:  # it shows something new
                 self._unlearn()
                 self.add(row, number)
                 return
@@ -93,6 +100,15 @@ class Collector:
         self.nbytes += sum(leaf.array.nbytes for leaf in found) + 8 * len(found)
         self._keep(found)
         self._prepare(row)
+
+    def _fitting(self, schema: Schema, row: Row) -> list[Leaf]:
+        """The leaves of a row as the columns hold them; SchemaError if it does not fit."""
+        if self._converts:
+            row = nested_as(schema.tree, row)
+        leaves = map(filled, schema.columns, leaves_like(schema.tree, row))
+        if self._converts:
+            leaves = map(fitted_leaf, schema.columns, leaves)
+        return list(map(_fitted, schema.columns, leaves))
 
     def _columns_of(self, schema: Schema) -> list[_Values]:
         return [_Values(column, self._pool) for column in schema.columns]
@@ -465,15 +481,19 @@ def _check_fits(column: Column, leaf: Leaf) -> None:
             advice = "; bring all to one timezone, .astimezone(datetime.timezone.utc)"
         _refuse(column.name, expected, look_of(leaf) + advice)
     if column.shape is not None and shape != column.shape:
-        advice = (
-            ""
-            if column.kind not in ("ndarray", "tensor")
-            else (f"; if its shape varies, pass schema=Schema.of(row, ragged=[{column.name!r}])")
-        )
-        _refuse(column.name, f"shape {column.shape}", f"shape {shape}{advice}")
+        if column.kind in ("ndarray", "tensor"):
+            raise _OtherShape(
+                f"column {column.name!r}: expected shape {column.shape}, found shape {shape}; if its shape "
+                f"varies, pass schema=Schema.of(row, ragged=[{column.name!r}])"
+            )
+        _refuse(column.name, f"shape {column.shape}", f"shape {shape}")
     if column.shape is None and (ndim != 1 if column.ndim == 1 else ndim > column.ndim):
         expected = "1 dimension" if column.ndim == 1 else f"at most {column.ndim} dimensions"
         _refuse(column.name, expected, f"shape {shape}")
+
+
+class _OtherShape(SchemaError):
+    """An array or a tensor of another shape than those before it."""
 
 
 def _refuse(name: str, expected: str, found: str) -> None:

@@ -1,9 +1,9 @@
 """The first rows -> their schema.
 
-A column that varies within the first block is ragged.
-So is a list of varying length, and what is None in some of its rows may be None. If a column varies only in a
-later block, that is an error which says how to pass a schema; guessing again would mean writing everything
-again.
+A column that varies within the first rows is ragged.
+So is a list of varying length, and what is None in some of its rows may be None. If a column varies only
+later, that is an error which says how to pass a schema: behind the first block, guessing again would mean
+writing everything again, and one odd array behind hundreds alike is more likely a fault than a ragged column.
 """
 
 from __future__ import annotations

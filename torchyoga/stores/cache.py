@@ -53,6 +53,9 @@ _INDEX = ".index"  # of files of another library: a hundredth of their size, mad
 _INDEX_WORTH = 7 * 86400.0  # seconds, by which an index counts as used later than it was
 _INDEX_SECONDS = 90 * 86400.0  # without use, after which it is deleted
 _looked: dict[str, float] = {}  # when this process last looked through each folder
+# A download of 64 MiB hides the delay of a store. 32 files are two windows of a block shuffle, of eight files
+# each by default, what is downloaded ahead, a quarter of the bound, and as much again.
+_FILE_BYTES, _FILES_HELD = 2**26, 32
 _MOST_DOWNLOADS = 20  # of a file that other processes keep deleting
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Files with any other name are not ours, because the user may choose any folder as the cache. The second part
@@ -94,6 +97,11 @@ class Cache:
     limit: int | None = None
     shared: bool = False
     within: str = ""
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of a file that suits it, as it keeps whole files."""
+        return _FILE_BYTES if self.limit is None else max(1, min(_FILE_BYTES, self.limit // _FILES_HELD))
 
     @property
     def root(self) -> Root:

@@ -99,9 +99,11 @@ class Versions(ABC):
 
     Attributes:
         most_locks: that a sweep holds for one look at all versions.
+        file_bytes: of the rows in a file of a new version, where the caller does not say it.
     """
 
     most_locks = 64
+    file_bytes = 2**30
 
     @property
     @abstractmethod

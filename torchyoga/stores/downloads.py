@@ -77,6 +77,8 @@ class Downloads(ABC, Generic[EntryT]):
 
     is_remote = True
     _advice = "remove the version and publish it again"  # where a file stays damaged
+    # Where the cache does not hold a few files.
+    _smaller = "build the version again by Storage(..., file_bytes={nbytes})"
 
     def __init__(self, remote: Remote, cache: Cache) -> None:
         self.remote = remote
@@ -148,7 +150,7 @@ class Downloads(ABC, Generic[EntryT]):
             RemoteError: the store cannot be reached.
             OSError: the disk is full.
         """
-        return self._awaited_path(entry, self._warn_of_small_cache)
+        return self._awaited_path(entry, partial(self._warn_of_small_cache, entry.nbytes))
 
     def _awaited_path(self, entry: EntryT, warn: Callable[[], None] | None = None) -> str:
         key = self.key(entry)
@@ -169,14 +171,23 @@ class Downloads(ABC, Generic[EntryT]):
             "it could be read; set a larger cache_bytes"
         )
 
-    def _warn_of_small_cache(self) -> None:
+    def _warn_of_small_cache(self, nbytes: int) -> None:
         limit = self.cache.limit
         if limit is not None:
             self._warn(
                 f"files are downloaded again while readers wait for them, because the cache keeps "
                 f"{limit / 1e6:.0f} MB; set cache_bytes to the size of the dataset to download each file "
-                "once, or shuffle='block' to do so about once an epoch"
+                f"once, or {self._about_once(nbytes)}"
             )
+
+    def _about_once(self, nbytes: int) -> str:
+        """Advice for files of so many bytes, of which the cache keeps some: how each comes once an epoch."""
+        limit = self.cache.limit or 0
+        window = limit // (_AHEAD_SHARE * max(1, nbytes))  # two of them, and twice what is read ahead
+        if window:
+            return f"shuffle='block', shuffle_window={window} to download it about once an epoch"
+        smaller = self._smaller.format(nbytes=self.cache.file_bytes)
+        return f"{smaller}, as the cache holds only {limit // max(1, nbytes)} of its files"
 
     def _warn(self, message: str) -> None:
         """Warns once for each version in a process and its forked children."""
@@ -255,22 +266,16 @@ class Downloads(ABC, Generic[EntryT]):
             at_once = np.intersect1d(before, after).tolist()
             nbytes = sum(entries[number].nbytes for number in at_once)
             if nbytes > limit:
-                self._warn_of_width(len(at_once), nbytes, total, limit)
+                enough = total if 2 * nbytes > total else 2 * nbytes
+                largest = max(entry.nbytes for entry in entries)
+                self._warn(
+                    f"this order reads from {len(at_once)} files of {nbytes / 1e6:.1f} MB at once, but the "
+                    f"cache keeps cache_bytes={limit}. Files deleted while they are read still take their "
+                    "space on the disk, and files wanted again later are downloaded again; set cache_bytes "
+                    f"to {'the size of the dataset, ' * (enough == total)}{enough} bytes, or "
+                    f"{self._about_once(largest)}"
+                )
         return itertools.chain(seen, left)
-
-    def _warn_of_width(self, num_files: int, nbytes: int, total: int, limit: int) -> None:
-        wide = 2 * nbytes > total
-        advice = (
-            f"set cache_bytes to the size of the dataset ({total} bytes) to download each file once, or "
-            "shuffle='block' to do so about once an epoch"
-            if wide
-            else f"set cache_bytes to twice that ({2 * nbytes} bytes), or shuffle_window to fewer files"
-        )
-        self._warn(
-            f"this order reads from {num_files} files of {nbytes / 1e6:.1f} MB at once, but the cache keeps "
-            f"cache_bytes={limit}. Files deleted while they are read still take their space on the disk, "
-            f"and files wanted again later are downloaded again; {advice}"
-        )
 
     def _follow(
         self, plan: object, entries: Sequence[EntryT], order: Iterable[Ints], progress: Progress

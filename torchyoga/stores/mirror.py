@@ -100,6 +100,11 @@ class Mirror(Versions):
         """The URL."""
         return self._remote.url
 
+    @property
+    def file_bytes(self) -> int:  # type: ignore[override]
+        """As many as suit this cache."""
+        return self._cache.file_bytes
+
     def where(self, id: str, version: str) -> str:
         """The URL of a version."""
         return self._remote.where(folder_of(id, version))

@@ -70,6 +70,7 @@ class ShardDownloads(Downloads[StoredShard]):
     """Shards in a folder of a store."""
 
     _advice = "write the dataset again"
+    _smaller = "write smaller files of about {nbytes} bytes"
 
     @property
     def name(self) -> str:

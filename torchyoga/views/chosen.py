@@ -17,6 +17,7 @@ from ..rows.schema import Schema
 from ..rows.types import Array, Ints
 from .joined import JoinedRef
 from .ragged import RaggedColumn
+from .recoded import named_alike
 from .row_map import RowMap
 from .scan import scan
 
@@ -127,7 +128,9 @@ def concat(refs: Sequence[DataRef]) -> DataRef:
     """The rows of several DataRefs, one after the other, as one DataRef.
 
     Args:
-        refs: of rows that look alike; a DataRef may come more than once.
+        refs: of rows that look alike; a DataRef may come more than once. Codes with names, such as the labels
+            of `image_folder`, mean the same in all rows: those of later DataRefs are changed where they do
+            not.
 
     Raises:
         SchemaError: their rows differ; names the first column that does.
@@ -153,7 +156,9 @@ def concat(refs: Sequence[DataRef]) -> DataRef:
 
 
 def in_one_order(refs: Sequence[DataRef]) -> list[DataRef]:
-    """The DataRefs; those that have the columns of the first one with a schema have them in its order."""
+    """The DataRefs; those that have the columns of the first one with a schema have them in its order, and
+    all have the same codes for the same names."""
+    refs = named_alike(refs)
     first = next((ref.schema for ref in refs if len(ref) and ref.schema is not None), None)
     found = []
     for ref in refs:

@@ -17,6 +17,7 @@ from torch.utils.data import ConcatDataset, Subset
 from ..reading.dataref import DataRef, SlicedRef
 from ..rows.types import Ints
 from .joined import JoinedRef
+from .recoded import named_alike
 from .row_map import RowMap
 
 __all__ = ["flattened"]
@@ -105,7 +106,7 @@ def _flattened(dataset: object) -> DataRef | None:
         piece = rows.pieces[0] if rows.pieces else range(0)
         if isinstance(piece, range):
             return source if piece == range(len(source)) else SlicedRef(source, piece)
-    return JoinedRef(found, rows)
+    return JoinedRef(named_alike(found), rows)
 
 
 def _row_map(dataset: object, sources: dict[int, tuple[DataRef, int]]) -> RowMap | None:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeGuard
 from ..reading.dataref import DataRef
 from ..rows.types import Json
 from ..versions.info import plain
+from .recoded import named_alike
 
 __all__ = ["Info", "agreed", "info_of", "said_and_asked"]
 
@@ -32,7 +33,11 @@ def info_of(dataset: object, left_out: dict[str, str] | None = None) -> Json:
     if type(dataset) is Subset:
         return info_of(dataset.dataset, reasons)
     if type(dataset) is ConcatDataset:
-        return agreed([info_of(part, reasons) for part in dataset.datasets])
+        refs = [part for part in dataset.datasets if isinstance(part, DataRef)]
+        are_refs = len(refs) == len(dataset.datasets)  # whose codes are alike, as `flattened` has them
+        return agreed(
+            [info_of(part, reasons) for part in (named_alike(refs) if are_refs else dataset.datasets)]
+        )
     if isinstance(dataset, DataRef):
         return _plain_or_nothing("info", dataset.info, reasons)
     found: Json = {}

@@ -30,6 +30,7 @@ from ..rows.schema import Schema
 from ..rows.types import Ints, Json, Seeds
 from .joined import Prefetches
 from .mixes.arranged import warn_if_arranged
+from .recoded import codes_in, has_codes
 
 __all__ = ["ZippedRef", "zipped"]
 
@@ -149,9 +150,17 @@ class ZippedRef(ChangedRows):
 
     @property
     def info(self) -> Json:
-        """The entries of both; the first one's where both have one."""
+        """The entries of both; the first one's where both have one. If they name classes otherwise, those of
+        the side that has whole numbers, and none if both have: each column keeps its own names."""
         one, other = (side.info for side in self.sources)
-        return {**other, **one}
+        found = {**other, **one}
+        if codes_in(one) and codes_in(other) and codes_in(one) != codes_in(other):
+            sides = [side for side in self.sources if has_codes(known_schema(side))]
+            for name in ("classes", "class_to_idx"):
+                found.pop(name, None)
+                if len(sides) == 1 and name in sides[0].info:
+                    found[name] = sides[0].info[name]
+        return found
 
     @property
     def keeps_rows(self) -> bool:

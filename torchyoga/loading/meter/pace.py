@@ -1,8 +1,8 @@
 """Measured seconds of a batch -> the number of workers with which the loop would wait least.
 
 This is all the arithmetic of workers that there is: the meter and the doctor ask it, so they cannot differ.
-It advises only what makes the wait a fifth shorter at least, and never more workers than CPUs: torch warns
-of those, and where batches are computed they only take turns.
+It advises only what makes the wait a fifth shorter at least. More workers than CPUs only take turns where
+batches are computed; where rows wait for a disk or a server, a few workers for each CPU wait at once.
 """
 
 from __future__ import annotations
@@ -12,14 +12,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["Advice", "Costs", "start_seconds"]
+__all__ = ["Advice", "Costs", "most_workers", "start_seconds"]
 
 _AS_GOOD = 1 / 0.95  # times the seconds of the best number of workers
 _WORTH = 0.8  # of the wait: what is left of it, at most, where a change is worth it
 _HOP = 2e-4  # seconds in which a batch comes from a worker, however small it is
 _BYTES = 1e9  # a second, that cross to another process
+_WAITING, _MOST_WAITING = 4, 64  # workers that wait, for each CPU and in all
 _STARTS = {"fork": 0.05}  # seconds
 _SPAWNS = 4.0  # seconds, of an interpreter that imports torch
+
+
+def most_workers(cpus: int) -> int:
+    """The largest number of workers to try where rows wait more than they compute."""
+    return max(cpus, min(_WAITING * cpus, _MOST_WAITING))
 
 
 def start_seconds(method: str) -> float:
@@ -60,6 +66,7 @@ class Costs:
         is_ahead: without workers, a thread makes batches while the loop computes.
         are_threads: `num_workers` means threads.
         measured: seconds of a batch by number of workers, for a loop that computes nothing.
+        waits: making it is mostly waiting, for what is neither a CPU nor this machine's disk.
     """
 
     make: float
@@ -75,6 +82,7 @@ class Costs:
     is_ahead: bool = False
     are_threads: bool = False
     measured: Mapping[int, float] = field(default_factory=dict)
+    waits: bool = False
 
     def step(self, num_workers: int, is_persistent: bool = True, epochs: int = 1) -> float:
         """Seconds from one batch to the next with so many workers, over so many epochs."""
@@ -114,8 +122,9 @@ class Costs:
             waited: seconds for a batch now, if they were measured.
         """
         lasts = is_persistent or epochs > 1
-        numbers = self.measured if self.measured else range(self.cpus + 1)
-        steps = {number: self.step(number, lasts, epochs) for number in numbers if number <= self.cpus}
+        most = most_workers(self.cpus) if self.waits and not self.are_threads else self.cpus
+        numbers = self.measured if self.measured else range(most + 1)
+        steps = {number: self.step(number, lasts, epochs) for number in numbers if number <= most}
         if not steps:
             return None
         if current and current in steps and lasts:

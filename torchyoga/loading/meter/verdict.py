@@ -11,9 +11,14 @@ from .numbers import Numbers, seconds_text
 from .pace import Costs, start_seconds
 from .threads import Holder
 
-__all__ = ["Setting", "costs_of", "num_batches_of", "verdict"]
+__all__ = ["KEPT", "Setting", "costs_of", "num_batches_of", "verdict"]
 
+# What to write where rows are dear, however they are loaded.
+KEPT = (
+    "make the rows once, and read them from files: ref = yoga.Storage('storage').submit(dataset, 'rows', '1')"
+)
 _FEW, _FEW_SECONDS = 10, 1.0  # batches, or two of them that took so long: fewer say nothing yet
+_IDLE = 0.5  # of the time of making: rows mostly wait
 _FINE = 0.05  # of the time
 _SHORT = 1e-4  # seconds a batch: no setting makes them much shorter
 _MANY = 100  # epochs
@@ -93,8 +98,10 @@ def costs_of(last: Numbers, setting: Setting) -> Costs:
     batches, epochs = max(1, last.batches), max(1, last.epochs)
     started = last.stages["start-up"]
     away = last.away / max(1, last.batches - last.epochs) if last.batches > last.epochs else last.away
+    make = sum(last.stages[name] for name in _SHARED) / batches
+    idle = make - (last.cpu + last.delayed) / batches
     return Costs(
-        make=sum(last.stages[name] for name in _SHARED) / batches,
+        make=make,
         cpu=last.cpu / batches,
         loop=away,
         loop_cpu=last.loop_cpu / batches,
@@ -106,6 +113,7 @@ def costs_of(last: Numbers, setting: Setting) -> Costs:
         cpus=setting.num_cpus,
         is_ahead=setting.is_ahead,
         are_threads=setting.are_threads or bool(setting.num_threads),
+        waits=last.most == "transform" and idle > _IDLE * make > 0,
     )
 
 
@@ -169,7 +177,9 @@ def _change(last: Numbers, setting: Setting, costs: Costs, wait: float, starts: 
         word = "raise" if advice.num_workers > now else "lower"
         is_so = setting.is_persistent and setting.num_workers
         also = " and set persistent_workers=True" if advice.is_persistent and not is_so else ""
-        return f"{word} num_workers from {now} to {advice.num_workers}{also}"
+        beyond = ": rows wait, so workers need no CPU each, though torch warns"
+        beyond = beyond if advice.num_workers > setting.num_cpus else ""
+        return f"{word} num_workers from {now} to {advice.num_workers}{also}{beyond}"
     if not now and last.epochs <= 1 and is_divided:
         later = costs.advice(0, is_persistent=True, epochs=_MANY, waited=wait)
         if later is not None:
@@ -179,9 +189,7 @@ def _change(last: Numbers, setting: Setting, costs: Costs, wait: float, starts: 
     if ahead:
         return ahead
     stage = last.most
-    idle = costs.make - costs.cpu - last.delayed / max(1, last.batches)
-    is_idle = costs.make > 0 and idle > 0.5 * costs.make
-    return f"{_enough(last, setting, costs, is_idle)}{_cheaper(stage, setting, is_idle)}"
+    return f"{_enough(last, setting, costs)}{_cheaper(stage, setting, costs.waits)}"
 
 
 def _ahead(last: Numbers, setting: Setting, costs: Costs) -> str:
@@ -205,7 +213,7 @@ def _lacks_cpus(last: Numbers, costs: Costs) -> bool:
     return last.delayed > 0.3 * costs.make * last.batches
 
 
-def _enough(last: Numbers, setting: Setting, costs: Costs, is_idle: bool) -> str:
+def _enough(last: Numbers, setting: Setting, costs: Costs) -> str:
     """Why more workers are not advised."""
     number, cpus = setting.number, setting.num_cpus
     if _lacks_cpus(last, costs):
@@ -214,10 +222,8 @@ def _enough(last: Numbers, setting: Setting, costs: Costs, is_idle: bool) -> str
         return f"{who} waited for a CPU, of which there are {cpus}, {share:.0%} of that time; "
     kind = "thread" if setting.num_threads or setting.are_threads else "worker"
     if number and number >= cpus - (kind == "thread"):
-        if is_idle and kind == "worker":  # threads only copy rows
-            wait = "workers wait for something more than they compute"
-            wait = "worker waits for something more than it computes" if number == 1 else wait
-            return f"{number} {wait}, so more of them may help; "
+        if costs.waits and kind == "worker":  # threads only copy rows
+            return f"the workers ({number}) wait for something more than they compute; "
         return f"{number} {kind}{'s are' if number > 1 else ' is'} enough for {cpus} CPUs; "
     if costs.cpu + costs.loop_cpu > 0.8 * cpus * costs.step(number):
         return f"all {cpus} CPUs are busy; "
@@ -252,10 +258,11 @@ def _of_code(setting: Setting, is_idle: bool) -> list[str]:
     ways = []
     if is_idle and not setting.is_batched:
         ways.append(
-            "fetch the rows of a batch at once, in the dataset's __getitems__, as they wait for something"
+            "fetch the rows of a batch in one request: torch calls dataset.__getitems__(row numbers) if it "
+            "is there"
         )
     if not setting.is_stored:
-        ways.append("cache the rows, with storage.cacheable")
+        ways.append(KEPT)
     return ways or ["do less for each row"]
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import hashlib
 import os
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
+from ...loading.meter.verdict import KEPT
+from .culprit import noted, row_said
 from .diagnosis import Finding
 from .patient import Patient, made
 from .shared_memory import sizes_of
@@ -25,7 +29,9 @@ _MOST_LEAVES, _DEEPEST = 256, 8
 _LEAST_ROWS = 16  # of which a column is called constant or sorted
 _EACH = 0.9  # of the rows leave something behind
 _MOST_NAMED = 3
+_CACHE = type(functools.lru_cache(len))
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), datetime.date, datetime.timedelta)
+_MASKS = ("mask", "bias")  # columns that are added before a softmax, which makes 0 of -inf
 _ONES = ("mask", "weight", "valid", "pad")  # columns that are constant on purpose, by a part of their name
 
 
@@ -84,6 +90,9 @@ def _bytes_of(leaf: object) -> bytes | None:
 def contents(patient: Patient, seconds: float = _SECONDS) -> dict[str, Any]:
     """Facts about up to 48 rows from all over the dataset; see the findings for their names."""
     dataset = patient.dataset
+    for _, value, _ in walk(dataset, with_globals=True):
+        if isinstance(value, _CACHE):
+            value.cache_clear()  # which training may have filled
     files, sizes = _open_files(), _sizes(dataset)
     columns: dict[str, _Column] = {}
     kept: list[tuple[object, str | None]] = []
@@ -93,7 +102,7 @@ def contents(patient: Patient, seconds: float = _SECONDS) -> dict[str, Any]:
         first = digest(row)
         kept.append((row, first))
         for path, leaf in leaves(row):
-            columns.setdefault(path, _Column()).add(leaf)
+            columns.setdefault(path, _Column(path)).add(leaf)
             nbytes += (
                 sum(sizes_of(leaf)) if isinstance(leaf, torch.Tensor) else int(getattr(leaf, "nbytes", 0))
             )
@@ -132,7 +141,9 @@ def rows_of(patient: Patient) -> Iterator[object]:
         try:
             row = row_of(dataset, number)
         except Exception as error:
-            raise RuntimeError(f"row {number}: {type(error).__name__}: {error}") from error
+            if row_said("\n".join(getattr(error, "__notes__", ()))) is None:
+                noted(error, number)
+            raise
         yield row
 
 
@@ -163,7 +174,8 @@ def _alike_at_once(patient: Patient) -> int:
 class _Column:
     """The values of a column."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
+        self._is_mask = any(word in path.lower() for word in _MASKS)
         self._nan = self._infinite = self._count = 0
         self._least, self._most = np.inf, -np.inf
         self._labels: list[Any] | None = []
@@ -185,6 +197,8 @@ class _Column:
             return
         if values.dtype.kind == "f":
             nan, infinite = np.isnan(values), np.isinf(values)
+            if self._is_mask or (values.size > 1 and not values[np.isfinite(values)].any()):
+                infinite = np.isposinf(values)  # a mask to be added may have any name, and is of 0 and -inf
             self._nan, self._infinite = self._nan + bool(nan.any()), self._infinite + bool(infinite.any())
             if nan.any():
                 return
@@ -220,11 +234,15 @@ def _open_files() -> int:
 
 
 def _sizes(dataset: object) -> dict[str, int]:
-    return {
-        path: len(value)
-        for path, value, is_ours in walk(dataset)
-        if isinstance(value, (list, dict, set)) and not is_ours
-    }
+    """How much is in each container without a bound, and in each cache of results (functools.lru_cache)."""
+    sizes = {}
+    for path, value, is_ours in walk(dataset, with_globals=True):
+        bound = getattr(value, "maxlen", None)
+        if isinstance(value, (list, dict, set, deque)) and not is_ours and bound is None:
+            sizes[path] = len(value)
+        elif isinstance(value, _CACHE) and value.cache_parameters()["maxsize"] is None:
+            sizes[path] = value.cache_info().currsize
+    return sizes
 
 
 def content_findings(seen: dict[str, Any], patient: Patient, in_order: bool) -> Iterator[Finding]:
@@ -270,7 +288,7 @@ def content_findings(seen: dict[str, Any], patient: Patient, in_order: bool) -> 
             f"{_named(seen['grown'])} grew by one entry for each of {rows} rows",
             "It ends with all rows in memory, in each worker; workers lose what they keep as they end, "
             "after each epoch unless persistent_workers=True.",
-            "bound it (functools.lru_cache(maxsize=...)), or cache before training: storage.cacheable",
+            f"bound it (functools.lru_cache(maxsize=...)); or {KEPT}",
             "maybe",
         )
     if seen["files"] >= max(_LEAST_ROWS, _EACH * rows):

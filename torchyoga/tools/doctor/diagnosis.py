@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, get_args
 
-__all__ = ["SEVERITIES", "Diagnosis", "Finding", "Severity"]
+__all__ = ["NO_LOADER", "PROGRAM", "SEVERITIES", "Diagnosis", "Finding", "Severity"]
 
 Severity = Literal["wrong", "slow", "maybe"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)  # the worst first
+NO_LOADER, PROGRAM = "a loader", "the program"  # what was left out where no loader was examined
 _WIDTH, _LEAST_WIDTH = 80, 40
 _INDENT, _MOST_INDENT = 12, 24
 _OF_MACHINE = {"cpus", "orphaned-shm", "throttled"}
@@ -80,7 +81,10 @@ class Diagnosis:
         """All of it, in lines no longer than `width` characters, except where one word is longer."""
         width = max(width, _LEAST_WIDTH)
         count = len(self.findings)
-        lines = [f"{count} finding{'s' * (count != 1)}" if count else "nothing was found"]
+        said = [f"{count} finding{'s' * (count != 1)}"] if count else []
+        if {NO_LOADER, PROGRAM} & self.left_out.keys():
+            said.append("no loader was examined")
+        lines = ["; ".join(said) or "nothing was found"]
         for one in self.findings:
             lines += ["", f"{one.severity}: {one.name}" + (f" ({one.loader})" if one.loader else "")]
             for title in ("measured", "why", "change"):
@@ -121,6 +125,8 @@ class Diagnosis:
         findings = list(reversed(every.values()))
         measured = {name: text for part in reversed(parts) for name, text in part.measured.items()}
         left_out = {name: text for part in reversed(parts) for name, text in part.left_out.items()}
+        if not all(NO_LOADER in part.left_out for part in parts):
+            left_out.pop(NO_LOADER, None)
         return Diagnosis(findings, measured, left_out)
 
 

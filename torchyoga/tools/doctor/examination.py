@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from functools import partial
+from types import FrameType, FunctionType
 from typing import Any
 
+from ...loading.meter.pace import most_workers
+from ...loading.meter.verdict import KEPT
 from ...process.texts import bytes_text
+from ...reading.dataref import DataRef
 from ...storage import Storage, store_of
 from ...stores.contract import Versions
 from ...stores.opened import opened
 from .contents import content_findings, contents
 from .cpus import Cpus, few_cpus, oversubscribed, throttled, used_threads
-from .diagnosis import Diagnosis, Finding
+from .culprit import row_said, rows_named
+from .diagnosis import NO_LOADER, Diagnosis, Finding
 from .disk import Disk, describe, disk_findings, files_in, newest_files, read
 from .handles import (
     chunk_findings,
@@ -25,6 +30,7 @@ from .handles import (
     handles,
     python_objects,
 )
+from .in_place import changed_in_place, in_place
 from .leftovers import leftover_findings, leftovers
 from .patient import Patient
 from .randomness import drawn, foreign_rows, may_draw, rows_twice, same_numbers
@@ -39,8 +45,10 @@ from .shared_memory import (
     short_epochs,
     small_shared_memory,
 )
+from .stale_epoch import stale_epoch, unreached
 from .trial import ENDED, Hang, Step, Trial, tried
-from .workers import counts, few_workers, measured_rate, rates_text, recommended
+from .walk import names_in
+from .workers import Rate, counts, few_workers, measured_rate, more_counts, rates_text, recommended
 
 __all__ = ["doctor", "examined"]
 
@@ -56,7 +64,9 @@ _HANDLES, _DISK, _LEFT, _SEGMENTS = "handles", "disk", "leftovers", "shared memo
 _OBJECTS, _CHUNKS, _ORDER, _RANKS = "Python objects", "compressed chunks", "order", "ranks"
 _ROW, _BATCH, _CONTENT, _SENT = "first row", "first batch", "rows", "a worker's batch"
 _RANDOM, _THREADS = "random numbers", "threads"
-_OF_ROWS = (_ROW, _BATCH, _CONTENT, _SENT, _RANDOM, _THREADS)  # and the rates
+_IN_PLACE, _EPOCH = "rows made again", "set_epoch"
+_OF_ROWS = (_ROW, _BATCH, _CONTENT, _SENT, _RANDOM, _THREADS, _IN_PLACE, _EPOCH)  # and the rates
+_MOST_TRIES = 3  # of a step that hangs, perhaps for a thread of this process
 _BUSY = 0.1  # share of the CPU time of rows in other threads
 
 
@@ -94,16 +104,23 @@ def doctor(
         raise ValueError(f"seconds must be a positive number, found {seconds!r}")
     if loader_or_dataset is None:
         return examined(None, storage=storage, seconds=seconds, receipts=receipts)
-    patient = Patient.of(loader_or_dataset, _names_of(loader_or_dataset))
+    names, sets_epoch = _around(loader_or_dataset)
+    patient = Patient.of(loader_or_dataset, names, sets_epoch=sets_epoch)
     return examined(patient, storage=storage, seconds=seconds, receipts=receipts)
 
 
-def _names_of(thing: object) -> list[str]:
-    """The names of variables of the calling function that hold an object: they may say what it is for."""
-    frame = sys._getframe(2)
-    return [
-        name for names in (frame.f_locals, frame.f_globals) for name, one in [*names.items()] if one is thing
-    ]
+def _around(thing: object) -> tuple[list[str], bool]:
+    """The names of variables that hold an object, which may say what it is for, and whether the code that
+    calls the doctor, or a function of its module, calls `set_epoch`."""
+    frame: FrameType | None = sys._getframe(2)
+    assert frame is not None
+    held = [*frame.f_locals.items(), *frame.f_globals.items()]
+    codes = [one.__code__ for _, one in held if isinstance(one, FunctionType)]
+    while frame is not None:
+        codes.append(frame.f_code)
+        frame = frame.f_back
+    sets_epoch = any("set_epoch" in names_in(code) for code in codes)
+    return [name for name, one in held if one is thing], sets_epoch
 
 
 def examined(
@@ -126,9 +143,24 @@ def examined(
             why = f"the {seconds:.0f} s were over" if trial.hung is None else f"{trial.hung.step} did not end"
             trial = trial._replace(left=trial.left | {step.name: why for step in steps})
             continue
-        part = tried(steps, left, trial.found)
+        part = _tried_again(steps, left, trial.found)
         trial = Trial(trial.found | part.found, trial.errors | part.errors, part.hung, trial.left | part.left)
     return _diagnosis(patient, store, before, trial, receipts, job)
+
+
+def _tried_again(steps: Sequence[Step], seconds: float, seen: Mapping[str, Any]) -> Trial:
+    """As `tried`. A step that waits idly is tried again where this process has other threads: one of them may
+    have held a lock as the trial was forked, which the rows never would."""
+    ends, is_beside = time.monotonic() + seconds, _has_threads()
+    trial = tried(steps, seconds, seen)
+    for _ in range(_MOST_TRIES - 1):
+        hang, left = trial.hung, ends - time.monotonic()
+        if hang is None or not hang.is_idle or not is_beside or left < hang.seconds:
+            break
+        names = [step.name for step in steps]
+        again = tried(steps[names.index(hang.step) :], left, {**seen, **trial.found})
+        trial = Trial(trial.found | again.found, trial.errors | again.errors, again.hung, again.left)
+    return trial
 
 
 def _store_of(storage: Storage | str | os.PathLike[str] | None) -> Versions | None:
@@ -159,16 +191,22 @@ def _groups(
         Step(_HANDLES, lambda found: handles(patient.dataset), quick),
         Step(_OBJECTS, lambda found: python_objects(patient.dataset), quick),
     ]
+
+    def named(work: Callable[..., Any], *arguments: Any) -> Any:
+        with rows_named(patient.dataset):
+            return work(patient, *arguments)
+
     # A stream may go on where it was left.
     first = [
-        [Step(_ROW, lambda found: first_row(patient), quick)],
-        [Step(_BATCH, lambda found: first_batch(patient), quick)],
+        [Step(_ROW, lambda found: named(first_row), quick)],
+        [Step(_BATCH, lambda found: named(first_batch), quick)],
     ]
     rows = [
         Step(_CONTENT, lambda found: contents(patient, quick / 4), quick),
         Step(_CHUNKS, lambda found: compressed_chunks(patient), quick),
         Step(_ORDER, lambda found: order(patient), quick),
     ]
+    first.append([Step(_IN_PLACE, lambda found: changed_in_place(patient), quick)])
     if job.world > 1 and patient.is_iterable:
         rows.append(Step(_RANKS, lambda found: rank_rows(patient), quick))
     workers, spawned = patient.num_workers, patient.start_method != "fork"
@@ -181,22 +219,28 @@ def _groups(
     in_workers = []
     if workers:
         limit = min(_EPOCH_SECONDS, quick / 2)
-        in_workers.append(Step(_SENT, lambda found: sent_batch(patient, size(found), limit), patience))
+        in_workers.append(Step(_SENT, lambda found: named(sent_batch, size(found), limit), patience))
     if may_draw(patient) is None or (workers and patient.is_iterable):
         in_workers.append(Step(_RANDOM, lambda found: drawn(patient), patience))
     if workers:
+        in_workers.append(Step(_EPOCH, lambda found: unreached(patient), patience))
         in_workers.append(Step(_THREADS, lambda found: _threads(patient, found), patience))
-    wanted = counts(cpus.usable, workers)
+    wanted, more = counts(cpus.usable, workers), more_counts(cpus.usable, workers)
     # Half of the time is for the rates; starting workers takes some of it.
-    each = min(_RATE_SECONDS, seconds / 2 / len(wanted))
+    each = min(_RATE_SECONDS, seconds / 2 / (len(wanted) + len(more)))
+
+    def rate(found: dict[str, Any], count: int) -> Rate | None:
+        is_tried = count in wanted or _rows_wait(found)
+        return measured_rate(patient, count, size(found), each) if is_tried else None
+
     if with_rates and each >= _LEAST_RATE_SECONDS:
         in_workers += [
             Step(
                 _rate_name(count),
-                lambda found, count=count: measured_rate(patient, count, size(found), each),  # type: ignore[misc]
-                each + patience,
+                lambda found, count=count: rate(found, count),  # type: ignore[misc]
+                each + patience + _FORK_SECONDS * count,
             )
-            for count in sorted(wanted, key=lambda count: (count == 0, count))
+            for count in [*sorted(wanted, key=lambda count: (count == 0, count)), *more]
         ]
     return [looks, *first, rows, in_workers] if in_workers else [looks, *first, rows]
 
@@ -204,6 +248,11 @@ def _groups(
 def _threads(patient: Patient, seen: dict[str, Any]) -> dict[str, Any] | None:
     """The threads of a worker, where rows have taken any."""
     return used_threads(patient) if seen.get(_CONTENT, {}).get("threads", 0.0) >= _BUSY else None
+
+
+def _rows_wait(seen: Mapping[str, Any]) -> bool:
+    """True if rows were measured to wait more than they compute."""
+    return _rate_name(1) in seen and Rate(*seen[_rate_name(1)]).waits
 
 
 def _rate_name(count: int) -> str:
@@ -232,26 +281,32 @@ def _diagnosis(
     findings: list[Finding] = []
     measured = {"cpus": f"{now.usable} of {now.machine} may be used"}
     workers = None if patient is None else patient.num_workers
-    findings += few_cpus(now, workers)
+    rates = {n: Rate(*one) for n in range(_MOST_WORKERS) if (one := found.get(_rate_name(n)))}
+    if not (workers and _rows_wait(found)):  # workers that wait do not take turns
+        findings += few_cpus(now, workers)
     findings += throttled(before if patient is not None else None, now)
     findings += orphaned(found.get(_SEGMENTS, []), _SHM)
     if store is not None and _LEFT in found:
         findings += leftover_findings(found[_LEFT], store.name)
     findings += disagreeing(receipts)
-    rates = {n: found[name][0] for n in range(_MOST_WORKERS) if (name := _rate_name(n)) in found}
     if patient is not None:
         findings += dealt(patient, job, found.get(_RANKS, ()))
         findings += _of_rows(patient, trial, measured, left_out, now)
-        if rates:
-            others = max(found[_rate_name(count)][1] for count in rates)
-            enough = f"{recommended(rates)} are enough for within 5 % of the best"
-            measured["workers"] = f"rows/s: {rates_text(rates, others)}; {enough}"
-            findings += few_workers(rates, workers, patient, others)
-    _of_disk(found, findings, measured, left_out, None if patient is None else _wanted(patient, rates))
+    rows = {count: one.rows for count, one in rates.items()}
+    if patient is not None and rates:
+        others = max(one.others for one in rates.values())
+        enough = f"{recommended(rows)} are enough for within 5 % of the best of these"
+        measured["workers"] = f"rows/s: {rates_text(rows, others)}; {enough}"
+        findings += few_workers(rows, workers, patient, others, now.usable)
+    _of_disk(found, findings, measured, left_out, None if patient is None else _wanted(patient, rows))
     for name, error in trial.errors.items():
         left_out.setdefault(name, error)
     if trial.hung is not None:
         left_out.pop(trial.hung.step, None)
+    if patient is None:
+        left_out[NO_LOADER] = "none was given: yoga.doctor(loader), or yoga doctor -- python train.py"
+    elif not findings and not {_ROW, _BATCH, _CONTENT} & found.keys():
+        left_out[NO_LOADER] = "none of its rows was made"
     return Diagnosis(findings, measured, left_out)
 
 
@@ -272,6 +327,8 @@ def _of_rows(
                 trial.errors.pop(name, None)
     if _CONTENT in found:
         findings += content_findings(found[_CONTENT], patient, in_order)
+    findings += in_place(found.get(_IN_PLACE), patient)
+    findings += stale_epoch(found.get(_EPOCH))
     if _ORDER in found:
         came = found[_BATCH]["came"] if not sent and _BATCH in found else sent is None or sent["came"]
         rows = found.get(_CONTENT, {}).get("rows", 0)
@@ -338,10 +395,20 @@ def _broken(patient: Patient, trial: Trial) -> Iterator[Finding]:
                 "Rows cannot be made so: training ends with this error.",
                 "python -X faulthandler names the line at which a process ends by a signal"
                 if has_ended
-                else "loader.peek() or dataset[0] raises it here",
+                else f"{_raising(patient, trial.errors[name])} raises it here",
                 "wrong" if is_proved else "maybe",
             )
             return
+
+
+def _raising(patient: Patient, error: str) -> str:
+    """What anyone may run to see an error of the rows in a process of their own."""
+    dataset, row = "dataset" if patient.loader is None else "loader.dataset", row_said(error)
+    if row is not None:
+        return f"{dataset}[{row}]"
+    if patient.loader is None:
+        return f"next(iter({dataset}))" if patient.is_iterable else f"default_collate([{dataset}[0]] * 2)"
+    return "loader.peek()" if patient.is_ours else "next(iter(loader))"
 
 
 def _has_threads() -> bool:
@@ -358,7 +425,7 @@ def _of_hang(patient: Patient, seen: Mapping[str, Any], hang: Hang, cpus: Cpus) 
             "slow-rows",
             f"{row}{hang.step}: not within {hang.seconds:.0f} s, and no more was tried{where}",
             "A batch takes as long as all its rows, shared among the workers.",
-            f"num_workers={cpus.usable}, or storage.cacheable; doctor(loader, seconds=300) looks longer",
+            "; or ".join(_faster(patient, hang, cpus)) + "; doctor(loader, seconds=300) looks longer",
             "slow",
         )
     return Finding(
@@ -366,11 +433,28 @@ def _of_hang(patient: Patient, seen: Mapping[str, Any], hang: Hang, cpus: Cpus) 
         f"{hang.step}: it did not end in {hang.seconds:.0f} s, and did nothing"
         + (" but wait for a lock" if hang.is_locked else "")
         + where,
-        "A worker that waits forever stops training without an error.",
+        "A worker that waits forever stops training without an error."
+        + (
+            " This process has other threads, too: a child that is forked while one of them holds a lock "
+            "waits for it forever."
+            if hang.is_locked and _has_threads()
+            else ""
+        ),
         "timeout=60 makes the loader raise; py-spy dump --pid of a worker shows where it waits",
         # It may wait for a disk, a server or another process, or for what only a worker has.
         "wrong" if hang.is_locked and _is_made_so(patient, hang.step) else "maybe",
     )
+
+
+def _faster(patient: Patient, hang: Hang, cpus: Cpus) -> Iterator[str]:
+    """What makes rows come faster that the loader does not do yet."""
+    wanted = most_workers(cpus.usable) if hang.is_idle else cpus.usable
+    if (patient.num_workers or 0) < wanted:
+        yield f"num_workers={wanted}"
+    if not isinstance(patient.dataset, DataRef):
+        yield KEPT
+    elif (patient.num_workers or 0) >= wanted:
+        yield "do less for each row"
 
 
 def _is_made_so(patient: Patient, step: str) -> bool:

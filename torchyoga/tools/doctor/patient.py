@@ -36,27 +36,39 @@ class Patient:
         loader: its loader; None if only a dataset was given.
         names: of variables that hold it.
         evaluates: True if it was iterated without gradients.
+        starts: what decided the order as each iteration that was seen began.
+        sets_epoch: True if the code around it calls `set_epoch`.
     """
 
     dataset: Any
     loader: TorchLoader[Any] | None = None
     names: tuple[str, ...] = ()
     evaluates: bool = False
+    starts: tuple[str, ...] = ()
+    sets_epoch: bool = False
 
     @staticmethod
-    def of(thing: object, names: Iterable[str] = (), evaluates: bool = False) -> Patient:
+    def of(
+        thing: object,
+        names: Iterable[str] = (),
+        evaluates: bool = False,
+        starts: Iterable[str] = (),
+        sets_epoch: bool = False,
+    ) -> Patient:
         """A loader of torch's or torchyoga's, or a dataset.
 
         Args:
             thing: the loader or dataset.
             names: of variables that hold it.
             evaluates: True if it was iterated without gradients.
+            starts: what decided the order as each iteration that was seen began.
+            sets_epoch: True if the code around it calls `set_epoch`.
 
         Raises:
             TypeError: it is neither.
         """
         if isinstance(thing, TorchLoader):
-            return Patient(thing.dataset, thing, tuple(names), evaluates)
+            return Patient(thing.dataset, thing, tuple(names), evaluates, tuple(starts), sets_epoch)
         is_rows = isinstance(thing, Sized) and (
             hasattr(thing, "__getitem__") or hasattr(thing, "__getitems__")
         )
@@ -210,6 +222,8 @@ class Patient:
         vars(loader)["_iterator"] = None  # of workers that persist: they are the other one's
         if num_workers is not None:
             vars(loader).update(num_workers=num_workers, persistent_workers=False, prefetch_factor=None)
+            if not num_workers:  # torch asserts that
+                vars(loader)["timeout"] = 0
         return loader
 
 

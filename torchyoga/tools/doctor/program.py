@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .diagnosis import Diagnosis, Finding
+from .diagnosis import PROGRAM, Diagnosis, Finding
 
 __all__ = ["FOLDER", "SECONDS", "Ran", "ran"]
 
@@ -102,11 +102,11 @@ def _together(reports: list[dict[str, Any]]) -> Diagnosis:
     parts = [_read(one) for report in reports for one in report.get("diagnoses", [])]
     notes: dict[str, str] = {}
     if not reports:
-        notes["the program"] = (
+        notes[PROGRAM] = (
             "no process of it has reported: it must `import torchyoga`, and end without being killed"
         )
     elif not any(report["loaders"] for report in reports):
-        notes["the program"] = "no loader was iterated: there was none, or nothing was left to do"
+        notes[PROGRAM] = "no loader was iterated: there was none, or nothing was left to do"
     for report in reports:
         if "error" in report:
             notes[f"process {report['process']}"] = report["error"]

@@ -8,8 +8,9 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 import torch.distributed as dist
-from torch.utils.data import DistributedSampler, Subset
+from torch.utils.data import BatchSampler, DistributedSampler, Subset
 
 from ...errors import StateError
 from ...loading.loader import DataLoader
@@ -27,6 +28,7 @@ __all__ = [
     "first_rows",
     "order",
     "order_findings",
+    "order_stands",
     "rank_rows",
 ]
 
@@ -58,7 +60,7 @@ def order(patient: Patient) -> dict[str, Any]:
     except TypeError:
         in_order = False
     is_list = isinstance(loader.sampler, Sequence) or isinstance(loader.batch_sampler, Sequence)
-    was_set = bool(getattr(_sampler(loader), "epoch", 0))
+    was_set = any(_epochs(_sampler(loader)).values()) or patient.sets_epoch
     return {
         "in_order": in_order,
         "same": len(first) >= _FEWEST and first == second and not (in_order or is_list or was_set),
@@ -68,9 +70,28 @@ def order(patient: Patient) -> dict[str, Any]:
 
 
 def _sampler(loader: Any) -> Any:
-    """The sampler that decides the order."""
-    inner = getattr(loader.batch_sampler, "sampler", None)
-    return loader.sampler if inner is None else inner
+    """The sampler that decides the order: one of batches of the user's own, or the one within torch's."""
+    outer = loader.batch_sampler
+    if outer is None:
+        return loader.sampler
+    inner = getattr(outer, "sampler", None)
+    is_set = hasattr(inner, "set_epoch") and not hasattr(outer, "set_epoch")
+    return inner if type(outer) is BatchSampler or is_set else outer
+
+
+def _epochs(sampler: Any) -> dict[str, int]:
+    """The attributes that say which epoch a sampler is at."""
+    kept = getattr(sampler, "__dict__", {})
+    return {name: one for name, one in kept.items() if "epoch" in name and isinstance(one, int)}
+
+
+def order_stands(loader: Any) -> str:
+    """What decides the order of an epoch that begins now, alike for epochs that are alike; "" if unknown."""
+    sampler = _sampler(loader)
+    if hasattr(sampler, "set_epoch"):
+        return ", ".join(f"{name} is {epoch}" for name, epoch in _epochs(sampler).items())
+    generator = getattr(sampler, "generator", None) or loader.generator or torch.default_generator
+    return f"{digest(generator.get_state())}"
 
 
 def order_findings(seen: dict[str, Any], patient: Patient, rows: int) -> Iterator[Finding]:
@@ -98,19 +119,30 @@ def order_findings(seen: dict[str, Any], patient: Patient, rows: int) -> Iterato
             "shuffle=False, drop_last=False",
             "maybe",
         )
-    if seen["same"] and not patient.is_evaluation:
-        sampler = _sampler(loader)
-        has_epoch = hasattr(sampler, "set_epoch")
-        yield Finding(
-            "same-order",
-            f"{type(sampler).__name__} gives the same shuffled order in two epochs"
-            + ("; its epoch was never set" if has_epoch else ""),
-            "Batches hold the same rows in each epoch: shuffling does less than it seems to.",
-            "sampler.set_epoch(epoch) before each epoch; yoga.DataLoader counts them by itself"
-            if has_epoch
-            else "keep the sampler's generator over its epochs, or seed it by the epoch",
-            "maybe",
-        )
+    if patient.is_evaluation or seen["in_order"]:
+        return
+    sampler, starts = _sampler(loader), patient.starts
+    has_epoch = hasattr(sampler, "set_epoch")
+    began_alike = len(starts) > 1 and len(set(starts)) == 1 and bool(starts[0])
+    if not began_alike and (not seen["same"] or (has_epoch and starts)):  # how it began says more
+        return
+    said = f"{type(sampler).__name__} gives the same shuffled order in two epochs"
+    if began_alike and not has_epoch:
+        said = f"its generator stood at the same place as each of {len(starts)} iterations began"
+    elif has_epoch:
+        said += ", unless set_epoch is called between them"
+        said += f": {starts[0]}, as each of {len(starts)} iterations began" if began_alike else ""
+    yield Finding(
+        "same-order",
+        said,
+        "Batches hold the same rows in each epoch: shuffling does less than it seems to.",
+        "sampler.set_epoch(epoch) before each epoch; yoga.DataLoader counts them by itself"
+        if has_epoch
+        else "call torch.manual_seed once, before the first epoch"
+        if began_alike
+        else "keep the sampler's generator over its epochs, or seed it by the epoch",
+        "maybe",
+    )
 
 
 def _number(variable: str, default: int) -> int:
@@ -279,7 +311,7 @@ def _replicas(patient: Patient, job: RunningJob) -> tuple[int, str]:
         return loader.total_batch_size // (loader.batch_size or 1), "yoga.DataLoader"
     if patient.is_iterable:
         return 1, "the dataset"
-    return 1, type(loader.sampler).__name__
+    return 1, type(_sampler(loader)).__name__
 
 
 def _part_of(dataset: object, worlds: set[int]) -> str | None:

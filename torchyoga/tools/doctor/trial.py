@@ -25,15 +25,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from .culprit import row_said
 from .walk import is_library_file
 
-__all__ = ["ENDED", "Hang", "Step", "Trial", "cpu_seconds", "tried"]
+__all__ = ["ENDED", "Hang", "Step", "Trial", "cpu_seconds", "running_seconds", "tried"]
 
 ENDED = "it ended the process that tried it"
 _END_TIMES = 20
 _END_SECONDS = 2.0  # for a child that was killed to be gone
 _MOST_TEXT = 300
-_LOOK_SECONDS, _IDLE = 0.5, 0.2  # for how long processes are looked at; CPU time that idle ones may take
+_LOOK_SECONDS, _LOOKS = 0.5, 10  # for how long processes are looked at, and how often
+_IDLE = 0.2  # of that time, and of those looks, in which idle ones may run
 _FUTEX = {"x86_64": "202", "aarch64": "98"}  # the system call that waits for a lock
 _FUTEX_PRIVATE = 128  # of its operation: not for other processes
 _OF_FRAME, _RAISED = re.compile(r'File ".+", line \d+'), re.compile(r"[A-Za-z_][\w.]*(: |$)")
@@ -119,7 +121,10 @@ def tried(steps: Sequence[Step], seconds: float, seen: Mapping[str, Any] | None 
     try:
         trial = _heard(ours, steps, seconds, trial)
         if trial.hung is not None and can_fork and child.pid is not None:
-            trial = trial._replace(hung=_looked_at(trial.hung, child.pid, stacks))
+            hang = _looked_at(trial.hung, child.pid, stacks)
+            if ours.poll():  # the step has ended meanwhile
+                hang = hang._replace(is_idle=False, is_locked=False)
+            trial = trial._replace(hung=hang)
         return trial
     finally:
         _end(child)
@@ -161,9 +166,12 @@ def _heard(pipe: Connection, steps: Sequence[Step], seconds: float, trial: Trial
 
 def _looked_at(hang: Hang, session: int, stacks: IO[bytes]) -> Hang:
     """Whether the processes of a trial wait, and where."""
-    before = cpu_seconds(session)
-    time.sleep(_LOOK_SECONDS)
-    is_idle = cpu_seconds(session) - before <= _IDLE * _LOOK_SECONDS
+    before, could_run = cpu_seconds(session), 0
+    for _ in range(_LOOKS):
+        time.sleep(_LOOK_SECONDS / _LOOKS)
+        could_run += _can_run(session)
+    spent = cpu_seconds(session) - before
+    is_idle = spent <= _IDLE * _LOOK_SECONDS and could_run <= _IDLE * _LOOKS
     is_locked = is_idle and any(map(_waits_for_locks, _of_session(session)))
     for pid in _of_session(session):
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -197,6 +205,26 @@ def cpu_seconds(session: int) -> float:
     """Seconds of CPU time that the processes of a trial have taken, and those that they waited for."""
     ticks = sum(sum(map(int, fields[11:15])) for fields in _of_session(session).values())
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def running_seconds(session: int) -> float:
+    """Seconds for which the threads of a trial ran, or wanted to and waited for a CPU."""
+    total = 0
+    for pid in _of_session(session):
+        for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError):  # it has ended
+                total += sum(map(int, path.read_text().split()[:2]))
+    return total / 1e9
+
+
+def _can_run(session: int) -> bool:
+    """True if a thread of a trial computes, or waits for a CPU only."""
+    for pid in _of_session(session):
+        for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+            with contextlib.suppress(OSError):  # it has ended
+                if path.read_text().rpartition(")")[2].split()[0] == "R":
+                    return True
+    return False
 
 
 def _waits_for_locks(pid: int) -> bool:
@@ -276,7 +304,8 @@ def _said(error: BaseException) -> str:
     frames = [number for number, line in enumerate(kept) if _OF_FRAME.match(line)]
     if frames and "Original Traceback" in "".join(kept):
         kept = [line for line in kept[frames[-1] + 1 :] if _RAISED.match(line)] or kept[-1:]
-    return (kept[0] if kept else type(error).__name__)[:_MOST_TEXT]
+    row = row_said("\n".join(lines))
+    return (kept[0] if kept else type(error).__name__)[:_MOST_TEXT] + (f" (made as row {row})" if row else "")
 
 
 def _end(child: multiprocessing.process.BaseProcess) -> None:

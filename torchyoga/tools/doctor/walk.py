@@ -21,12 +21,12 @@ from types import (
 )
 from typing import NamedTuple
 
-__all__ = ["HeldObject", "is_library_file", "is_of_library", "walk"]
+__all__ = ["HeldObject", "is_library_file", "is_of_library", "names_in", "walk"]
 
 _MOST, _MOST_ITEMS, _DEEPEST = 20_000, 64, 12
 _SECONDS = 1.0
 _LIBRARIES = (os.path.dirname(os.__file__) + os.sep, str(Path(__file__).parents[2]) + os.sep)
-_DESCRIPTORS = (staticmethod, classmethod, property, MemberDescriptorType, GetSetDescriptorType)
+_DESCRIPTORS = (property, MemberDescriptorType, GetSetDescriptorType)
 _LEAVES = (
     str,
     bytes,
@@ -160,18 +160,20 @@ def _globals(value: object) -> Iterator[tuple[str, object]]:
         functions = []
         for kind in type(value).__mro__:
             for name, one in vars(kind).items() if not is_of_library(kind) else ():
+                one = one.__func__ if isinstance(one, (staticmethod, classmethod)) else one
                 if isinstance(one, FunctionType):
                     functions.append(one)
                 elif not isinstance(one, _DESCRIPTORS):
                     yield f"{kind.__module__}.{kind.__name__}.{name}", one
     for function in functions:
-        for name in dict.fromkeys(_names(function.__code__)):
+        for name in dict.fromkeys(names_in(function.__code__)):
             if name in function.__globals__:
                 yield f"{function.__module__}.{name}", function.__globals__[name]
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def names_in(code: CodeType) -> Iterator[str]:
+    """The globals and attributes that code names, and the functions within it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
+            yield from names_in(constant)

@@ -30,12 +30,13 @@ from .diagnosis import Diagnosis
 from .examination import examined
 from .patient import Patient
 from .program import FOLDER, SECONDS
-from .sharding import RunningJob, dealt, first_rows
+from .sharding import RunningJob, dealt, first_rows, order_stands
 from .trial import Step, tried
 
 __all__ = ["begin"]
 
 _MOST_LOADERS = 4  # the last ones; each is kept until the end
+_MOST_STARTS = 8  # iterations of a loader
 _DEFAULT_SECONDS = 30.0
 _FIRST_SECONDS = 5.0  # for the rows that a loader begins with
 _AVERAGING = {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"}
@@ -51,11 +52,13 @@ class _Seen:
         evaluates: True if each iteration began without gradients.
         rows: the rows that it begins with on this rank, as texts; empty if there is one process only.
         averages: True if a model whose gradients are averaged over ranks was there.
+        starts: what decided the order as each iteration began; of the last ones.
     """
 
     def __init__(self, loader: Any, names: list[str], line: str) -> None:
         self.loader, self.names, self.line, self.evaluates = loader, names, line, True
         self.rows, self.averages = _first_rows(loader)
+        self.starts: list[str] = []
 
 
 class _Watch:
@@ -69,7 +72,7 @@ class _Watch:
         self._seen: list[_Seen] = []
 
     def see(self, loader: Any, frame: FrameType | None = None) -> None:
-        """Keeps a loader that is being iterated by the code of a frame."""
+        """Keeps a loader that is being iterated by the code of a frame, or is only there if there is none."""
         if os.getpid() != self._process or _is_inner(loader):
             return
         seen = next((one for one in self._seen if one.loader is loader), None)
@@ -80,6 +83,8 @@ class _Watch:
             seen = _Seen(loader, names, f"{os.path.basename(file)}:{line}" if file else "")
             self._seen = [*self._seen, seen][-_MOST_LOADERS:]
         seen.evaluates &= not torch.is_grad_enabled()
+        if not isinstance(loader, DataLoader) and frame is not None:
+            seen.starts = [*seen.starts, order_stands(loader)][-_MOST_STARTS:]
 
     def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Keeps the loader of an audit event."""
@@ -172,7 +177,7 @@ def _first_rows(loader: Any) -> tuple[list[str], bool]:
 
 def _examined(seen: list[_Seen], seconds: float, rank: int) -> list[dict[str, object]]:
     """The diagnoses; ranks after the first are only asked how their rows are dealt, as CPUs are shared."""
-    patients = [Patient.of(one.loader, one.names, one.evaluates) for one in seen]
+    patients = [Patient.of(one.loader, one.names, one.evaluates, one.starts) for one in seen]
     if rank:
         job = RunningJob.now()
         diagnoses = [Diagnosis([*dealt(one, job)]) for one in patients]

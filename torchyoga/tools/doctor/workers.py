@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.utils.data import IterableDataset
 
 from ...loading.loader import DataLoader
 from ...loading.meter.numbers import seconds_text
-from ...loading.meter.pace import Costs
+from ...loading.meter.pace import Costs, most_workers
 from ...reading.dataref import DataRef
 from .cpus import Cpus, seconds_of_all
 from .diagnosis import Finding
 from .patient import Patient
-from .trial import cpu_seconds
+from .trial import cpu_seconds, running_seconds
 
-__all__ = ["counts", "few_workers", "measured_rate", "recommended", "rates_text"]
+__all__ = ["Rate", "counts", "few_workers", "measured_rate", "more_counts", "recommended", "rates_text"]
 
 _AS_GOOD = 0.95  # of the best rate
+_WAITS = 0.5  # of the time of one worker, in which it computes or wants to: its rows wait
 _BUSY = 0.2  # of the CPUs, that other processes take: rates say little then
 
 
@@ -30,11 +32,33 @@ def counts(usable: int, current: int | None) -> list[int]:
     return sorted(found | ({current} if current is not None else set()))
 
 
-def measured_rate(
-    patient: Patient, num_workers: int, size: int | None, seconds: float
-) -> tuple[float, float]:
-    """Rows a second over some seconds, once each worker has made a batch; and the share of the CPUs that
-    other processes took meanwhile. In a trial."""
+def more_counts(usable: int, current: int | None) -> list[int]:
+    """The numbers of workers to measure, besides, where rows wait more than they compute."""
+    most = most_workers(usable)
+    return sorted({most // 2, most} - {*range(usable + 1), *counts(usable, current)})
+
+
+class Rate(NamedTuple):
+    """How fast rows came.
+
+    Attributes:
+        rows: a second.
+        others: the share of the CPUs that other processes took meanwhile.
+        running: seconds that threads of the loader computed, or wanted to, in each second.
+    """
+
+    rows: float
+    others: float = 0.0
+    running: float = 1.0
+
+    @property
+    def waits(self) -> bool:
+        """True, of the rate of one worker, if its rows wait more than they compute."""
+        return self.running < _WAITS
+
+
+def measured_rate(patient: Patient, num_workers: int, size: int | None, seconds: float) -> Rate:
+    """The rate over some seconds, once each worker has made a batch. In a trial."""
     more: dict[str, Any] = {"persistent_workers": True} if num_workers else {}
     rows = _Repeated(patient.dataset) if patient.is_iterable else None
     loader = patient.like(num_workers, rows, size, **more)
@@ -45,14 +69,15 @@ def measured_rate(
         if time.perf_counter() > warm_until:
             break
     session = os.getsid(0)
-    others = seconds_of_all() - cpu_seconds(session)
+    others, running = seconds_of_all() - cpu_seconds(session), running_seconds(session)
     begun, count = time.perf_counter(), 0
     while time.perf_counter() - begun < seconds:
         next(batches)
         count += size or 1
     elapsed = time.perf_counter() - begun
     others = max(0.0, seconds_of_all() - cpu_seconds(session) - others)
-    return count / elapsed, min(1.0, others / elapsed / Cpus.now().affinity)
+    running = running_seconds(session) - running
+    return Rate(count / elapsed, min(1.0, others / elapsed / Cpus.now().affinity), running / elapsed)
 
 
 def recommended(rates: Mapping[int, float]) -> int:
@@ -68,7 +93,11 @@ def rates_text(rates: Mapping[int, float], others: float = 0.0) -> str:
 
 
 def few_workers(
-    rates: Mapping[int, float], current: int | None, patient: Patient | None = None, others: float = 0.0
+    rates: Mapping[int, float],
+    current: int | None,
+    patient: Patient | None = None,
+    others: float = 0.0,
+    usable: int = sys.maxsize,
 ) -> Iterator[Finding]:
     """A finding if the loop would wait a fifth less with another number of workers than the loader's.
 
@@ -92,7 +121,8 @@ def few_workers(
         "num-workers",
         f"rows/s: {rates_text(rates, others)}; the loader has {current}",
         f"With {best} a batch comes every {seconds_text(costs.measured[best])}, now every "
-        f"{seconds_text(costs.measured[current])}; {loop}.",
+        f"{seconds_text(costs.measured[current])}; {loop}."
+        + (" Rows wait, so that workers need no CPU each, though torch warns." if best > usable else ""),
         f"num_workers={best}",
         "slow" if costs.loop and others < _BUSY else "maybe",
     )

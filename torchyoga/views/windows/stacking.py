@@ -176,15 +176,24 @@ def _stacked(kept: Projection, offsets_of: Mapping[int, Offsets]) -> list[_Found
     """
     found: list[_Found] = []
     refused: list[str] = []
+    encoded: list[str] = []
     _refuse_wrapped(kept, offsets_of)
     for number, column in zip(kept.columns, kept.schema.columns, strict=True):
         offsets = offsets_of.get(number)
         if offsets is not None:
-            if column.shape is None or column.kind in ("none", "decimal"):
+            if column.meaning.codec is not None and column.kind == "bytes":
+                encoded.append(column.name)
+            elif (column.shape is None and column.ndim < 2) or column.kind in ("none", "decimal"):
                 refused.append(column.name)
             else:
-                column = _of_rows(column, (len(offsets), *column.shape))
+                column = _of_rows(column, len(offsets))
         found.append((WindowSource(number, offsets), column))
+    if encoded:
+        raise ValueError(
+            f"rows of {', '.join(map(repr, encoded))} cannot be stacked as they are encoded; decode them "
+            "before: ref.decoded().windows(...), or where images differ in size ref.decoded({'image': "
+            f"yoga.codecs.image(size=...)}}).windows(...); or read them once, by static={encoded}"
+        )
     if refused:
         raise ValueError(
             f"rows of {', '.join(map(repr, refused))} cannot be stacked, as they are text, bytes, decimals, "
@@ -207,8 +216,12 @@ def _refuse_wrapped(kept: Projection, offsets_of: Container[int]) -> None:
             )
 
 
-def _of_rows(column: Column, shape: tuple[int, ...]) -> Column:
-    """A column of several rows of a column: tensors, or arrays of whatever else."""
+def _of_rows(column: Column, count: int) -> Column:
+    """A column of several rows of a column: tensors, or arrays of whatever else. Rows of unknown shape, as
+    images in their own size, must have one within a window, which shows when they are read."""
+    if column.shape is None:
+        return replace(column, ndim=column.ndim + 1)
+    shape = (count, *column.shape)
     if column.kind == "tensor":
         return replace(column, shape=shape, ndim=len(shape))
     return replace(column, kind="ndarray", dtype=column.storage.str, shape=shape, ndim=len(shape))

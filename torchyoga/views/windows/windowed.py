@@ -8,6 +8,7 @@ from typing import NamedTuple, SupportsIndex, get_args
 
 import numpy as np
 
+from ...errors import SchemaError
 from ...order.full import as_int
 from ...process.digests import hexdigest
 from ...process.distinct import distinct
@@ -126,8 +127,10 @@ class WindowsRef(Over):
                 data = block.data[place]
                 if is_stacked:
                     shape = columns[column].shape
-                    assert shape is not None
-                    data = Data(data.values.reshape(len(rows), *shape))
+                    if shape is None:
+                        data = _stacked_alike(columns[column].name, data, members)
+                    else:
+                        data = Data(data.values.reshape(len(rows), *shape))
                 found[column] = data
         for column, offsets in self._masks:
             found[column] = Data(spots.are_repeated(offsets))
@@ -285,6 +288,27 @@ class _Prefetches(Prefetches):
         # One for all: they are of the same files.
         members = (self._anchors.spots(rows).members(self._offsets).reshape(-1) for rows in order)
         self._prefetches[0][0].follow(members, rows_delivered)
+
+
+def _stacked_alike(name: str, data: Data, members: Ints) -> Data:
+    """Rows of unknown shape (B * L) as windows (B); they lie one after the other already.
+
+    Raises:
+        SchemaError: those of one window differ in shape.
+    """
+    count, size = members.shape
+    shapes = data.part("shapes").reshape(count, size, -1)
+    is_other = (shapes != shapes[:, :1]).any(axis=2)
+    if is_other.any():
+        window, place = np.argwhere(is_other)[0].tolist()
+        one, other = (tuple(shapes[window, at].tolist()) for at in (0, place))
+        raise SchemaError(
+            f"column {name!r}: a window needs rows of one shape, but row {members[window, 0]} has {one} and "
+            f"row {members[window, place]} has {other}; make images alike before, by "
+            f"decoded({{{name!r}: yoga.codecs.image(size=...)}}), or arrays by map"
+        )
+    found = np.concatenate([np.full((count, 1), size, "<i8"), shapes[:, 0]], axis=1)
+    return Data(data.values, np.ascontiguousarray(data.part("offsets")[::size]), found)
 
 
 def _array(offsets: Offsets) -> Ints:

@@ -1,0 +1,240 @@
+"""Codes with names: the same code is the same name in all rows that come together.
+
+A class folder, a ClassLabel and a dictionary of Arrow number their names each in their own way. So where
+rows of several datasets become one, codes are changed to those of one list: the names of the first, then
+new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..errors import CorruptError, SchemaError
+from ..process.digests import hexdigest
+from ..reading.dataref import ChangedRows, DataRef, Over, taken_of
+from ..rows.block import Block, Rows
+from ..rows.collector import block_of
+from ..rows.column import Column
+from ..rows.data import Data
+from ..rows.projection import Projection
+from ..rows.schema import Schema
+from ..rows.types import Ints, Json, Row, Seeds
+
+__all__ = [
+    "codes_in",
+    "codes_of_both",
+    "extended",
+    "has_codes",
+    "joined_names",
+    "named_alike",
+    "named_in",
+    "Names",
+    "recoded",
+    "with_names",
+]
+
+Names: TypeAlias = Mapping[str, tuple[str, ...]]  # of the codes of columns, by the column's name
+
+
+def named_alike(refs: Sequence[DataRef]) -> list[DataRef]:
+    """The DataRefs with the codes of a column that has names in several of them changed to those of one list.
+
+    Raises:
+        SchemaError: the names are too many for a column; or an `info` names the codes of a column otherwise
+            than another one does, and no column says that it has them.
+    """
+    schemas = [ref.schema for ref in refs if ref.schema is not None]
+    if len({id(schema) for schema in schemas}) < 2:
+        return list(refs)
+    names = joined_names(schemas)
+    known: Mapping[str, int] = {}
+    found = [recoded(ref, names) for ref in refs]
+    for number, ref in enumerate(found):
+        if ref.schema is not None:
+            known = codes_of_both(ref.schema, known, ref.info, "those before", f"DataRef {number}")
+    return found
+
+
+def extended(old: Schema, new: Schema) -> Schema | None:
+    """The schema of rows of both, if they differ only in names that one of them has besides; else None."""
+    names = joined_names([old, new])
+    schema = with_names(old, names)
+    words = ((column.meaning.words, names.get(column.name)) for column in new.columns)
+    has_codes = all(
+        own is None or all_names is None or own == all_names[: len(own)] for own, all_names in words
+    )
+    return schema if has_codes and with_names(new, names) == schema else None
+
+
+def joined_names(schemas: Sequence[Schema]) -> Names:
+    """The names of each column whose codes have some: those of the first schema, then what the others add."""
+    found: dict[str, dict[str, None]] = {}
+    for schema in schemas:
+        for column in schema.columns:
+            if column.meaning.words is not None:
+                found.setdefault(column.name, {}).update(dict.fromkeys(column.meaning.words))
+    return {name: tuple(words) for name, words in found.items()}
+
+
+def with_names(schema: Schema, names: Names) -> Schema:
+    """A schema whose codes have these names; SchemaError if a column cannot hold so many codes."""
+    return Schema(schema.tree, tuple(_named(column, names) for column in schema.columns), schema.packed)
+
+
+def _named(column: Column, names: Names) -> Column:
+    words = names.get(column.name)
+    if column.meaning.words is None or words is None or words == column.meaning.words:
+        return column
+    if len(words) - 1 > np.iinfo(column.storage.str).max:
+        raise SchemaError(
+            f"column {column.name!r} has codes of {column.dtype}, too small for the {len(words)} names "
+            "of all; convert its codes to int64 first"
+        )
+    return replace(column, meaning=replace(column.meaning, words=words))
+
+
+def recoded(ref: DataRef, names: Names) -> DataRef:
+    """The rows of a DataRef with codes that have these names; the DataRef itself if they have them."""
+    schema = ref.schema
+    if schema is None or (made := with_names(schema, names)) == schema:
+        return ref
+    tables = {}
+    for number, (before, after) in enumerate(zip(schema.columns, made.columns, strict=True)):
+        old, new = before.meaning.words, after.meaning.words
+        if old is not None and new is not None and old != new[: len(old)]:
+            code = {word: place for place, word in enumerate(new)}
+            tables[number] = np.array([code[word] for word in old], after.storage)
+    return RecodedRef(ref, made, tables)
+
+
+class RecodedRef(ChangedRows):
+    """The rows of another DataRef with other codes for the same names.
+
+    Args:
+        whole: the other DataRef; it has a schema.
+        named: the schema with the names.
+        tables: by the number of a column, the new code of each old one; nothing where names were only added.
+    """
+
+    def __init__(self, whole: DataRef, named: Schema, tables: Mapping[int, Ints]) -> None:
+        super().__init__(whole, named, tables)
+        self._schema = named
+        self._tables = tables
+
+    keeps_rows = Over.keeps_rows
+
+    def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
+        block = block_of(taken_of(self.whole, rows, seeds), self.whole.schema)
+        data = list(block.data)
+        for number, table in self._tables.items():
+            data[number] = _changed(self._schema.columns[number], data[number], table)
+        return Rows(Block(self._schema, block.num_rows, tuple(data)))
+
+    def projected(self, of: Projection) -> DataRef:
+        """Some columns; the others are not read."""
+        assert self.whole.schema is not None
+        own = (
+            replace(column, meaning=self.whole.schema.columns[number].meaning)
+            for number, column in zip(of.columns, of.schema.columns, strict=True)
+        )
+        whole = self.whole.projected(Projection(Schema(of.schema.tree, tuple(own)), of.columns))
+        tables = {place: self._tables[n] for place, n in enumerate(of.columns) if n in self._tables}
+        return whole if whole.schema == of.schema else RecodedRef(whole, of.schema, tables)
+
+    def _pinned(self, whole: str) -> str:
+        tables = sorted((number, table.tolist()) for number, table in self._tables.items())
+        return hexdigest(f"{whole} recoded {tables}") if tables else whole
+
+    @property
+    def schema(self) -> Schema:
+        """How a row looks."""
+        return self._schema
+
+    @property
+    def info(self) -> Json:
+        """The whole's, with the names of all codes."""
+        assert self.whole.schema is not None
+        return named_in(self.whole.info, self.whole.schema, self._schema)
+
+
+def _changed(column: Column, data: Data, table: Ints) -> Data:
+    codes = data.values
+    if codes.size and int(codes.max()) >= max(1, len(table)):  # without names, all values are None, kept as 0
+        raise CorruptError(
+            f"column {column.name!r} has the code {int(codes.max())}, but only {len(table)} codes have a name"
+        )
+    table = np.append(table, np.zeros(1, table.dtype))
+    return Data(np.where(codes < 0, codes, table[np.maximum(codes, 0)]), data.offsets, data.shapes)
+
+
+def named_in(info: Json, before: Schema, after: Schema) -> Json:
+    """An `info` that has the names of codes of one schema, as `classes`, `class_to_idx` or `features` of
+    Hugging Face, with those of another."""
+    for one, other in zip(before.columns, after.columns, strict=True):
+        old, new = one.meaning.words, other.meaning.words
+        if old and new and old != new:
+            info = _renamed(info, list(old), list(new))
+    return info
+
+
+def _renamed(value: Any, old: list[str], new: list[str]) -> Any:
+    if value == old:
+        return new
+    if isinstance(value, dict):
+        if value == {word: code for code, word in enumerate(old)}:
+            return {word: code for code, word in enumerate(new)}
+        return {key: _renamed(item, old, new) for key, item in value.items()}
+    return value
+
+
+def codes_in(info: Json) -> dict[str, int]:
+    """The code of each class, as an `info` says it; nothing if it does not."""
+    found = info.get("class_to_idx")
+    if isinstance(found, dict) and all(type(code) is int for code in found.values()):
+        return found
+    classes = info.get("classes")
+    if not isinstance(classes, list) or not all(isinstance(word, str) for word in classes):
+        return {}
+    return {word: code for code, word in enumerate(classes)}
+
+
+def has_codes(schema: Schema | None) -> bool:
+    """True if rows have a whole number, which may be a code."""
+    return schema is not None and any(one.letter in "iu" and one.shape == () for one in schema.columns)
+
+
+def codes_of_both(
+    schema: Schema, mine: Mapping[str, int], info: Json, first: str, second: str
+) -> dict[str, int]:
+    """The code of each class of rows whose classes have these codes, and of others, as their `info` says it.
+
+    Args:
+        schema: of both.
+        mine: the codes of the first.
+        info: of the second.
+        first: what the first is called.
+        second: what the second is called.
+
+    Raises:
+        SchemaError: a code would mean one class in some rows and another one in others, in a column that
+            does not say the names of its codes itself.
+    """
+    if not any(
+        one.letter in "iu" and one.shape == () and one.meaning.words is None for one in schema.columns
+    ):
+        return dict(mine)
+    words = {code: word for word, code in mine.items()}
+    theirs = codes_in(info)
+    for word, code in theirs.items():
+        if mine.get(word, code) != code or words.get(code, word) != word:
+            otherwise = f"it is {words[code]!r}" if code in words else f"{word!r} is {mine[word]}"
+            raise SchemaError(
+                f"class_to_idx of {second} says that the label {code} is {word!r}, that of {first} that "
+                f"{otherwise}; change the labels of {second} first, as by target_transform or map, to the "
+                f"codes {dict(mine)!s:.500}"
+            )
+    return {**mine, **theirs}
