@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -141,6 +141,11 @@ def rows_of(source: DataRef, numbers: Array) -> Sequence[Row]:
     return source.__getitems__(numbers.tolist() if numbers.dtype == object else numbers)
 
 
+def _as_torch_gives(rows: Sequence[Row]) -> Sequence[Row]:
+    """A list of rows; a batch that the dataset's `__getitems__` has collated stays as it is."""
+    return rows if isinstance(rows, (Mapping, torch.Tensor)) else list(rows)
+
+
 class Collating:
     """Collates the batches of a window, all in one go where that is default_collate's work."""
 
@@ -171,4 +176,4 @@ class Collating:
     def parts(self, rows: Sequence[Row], window: Window) -> list[Sequence[Row]]:
         """The rows of each batch; a list, as torch's loader gives it, if the function is the user's."""
         found = [rows] if len(window.ends) == 1 else [rows[start:stop] for start, stop in window.bounds]
-        return found if self._takes_rows else list(map(list, found))
+        return found if self._takes_rows else [_as_torch_gives(part) for part in found]

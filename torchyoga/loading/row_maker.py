@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from operator import getitem
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +16,15 @@ from torch.utils.data import Subset, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.buffers import placing
-from ..process.seeding import row_seeds, seeder, where
+from ..process.seeding import row_seeds, seeder, where, where_all
 from ..process.stages import Stage, Stopwatch, WorkerClock, timed
 from ..process.stops import listened, outlive
+from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..rows.collate import is_ours
 from ..rows.types import Batch, Collate, Index, MapStyle, Row
 from ..sampling.foreign import Keys, as_rows
-from ..sampling.seeding import Seeding
+from ..sampling.seeding import Seeding, made_together
 from .in_process import Collating, rows_of
 from .parcel import packed, sendable
 from .plan import Job, SingleRow
@@ -40,15 +43,17 @@ class Made:
         step: the number of the first; None if they come in order.
         slot: of the ring, in which they lie.
         seconds: what the worker spent on each stage.
+        have_drawn: rows that the worker made have drawn random numbers, as far as it looks.
     """
 
-    __slots__ = ("batches", "seconds", "slot", "step")
+    __slots__ = ("batches", "have_drawn", "seconds", "slot", "step")
 
-    def __init__(self, step: int | None, slot: int, batches: Batch, seconds: bytes) -> None:
+    def __init__(self, step: int | None, slot: int, batches: Batch, seconds: bytes, have_drawn: bool) -> None:
         self.step, self.slot, self.batches, self.seconds = step, slot, batches, seconds
+        self.have_drawn = have_drawn
 
     def __reduce__(self) -> tuple[type[Made], tuple[object, ...]]:
-        return Made, (self.step, self.slot, self.batches, self.seconds)
+        return Made, (self.step, self.slot, self.batches, self.seconds, self.have_drawn)
 
     def pin_memory(self, device: object = None) -> Made:
         """The same, with batches in pinned memory; called by torch's thread."""
@@ -56,7 +61,7 @@ class Made:
         watch.add_sent(self.seconds)
         with watch.running(Stage.PIN):
             batches = pin_memory(self.batches, device)  # type: ignore[no-untyped-call]
-        return Made(self.step, self.slot, batches, watch.sent())
+        return Made(self.step, self.slot, batches, watch.sent(), self.have_drawn)
 
 
 class RowMaker:
@@ -114,7 +119,8 @@ class RowMaker:
             found = [_wrapped(worker.id)] * len(job.window.ends)
         if worker is None:
             return found
-        return Made(job.step, job.slot, found, self._clock.sent(self._watch))
+        have_drawn = not self._seeding.quiet.may_be
+        return Made(job.step, job.slot, found, self._clock.sent(self._watch), have_drawn)
 
     def _packed(self, job: Job) -> Batch:
         if get_worker_info() is None:
@@ -169,7 +175,8 @@ class RowMaker:
         if self._seeding.rows:
             named = self._numbers(job)
             if many is None or isinstance(rows, _SEVERAL):
-                return self._seeded(rows, named, job.seed, job.epoch)
+                together = None if isinstance(dataset, DataRef) else made_together(dataset)
+                return self._seeded(rows, named, job.seed, job.epoch, together)
             seeder()(int(row_seeds(job.seed, job.epoch, named)[0]))  # one thing that is not made of rows
         return many(rows) if many else [dataset[row] for row in rows]
 
@@ -189,20 +196,38 @@ class RowMaker:
         return np.concatenate([np.arange(first, first + stop - start) for first, (start, stop) in bounds])
 
     def _seeded(
-        self, rows: Sequence[Index], numbers: npt.NDArray[np.int64], seed: int, epoch: int
+        self,
+        rows: Sequence[Index],
+        numbers: npt.NDArray[np.int64],
+        seed: int,
+        epoch: int,
+        together: Callable[[Sequence[Index]], Sequence[Row]] | None = None,
     ) -> Sequence[Row]:
-        """The rows, each made with random numbers of its own."""
+        """The rows, each made with random numbers of its own, or `together` if that draws none."""
         dataset, seeds, quiet = self._in_epoch(epoch), row_seeds(seed, epoch, numbers), self._seeding.quiet
         if isinstance(dataset, DataRef) and dataset.is_random:
             return dataset.take_seeded(dataset.numbered(rows), seeds)
         pairs = list(zip(rows, seeds.tolist(), strict=True))
-        if quiet.is_known:
+        make = self._maker(dataset) if together is None else partial(_alone, together)
+        if together is not None and quiet.may_be:
+            seeder()(pairs[0][1])
+            before = where_all()
+            try:
+                many = together(rows)
+            except Exception:
+                if where_all() == before:
+                    raise
+            else:
+                if where_all() == before or not _are_rows(many, len(pairs)):
+                    return many
+            self.note_draws()
+        elif quiet.is_known:
             before, seed_torch = where(), torch.default_generator.manual_seed
             found: list[Row] = []
             try:
                 for row, own in pairs:
                     seed_torch(own)
-                    found.append(self._row(dataset, row))
+                    found.append(make(row))
             except Exception:
                 if where() == before:
                     raise
@@ -214,16 +239,40 @@ class RowMaker:
             seed_all(own)
             if quiet.is_asked:
                 before = where()
-                found.append(self._row(dataset, row))
+                found.append(make(row))
                 quiet.note(has_drawn=where() != before)
             else:
-                found.append(self._row(dataset, row))
+                found.append(make(row))
         return found
 
-    def _row(self, dataset: MapStyle, row: Index) -> Row:
+    def note_draws(self) -> None:
+        """Notes that rows have drawn, here or in a worker: all are seeded from now on, one by one."""
+        if not self._seeding.quiet.may_be:
+            return
+        self._seeding.quiet.note(has_drawn=True)
+        if get_worker_info() is None and made_together(self.dataset) is not None:
+            warn_user(
+                f"{type(self.dataset).__name__}.__getitems__ draws random numbers, so each row is made by a "
+                "call of its own from now on, seeded by (seed, epoch, row): the same under any workers and "
+                "batch size. To get a batch by one call, draw in collate_fn, which is seeded for each batch, "
+                "or pass seed_rows=False"
+            )
+
+    def _maker(self, dataset: MapStyle) -> Callable[[Index], Row]:
         if isinstance(dataset, DataRef) and dataset.schema is not None and dataset.schema.packed:
-            return rows_of(dataset, np.array([row]))[0]  # known as a pack when it is collated
-        return dataset[row]
+            return lambda row: rows_of(dataset, np.array([row]))[0]  # known as a pack when it is collated
+        return partial(getitem, dataset)
+
+
+def _alone(together: Callable[[Sequence[Index]], Sequence[Row]], row: Index) -> Row:
+    """A row that is made by a call of its own."""
+    (found,) = together([row])
+    return found
+
+
+def _are_rows(many: object, count: int) -> bool:
+    """True for so many rows; False for a batch that the dataset has collated itself."""
+    return isinstance(many, (list, tuple)) and len(many) == count
 
 
 class WorkerInit:
