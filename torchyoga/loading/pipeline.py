@@ -314,7 +314,7 @@ class Arriving(Iterator[Batch]):
         while not self._batches:
             self._batches = self._next()[::-1]
         batch = self._batches.pop()
-        if type(batch) is ExceptionWrapper:
+        if isinstance(batch, ExceptionWrapper):
             raise BatchError(_error_of(batch))
         if type(batch) is Failure:
             raise BatchError(batch.error)

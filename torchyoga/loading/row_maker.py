@@ -6,16 +6,17 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from operator import getitem
+from operator import getitem, length_hint
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch._utils import ExceptionWrapper
 from torch.utils.data import Subset, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.buffers import placing
+from ..process.noted import note_batch, note_row
+from ..process.raised import Raised
 from ..process.seeding import row_seeds, seeder, where, where_all
 from ..process.stages import Stage, Stopwatch, WorkerClock, timed
 from ..process.stops import listened, outlive
@@ -25,10 +26,10 @@ from ..rows.collate import is_ours
 from ..rows.types import Batch, Collate, Index, MapStyle, Row
 from ..sampling.foreign import Keys, as_rows
 from ..sampling.seeding import Seeding, made_together
-from .in_process import Collating, rows_of
+from .in_process import COLLATING, Collating, note_window, rows_of, title_for
 from .parcel import packed, sendable
 from .plan import Job, SingleRow
-from .sealed import STOPPED, can_be_named
+from .sealed import can_be_named, stopped
 from .shared_memory import Ring
 
 __all__ = ["Made", "RowMaker", "WorkerInit"]
@@ -91,18 +92,24 @@ class RowMaker:
                 return self._single(row)
         try:
             return sendable(packed(self._single(row), -1, -1, None), None)
-        except Exception:
-            return _wrapped(worker.id)
+        except Exception as error:
+            return _wrapped(error, worker.id)
 
     def _single(self, row: SingleRow) -> Batch:
         with self._seeding.meanwhile(), _ending_no_epoch():
-            if self._seeding.rows:
-                number = row.position if self._seeding.by_place else row.number
-                (found,) = self._seeded([row.number], np.array([number]), row.seed, row.epoch)
-            else:
-                found = self._in_epoch(row.epoch)[row.number]
-            seeds = self._seeding.of_batches(row.seed, row.epoch, [row.position])
-            (made,) = self._batches.of_parts([found], seeds)
+            doing = ""
+            try:
+                if self._seeding.rows:
+                    number = row.position if self._seeding.by_place else row.number
+                    (found,) = self._seeded([row.number], np.array([number]), row.seed, row.epoch)
+                else:
+                    found = self._one_by_one(self._in_epoch(row.epoch), [row.number])[0]
+                doing = COLLATING
+                seeds = self._seeding.of_batches(row.seed, row.epoch, [row.position])
+                (made,) = self._batches.of_parts([found], seeds)
+            except Exception as error:
+                note_batch(error, [row.number], title_for(self.dataset), f", epoch {row.epoch}", doing)
+                raise
             return made
 
     def __getitems__(self, job: Job) -> Batch:
@@ -113,10 +120,10 @@ class RowMaker:
         try:
             with self._watch.running(self._stage):
                 found = self._packed(job)
-        except Exception:
+        except Exception as error:
             if worker is None:
                 raise
-            found = [_wrapped(worker.id)] * len(job.window.ends)
+            found = [_wrapped(error, worker.id)] * len(job.window.ends)
         if worker is None:
             return found
         have_drawn = not self._seeding.quiet.may_be
@@ -145,25 +152,31 @@ class RowMaker:
         with self._seeding.meanwhile(), _ending_no_epoch():
             try:
                 return self._made(job)
-            except Exception:
+            except Exception as error:
                 if worker is None:
                     raise
                 if len(job.firsts) == 1:
-                    return [_wrapped(worker.id)]
+                    return [_wrapped(error, worker.id)]
             # One of them fails: the others are delivered nevertheless.
             found = []
             for window, first in zip(job.window.apart(), job.firsts, strict=True):
                 try:
                     found += self._made(job._replace(window=window, firsts=[first]))
-                except Exception:
-                    found.append(_wrapped(worker.id))
+                except Exception as error:
+                    found.append(_wrapped(error, worker.id))
             return found
 
     def _made(self, job: Job) -> list[Batch]:
         seeds = self._seeding.of_batches(job.seed, job.epoch, job.firsts)
-        rows = self._rows(job)
-        with timed(Stage.COLLATE):
-            return self._batches.of(rows, job.window, seeds)
+        doing = ""
+        try:
+            rows = self._rows(job)
+            doing = COLLATING
+            with timed(Stage.COLLATE):
+                return self._batches.of(rows, job.window, seeds)
+        except Exception as error:
+            note_window(error, self.dataset, job.window, job.epoch, doing)
+            raise
 
     def _rows(self, job: Job) -> Sequence[Row]:
         numbers: Index = job.window.numbers
@@ -178,7 +191,20 @@ class RowMaker:
                 together = None if isinstance(dataset, DataRef) else made_together(dataset)
                 return self._seeded(rows, named, job.seed, job.epoch, together)
             seeder()(int(row_seeds(job.seed, job.epoch, named)[0]))  # one thing that is not made of rows
-        return many(rows) if many else [dataset[row] for row in rows]
+        return many(rows) if many else self._one_by_one(dataset, rows)
+
+    def _one_by_one(self, dataset: MapStyle, rows: Sequence[Index]) -> list[Row]:
+        left = iter(rows)
+        try:
+            return [dataset[row] for row in left]
+        except Exception as error:
+            self._note(error, rows[len(rows) - 1 - length_hint(left)])
+            raise
+
+    def _note(self, error: Exception, row: Index, together: object = None) -> None:
+        """Notes on an error that a row raised it."""
+        call = f"dataset[{row!r}]" if together is None else f"dataset.__getitems__([{row!r}])"
+        note_row(error, row, title_for(self.dataset, row), f"{call} raises it")
 
     def _in_epoch(self, epoch: int) -> MapStyle:
         """The dataset as it is in an epoch."""
@@ -228,21 +254,26 @@ class RowMaker:
                 for row, own in pairs:
                     seed_torch(own)
                     found.append(make(row))
-            except Exception:
+            except Exception as error:
                 if where() == before:
+                    self._note(error, pairs[len(found)][0])
                     raise
             if where() == before:
                 return found
             quiet.note(has_drawn=True)
         seed_all, found = seeder(), []
-        for row, own in pairs:
-            seed_all(own)
-            if quiet.is_asked:
-                before = where()
-                found.append(make(row))
-                quiet.note(has_drawn=where() != before)
-            else:
-                found.append(make(row))
+        try:
+            for row, own in pairs:
+                seed_all(own)
+                if quiet.is_asked:
+                    before = where()
+                    found.append(make(row))
+                    quiet.note(has_drawn=where() != before)
+                else:
+                    found.append(make(row))
+        except Exception as error:
+            self._note(error, pairs[len(found)][0], together)
+            raise
         return found
 
     def note_draws(self) -> None:
@@ -312,14 +343,14 @@ def _or_its_error(batch: Batch) -> Batch:
     assert worker is not None
     try:
         sendable(packed(batch, -1, -1, None), 1)
-    except Exception:
-        return _wrapped(worker.id)
+    except Exception as error:
+        return _wrapped(error, worker.id)
     return batch
 
 
-def _wrapped(worker: int) -> ExceptionWrapper:
-    """The exception under way, to be raised by the training loop's process."""
-    found = ExceptionWrapper(where=f"in DataLoader worker process {worker}")  # type: ignore[no-untyped-call]
+def _wrapped(error: Exception, worker: int) -> Raised:
+    """An exception, to be raised by the training loop's process."""
+    found = Raised(error, f"in DataLoader worker process {worker}")
     cls: type = found.exc_type
     if not can_be_named(cls):
         found.exc_type = RuntimeError  # the message has the traceback, which names the class
@@ -331,5 +362,5 @@ def _ending_no_epoch() -> Iterator[None]:
     """Makes a StopIteration of the user's an error: torch would take it for the end of the epoch."""
     try:
         yield
-    except StopIteration:
-        raise RuntimeError(STOPPED)  # noqa: B904 -- contextlib would raise the cause again
+    except StopIteration as stop:
+        raise stopped(stop)  # noqa: B904 -- contextlib would raise the cause again
