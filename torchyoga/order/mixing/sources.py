@@ -205,7 +205,9 @@ def _few(pin: str, versions: Mapping[str, Sequence[tuple[int, str]]], where: str
             raise StateError(
                 f"the state, at {where}, has {source.rows} rows of the source {source.name!r}, which are not "
                 f"those that it has here, {versions[source.name][0][0]}, nor those that it began with: they "
-                "are of other data, or made otherwise, such as packs of another budget or width. Rows may be "
+                "are of other data, or made otherwise, such as packs of another budget or width. If the "
+                "state is of packs or windows of a mixture, reweight those, not the mixture before: "
+                "mix.packed(...).reweighted(weights, at=state). Rows may be "
                 "of a version to which some were appended, and so may packs and windows of them; batches of "
                 "token_batches, and packs by cost=, may not. Make them as they were, of the version of the "
                 "state, or pass strict=False to take its epoch and position"
