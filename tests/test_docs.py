@@ -18,6 +18,7 @@ from docs import (
     ROOT,
     TRAINER_EXAMPLES,
     TRAINER_PAGES,
+    TUTORIALS,
     WITH_EXAMPLES,
     blocks,
     run_blocks,
@@ -138,3 +139,13 @@ def test_examples_in_docstrings(name: str, tmp_path: Path, monkeypatch: pytest.M
 def test_every_example_is_run_by_some_test() -> None:
     known = {"quickstart", *FRAMEWORK_EXAMPLES, *TRAINER_EXAMPLES, *REMOTE_EXAMPLES, *ENGINE_EXAMPLES}
     assert known == {path.stem for path in (ROOT / "examples").glob("*.py")}
+
+
+@pytest.mark.parametrize(
+    "path", [*sorted((ROOT / "examples").glob("*.py")), *TUTORIALS], ids=lambda p: p.stem
+)
+def test_programs_that_compare_losses_fix_the_number_of_threads(path: Path) -> None:
+    """On processors where MKL takes its AVX2 kernels, another number of threads gives other last bits."""
+    text = path.read_text()
+    if re.search(r"losses are equal|bit for bit|last bit", text):
+        assert "torch.set_num_threads(1)" in text or '"OMP_NUM_THREADS": "1"' in text

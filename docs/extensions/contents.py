@@ -28,6 +28,7 @@ SECTIONS = {
         "howto/torchdata",
         "howto/mosaicml",
         "howto/litdata",
+        "howto/petastorm",
         "howto/webdataset",
         "howto/ffcv",
         "howto/huggingface",

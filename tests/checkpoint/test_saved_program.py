@@ -23,6 +23,7 @@ from torch import nn
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, StateError, YogaError
+from torchyoga.files.checksum import crc32
 from torchyoga.tools.commands.group import command
 
 
@@ -406,6 +407,10 @@ def test_loops_of_other_shapes(name: str, tmp_path: Path) -> None:
         ({"signals": ["TERM"]}, ValueError, "names such as 'SIGTERM'"),
         ({"model": object()}, TypeError, "without state_dict and load_state_dict"),
         ({"loaders": {"train": [1, 2]}}, TypeError, "make a torchyoga.DataLoader"),
+        ({"loaders": [loader_of()]}, TypeError, r"loaders is a dict by names, .*'train'.*found a list"),
+        ({"loaders": loader_of()}, TypeError, "loaders is a dict by names, .*found a DataLoader"),
+        ({"loaders": {0: loader_of()}}, TypeError, "loaders has 0 as a key"),
+        ({"values": ["best"]}, TypeError, "values is a dict by names, .*found a list"),
         ({"storage_options": {"key": "x"}}, ValueError, "storage_options is for a store"),
     ],
 )
@@ -579,14 +584,52 @@ def test_what_is_no_step_is_passed_over(kind: str, tmp_path: Path) -> None:
     ],
 )
 def test_forged_indices_are_passed_over(change: Any, tmp_path: Path) -> None:
-    from torchyoga.files.checksum import crc32
-
     saved_run(tmp_path, steps=3)
-    path = tmp_path / "step-3" / "checkpoint.json"
-    index = {**json.loads(path.read_text())["index"], **change}
-    path.write_text(json.dumps({"index": index, "crc32": crc32(json.dumps(index).encode())}))
+    forge_index(tmp_path / "step-3", change)
     with pytest.warns(UserWarning, match="step-3.*the step before it is taken"):
         assert resumed(tmp_path).steps == 2
+
+
+def forge_index(step: Path, change: dict[str, Any]) -> None:
+    """Other entries in the index of a step, whose checksum is right."""
+    path = step / "checkpoint.json"
+    index = {**json.loads(path.read_text())["index"], **change}
+    path.write_text(json.dumps({"index": index, "crc32": crc32(json.dumps(index).encode())}))
+
+
+def test_a_forged_place_with_right_checksums_is_refused(tmp_path: Path) -> None:
+    saved_run(tmp_path, steps=3)
+    step = tmp_path / "step-3"
+    files = json.loads((step / "checkpoint.json").read_text())["index"]["files"]
+    place = json.loads((step / "rank-0.json").read_text())
+    before = place["generators"]["before"]
+    numpy = before["numpy"]
+    odd_generators: list[Any] = [
+        *({**before, "python": odd} for odd in (None, [3, [1], None], [3, [-1] * 625, None])),
+        *({**before, "torch": odd} for odd in (None, 5, "zz", "00", [3])),
+        *({**before, "numpy": {**numpy, "state": odd}} for odd in (None, [], {"key": [10**30], "pos": 0})),
+        {**before, "numpy": {**numpy, "state": {**numpy["state"], "pos": 625}}},
+        {"python": before["python"]},
+        None,
+    ]
+    changes: list[dict[str, Any]] = [
+        *({key: odd} for key in ("steps", "epoch") for odd in (None, "x", -1, 1.5, 10**30, True, [])),
+        *({key: odd} for key in ("values", "begun", "loaders") for odd in (None, 5, "x", [1])),
+        *({"trained": odd} for odd in (None, 5, [5], [[]])),
+        *({"loaders": {"train": odd}} for odd in (None, 5, {}, {**place["loaders"]["train"], "epoch": "x"})),
+        *({"generators": {**place["generators"], "before": odd}} for odd in odd_generators),
+        {"generators": None},
+        {"seed": "x"},
+    ]
+    random.seed(5)
+    expected = random.getstate()
+    for change in changes:
+        data = json.dumps({**place, **change}).encode()
+        (step / "rank-0.json").write_bytes(data)
+        forge_index(step, {"files": {**files, "rank-0.json": [len(data), crc32(data)]}})
+        with pytest.raises(StateError):
+            resumed(tmp_path)
+        assert random.getstate() == expected, "nothing moves before all of it was looked at"
 
 
 def test_an_evaluation_saves_what_was_before_it(tmp_path: Path) -> None:

@@ -236,6 +236,34 @@ def test_fit_sees_the_epochs_of_the_stream(ref: yoga.DataRef, options: dict[str,
     assert dataset.epoch == 3
 
 
+def test_a_loader_trains_as_its_rows_do_and_resumes(tmp_path: Path) -> None:
+    ref = yoga.Storage(tmp_path / "data").submit({"x": X, "y": Y}, "rows", "1")
+
+    def made() -> yoga.DataLoader[Any]:
+        return yoga.DataLoader(ref.map(dict), BATCH, True, seed=3)
+
+    loader, rows = made(), make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"))
+    dataset = make_keras_dataset(loader, fields=("x", "y"))
+    for index in (0, 1, 0, len(rows) - 1):  # batches by number, as Keras may ask
+        for a, b in zip(dataset[index], rows[index], strict=True):
+            assert a.tolist() == b.tolist()
+    model = network()
+    dataset.on_epoch_begin()
+    dataset.delivered(2)
+    state = json.loads(json.dumps(loader.state_dict()))
+    assert state == dataset.state_dict()
+    again = made()
+    again.load_state_dict(state)
+    rest = make_keras_dataset(again, fields=("x", "y"))
+    assert [y.tolist() for _, y in rest] == [rows[i][1].tolist() for i in range(2, len(rows))]
+    assert Checkpoint(tmp_path / "run", rest).fit(model, epochs=2, verbose=0) is not None
+    assert again.epoch == 2
+    with pytest.raises(ValueError, match="only fields= goes with a loader"):
+        make_keras_dataset(loader, BATCH)
+    with pytest.raises(SchemaError, match=r"'t'.*not an array of numbers"):
+        make_keras_dataset(yoga.DataLoader([{"t": "a"}]))
+
+
 @pytest.mark.parametrize("num_rows", [1, 4, 5, 8])
 def test_datasets_of_a_batch_or_two(tmp_path: Path, num_rows: int) -> None:
     ref = yoga.Storage(tmp_path).submit({"x": X[:num_rows], "y": Y[:num_rows]}, "few", "1")

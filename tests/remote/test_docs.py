@@ -24,5 +24,5 @@ def test_every_code_block_runs(
 
 @pytest.mark.parametrize("name", REMOTE_EXAMPLES)
 def test_an_example_runs(name: str, capfd: pytest.CaptureFixture[str]) -> None:
-    run_here(name, OMP_NUM_THREADS="1")
+    run_here(name)
     assert REMOTE_EXAMPLES[name] in capfd.readouterr().out

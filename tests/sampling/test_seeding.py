@@ -153,6 +153,78 @@ def test_rows_that_draw_nothing_are_made_once_and_a_batch_that_draws_after_all_t
     assert made.count(1990) == 1  # each row is seeded by now
 
 
+class Together(Dataset[Any]):
+    """Rows that come by one call: their number, a number that may be drawn, and how many came together."""
+
+    def __init__(self, draw: Any = float) -> None:
+        self.draw, self.calls = draw, 0
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> Any:
+        raise NotImplementedError("torch's loader does not ask for it")
+
+    def __getitems__(self, rows: list[int]) -> Any:
+        self.calls += 1
+        return [(row, self.draw(), len(rows)) for row in rows]
+
+
+AROUND: dict[str, Any] = {
+    "itself": lambda data: data,
+    "Subset": lambda data: Subset(Subset(data, range(63, -1, -1)), range(64)),
+    "StackDataset": lambda data: StackDataset(data, torch.arange(64)),
+}
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_rows_that_come_by_one_call_and_draw_nothing_are_asked_for_once_a_batch(around: str) -> None:
+    data = Together()
+    for workers in (0, 2):
+        loader = yoga.DataLoader(AROUND[around](data), 16, True, seed=5, num_workers=workers, collate_fn=list)
+        rows = [row if around != "StackDataset" else row[0] for batch in loader for row in batch]
+        assert sorted(number for number, *_ in rows) == list(range(64))
+        assert {together for *_, together in rows} == {16}
+        assert data.calls == 4  # those of workers are counted there
+
+
+@pytest.mark.parametrize("draw", [random.random, _gauss, np.random.randn, _torch])
+@pytest.mark.parametrize("around", AROUND)
+def test_rows_that_come_by_one_call_and_draw_are_the_same_in_any_batch(around: str, draw: Any) -> None:
+    seldom = iter(range(10**6))  # the first 20 rows draw nothing: a batch by one call is nothing else
+    data = Together(lambda: draw() if next(seldom) > 20 else 0.5)
+    with pytest.warns(UserWarning, match="__getitems__ draws random numbers.*draw in collate_fn"):
+        found = sum(yoga.DataLoader(AROUND[around](data), 16, seed=5, collate_fn=list), [])
+    assert data.calls == 1 + 1 + 3 * 16  # one by one call, one again, and those after it
+    data = Together(draw)
+    for workers, size in ((0, 9), (2, 32)):
+        loader = yoga.DataLoader(AROUND[around](data), size, seed=5, num_workers=workers, collate_fn=list)
+        with pytest.warns(UserWarning, match="__getitems__ draws random numbers") as warned:
+            both = sum(loader, []), sum(loader, [])
+        assert both[0][16:] == found[16:] != both[1][16:]
+        assert len(warned) == 1
+    whole = sum(yoga.DataLoader(AROUND[around](data), 8, seed=5, seed_rows=True, collate_fn=list), [])
+    assert whole[16:] == found[16:]
+
+
+def test_a_batch_that_a_dataset_collates_is_seeded_as_one_and_a_row_that_fails_is_not_made_again() -> None:
+    class Whole(Together):
+        def __getitems__(self, rows: list[int]) -> Any:
+            self.calls += 1
+            if 60 in rows:
+                raise KeyError("row 60")
+            return {"rows": rows, "noise": torch.rand(len(rows))}
+
+    data = Whole()
+    batches = iter(yoga.DataLoader(data, 16, seed=5, collate_fn=lambda batch: batch))
+    noise = [next(batches)["noise"].tolist() for _ in range(3)]
+    with pytest.raises(KeyError):
+        next(batches)
+    assert data.calls == 4
+    loader = yoga.DataLoader(data, 16, seed=5, collate_fn=lambda batch: batch, num_workers=2)
+    assert [batch["noise"].tolist() for batch in itertools.islice(loader, 3)] == noise
+
+
 def test_numpy_and_torch_do_not_draw_the_same_bits() -> None:
     seed_all = seeder()
     with GeneratorsPutBack():

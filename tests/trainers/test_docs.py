@@ -39,7 +39,7 @@ def test_every_code_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.M
 )
 @pytest.mark.filterwarnings("ignore")
 def test_an_example_runs(name: str, capfd: pytest.CaptureFixture[str]) -> None:
-    run_here(name, OMP_NUM_THREADS="1")
+    run_here(name)
     assert re.search(TRAINER_EXAMPLES[name], capfd.readouterr().out)
 
 

@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import TypeVar
 
 from ..building.sources import PlacedSource, RowSource, Source
+from ..process.noted import Note, add_note
 from ..rows.block import Rows
 from ..rows.types import Json, Row
 from ..views.transformed import name_of
@@ -41,7 +42,7 @@ def flat_map(data: object, function: Callable[[Row], Iterable[Row]]) -> FlatMapp
 
     Raises:
         TypeError: when built: the function returns something else than rows; says for which row.
-        Exception: when built: whatever the function raises; a note or a message names the row.
+        Exception: when built: whatever the function raises; a note names the row.
 
     Example:
         >>> def chunks(document):
@@ -178,16 +179,8 @@ def _made(function: Callable[[Row], Iterable[Row]], row: Row, number: int, name:
     except GeneratorExit:
         raise
     except Exception as error:
-        _note(error, f"in flat_map, {name_of(function)} of row {number} of {name}")
+        add_note(error, Note(f"in flat_map, {name_of(function)} of row {number} of {name}"))
         raise
-
-
-def _note(error: Exception, text: str) -> None:
-    """Adds a line to what an error shows."""
-    if hasattr(error, "add_note"):  # Python 3.11
-        error.add_note(text)
-    elif len(error.args) == 1 and isinstance(error.args[0], str):
-        error.args = (f"{error.args[0]} ({text})",)
 
 
 def shards(read: Callable[[T], Iterable[Row]], inputs: Sequence[T]) -> FlatMapped:

@@ -27,8 +27,11 @@ import torch
 
 from ..errors import CorruptError, StateError
 from ..files.root import sync_folder
+from ..loading.lent import LentLoader
+from ..loading.loader import DataLoader
 from ..order.carry import Appended
 from ..order.contract import Shuffle
+from ..order.cursor import Cursor
 from ..order.full import as_int
 from ..order.iteration import Iteration, IterationOptions
 from ..order.place import Place
@@ -36,6 +39,7 @@ from ..reading.dataref import DataRef
 from ..reading.stream import Stream
 from ..rows.types import Batch, Json
 from ..sampling.trainers import told_by_keras
+from .keras_loader import LoaderBatches, check_parts
 from .keras_sequence import as_dataref
 from .numbered import NumberedBatches, Pool
 
@@ -43,8 +47,8 @@ __all__ = ["Checkpoint", "KerasDataset", "as_dataref", "make_keras_dataset"]
 
 
 def make_keras_dataset(
-    data: Stream | DataRef,
-    batch_size: int,
+    data: Stream | DataRef | DataLoader[Any],
+    batch_size: int | None = None,
     *,
     shuffle: Shuffle | None = None,
     seed: int = 0,
@@ -58,8 +62,9 @@ def make_keras_dataset(
     """A stream or a DataRef as a `keras.utils.PyDataset`, for `fit(dataset, shuffle=False)` on every backend.
 
     Args:
-        data: gives the rows; a stream also gives their order, shard and start.
-        batch_size: rows of a batch B.
+        data: gives the rows; a stream also gives their order, shard and start. A `torchyoga.DataLoader` gives
+            its batches, made by its workers; of the other arguments only `fields` goes with it.
+        batch_size: rows of a batch B; a loader has its own.
         shuffle: of a DataRef: a full shuffle, anew each epoch, or "block"; False by default.
         seed: seed of that shuffle.
         fields: keys of rows that are dicts, for Keras to take as (x,), (x, y) or (x, y, sample_weight); rows
@@ -84,11 +89,20 @@ def make_keras_dataset(
         >>> len(dataset), [len(y) for x, y in dataset]
         (3, [4, 4, 2])
     """
+    if isinstance(data, DataLoader):
+        given = (batch_size, shuffle, seed, drop_last, padding, workers, use_multiprocessing, max_queue_size)
+        if given != (None, None, 0, False, None, 1, False, 10):
+            raise ValueError("only fields= goes with a loader; pass the other arguments to the DataLoader")
+        lent = LentLoader(data)
+        return KerasDataset(data, lent.cursor, LoaderBatches(lent, fields), None)
+    if batch_size is None:
+        raise ValueError("batch_size is missing; only a torchyoga.DataLoader has its own")
     if isinstance(data, DataRef):
         data = data.stream(shuffle=shuffle or False, shuffle_seed=seed)
     elif not isinstance(data, Stream):
         raise TypeError(
-            f"expected a Stream or a DataRef, found {type(data).__name__}; DataRef.stream() makes one"
+            f"expected a Stream, a DataRef or a torchyoga.DataLoader, found {type(data).__name__}; "
+            "DataRef.stream() makes a Stream"
         )
     elif shuffle is not None:
         raise ValueError("shuffle= is for a DataRef; a stream already has its shuffle; leave it out")
@@ -105,17 +119,12 @@ def make_keras_dataset(
     if not batches.steps(Place(0, 0)):
         raise ValueError(f"an epoch has no batch of {batch_size} rows; use a smaller batch_size")
     tree = batches.schema.tree
-    parts = len(fields or tree.children) if fields or tree.kind in ("tuple", "list", "namedtuple") else 1
-    if not 1 <= parts <= 3:
-        raise ValueError(
-            f"Keras takes (x,), (x, y) or (x, y, sample_weight), found rows of {parts} parts; choose with "
-            "fields=, or cache rows that nest so"
-        )
+    check_parts(len(fields or tree.children) if fields or tree.kind in ("tuple", "list", "namedtuple") else 1)
     threads = not use_multiprocessing
     if threads and workers > 1 and not getattr(data.source, "is_thread_safe", False):
         workers = 1
     pool = Pool(batches, workers, threads, as_int("max_queue_size", max_queue_size, low=1))
-    return KerasDataset(data, batches, pool if workers > 1 or (workers and not threads) else None)
+    return KerasDataset(data, cursor, batches, pool if workers > 1 or (workers and not threads) else None)
 
 
 class _Pass:
@@ -157,9 +166,15 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
     here.
     """
 
-    def __init__(self, stream: Stream, batches: NumberedBatches, pool: Pool | None) -> None:
+    def __init__(
+        self,
+        stream: Stream | DataLoader[Any],
+        cursor: Cursor,
+        batches: NumberedBatches | LoaderBatches,
+        pool: Pool | None,
+    ) -> None:
         super().__init__()
-        self._stream = stream
+        self._stream, self._cursor = stream, cursor
         self._batches = batches
         self._pool = pool
         self._pass: _Pass | None = None
@@ -210,7 +225,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
             return
         self._follow()
         batches = self._batches
-        run = self._stream.cursor.iteration(IterationOptions(batches.batch_size, batches.drop_last))
+        run = self._cursor.iteration(IterationOptions(batches.batch_size, batches.drop_last))
         start = run.start
         told = told_by_keras()
         self._pass = _Pass(run, batches.steps(start), is_trained_on=told is None or told[0])
@@ -236,20 +251,20 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         elif done.is_over if done.delivered or told is None else told[1]:
             done.run.advance_to(done.steps)
             self._planned = done.run.taken
-            self._stream.cursor.finished(done.run)
+            self._cursor.finished(done.run)
             self._pass = None
 
     def _follow(self) -> None:
         """Makes batches in the order that the stream has now: a loaded state may have changed it."""
-        order = self._stream.cursor.order
+        order = self._cursor.order
         if order is not self._batches.order:
-            self._batches = self._batches.ordered(order)
-            if self._pool is not None:
-                self._pool.make(self._batches)
+            self._batches = made = self._batches.ordered(order)
+            if self._pool is not None and isinstance(made, NumberedBatches):
+                self._pool.make(made)
 
     def _begin(self) -> Place:
         self._follow()
-        return self._stream.cursor.begin(self._batches.batch_size, self._batches.drop_last)
+        return self._cursor.begin(self._batches.batch_size, self._batches.drop_last)
 
     # -- what there is to resume
 
@@ -275,7 +290,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
             return False
         now.delivered = min(now.delivered + steps, now.steps)
         now.run.advance_to(now.delivered)
-        self._stream.cursor.reached(now.run)
+        self._cursor.reached(now.run)
         return now.delivered == now.steps
 
     def state_dict(self) -> Json:

@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, TypeGuard
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, get_worker_info
 
 from ..building.sources import RowSource
+from ..process.noted import note_batch, note_row
+from ..process.raised import Raised
 from ..reading.dataref import DataRef
 from ..rows.types import MapStyle, Row
 
@@ -53,33 +55,67 @@ class MapSource(RowSource):
             for numbers in _Ranges(start, self.length, _READ_AHEAD):
                 yield from self._many(numbers)
             return
-        dataset: Any = self._dataset  # torch takes any class, though it names its own
-        loader: DataLoader[bytes] = DataLoader(
-            dataset,
+        in_worker: Any = _InWorker(self)  # torch takes any class, though it names its own
+        loader: DataLoader[bytes | Raised] = DataLoader(
+            in_worker,
             batch_sampler=_Ranges(start, self.length, self._rows_at_once),
             num_workers=self._num_workers,
-            collate_fn=pickle.dumps,  # as bytes: as tensors, each would take a file descriptor
+            collate_fn=_itself,
+            worker_init_fn=in_worker.show,
             generator=torch.Generator(),
         )
         for packed in loader:
-            yield from pickle.loads(packed)
+            if isinstance(packed, Raised):
+                packed.reraise()
+            else:
+                yield from pickle.loads(packed)
 
     def row(self, number: int) -> Row:
         """One row, read as `rows` reads it: what is computed for many at once may differ in its last bits."""
         assert self.length is not None
         if not _reads_many(self._dataset):
-            return self._dataset[number]
+            return next(self._many([number]))
         size = self._rows_at_once if self._num_workers else _READ_AHEAD
         first = number // size * size
         return list(self._many(list(range(first, min(first + size, self.length)))))[number - first]
 
     def _many(self, numbers: list[int]) -> Iterator[Row]:
-        if isinstance(self._dataset, DataRef):
-            yield from self._dataset[numbers]
-        elif _reads_many(self._dataset):
-            yield from self._dataset.__getitems__(numbers)
-        else:
-            yield from (self._dataset[number] for number in numbers)
+        dataset, number = self._dataset, None
+        try:
+            if isinstance(dataset, DataRef):
+                yield from dataset[numbers]
+            elif _reads_many(dataset):
+                yield from dataset.__getitems__(numbers)
+            else:
+                for number in numbers:
+                    yield dataset[number]
+        except Exception as error:
+            if number is None:
+                note_batch(error, numbers, self.name)
+            else:
+                note_row(error, number, self.name, f"dataset[{number}] raises it")
+            raise
+
+
+class _InWorker:
+    """A source as torch's workers read it: rows as bytes, as each tensor would take a file descriptor."""
+
+    def __init__(self, source: MapSource) -> None:
+        self._source = source
+
+    def show(self, _: int) -> None:
+        """Lets the user's code find its dataset in the worker's info."""
+        object.__setattr__(get_worker_info(), "dataset", self._source._dataset)  # torch forbids assignment
+
+    def __getitems__(self, numbers: list[int]) -> bytes | Raised:
+        try:
+            return pickle.dumps(list(self._source._many(numbers)))
+        except Exception as error:
+            return Raised(error, "in a worker process of submit")
+
+
+def _itself(packed: bytes | Raised) -> bytes | Raised:
+    return packed
 
 
 def _reads_many(dataset: MapStyle) -> TypeGuard[_ManyAtOnce]:

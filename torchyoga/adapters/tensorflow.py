@@ -10,17 +10,22 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 import torch
+from torch.utils.data import default_collate
 
 from ..building.sources import BlockSource
 from ..errors import SchemaError, StateError
+from ..loading.lent import LentLoader, numpy_of
+from ..loading.loader import DataLoader
+from ..order.cursor import Cursor
 from ..order.full import as_int
 from ..order.iteration import Iteration, IterationOptions
 from ..order.place import batches
@@ -33,7 +38,7 @@ from ..rows.collector import block_of
 from ..rows.column import Column
 from ..rows.compound import RaggedParts, SparseParts, StringParts
 from ..rows.data import Data, bounds_of
-from ..rows.node import Node, path_name, type_name_of
+from ..rows.node import Node, Path, path_name, type_name_of
 from ..rows.schema import Schema
 from ..rows.types import Array, Batch, Row
 from ..sampling.trainers import epochs_without_length, is_keras_building
@@ -260,7 +265,7 @@ def _stored(column: Column, tensor: tf.Tensor) -> Array:
 
 
 def make_tf_dataset(
-    stream: Stream | DataRef,
+    stream: Stream | DataRef | DataLoader[Any],
     batch_size: int | None = None,
     drop_last: bool = False,
     *,
@@ -269,16 +274,17 @@ def make_tf_dataset(
     """A stream as a `tf.data.Dataset`; each iteration of it is the next epoch of the stream.
 
     Args:
-        stream: gives the rows and their order; a DataRef streams in its own.
+        stream: gives the rows and their order; a DataRef streams in its own. Or a `torchyoga.DataLoader`,
+            whose workers make the batches: see below.
         batch_size: batches of so many rows, B first; None for single rows, which `.batch` takes slower.
-        drop_last: leave out a shorter last batch.
+        drop_last: leave out a shorter last batch. Of a loader both are its own.
         one_epoch: the dataset is the epoch under way or about to begin, or what is left of it, and no other.
 
-    Columns become tensors of their shape and dtype. Of ragged columns those of one dimension are
-    `tf.RaggedTensor` in batches, and can be batched, as are lists of numbers whose length varies; rows of
-    more are dense tensors of unknown shape. Text and bytes are `tf.string`, bfloat16 stays bfloat16. What may
-    be None is refused, unless `filled` or `masked` put something in its place; so are dates, times, decimals,
-    and lists of anything but numbers.
+    Columns become tensors of their shape and dtype. Of ragged columns, and of lists of numbers whose length
+    varies, single rows are dense tensors of unknown shape, for `.padded_batch` or `.ragged_batch`; in batches
+    those of one dimension are `tf.RaggedTensor`. Text and bytes are `tf.string`, bfloat16 stays bfloat16.
+    What may be None is refused, unless `filled` or `masked` put something in its place; so are dates, times,
+    decimals, and lists of anything but numbers.
 
     An iteration counts as an epoch once its last batch was asked for. One that ends before, as `.take(5)`
     does, or Keras that looks at a batch to build a model, does not: the next one begins where it began.
@@ -287,6 +293,10 @@ def make_tf_dataset(
     TensorFlow asks for rows ahead of your loop, and it is not known how far, so count the steps of your
     training, over all epochs since the stream was made or loaded, and save `stream.state_after(steps,
     batch_size, drop_last)`. `stream.state_dict()` is the beginning of the epoch under way.
+
+    A loader's batches come as it collates them, lists as tuples. A `map` of the rows then runs in its
+    worker processes; they start by forkserver where torch would fork, so what they run must be importable.
+    Save `loader.state_after(steps)`, with the steps of the iteration that began last.
 
     The dataset knows its cardinality, unless the stream begins within an epoch and the first iteration is
     shorter than the others. Keras would take the first for the length of all: pass `one_epoch=True`, and
@@ -305,15 +315,20 @@ def make_tf_dataset(
         >>> stream.epoch
         1
     """
+    if isinstance(stream, DataLoader):
+        if batch_size is not None or drop_last:
+            raise ValueError("batch_size and drop_last are the loader's; pass them to the DataLoader")
+        return _of_loader(stream, one_epoch)
     if isinstance(stream, DataRef):
         stream = stream.stream()
     if not isinstance(stream, Stream):
         raise TypeError(
-            f"expected a Stream or a DataRef, found {type(stream).__name__}; DataRef.stream() makes one"
+            f"expected a Stream, a DataRef or a torchyoga.DataLoader, found {type(stream).__name__}; "
+            "DataRef.stream() makes a Stream"
         )
     step = 1 if batch_size is None else as_int("batch_size", batch_size, low=1)
     export = _Export(stream, batch_size is None)
-    epochs = _TfEpochs(stream, export, batch_size, drop_last, one_epoch)
+    epochs = _StreamEpochs(stream, export, batch_size, drop_last, one_epoch)
 
     def elements(*parts: tf.Tensor) -> tf.data.Dataset:
         """The elements of a block, which holds whole batches."""
@@ -321,57 +336,112 @@ def make_tf_dataset(
         if not export.by_row:
             return block.rebatch(step, drop_remainder=drop_last)
         found = block.unbatch()
-        if export.has_parts:
+        is_ragged = any(isinstance(spec, tf.RaggedTensorSpec) for spec in tf.nest.flatten(found.element_spec))
+        # In a map a ragged tensor of one row is a dense one, which `padded_batch` takes.
+        if export.has_parts or (is_ragged and batch_size is None):
             found = found.map(export.row)
         return found if batch_size is None else found.ragged_batch(batch_size, drop_remainder=drop_last)
 
     # TensorFlow makes maps parallel, and then asks for blocks before they are wanted: not here.
     dataset = tf.data.Dataset.from_generator(epochs.blocks, output_signature=export.signature)
-    dataset = dataset.flat_map(elements)
+    return _told(dataset.flat_map(elements), epochs)
+
+
+def _of_loader(loader: DataLoader[Any], one_epoch: bool) -> tf.data.Dataset:
+    """The batches of a loader as a `tf.data.Dataset`; see `make_tf_dataset`."""
+    lent = LentLoader(loader)
+    # Only torch's own collation gives every batch of a version the same shapes, but for the first extent.
+    is_fixed = loader.collate_fn is default_collate and loader.batch_size is not None
+    signature = tf.nest.map_structure(lambda leaf: _spec_of(leaf, is_fixed), _crossing(loader.peek(), ()))
+    epochs = _LoaderEpochs(lent, one_epoch)
+    return _told(tf.data.Dataset.from_generator(epochs.blocks, output_signature=signature), epochs)
+
+
+def _crossing(value: Batch, path: Path) -> Batch:
+    """A batch of a loader over what TensorFlow takes: lists become tuples, since it takes them for tensors.
+
+    Raises:
+        SchemaError: it holds something that is neither a number nor text; names its path.
+    """
+    if isinstance(value, Mapping):
+        return {key: _crossing(one, (*path, key)) for key, one in value.items()}
+    if isinstance(value, (list, tuple)) and not (
+        value and all(isinstance(one, (str, bytes)) for one in value)
+    ):
+        items = [_crossing(one, (*path, place)) for place, one in enumerate(value)]
+        return _tuple_like(value, items) if isinstance(value, tuple) else tuple(items)
+    if isinstance(value, torch.Tensor) and not value.is_nested:
+        return numpy_of(value)
+    try:
+        if isinstance(value, torch.Tensor):
+            return tf.RaggedTensor.from_row_splits(numpy_of(value.values()), numpy_of(value.offsets()))
+        return tf.convert_to_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise SchemaError(
+            f"at {path_name(path)!r}: the loader's batches hold a {type(value).__name__}, which TensorFlow "
+            "does not take; collate it to a tensor, or leave it out by ref.columns([...])"
+        ) from error
+
+
+def _spec_of(leaf: Array | tf.Tensor | tf.RaggedTensor, is_fixed: bool) -> tf.TypeSpec:
+    if isinstance(leaf, tf.RaggedTensor):
+        return tf.RaggedTensorSpec([None] * leaf.shape.rank, leaf.dtype, 1, leaf.row_splits.dtype)
+    rest = list(leaf.shape[1:]) if is_fixed else [None] * max(0, len(leaf.shape) - 1)
+    return tf.TensorSpec([None, *rest] if len(leaf.shape) else [], tf.as_dtype(leaf.dtype))
+
+
+def _told(dataset: tf.data.Dataset, epochs: _TfEpochs) -> tf.data.Dataset:
+    """The dataset with its length, where that is known, and not to be sharded again."""
     if epochs.num_steps is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(epochs.num_steps))
-    if stream.cursor.shard.num_replicas > 1:  # it is a shard already
+    if epochs.cursor.shard.num_replicas > 1:  # it is a shard already
         options = tf.data.Options()
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
         dataset = dataset.with_options(options)
     return dataset
 
 
-class _TfEpochs:
-    """Which epoch each iteration of a dataset is, and its blocks.
+class _TfEpochs(ABC):
+    """Which epoch each iteration of a dataset is, and what it gives.
 
     Attributes:
         num_steps: elements of each iteration; None if the first is shorter than the others.
     """
 
     def __init__(
-        self, stream: Stream, export: _Export, batch_size: int | None, drop_last: bool, one_epoch: bool
+        self, cursor: Cursor, options: IterationOptions, is_in_batches: bool, one_epoch: bool
     ) -> None:
-        self._stream, self._export = stream, export
-        self._batch_size, self._drop_last = batch_size, drop_last
-        self._one_epoch = one_epoch
-        first = stream.cursor.iteration(IterationOptions(batch_size or 1, drop_last))
+        self.cursor, self._options = cursor, options
+        self._is_in_batches, self._one_epoch = is_in_batches, one_epoch
+        first = cursor.iteration(options)
         self._start = first.start
         self.num_steps = None if first.start.position and not one_epoch else first.num_steps
         self._lock = threading.Lock()
         self._given_up = (first.start, 0)  # where the last one that ended early began, and how many did so
 
-    def blocks(self) -> Iterator[tuple[Array, ...]]:
-        """The arrays of each block of an iteration, which counts once its last part is asked for."""
-        run = begun(self._stream, IterationOptions(self._batch_size or 1, self._drop_last))
+    @abstractmethod
+    def begun(self) -> Iteration:
+        """An iteration that begins now."""
+
+    @abstractmethod
+    def parts(self, run: Iteration) -> Iterator[tuple[int, Batch]]:
+        """What an iteration gives, each part with its number of rows; the last one is a part of its own."""
+
+    def blocks(self) -> Iterator[Batch]:
+        """What an iteration gives; it counts once its last part is asked for."""
+        run = self.begun()
         self._check(run)
-        cursor, num_most, given = self._stream.cursor, self._num_most(run), 0
+        num_most, given = self._num_most(run), 0
         # What Keras builds a model with is not trained on, even if it is the whole epoch.
         is_open = counts = not is_keras_building()
-        is_thread_safe = getattr(self._stream.source, "is_thread_safe", False)
         try:
-            for num_rows, arrays in Ahead(self._tasks(run), most=1 if is_thread_safe else 0):
-                cursor.check_generation(run.generation)
+            for num_rows, part in self.parts(run):
+                self.cursor.check_generation(run.generation)
                 if is_open and given >= num_most:
                     is_open = self._finish(run)
                 given += num_rows
                 run.advance_to(max(run.taken, given // run.batch_size))
-                yield arrays
+                yield part
             if is_open:  # there were none
                 is_open = self._finish(run)
         finally:
@@ -379,37 +449,17 @@ class _TfEpochs:
                 at, count = self._given_up
                 self._given_up = run.start, count + 1 if at == run.start else 1
 
-    def _tasks(self, run: Iteration) -> Iterator[Task[tuple[int, tuple[Array, ...]]]]:
-        source = in_epoch(self._stream.source, run.start.epoch, self._stream.cursor.order.seed)
-        for window in windows_of(source, self._numbers(run), most=1):
-            yield Task(partial(self._read, source, window.numbers), 1)
-
-    def _read(self, source: RandomAccess, rows: npt.NDArray[np.int64]) -> tuple[int, tuple[Array, ...]]:
-        block = block_of(source.take(rows), self._export.rows_schema)
-        return len(rows), self._export.arrays(block)
-
-    def _numbers(self, run: Iteration) -> Iterator[npt.NDArray[np.int64]]:
-        """The rows of each block; the last part is a block of its own."""
-        step, order = run.batch_size, self._stream.cursor.order
-        at_once = self._export.rows_at_once // step * step or step
-        ends = [self._num_most(run), run.num_steps * step]
-        given = 0
-        for rows in batches(order, run.shard, run.start, at_once, drop_last=False):
-            cuts = [max(0, end - given) for end in ends]
-            given += len(rows)
-            yield from (some for some in (rows[: cuts[0]], rows[cuts[0] : cuts[1]]) if len(some))
-
     def _num_most(self, run: Iteration) -> int:
         """The rows of an iteration before its last part."""
-        if self._batch_size is not None:
-            return max(0, run.num_steps - 1) * self._batch_size
+        if self._is_in_batches:
+            return max(0, run.num_steps - 1) * run.batch_size
         # They may be batched with `drop_remainder`, it is not known how, and Keras leaves what that drops.
         return run.num_steps - max(1, min(_MOST_LEFT, run.num_steps // 2))
 
     def _finish(self, run: Iteration) -> bool:
         """Counts an iteration; returns whether it is still to be counted: False."""
         with self._lock:
-            self._stream.cursor.finish(run)
+            self.cursor.finish(run)
         return False
 
     def _check(self, run: Iteration) -> None:
@@ -441,13 +491,70 @@ class _TfEpochs:
                 "end by a step too many, which moves the optimizer and the random numbers; pass "
                 "one_epoch=True"
             )
-        order = self._stream.cursor.order
+        order = self.cursor.order
         if self._given_up == (start, _MOST_GIVEN_UP) and order.shuffle and order.reshuffle:
             _warn(
                 f"{_MOST_GIVEN_UP} iterations of this dataset ended before epoch {start.epoch} did, so each "
                 "began with the same rows. If these were epochs of yours, keep one iterator over "
                 "dataset.repeat(), or call stream.set_epoch(epoch) before each"
             )
+
+
+class _StreamEpochs(_TfEpochs):
+    """Those of a stream: blocks of its rows as flat arrays."""
+
+    def __init__(
+        self, stream: Stream, export: _Export, batch_size: int | None, drop_last: bool, one_epoch: bool
+    ) -> None:
+        self._stream, self._export = stream, export
+        options = IterationOptions(batch_size or 1, drop_last)
+        super().__init__(stream.cursor, options, batch_size is not None, one_epoch)
+
+    def begun(self) -> Iteration:
+        """An iteration whose rows are read ahead."""
+        return begun(self._stream, self._options)
+
+    def parts(self, run: Iteration) -> Iterator[tuple[int, tuple[Array, ...]]]:
+        """The arrays of each block."""
+        is_thread_safe = getattr(self._stream.source, "is_thread_safe", False)
+        return Ahead(self._tasks(run), most=1 if is_thread_safe else 0)
+
+    def _tasks(self, run: Iteration) -> Iterator[Task[tuple[int, tuple[Array, ...]]]]:
+        source = in_epoch(self._stream.source, run.start.epoch, self.cursor.order.seed)
+        for window in windows_of(source, self._numbers(run), most=1):
+            yield Task(partial(self._read, source, window.numbers), 1)
+
+    def _read(self, source: RandomAccess, rows: npt.NDArray[np.int64]) -> tuple[int, tuple[Array, ...]]:
+        block = block_of(source.take(rows), self._export.rows_schema)
+        return len(rows), self._export.arrays(block)
+
+    def _numbers(self, run: Iteration) -> Iterator[npt.NDArray[np.int64]]:
+        """The rows of each block."""
+        step, order = run.batch_size, self.cursor.order
+        at_once = self._export.rows_at_once // step * step or step
+        ends = [self._num_most(run), run.num_steps * step]
+        given = 0
+        for rows in batches(order, run.shard, run.start, at_once, drop_last=False):
+            cuts = [max(0, end - given) for end in ends]
+            given += len(rows)
+            yield from (some for some in (rows[: cuts[0]], rows[cuts[0] : cuts[1]]) if len(some))
+
+
+class _LoaderEpochs(_TfEpochs):
+    """Those of a loader: its batches."""
+
+    def __init__(self, lent: LentLoader, one_epoch: bool) -> None:
+        self._lent = lent
+        super().__init__(lent.cursor, lent.options, True, one_epoch)
+
+    def begun(self) -> Iteration:
+        """An iteration that begins now."""
+        return self._lent.begun()
+
+    def parts(self, run: Iteration) -> Iterator[tuple[int, Batch]]:
+        """The batches, as TensorFlow takes them."""
+        for index in range(run.num_steps):
+            yield run.batch_size, _crossing(self._lent.batch(run, index), ())
 
 
 def _warn(message: str) -> None:

@@ -26,6 +26,7 @@ import numpy as np
 from ..errors import CorruptError, RemoteError, SchemaError, YogaError
 from ..files.checksum import combine_crc32, crc32
 from ..formats.contract import Writer, format_named
+from ..process.noted import Note, note_row, notes_of
 from ..process.progress import Bar, progress_bar
 from ..process.task_thread import Errand, TaskThread
 from ..process.texts import escaped
@@ -369,7 +370,12 @@ class _Build:
         rows = partial(source.rows, number)
         if isinstance(source, PlacedSource) and self._place is not None:
             rows = partial(source.rows_at, self._place, number)
-        for row in self._asked(rows):
+
+        def note(error: Exception) -> None:
+            if not any(isinstance(known, Note) for known in notes_of(error)):
+                note_row(error, number, source.name)
+
+        for row in self._asked(rows, note):
             collector.add(row, number)
             number += 1
             self._check_bound(number)
@@ -394,12 +400,16 @@ class _Build:
                 "correct its __len__ or __getitems__"
             )
 
-    def _asked(self, ask: Callable[[], Iterable[T]]) -> Iterator[T]:
+    def _asked(
+        self, ask: Callable[[], Iterable[T]], note: Callable[[Exception], None] | None = None
+    ) -> Iterator[T]:
         """Rows or blocks of the source; marks its errors, to distinguish them from all others."""
         try:
             yield from ask()
-        except Exception:
+        except Exception as error:
             self.source_broke = True
+            if note is not None:
+                note(error)
             raise
 
     def _check_bound(self, num_rows: int) -> None:

@@ -15,7 +15,7 @@ import os
 import pickle
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -40,7 +40,7 @@ __all__ = ["Checkpoint"]
 _ITEMS = "items.pt"
 _MOST_NAMED = 50  # steps that ranks tell each other of
 _MOST_TOLD = 2**16  # bytes of a rank's generators and loaders, as JSON
-_PROGRAM = {"steps", "epoch", "values", "trained", "begun", "loaders", "seed", "generators"}
+_MOST_STEPS = 10**18  # a step's name has no more digits
 
 
 class Checkpoint:
@@ -121,14 +121,19 @@ class Checkpoint:
         self._every_seconds, self._exit_code = every_seconds, exit_code
         self._keep, self._hold = as_int("keep", keep, low=1), as_int("hold", hold, low=0)
         self._best = None if keep_best is None else (keep_best[0], as_int("keep_best", keep_best[1], low=1))
+        _check_named("loaders", loaders, "train")
         self._loaders = dict(loaders or {})
         for name, loader in self._loaders.items():
+            if not isinstance(name, str):
+                raise TypeError(f"loaders has {name!r:.80} as a key; give each loader a text as its name")
             if not isinstance(loader, (DataLoader, DeviceLoader)):
                 raise TypeError(
                     f"loaders[{name!r}] is a {type(loader).__name__}, whose place cannot be saved exactly; "
                     "make a torchyoga.DataLoader, it takes torch's arguments"
                 )
-        if self._best is not None and self._best[0].removeprefix("-") not in (values or {}):
+        self.values: dict[str, Any] = {} if values is None else values
+        _check_named("values", self.values, "best_loss")
+        if self._best is not None and self._best[0].removeprefix("-") not in self.values:
             raise ValueError(
                 f"keep_best names {self._best[0]!r}, which values lacks; give it there from the start"
             )
@@ -138,7 +143,6 @@ class Checkpoint:
                     f"{name} is a {type(part).__name__} without state_dict and load_state_dict; keep plain "
                     "numbers in values={...}, loaders in loaders={...}"
                 )
-        self.values: dict[str, Any] = {} if values is None else values
         self.steps = self.epoch = 0
         self._parts = parts
         self._place = steps_at(folder, storage_options)
@@ -174,7 +178,8 @@ class Checkpoint:
 
         Raises:
             CorruptError: there are steps, but all are damaged.
-            StateError: a part, or a loader, refuses what was saved under its name, or nothing was.
+            StateError: a part, or a loader, refuses what was saved under its name, or nothing was; or a step
+                holds what no Checkpoint saves.
         """
         answers = self._said("nothing was loaded", lambda: {"names": self._names()})
         names: list[str] = answers[0]["names"]
@@ -349,10 +354,12 @@ class Checkpoint:
             program = json.loads(state["run"])
             by_rank, fresh = program["by_rank"], program["fresh"]
             own = by_rank[self._ranks.rank if self._ranks.rank < len(by_rank) else 0]
+            program = {**dict.fromkeys(_KINDS), **program, **own}
         except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
             raise StateError(f"this is no state of a Checkpoint: {error!r}") from error
+        program = _checked(program, len(by_rank) == self._ranks.size, "this state")
         items.load_sharded(self._parts, state.get("parts", {}), fresh)
-        self._put_back({**program, **own}, len(by_rank))
+        self._put_back(program, len(by_rank))
         self._saved_at = self.steps, self.epoch
 
     # -- what is saved
@@ -577,7 +584,12 @@ class Checkpoint:
         return names[:_MOST_NAMED]
 
     def _read(self, name: str) -> tuple[Saved, Saved, Saved]:
-        """The index, this rank's place and the items' states of a step; CorruptError if it is damaged."""
+        """The index, this rank's place and the items' states of a step.
+
+        Raises:
+            CorruptError: it is damaged.
+            StateError: it is whole, and its place is none that a Checkpoint has saved.
+        """
         index = self._place.index(name)
         rank = self._ranks.rank if self._ranks.size == index["ranks"] else 0
         where = f"{self._place.place}/{name}"
@@ -588,14 +600,14 @@ class Checkpoint:
                 program = json.load(file)
             with self._place.read(name, index, _ITEMS) as file:
                 states = torch.load(file, map_location="cpu", weights_only=True)
-            whole = isinstance(states, dict) and set(program) >= _PROGRAM
+            whole = isinstance(states, dict) and isinstance(program, dict) and program.keys() >= _KINDS.keys()
         except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, TypeError) as error:
             if isinstance(error, CorruptError):
                 raise
             raise CorruptError(f"{where} cannot be loaded: {error}") from error
         if not whole:
             raise CorruptError(f"{where} does not hold what a Checkpoint saves")
-        return index, program, states
+        return index, _checked(program, index["ranks"] == self._ranks.size, where), states
 
     def _load(self, index: Saved, program: Saved, states: Saved, strict: bool) -> None:
         missing = [name for name in self._parts if name not in states]
@@ -633,9 +645,9 @@ class Checkpoint:
         if saved_ranks != self._ranks.size:
             generators.seed_anew(self._ranks, saved_ranks, program["seed"], self.steps)
             return
-        generators.put_back(generators.from_json(states["before"]))
-        if states["at_step"] is not None:
-            self._again = _Again(generators.from_json(states["at_step"]), self._hold)
+        generators.put_back(states["before"])
+        if states["at_step"]:
+            self._again = _Again(states["at_step"], self._hold)
 
 
 class _Taken:
@@ -707,6 +719,63 @@ class _Again:
         unmoved = [name for name in self.at_step if now.get(name) == self._before.get(name)]
         generators.put_back({name: self.at_step[name] for name in unmoved})
         return True
+
+
+def _check_named(argument: str, given: object, example: str) -> None:
+    """Raises TypeError unless an argument is a dict, or None."""
+    if not (given is None or isinstance(given, Mapping)):
+        raise TypeError(
+            f"{argument} is a dict by names, as in {argument}={{{example!r}: ...}}, found a "
+            f"{type(given).__name__}; give each the name under which it is saved"
+        )
+
+
+def _checked(program: Saved, is_own: bool, where: str) -> Saved:
+    """The place of a rank, with generators as `generators.put_back` takes them if they are this rank's own.
+
+    Raises:
+        StateError: it holds what no Checkpoint saves.
+    """
+    odd = [key for key, is_kind in _KINDS.items() if not is_kind(program[key])]
+    if not odd and is_own:
+        states = program["generators"]
+        try:
+            return {**program, "generators": {key: generators.from_json(states[key]) for key in states}}
+        except ValueError as error:
+            odd = [f"generators ({error})"]
+    if odd:
+        raise StateError(
+            f"{where} holds what no Checkpoint saves as {', '.join(odd)}; continue from another step: remove "
+            "this one, and the one before it is taken"
+        )
+    return program
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < _MOST_STEPS
+
+
+def _is_dict(value: object) -> bool:
+    return type(value) is dict
+
+
+# What a rank's place holds, and whether that is of the kind that is saved.
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "steps": _is_count,
+    "epoch": _is_count,
+    "values": _is_dict,
+    "trained": lambda names: type(names) is list and all(type(name) is str for name in names),
+    "begun": _is_dict,
+    "loaders": lambda states: _is_dict(states) and all(map(_is_dict, states.values())),
+    "seed": lambda seed: type(seed) is int,
+    "generators": lambda states: (
+        _is_dict(states)
+        and states.keys() == {"before", "at_step"}
+        and (states["at_step"] is None or _is_dict(states["at_step"]))
+        and _is_dict(states["before"])
+        and states["before"].keys() >= {"python", "numpy", "torch"}
+    ),
+}
 
 
 def _is_plain(value: object) -> bool:

@@ -57,8 +57,24 @@ def as_json(states: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _listed(state) for name, state in states.items()}
 
 
-def from_json(states: Mapping[str, Any]) -> dict[str, Any]:
-    """States for `put_back`, from those that `as_json` gave."""
+def from_json(states: Mapping[str, Any] | None) -> dict[str, Any]:
+    """States for `put_back`, from those that `as_json` gave; empty for None. They are tried; nothing moves.
+
+    Raises:
+        ValueError: the generators of this process do not take them.
+    """
+    now = taken()
+    try:
+        found = _found(states or {})
+        put_back(found)
+    except (TypeError, ValueError, LookupError, AttributeError, OverflowError, RuntimeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    finally:
+        put_back(now)
+    return found
+
+
+def _found(states: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, state in states.items():
         if name == "python":
@@ -104,6 +120,8 @@ def _listed(value: Any) -> Any:
 def _arrays(value: Any, kind: str) -> Any:
     """A state as NumPy takes it: lists are arrays of 32 bits for a Mersenne twister, else of 64."""
     if isinstance(value, dict):
+        if not 0 <= value.get("pos", 0) <= 624:  # NumPy would read what lies beside a twister's words
+            raise ValueError(f"a position of {value['pos']}")
         return {name: _arrays(part, kind) for name, part in value.items()}
     words = np.uint32 if kind == "MT19937" else np.uint64
     return np.array(value, words) if isinstance(value, list) else value

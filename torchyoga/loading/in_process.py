@@ -2,39 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import default_collate
+from torch.utils.data import Subset, default_collate
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.background import Ahead, Task
+from ..process.noted import note_batch
 from ..process.seeding import seeder
 from ..process.stages import Stage, Stopwatch, timed
 from ..process.warned import warn_user
-from ..reading.dataref import DataRef
+from ..reading.dataref import DataRef, title_of
 from ..reading.stream import Window
 from ..rows.block import Rows
 from ..rows.collate import Collation, is_ours, stacked
 from ..rows.leaf import is_ragged_kind
-from ..rows.types import Array, Batch, Collate, Row
+from ..rows.types import Array, Batch, Collate, Index, Row
+from ..sampling.foreign import Keys
 from ..sampling.seeding import Seeding
 from .plan import EpochIndices
 from .sealed import BatchError, Failure
 
-__all__ = ["Collating", "InProcess", "can_pin", "has_accelerator", "rows_of"]
+__all__ = [
+    "COLLATING",
+    "Collating",
+    "InProcess",
+    "can_pin",
+    "has_accelerator",
+    "note_window",
+    "rows_of",
+    "title_for",
+]
 
 # Of a read by threads that always make batches. What Python does for a read takes 60 us, since a copy of
 # megabytes drives its code out of the processor's cache. More would drive out what was copied.
 _OF_THREADS = 10 * 2**20
+COLLATING = "collating"
 
 
 class _Reading:
     """Reads windows of batches. It leads to no iterator, so a thread that reads ahead keeps none alive."""
 
-    def __init__(self, source: DataRef, collate: Collate, pins: bool, watch: Stopwatch) -> None:
-        self.source = source
+    def __init__(self, source: DataRef, epoch: int, collate: Collate, pins: bool, watch: Stopwatch) -> None:
+        self.source, self.epoch = source, epoch
         self.watch = watch
         self.batches = Collating(collate)
         self.is_plain = is_ours(collate)  # a user's function runs in the user's thread
@@ -42,11 +56,14 @@ class _Reading:
 
     def window(self, window: Window) -> list[Batch]:
         """The batches of a window, or what became of them."""
+        doing = ""
         try:
             with self.watch.running(Stage.READ):
                 rows = rows_of(self.source, window.numbers)
+                doing = COLLATING
                 if not self.is_plain:
-                    return self.batches.parts(rows, window)
+                    parts = self.batches.parts(rows, window)
+                    return [_Part(part, window, place) for place, part in enumerate(parts)]
                 with timed(Stage.COLLATE):
                     found = self.batches.of(rows, window)
                 if not self._pins:
@@ -55,6 +72,7 @@ class _Reading:
                     return [self.pinned(batch) for batch in found]
         except Exception as error:
             if len(window.ends) == 1:
+                note_window(error, self.source, window, self.epoch, doing)
                 return [Failure(error)]
         # One of them fails: the others are delivered nevertheless.
         return [self.window(alone)[0] for alone in window.apart()]
@@ -62,6 +80,14 @@ class _Reading:
     def pinned(self, batch: Batch) -> Batch:
         """A batch in pinned memory, if that was asked for."""
         return pin_memory(batch) if self._pins else batch  # type: ignore[no-untyped-call]
+
+
+class _Part(NamedTuple):
+    """The rows of a batch that is not collated yet, and which batch of a window it is."""
+
+    rows: Sequence[Row]
+    window: Window
+    place: int
 
 
 class InProcess(Iterator[Batch]):
@@ -79,7 +105,7 @@ class InProcess(Iterator[Batch]):
         watch: Stopwatch,
     ) -> None:
         assert plan.iteration is not None
-        self._reading = reading = _Reading(source, collate, pins, watch)
+        self._reading = reading = _Reading(source, plan.epoch, collate, pins, watch)
         self._seeding = seeding
         self._seed, self._epoch = plan.indices.cursor.order.seed, plan.epoch
         self._firsts = plan.indices.firsts(plan.iteration)
@@ -108,10 +134,12 @@ class InProcess(Iterator[Batch]):
             with self._seeding.meanwhile():
                 seeds = self._seeding.of_batches(self._seed, self._epoch, [first])
                 with self._reading.watch.running(Stage.COLLATE):
-                    (batch,) = self._reading.batches.of_parts([found], seeds)
+                    (batch,) = self._reading.batches.of_parts([found.rows], seeds)
             with self._reading.watch.running(Stage.PIN):
                 return self._reading.pinned(batch)
         except Exception as error:
+            window = found.window.apart()[found.place]
+            note_window(error, self._reading.source, window, self._epoch, COLLATING)
             raise BatchError(error) from error
 
 
@@ -136,9 +164,36 @@ def has_accelerator() -> bool:
     return False
 
 
+def note_window(error: Exception, dataset: object, window: Window, epoch: int, doing: str = "") -> None:
+    """Notes on an error in which batch of which epoch it was raised, and by which row or rows."""
+    where = f", epoch {epoch}" if window.first is None else f", batch {window.first} of epoch {epoch}"
+    numbers: Any = window.numbers
+    rows = numbers.whole if isinstance(numbers, Keys) else numbers.tolist()
+    note_batch(error, rows if isinstance(rows, Sequence) else [rows], title_for(dataset), where, doing)
+
+
+def title_for(dataset: object, row: Index = None) -> str:
+    """A dataset in a few words; of torch's Subset, also which row of the whole a row is."""
+    if isinstance(dataset, DataRef):
+        return title_of(dataset)
+    name = type(dataset).__name__
+    if row is None or not isinstance(dataset, Subset):
+        return name
+    with contextlib.suppress(Exception):  # an error that is under way is to be raised, and no other
+        number: Any = dataset.indices[row]
+        number = number.item() if hasattr(number, "item") else number
+        return f"{name} (row {number} of {title_for(dataset.dataset, number)})"
+    return name
+
+
 def rows_of(source: DataRef, numbers: Array) -> Sequence[Row]:
     """The rows of a DataRef, which refuses what is not a number: such a batch fails."""
     return source.__getitems__(numbers.tolist() if numbers.dtype == object else numbers)
+
+
+def _as_torch_gives(rows: Sequence[Row]) -> Sequence[Row]:
+    """A list of rows; a batch that the dataset's `__getitems__` has collated stays as it is."""
+    return rows if isinstance(rows, (Mapping, torch.Tensor)) else list(rows)
 
 
 class Collating:
@@ -171,4 +226,4 @@ class Collating:
     def parts(self, rows: Sequence[Row], window: Window) -> list[Sequence[Row]]:
         """The rows of each batch; a list, as torch's loader gives it, if the function is the user's."""
         found = [rows] if len(window.ends) == 1 else [rows[start:stop] for start, stop in window.bounds]
-        return found if self._takes_rows else list(map(list, found))
+        return found if self._takes_rows else [_as_torch_gives(part) for part in found]

@@ -89,10 +89,11 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         seed_rows: seed `random`, NumPy and torch for each row from (seed, epoch, row), so that augmentation
             comes out the same for any number of workers and ranks and after a resume. By default for every
             dataset that may draw random numbers: not for a DataRef, a list, an array, a TensorDataset, or
-            torch's subsets of such. Costs about 10 us a row. A `collate_fn` that is neither torch's nor
-            torchyoga's is seeded, too, for each batch from (seed, epoch, position of its first row), whatever
-            the dataset: it comes out the same for any number of workers, and after a resume with the same
-            ranks and batch size. False turns both off.
+            torch's subsets of such. Costs about 10 us a row. A dataset with `__getitems__` makes each batch
+            by one call as long as that draws nothing: see docs/resume.md. A `collate_fn` that is neither
+            torch's nor torchyoga's is seeded, too, for each batch from (seed, epoch, position of its first
+            row), whatever the dataset: it comes out the same for any number of workers, and after a resume
+            with the same ranks and batch size. False turns both off.
         group: the ranks among which rows are divided, see `ResumableSampler`.
         shuffle_window: with shuffle="block", files mixed with each other at once.
         locality: "shard" gives each rank files of its own, see `ResumableSampler`.

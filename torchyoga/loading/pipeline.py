@@ -44,7 +44,7 @@ from ..reading.dataref import DataRef
 from ..rows.collate import is_ours
 from ..rows.types import Batch, MapStyle
 from ..sampling.foreign import SamplerError
-from ..sampling.seeding import Quiet, Seeding
+from ..sampling.seeding import Quiet, Seeding, made_together
 from ..views.flattened import flattened
 from .in_process import InProcess, can_pin, has_accelerator
 from .meter.verdict import Setting, num_batches_of
@@ -293,7 +293,7 @@ class Arriving(Iterator[Batch]):
         while not self._batches:
             self._batches = self._next()[::-1]
         batch = self._batches.pop()
-        if type(batch) is ExceptionWrapper:
+        if isinstance(batch, ExceptionWrapper):
             raise BatchError(_error_of(batch))
         if type(batch) is Failure:
             raise BatchError(batch.error)
@@ -331,6 +331,8 @@ class Arriving(Iterator[Batch]):
             ring.arrived(None if made is None or step is None else made.slot)
         if made is None:
             return cast("list[Batch]", found)
+        if made.have_drawn:
+            cast("RowMaker", self.inner.dataset).note_draws()
         watch, found = self._pipeline.watch, made.batches
         watch.add_sent(made.seconds)
         began = perf_counter()
@@ -522,6 +524,6 @@ def setting_of(loader: TorchLoader, epoch: Sized) -> Setting:
         prefetch=loader.prefetch_factor or 2,
         num_batches=num_batches_of(epoch),
         start_method=start_method(loader),
-        is_batched=hasattr(loader.dataset, "__getitems__"),
+        is_batched=made_together(loader.dataset) is not None,
         collates=not is_ours(loader.collate_fn),
     )

@@ -114,17 +114,20 @@ class EpochIndices:
         # batches travel together, because every journey costs as much as reading some of them.
         if self.indices.is_known_ahead and isinstance(self.source, DataRef):
             most = self._fitting(self.source, most)
-            return self._asked(windows_of(self.source, self.batches(iteration), read_here, most, read_bytes))
-        return self._asked(Window(batch, [_size(batch)]) for batch in self.batches(iteration))
+            found = windows_of(self.source, self.batches(iteration), read_here, most, read_bytes)
+            return self._asked(found, iteration.steps_before)
+        single = (Window(batch, [_size(batch)]) for batch in self.batches(iteration))
+        return self._asked(single, iteration.steps_before)
 
-    def _asked(self, windows: Iterator[Window]) -> Iterator[Window]:
-        """The windows; how long they are thought about is measured."""
+    def _asked(self, windows: Iterator[Window], first: int | None) -> Iterator[Window]:
+        """The windows, with the number of their first batch; how long they are thought about is measured."""
         while True:
             with self.watch.running(Stage.SAMPLER):
                 window = next(windows, None)
             if window is None:
                 return
-            yield window
+            yield window._replace(first=first)
+            first = None if first is None else first + len(window.ends)
 
     def _fitting(self, source: DataRef, most: int | None) -> int | None:
         """How many batches a window may have, so that all windows leave room for what is still to be read."""

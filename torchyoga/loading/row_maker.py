@@ -5,27 +5,31 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from operator import getitem, length_hint
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch._utils import ExceptionWrapper
 from torch.utils.data import Subset, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.buffers import placing
-from ..process.seeding import row_seeds, seeder, where
+from ..process.noted import note_batch, note_row
+from ..process.raised import Raised
+from ..process.seeding import row_seeds, seeder, where, where_all
 from ..process.stages import Stage, Stopwatch, WorkerClock, timed
 from ..process.stops import listened, outlive
+from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..rows.collate import is_ours
 from ..rows.types import Batch, Collate, Index, MapStyle, Row
 from ..sampling.foreign import Keys, as_rows
-from ..sampling.seeding import Seeding
-from .in_process import Collating, rows_of
+from ..sampling.seeding import Seeding, made_together
+from .in_process import COLLATING, Collating, note_window, rows_of, title_for
 from .parcel import packed, sendable
 from .plan import Job, SingleRow
-from .sealed import STOPPED, can_be_named
+from .sealed import can_be_named, stopped
 from .shared_memory import Ring
 
 __all__ = ["Made", "RowMaker", "WorkerInit"]
@@ -40,15 +44,17 @@ class Made:
         step: the number of the first; None if they come in order.
         slot: of the ring, in which they lie.
         seconds: what the worker spent on each stage.
+        have_drawn: rows that the worker made have drawn random numbers, as far as it looks.
     """
 
-    __slots__ = ("batches", "seconds", "slot", "step")
+    __slots__ = ("batches", "have_drawn", "seconds", "slot", "step")
 
-    def __init__(self, step: int | None, slot: int, batches: Batch, seconds: bytes) -> None:
+    def __init__(self, step: int | None, slot: int, batches: Batch, seconds: bytes, have_drawn: bool) -> None:
         self.step, self.slot, self.batches, self.seconds = step, slot, batches, seconds
+        self.have_drawn = have_drawn
 
     def __reduce__(self) -> tuple[type[Made], tuple[object, ...]]:
-        return Made, (self.step, self.slot, self.batches, self.seconds)
+        return Made, (self.step, self.slot, self.batches, self.seconds, self.have_drawn)
 
     def pin_memory(self, device: object = None) -> Made:
         """The same, with batches in pinned memory; called by torch's thread."""
@@ -56,7 +62,7 @@ class Made:
         watch.add_sent(self.seconds)
         with watch.running(Stage.PIN):
             batches = pin_memory(self.batches, device)  # type: ignore[no-untyped-call]
-        return Made(self.step, self.slot, batches, watch.sent())
+        return Made(self.step, self.slot, batches, watch.sent(), self.have_drawn)
 
 
 class RowMaker:
@@ -86,18 +92,24 @@ class RowMaker:
                 return self._single(row)
         try:
             return sendable(packed(self._single(row), -1, -1, None), None)
-        except Exception:
-            return _wrapped(worker.id)
+        except Exception as error:
+            return _wrapped(error, worker.id)
 
     def _single(self, row: SingleRow) -> Batch:
         with self._seeding.meanwhile(), _ending_no_epoch():
-            if self._seeding.rows:
-                number = row.position if self._seeding.by_place else row.number
-                (found,) = self._seeded([row.number], np.array([number]), row.seed, row.epoch)
-            else:
-                found = self._in_epoch(row.epoch)[row.number]
-            seeds = self._seeding.of_batches(row.seed, row.epoch, [row.position])
-            (made,) = self._batches.of_parts([found], seeds)
+            doing = ""
+            try:
+                if self._seeding.rows:
+                    number = row.position if self._seeding.by_place else row.number
+                    (found,) = self._seeded([row.number], np.array([number]), row.seed, row.epoch)
+                else:
+                    found = self._one_by_one(self._in_epoch(row.epoch), [row.number])[0]
+                doing = COLLATING
+                seeds = self._seeding.of_batches(row.seed, row.epoch, [row.position])
+                (made,) = self._batches.of_parts([found], seeds)
+            except Exception as error:
+                note_batch(error, [row.number], title_for(self.dataset), f", epoch {row.epoch}", doing)
+                raise
             return made
 
     def __getitems__(self, job: Job) -> Batch:
@@ -108,13 +120,14 @@ class RowMaker:
         try:
             with self._watch.running(self._stage):
                 found = self._packed(job)
-        except Exception:
+        except Exception as error:
             if worker is None:
                 raise
-            found = [_wrapped(worker.id)] * len(job.window.ends)
+            found = [_wrapped(error, worker.id)] * len(job.window.ends)
         if worker is None:
             return found
-        return Made(job.step, job.slot, found, self._clock.sent(self._watch))
+        have_drawn = not self._seeding.quiet.may_be
+        return Made(job.step, job.slot, found, self._clock.sent(self._watch), have_drawn)
 
     def _packed(self, job: Job) -> Batch:
         if get_worker_info() is None:
@@ -139,25 +152,31 @@ class RowMaker:
         with self._seeding.meanwhile(), _ending_no_epoch():
             try:
                 return self._made(job)
-            except Exception:
+            except Exception as error:
                 if worker is None:
                     raise
                 if len(job.firsts) == 1:
-                    return [_wrapped(worker.id)]
+                    return [_wrapped(error, worker.id)]
             # One of them fails: the others are delivered nevertheless.
             found = []
             for window, first in zip(job.window.apart(), job.firsts, strict=True):
                 try:
                     found += self._made(job._replace(window=window, firsts=[first]))
-                except Exception:
-                    found.append(_wrapped(worker.id))
+                except Exception as error:
+                    found.append(_wrapped(error, worker.id))
             return found
 
     def _made(self, job: Job) -> list[Batch]:
         seeds = self._seeding.of_batches(job.seed, job.epoch, job.firsts)
-        rows = self._rows(job)
-        with timed(Stage.COLLATE):
-            return self._batches.of(rows, job.window, seeds)
+        doing = ""
+        try:
+            rows = self._rows(job)
+            doing = COLLATING
+            with timed(Stage.COLLATE):
+                return self._batches.of(rows, job.window, seeds)
+        except Exception as error:
+            note_window(error, self.dataset, job.window, job.epoch, doing)
+            raise
 
     def _rows(self, job: Job) -> Sequence[Row]:
         numbers: Index = job.window.numbers
@@ -169,9 +188,23 @@ class RowMaker:
         if self._seeding.rows:
             named = self._numbers(job)
             if many is None or isinstance(rows, _SEVERAL):
-                return self._seeded(rows, named, job.seed, job.epoch)
+                together = None if isinstance(dataset, DataRef) else made_together(dataset)
+                return self._seeded(rows, named, job.seed, job.epoch, together)
             seeder()(int(row_seeds(job.seed, job.epoch, named)[0]))  # one thing that is not made of rows
-        return many(rows) if many else [dataset[row] for row in rows]
+        return many(rows) if many else self._one_by_one(dataset, rows)
+
+    def _one_by_one(self, dataset: MapStyle, rows: Sequence[Index]) -> list[Row]:
+        left = iter(rows)
+        try:
+            return [dataset[row] for row in left]
+        except Exception as error:
+            self._note(error, rows[len(rows) - 1 - length_hint(left)])
+            raise
+
+    def _note(self, error: Exception, row: Index, together: object = None) -> None:
+        """Notes on an error that a row raised it."""
+        call = f"dataset[{row!r}]" if together is None else f"dataset.__getitems__([{row!r}])"
+        note_row(error, row, title_for(self.dataset, row), f"{call} raises it")
 
     def _in_epoch(self, epoch: int) -> MapStyle:
         """The dataset as it is in an epoch."""
@@ -189,41 +222,88 @@ class RowMaker:
         return np.concatenate([np.arange(first, first + stop - start) for first, (start, stop) in bounds])
 
     def _seeded(
-        self, rows: Sequence[Index], numbers: npt.NDArray[np.int64], seed: int, epoch: int
+        self,
+        rows: Sequence[Index],
+        numbers: npt.NDArray[np.int64],
+        seed: int,
+        epoch: int,
+        together: Callable[[Sequence[Index]], Sequence[Row]] | None = None,
     ) -> Sequence[Row]:
-        """The rows, each made with random numbers of its own."""
+        """The rows, each made with random numbers of its own, or `together` if that draws none."""
         dataset, seeds, quiet = self._in_epoch(epoch), row_seeds(seed, epoch, numbers), self._seeding.quiet
         if isinstance(dataset, DataRef) and dataset.is_random:
             return dataset.take_seeded(dataset.numbered(rows), seeds)
         pairs = list(zip(rows, seeds.tolist(), strict=True))
-        if quiet.is_known:
+        make = self._maker(dataset) if together is None else partial(_alone, together)
+        if together is not None and quiet.may_be:
+            seeder()(pairs[0][1])
+            before = where_all()
+            try:
+                many = together(rows)
+            except Exception:
+                if where_all() == before:
+                    raise
+            else:
+                if where_all() == before or not _are_rows(many, len(pairs)):
+                    return many
+            self.note_draws()
+        elif quiet.is_known:
             before, seed_torch = where(), torch.default_generator.manual_seed
             found: list[Row] = []
             try:
                 for row, own in pairs:
                     seed_torch(own)
-                    found.append(self._row(dataset, row))
-            except Exception:
+                    found.append(make(row))
+            except Exception as error:
                 if where() == before:
+                    self._note(error, pairs[len(found)][0])
                     raise
             if where() == before:
                 return found
             quiet.note(has_drawn=True)
         seed_all, found = seeder(), []
-        for row, own in pairs:
-            seed_all(own)
-            if quiet.is_asked:
-                before = where()
-                found.append(self._row(dataset, row))
-                quiet.note(has_drawn=where() != before)
-            else:
-                found.append(self._row(dataset, row))
+        try:
+            for row, own in pairs:
+                seed_all(own)
+                if quiet.is_asked:
+                    before = where()
+                    found.append(make(row))
+                    quiet.note(has_drawn=where() != before)
+                else:
+                    found.append(make(row))
+        except Exception as error:
+            self._note(error, pairs[len(found)][0], together)
+            raise
         return found
 
-    def _row(self, dataset: MapStyle, row: Index) -> Row:
+    def note_draws(self) -> None:
+        """Notes that rows have drawn, here or in a worker: all are seeded from now on, one by one."""
+        if not self._seeding.quiet.may_be:
+            return
+        self._seeding.quiet.note(has_drawn=True)
+        if get_worker_info() is None and made_together(self.dataset) is not None:
+            warn_user(
+                f"{type(self.dataset).__name__}.__getitems__ draws random numbers, so each row is made by a "
+                "call of its own from now on, seeded by (seed, epoch, row): the same under any workers and "
+                "batch size. To get a batch by one call, draw in collate_fn, which is seeded for each batch, "
+                "or pass seed_rows=False"
+            )
+
+    def _maker(self, dataset: MapStyle) -> Callable[[Index], Row]:
         if isinstance(dataset, DataRef) and dataset.schema is not None and dataset.schema.packed:
-            return rows_of(dataset, np.array([row]))[0]  # known as a pack when it is collated
-        return dataset[row]
+            return lambda row: rows_of(dataset, np.array([row]))[0]  # known as a pack when it is collated
+        return partial(getitem, dataset)
+
+
+def _alone(together: Callable[[Sequence[Index]], Sequence[Row]], row: Index) -> Row:
+    """A row that is made by a call of its own."""
+    (found,) = together([row])
+    return found
+
+
+def _are_rows(many: object, count: int) -> bool:
+    """True for so many rows; False for a batch that the dataset has collated itself."""
+    return isinstance(many, (list, tuple)) and len(many) == count
 
 
 class WorkerInit:
@@ -263,14 +343,14 @@ def _or_its_error(batch: Batch) -> Batch:
     assert worker is not None
     try:
         sendable(packed(batch, -1, -1, None), 1)
-    except Exception:
-        return _wrapped(worker.id)
+    except Exception as error:
+        return _wrapped(error, worker.id)
     return batch
 
 
-def _wrapped(worker: int) -> ExceptionWrapper:
-    """The exception under way, to be raised by the training loop's process."""
-    found = ExceptionWrapper(where=f"in DataLoader worker process {worker}")  # type: ignore[no-untyped-call]
+def _wrapped(error: Exception, worker: int) -> Raised:
+    """An exception, to be raised by the training loop's process."""
+    found = Raised(error, f"in DataLoader worker process {worker}")
     cls: type = found.exc_type
     if not can_be_named(cls):
         found.exc_type = RuntimeError  # the message has the traceback, which names the class
@@ -282,5 +362,5 @@ def _ending_no_epoch() -> Iterator[None]:
     """Makes a StopIteration of the user's an error: torch would take it for the end of the epoch."""
     try:
         yield
-    except StopIteration:
-        raise RuntimeError(STOPPED)  # noqa: B904 -- contextlib would raise the cause again
+    except StopIteration as stop:
+        raise stopped(stop)  # noqa: B904 -- contextlib would raise the cause again

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch._utils import ExceptionWrapper
 
+from ..process.noted import add_note, notes_of
 from ..rows.types import Batch, Row
 
 __all__ = [
     "PLAIN",
-    "STOPPED",
     "BatchError",
     "Failure",
     "Plain",
@@ -31,6 +31,7 @@ __all__ = [
     "can_be_named",
     "is_late",
     "is_plain",
+    "stopped",
 ]
 
 STOPPED = "a row or batch could not be made: StopIteration was raised"
@@ -41,10 +42,18 @@ class BatchError(Exception):
     """An error raised while a batch was made; the batches after it come nevertheless."""
 
     def __init__(self, error: Exception) -> None:
-        if isinstance(error, StopIteration):  # would end the loop
-            cause, error = error, RuntimeError(STOPPED)
-            error.__cause__ = cause
         self.error = error
+        if isinstance(error, StopIteration):  # would end the loop
+            self.error = stopped(error)
+            self.error.__cause__ = error
+
+
+def stopped(stop: StopIteration) -> RuntimeError:
+    """An error in place of a StopIteration of the user's, with its notes."""
+    error = RuntimeError(STOPPED)
+    for note in notes_of(stop):
+        add_note(error, note)
+    return error
 
 
 class Failure(NamedTuple):

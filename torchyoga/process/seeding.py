@@ -41,6 +41,7 @@ __all__ = [
     "splitmix",
     "unmoved_seed",
     "where",
+    "where_all",
     "worker_seed",
 ]
 
@@ -292,6 +293,11 @@ def where() -> tuple[object, ...]:
     if type(bits) is np.random.MT19937:
         return _python_state(), _words_of(bits)
     return _python_state(), repr(np.random.get_state(legacy=False))
+
+
+def where_all() -> tuple[object, ...]:
+    """Where `random`, NumPy and torch are, under the condition of `where`."""
+    return *where(), torch.default_generator.get_state().numpy().tobytes()
 
 
 def generators() -> tuple[object, ...]:

@@ -5,12 +5,16 @@ To seed `random` and NumPy takes most of the time of a small row. After some hun
 neither, rows are made without that, and the two are looked at after each batch. If they have moved, the batch
 is made once more, seeded row by row, as are all that follow. torch is always seeded: that is quick, and rows
 may ask for `torch.initial_seed()`, which moves nothing.
+
+A batch that the dataset makes in one call is seeded once, and all three are looked at after it. If one has
+moved, its numbers would depend on which rows are together: that batch and all later ones are made row by row.
 """
 
 from __future__ import annotations
 
 import array
 import contextlib
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -20,8 +24,9 @@ from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
 
 from ..process.seeding import GeneratorsPutBack, batch_seeds
 from ..reading.dataref import DataRef
+from ..rows.types import Index, Row
 
-__all__ = ["Quiet", "Seeding", "draws_random_numbers"]
+__all__ = ["Quiet", "Seeding", "draws_random_numbers", "made_together"]
 
 _LOOKED_AT = 256  # rows
 _PLAIN = (
@@ -49,6 +54,20 @@ def draws_random_numbers(dataset: object) -> bool:
     return type(dataset) not in _PLAIN
 
 
+def made_together(dataset: object) -> Callable[[Sequence[Index]], Sequence[Row]] | None:
+    """The `__getitems__` of a dataset that makes many rows in one call; None if it would make one by one.
+
+    Those of torch's Subset and StackDataset do what the datasets in them can.
+    """
+    many: Callable[[Sequence[Index]], Sequence[Row]] | None = getattr(dataset, "__getitems__", None)
+    kind, parts = getattr(type(dataset), "__getitems__", None), None
+    if isinstance(dataset, Subset) and kind is Subset.__getitems__:
+        parts = [dataset.dataset]
+    elif isinstance(dataset, StackDataset) and kind is StackDataset.__getitems__:
+        parts = list(dataset.datasets.values() if isinstance(dataset.datasets, dict) else dataset.datasets)
+    return many if parts is None or any(map(made_together, parts)) else None
+
+
 class Quiet:
     """Whether the rows of a loader draw from `random` or NumPy, as far as this process has seen.
 
@@ -63,6 +82,11 @@ class Quiet:
     def is_known(self) -> bool:
         """True if rows draw nothing."""
         return self._left == 0
+
+    @property
+    def may_be(self) -> bool:
+        """True unless rows are known to draw, or all are to be seeded."""
+        return self._left >= 0
 
     @property
     def is_asked(self) -> bool:

@@ -16,10 +16,11 @@ import torch
 
 from ..errors import SchemaError
 from ..process.digests import hexdigest
+from ..process.noted import note_batch
 from ..process.seeding import drawn_seeds, generators
 from ..process.stages import Stage, timed
 from ..process.warned import warn_user
-from ..reading.dataref import ChangedRows, DataRef, known_schema
+from ..reading.dataref import ChangedRows, DataRef, known_schema, title_of
 from ..rows.block import Block, Rows, joined
 from ..rows.collector import block_of
 from ..rows.column import Column
@@ -91,7 +92,11 @@ class ComputedRef(ChangedRows):
         columns = _columns_of(block)
         draws = {"draw": Draw(seeds)} if self._draws and seeds is not None else {}
         with timed(Stage.TRANSFORM):
-            returned = self._called(columns, draws)
+            try:
+                returned = self._called(columns, draws)
+            except Exception as error:
+                note_batch(error, rows.tolist(), title_of(self))
+                raise
         where = f"map_batches({name_of(self.function)}) of {_numbered(rows)}"
         found = _block_from(returned, columns, block, where)
         self._check_alike(found, where)

@@ -7,9 +7,10 @@ from multiprocessing.context import get_spawning_popen
 
 from ..errors import SchemaError
 from ..process.digests import hexdigest
+from ..process.noted import note_row
 from ..process.seeding import seeder
 from ..process.stages import Stage, timed
-from ..reading.dataref import ChangedRows, DataRef
+from ..reading.dataref import ChangedRows, DataRef, title_of
 from ..rows.block import exact_rows
 from ..rows.schema import Schema
 from ..rows.types import Ints, Json, Row, Seeds
@@ -77,14 +78,20 @@ class TransformedRef(ChangedRows):
 
     def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
         """The rows of these numbers; with seeds, `random`, NumPy and torch are seeded before each."""
-        given = self._given(rows, seeds)
+        given = exact_rows(self._given(rows, seeds))
         with timed(Stage.TRANSFORM):
-            if seeds is None:
-                return list(map(self._changed, exact_rows(given)))
-            seed_all, found = seeder(), []
-            for row, seed in zip(exact_rows(given), seeds.tolist(), strict=True):
-                seed_all(seed)
-                found.append(self._changed(row))
+            found: list[Row] = []
+            try:
+                if seeds is None:
+                    found.extend(map(self._changed, given))
+                    return found
+                seed_all = seeder()
+                for row, seed in zip(given, seeds.tolist(), strict=True):
+                    seed_all(seed)
+                    found.append(self._changed(row))
+            except Exception as error:
+                note_row(error, int(rows[len(found)]), title_of(self))
+                raise
         return found
 
     def _changed(self, row: Row) -> Row:

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from ..order.by_file import equal_runs
 from ..process.digests import hexdigest
 from ..process.distinct import distinct
-from ..reading.dataref import Condition, DataRef, RowView
+from ..process.noted import note_batch
+from ..reading.dataref import Condition, DataRef, RowView, title_of
 from ..rows.types import Ints
 from .scan import scan
 from .selection import Selection
@@ -100,7 +101,34 @@ def _masks(ref: DataRef, names: str | Sequence[str], condition: Condition) -> It
     wanted = [names] if isinstance(names, str) else list(names)
     for start, stop, columns in scan(ref, wanted):
         given: Any = columns[wanted[0]] if isinstance(names, str) else columns
-        yield start, _checked(_held(condition, given), start, stop)
+        try:
+            held = _held(condition, given)
+        except Exception as error:
+            first, last = _narrowed(ref, names, condition, start, stop)
+            note_batch(error, range(first, last), title_of(ref), doing="a condition of")
+            raise
+        yield start, _checked(held, start, stop)
+
+
+def _narrowed(
+    ref: DataRef, names: str | Sequence[str], condition: Condition, start: int, stop: int
+) -> tuple[int, int]:
+    """The first row for which a condition raises when it gets that row alone; all, if there is none."""
+    first, last = start, stop
+    while last - first > 1:
+        middle = (first + last) // 2
+        is_before = _raises(ref[first:middle], names, condition)
+        first, last = (first, middle) if is_before else (middle, last)
+    return (first, last) if _raises(ref[first:last], names, condition) else (start, stop)
+
+
+def _raises(ref: DataRef, names: str | Sequence[str], condition: Condition) -> bool:
+    try:
+        for _, _, columns in scan(ref, [names] if isinstance(names, str) else list(names)):
+            _held(condition, columns[names] if isinstance(names, str) else columns)
+    except Exception:
+        return True
+    return False
 
 
 def _held(condition: Condition, given: object) -> object:

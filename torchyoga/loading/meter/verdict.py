@@ -58,7 +58,7 @@ class Setting:
         start_method: of worker processes.
         is_block: shuffled by files, or not at all.
         is_stored: the rows come from a DataRef.
-        is_batched: the dataset has `__getitems__`.
+        is_batched: the dataset makes the rows of a batch in one call, its `__getitems__`.
         num_columns: of a row; 0 if they are not known.
         collates: by a function of the user's.
     """

@@ -194,10 +194,12 @@ def _few(pin: str, versions: Mapping[str, Sequence[Version]], where: str) -> lis
             raise StateError(
                 f"the state, at {where}, has {source.rows} rows of the source {source.name!r}, which are not "
                 f"those that it has here, {versions[source.name][0][0]}, nor those that it began with: they "
-                "are of other data, or made otherwise, such as packs of another budget. Rows may be of a "
-                "version to which some were appended; packs, windows and batches may not: make them of the "
-                "version of the state, and mix what was appended as a source of its own; or pass "
-                "strict=False to take its epoch and position"
+                "are of other data, or made otherwise, such as packs of another budget or width. If the "
+                "state is of packs or windows of a mixture, reweight those, not the mixture before: "
+                "mix.packed(...).reweighted(weights, at=state). Rows may be of a version to which some were "
+                "appended; packs, windows and batches may not: make them of the version of the state, and "
+                "mix what was appended as a source of its own; or pass strict=False to take its epoch and "
+                "position"
             )
     return sources
 

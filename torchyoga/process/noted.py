@@ -1,0 +1,69 @@
+"""Notes on exceptions, which say which row of what raised them. Nothing is done where no exception is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["Note", "add_note", "note_batch", "note_row", "notes_of"]
+
+_MOST_TEXT = 2000  # of the rows of a batch
+
+
+class Note(str):
+    """A note of ours; it may be added to by code that knows more.
+
+    Attributes:
+        row: the row that raised the exception; None if there are several.
+        of: what it is a row of.
+        call: what raises the exception again, for the reader.
+    """
+
+    row: object = None
+    of: str = ""
+    call: str = ""
+
+
+def notes_of(error: BaseException) -> list[str]:
+    """The notes of an exception."""
+    return list(getattr(error, "__notes__", ()))
+
+
+def add_note(error: BaseException, text: str) -> None:
+    """Adds a note, once: an exception may be raised again. Python 3.10 keeps it, and does not show it."""
+    notes = notes_of(error)
+    if text not in notes:
+        error.__notes__ = [*notes, text]  # type: ignore[attr-defined,unused-ignore]
+
+
+def note_row(error: BaseException, row: object, of: str, call: str = "") -> None:
+    """Notes that a row raised an exception."""
+    note = Note(f"in row {row!r} of {of}{call and f'; {call}'}")
+    note.row, note.of, note.call = row, of, call
+    if not any(isinstance(known, Note) and known.row == row and known.of == of for known in notes_of(error)):
+        add_note(error, note)
+
+
+def note_batch(
+    error: BaseException, rows: Sequence[object], of: str, where: str = "", doing: str = ""
+) -> None:
+    """Notes where rows were made of which one raised an exception: in the note of that row, if there is one.
+
+    Args:
+        error: the exception.
+        rows: of the batch.
+        of: what they are rows of.
+        where: the batch and the epoch.
+        doing: what was done with them, if not made.
+    """
+    notes = notes_of(error)
+    last = notes[-1] if notes else None
+    if isinstance(last, Note) and last.row is not None and where and not doing:
+        call = last.call or (f"dataset[{last.row!r}] raises it" if last.of == of else "")
+        text = f"in row {last.row!r} of {last.of}{where}{call and f'; {call}'}"
+        error.__notes__ = [*notes[:-1], Note(text)]  # type: ignore[attr-defined,unused-ignore]
+        return
+    which = "row" if len(rows) == 1 else "the rows" if doing else "one of the rows"
+    listed = ", ".join(map(repr, rows))
+    if len(listed) > _MOST_TEXT:
+        listed = f"{listed[:_MOST_TEXT]}... ({len(rows)} rows)"
+    add_note(error, Note(f"in {doing and f'{doing} '}{which} {listed} of {of}{where}"))
