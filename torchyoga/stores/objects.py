@@ -25,7 +25,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from hashlib import blake2b
 from itertools import islice
 from multiprocessing.context import get_spawning_popen
@@ -79,6 +79,7 @@ _FINAL = (
     TypeError,
     ValueError,
     ImportError,
+    CancelledError,  # this process is ending
 )
 _FINAL_NAMES = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "ParamValidationError"}
 _FINAL_ERRNOS = {errno.ENOSPC, errno.EROFS, errno.ENAMETOOLONG, errno.EDQUOT}
