@@ -31,10 +31,10 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import torch
 import torch.utils.data
+from torch._C import _remove_worker_pids
 from torch._utils import ExceptionWrapper
 from torch.utils.data import ConcatDataset, Subset
 from torch.utils.data._utils.pin_memory import pin_memory
-from torch._C import _remove_worker_pids
 
 from ..order.iteration import Iteration, IterationOptions
 from ..order.saved import Saved
