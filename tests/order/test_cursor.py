@@ -461,6 +461,34 @@ def test_an_iteration_from_before_a_load_reports_nothing() -> None:
     assert one.state_dict() == {**state, "again": 3}
 
 
+def test_a_look_is_of_one_batch_however_often_it_has_begun_again() -> None:
+    for batches, more in ((1, 0), (0, 1), (1, 1), (7, 1), (5, 0)):
+        one = cursor(20)
+        run = start(one)
+        deliver(run, batches)
+        run.restart()
+        deliver(run, more)
+        is_look = batches + more == 1
+        assert begin(one) == (0 if is_look else 1, 0)
+        deliver(start(one), 1)
+        out = None if is_look else [20 - 2 * (batches + more), 0]
+        assert one.state_dict().get("left_out") == out
+
+
+def test_ranks_are_level_even_if_one_of_them_has_begun_again() -> None:
+    receipts = []
+    for rank in (0, 1):
+        one = cursor(20, num_replicas=2, rank=rank)
+        run = start(one)
+        deliver(run, 2)
+        if rank:
+            run.restart()
+        deliver(run, 1)
+        receipts.append(one.receipt())
+    proof = prove(receipts)
+    assert proof, str(proof)
+
+
 def test_steps_are_counted_on_where_an_iteration_begins_again() -> None:
     one = cursor(20)
     run = start(one)

@@ -688,7 +688,7 @@ class Cursor:
             "num_replicas": shard.num_replicas,
             "rows": rows,
             "weight": f"{weight:x}",
-            "steps": iteration.delivered,
+            "steps": iteration.counted,
             "steps_to_come": iteration.num_steps - iteration.delivered,
             "coming": written(coming),
             "since": iteration.entry.place.position,

@@ -219,6 +219,7 @@ class Iteration:
 
     def end(self) -> None:
         """Its holder has seen the end."""
+        self._counted_before = 0  # the same, with those that were left out
         self.is_over = True
 
     # -- written by its iterator
@@ -306,6 +307,7 @@ class Iteration:
     def _after_steps(self, steps: int) -> Iteration:
         """`after`, counted from where it began, or began again."""
         found = copy(self)
+        self._counted_before = self.counted
         found._begin(*self._at_start)
         if self.options.in_order:
             end = steps
@@ -388,7 +390,7 @@ class Iteration:
     def is_at_first_batch(self) -> bool:
         """True if it has delivered a first batch only."""
         options = self.options
-        return 0 < self.delivered <= options.first_rows * (1 + len(options.asked))
+        return 0 < self.counted <= options.first_rows * (1 + len(options.asked))
 
     @property
     def place(self) -> Place:
@@ -406,6 +408,11 @@ class Iteration:
             left += taken(start, self.shard, self._length, ahead, rest)
         share = start.share if world == 1 else (self.shard.rank, world)
         return Place(start.epoch, start.position + rows * world, left, share)
+
+    @property
+    def counted(self) -> int:
+        """Batches, or rows, that it has delivered or left out, however often it has begun again."""
+        return self._counted_before + self.delivered
 
     @property
     def share(self) -> tuple[int, int]:
