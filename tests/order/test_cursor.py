@@ -489,6 +489,30 @@ def test_ranks_are_level_even_if_one_of_them_has_begun_again() -> None:
     assert proof, str(proof)
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_rows_left_by_an_iterator_that_is_held_are_left_out_unless_it_goes_on(named: bool) -> None:
+    one, old, new = cursor(20), Held(), Held()
+    first = start(one, holder=old)
+    deliver(first, 3)
+    if named:
+        one.set_epoch(1)
+    second = start(one, holder=new)
+    deliver(second, 2)
+    assert one.state_dict()["left_out"] == one.receipt()["left_out"] == [14, 0]  # no state keeps an iterator
+    assert "left_out" not in one.state_of(first)
+    deliver(first, 2)
+    assert "left_out" not in one.state_dict()  # this state goes on within epoch 0
+    deliver(second, 1)
+    assert one.state_dict()["left_out"] == [10, 0]
+    del old
+    third = start(one, holder=Held())
+    deliver(third, 2)
+    assert one.state_dict()["left_out"] == [10 + 14, 1]
+    deliver(second, 7)
+    deliver(third, 1)
+    assert one.state_dict()["left_out"] == [10, 0]
+
+
 def test_steps_are_counted_on_where_an_iteration_begins_again() -> None:
     one = cursor(20)
     run = start(one)
