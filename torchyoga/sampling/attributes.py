@@ -10,6 +10,7 @@ import pickle
 import zlib
 from collections import deque
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,7 +57,7 @@ class _Values(pickle.Pickler):
         super().__init__(file, protocol=5)
         self.fast = True  # it does not matter which of equal objects are the same one
 
-    def reducer_override(self, value: object) -> object:
+    def reducer_override(self, value: object) -> Any:
         """How to write what is not a builtin value."""
         if isinstance(value, torch.Tensor):
             value = value.detach().numpy()
