@@ -526,7 +526,7 @@ def test_states_of_another_sampler_or_dataset_are_refused() -> None:
     refused({**state, "left": [[5, 1]]}, loader_of("weighted"), "left")
     refused({"epoch": 0}, loader_of("weighted"), "expected a state with the keys")
     for damage in ({"generators": [1]}, {"kept": [1]}, {"kept_at": -1}, {"kept_at": "1"}):
-        refused({**state, **damage}, loader_of("weighted"), "generators, kept or kept_at are damaged")
+        refused({**state, **damage}, loader_of("weighted"), "generators, kept, kept_at or held are damaged")
     refused({**state, "generators": {"generator": {}}}, loader_of("weighted"), "has generators")
     own = loader_of("a generator").state_dict()
     refused(state | {"sampler": "RandomSampler", "batch_size": 5}, loader_of("a generator"), "has generators")
