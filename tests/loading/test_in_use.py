@@ -766,3 +766,16 @@ def test_set_epoch_reaches_a_users_batch_sampler_at_once() -> None:
     loader = yoga.DataLoader(list(range(4)), batch_sampler=batches)
     loader.set_epoch(3)
     assert batches.epoch == 3
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
+def test_workers_that_let_sigterm_pass_end_when_they_are_terminated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchyoga.process.stops._listening", {int(signal.SIGTERM)})
+    batches = iter(yoga.DataLoader(list(range(100)), num_workers=1))
+    next(batches)
+    (worker,) = batches._started._fetched._workers
+    os.kill(worker.pid, signal.SIGTERM)
+    assert next(batches).tolist() == [1]
+    worker.terminate()
+    worker.join(20)
+    assert worker.exitcode == -signal.SIGKILL

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import sys
 import threading
 import time
 import warnings
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from waiting import PATIENCE
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError
@@ -178,3 +180,28 @@ def test_advice_knows_of_threads() -> None:
     # One thread reads ahead already, and more than one would take the loop's own processor.
     ahead = verdict(found, Setting(0, 2, is_ahead=True, are_threads=True))
     assert "num_workers" not in ahead
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("batch_size", [None, 1])
+def test_threads_that_share_an_iterator_get_each_row_once(
+    ref: yoga.DataRef, four_cpus: None, workers: int, batch_size: int | None
+) -> None:
+    loader = yoga.DataLoader(ref, batch_size, shuffle=True, seed=1, num_workers=workers)
+    found, batches = [], iter(loader)
+
+    def take() -> None:
+        found.extend(int(batch["label"]) for batch in batches)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=take) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+    finally:
+        sys.setswitchinterval(interval)
+    assert sorted(found) == [*range(ROWS)]
+    assert yoga.prove([loader.receipt()])

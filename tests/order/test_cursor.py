@@ -461,6 +461,58 @@ def test_an_iteration_from_before_a_load_reports_nothing() -> None:
     assert one.state_dict() == {**state, "again": 3}
 
 
+def test_a_look_is_of_one_batch_however_often_it_has_begun_again() -> None:
+    for batches, more in ((1, 0), (0, 1), (1, 1), (7, 1), (5, 0)):
+        one = cursor(20)
+        run = start(one)
+        deliver(run, batches)
+        run.restart()
+        deliver(run, more)
+        is_look = batches + more == 1
+        assert begin(one) == (0 if is_look else 1, 0)
+        deliver(start(one), 1)
+        out = None if is_look else [20 - 2 * (batches + more), 0]
+        assert one.state_dict().get("left_out") == out
+
+
+def test_ranks_are_level_even_if_one_of_them_has_begun_again() -> None:
+    receipts = []
+    for rank in (0, 1):
+        one = cursor(20, num_replicas=2, rank=rank)
+        run = start(one)
+        deliver(run, 2)
+        if rank:
+            run.restart()
+        deliver(run, 1)
+        receipts.append(one.receipt())
+    proof = prove(receipts)
+    assert proof, str(proof)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_rows_left_by_an_iterator_that_is_held_are_left_out_unless_it_goes_on(named: bool) -> None:
+    one, old, new = cursor(20), Held(), Held()
+    first = start(one, holder=old)
+    deliver(first, 3)
+    if named:
+        one.set_epoch(1)
+    second = start(one, holder=new)
+    deliver(second, 2)
+    assert one.state_dict()["left_out"] == one.receipt()["left_out"] == [14, 0]  # no state keeps an iterator
+    assert "left_out" not in one.state_of(first)
+    deliver(first, 2)
+    assert "left_out" not in one.state_dict()  # this state goes on within epoch 0
+    deliver(second, 1)
+    assert one.state_dict()["left_out"] == [10, 0]
+    del old
+    third = start(one, holder=Held())
+    deliver(third, 2)
+    assert one.state_dict()["left_out"] == [10 + 14, 1]
+    deliver(second, 7)
+    deliver(third, 1)
+    assert one.state_dict()["left_out"] == [10, 0]
+
+
 def test_steps_are_counted_on_where_an_iteration_begins_again() -> None:
     one = cursor(20)
     run = start(one)

@@ -90,7 +90,11 @@ def test_the_proof_holds_after_every_step(world: int, remainder: str) -> None:
         assert proof.rows >= min(3 * world * steps, LENGTH // world * world)
     assert (proof.epoch, proof.length) == (0, LENGTH)
     assert (proof.rows - LENGTH) in {"keep": [0], "drop": [0, -1, -2], "pad": [0, 1, 2]}[remainder]
-    assert f"{min(proof.rows, LENGTH)} of 23 rows delivered since it began, each exactly once" in str(proof)
+    extra = proof.rows - LENGTH
+    assert (proof.filled_up, proof.dropped, proof.is_exact) == (max(extra, 0), max(-extra, 0), not extra)
+    how = "each exactly once" if not extra else f"filled up by {extra}" if extra > 0 else f"{-extra} left out"
+    assert f"{min(proof.rows, LENGTH)} of 23 rows delivered since it began, each" in str(proof)
+    assert how in str(proof)
 
 
 def test_the_proof_continues_after_a_resume_with_other_ranks() -> None:

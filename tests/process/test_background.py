@@ -221,3 +221,33 @@ def test_a_child_forked_meanwhile_ends(tmp_path: Any) -> None:
         leave.set()
         thread.join(300)
     assert next(left[0]) == 1
+
+
+def test_what_a_thread_made_is_freed_before_the_interpreter_ends() -> None:
+    code = """
+import time
+from torchyoga.process.background import Ahead, Task
+
+class Slow:
+    def __del__(self):
+        time.sleep(0.2)
+        print("freed", flush=True)
+
+ahead = Ahead((Task(Slow, 1) for _ in range(100)), 3, 1)
+next(ahead)
+while len(ahead._shared.tickets) < 3:
+    time.sleep(0.01)
+del ahead
+time.sleep(0.1)
+print("the end")
+"""
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert finished.stdout.split("\n") == ["freed", "the end", *["freed"] * 3, ""]
+    assert (finished.returncode, finished.stderr) == (0, "")
+
+
+def test_a_consumer_goes_on_alone_once_its_threads_were_stopped() -> None:
+    ahead = Ahead((Task(lambda i=i: i, 1) for i in range(30)), 4, 2)
+    assert next(ahead) == 0
+    ahead._shared.stop()
+    assert list(ahead) == list(range(1, 30))

@@ -422,7 +422,8 @@ def test_an_iterator_that_was_held_when_another_began_ran_beside_it() -> None:
     first, second = iter(sampler), iter(sampler)
     for iterator in (first, first, first, second):
         next(iterator)
-    del first, iterator
+    assert sampler.state_dict()["left_out"] == [7, 0]
+    assert len([*first, *second]) == 7 + 9
     assert "left_out" not in sampler.state_dict()
 
 

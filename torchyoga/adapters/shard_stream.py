@@ -5,6 +5,7 @@ The names of shards are patterns: braces, wildcards, folders, and URLs that fssp
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import gzip
 import io
@@ -16,7 +17,6 @@ import zlib
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -26,6 +26,7 @@ from ..files.regular import open_regular
 from ..files.tar_members import Member, members
 from ..files.tar_samples import APART, KEY, TarSample, divided, samples
 from ..process.digests import hexdigest
+from ..process.threads import begin_thread
 from ..reading.left_out import LeftOut, refuse_many, told_of, warn_of
 from ..rows.image_formats import HEAD, begins_as_image
 from ..rows.types import Json, Row
@@ -108,7 +109,7 @@ class ShardRows(PlacedSource):
         apart: list[LeftOut] = []
         number -= skip
         self._begun = begun = list[tuple[int, Json]]([])  # anew, whatever was read before
-        with closing(_Ahead(shards, int(place["shard"]))) as ahead:
+        with contextlib.closing(_Ahead(shards, int(place["shard"]))) as ahead:
             for shard, name in enumerate(shards.names[place["shard"] :], place["shard"]):
                 bad = [[*pair] for pair in left_out]
                 known = {"shard": shard, "bad": bad, "seen": seen, "columns": columns}
@@ -216,10 +217,7 @@ class _Reader:
     def __init__(self, name: str, shards: Shards) -> None:
         self._queue: queue.Queue[list[TarSample[bytes]] | _CutShard | _Failed | None] = queue.Queue(_PIECES)
         self._is_over = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run, args=(name, shards), name="torchyoga-shard", daemon=True
-        )
-        self._thread.start()
+        self._thread = begin_thread("torchyoga-shard", self._run, name, shards, stop=self.close)
 
     def samples(self) -> Iterator[TarSample[bytes] | _CutShard]:
         """All samples, and what ends a shard that is cut.
@@ -246,6 +244,8 @@ class _Reader:
     def close(self) -> None:
         """Ends the thread after its current read."""
         self._is_over.set()
+        with contextlib.suppress(queue.Empty):  # it may wait for room
+            self._queue.get_nowait()
 
     def _run(self, name: str, shards: Shards) -> None:
         end: _CutShard | _Failed | None = None

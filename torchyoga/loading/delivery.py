@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,6 +14,7 @@ import torch
 from ..errors import StateError
 from ..order.iteration import Iteration
 from ..order.saved import Saved
+from ..process.forks import renew_in_children
 from ..process.stages import Stage, Stopwatch
 from ..reading.dataref import DataRef
 from ..rows.types import Batch, Row, mapped
@@ -159,6 +161,12 @@ class Delivery(Iterator[Batch]):
         self._process = self._steps = 0
         self._started: Arriving | InProcess | None = None
         self._over = False
+        self.renew()
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """Makes the lock anew, in a forked child."""
+        self._alone = threading.RLock()  # held by the thread that asks for a batch
 
     def move_to(self, device: torch.device) -> None:
         """Copies all batches to a device, each while the one before it is computed with."""
@@ -168,6 +176,10 @@ class Delivery(Iterator[Batch]):
         return len(self._loader)
 
     def __next__(self) -> Batch:
+        with self._alone:
+            return self._next()
+
+    def _next(self) -> Batch:
         asked = self._meter.asked()
         iteration, batches, cursor = self._iteration, self._batches, self._indices.cursor
         if iteration is None or batches is None or self._process != os.getpid():

@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import weakref
 import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sized
@@ -30,6 +31,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import torch
 import torch.utils.data
+from torch._C import _remove_worker_pids
 from torch._utils import ExceptionWrapper
 from torch.utils.data import ConcatDataset, Subset
 from torch.utils.data._utils.pin_memory import pin_memory
@@ -39,6 +41,7 @@ from ..order.saved import Saved
 from ..process.control_group import num_cpus
 from ..process.seeding import GeneratorsPutBack, generators, worker_seed
 from ..process.stages import Stage, Stopwatch, seconds_sent
+from ..process.stops import kill_when_terminated, listened
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..rows.collate import is_ours
@@ -161,6 +164,8 @@ class Pipeline:
         began = perf_counter() if loader.num_workers and self._inner is None else None
         try:
             fetched: Iterator[Batch] = iter(self._inner_loader(loader, seeding, dataset))
+            if listened():
+                _kill_when_terminated(fetched)
         except BaseException:
             self.give_up_workers()
             raise
@@ -351,6 +356,20 @@ def _error_of(failure: ExceptionWrapper) -> Exception:
         # torch's frame refers to the error; through this process's traceback a cycle would keep the workers.
         return error.with_traceback(None)
     raise AssertionError("torch raises what failed")
+
+
+def _kill_when_terminated(fetched: Any) -> None:
+    """Lets workers that outlive SIGTERM be killed by whatever terminates them."""
+    held = weakref.ref(fetched)
+
+    def forget() -> None:
+        # That it was killed would raise an error, in the midst of whatever the program does.
+        if (iterator := held()) is not None and iterator._worker_pids_set:
+            iterator._worker_pids_set = False
+            _remove_worker_pids(id(iterator))
+
+    for worker in getattr(fetched, "_workers", ()):
+        kill_when_terminated(worker, forget)
 
 
 def _dataset_of(loader: TorchLoader) -> MapStyle:

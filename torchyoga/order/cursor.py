@@ -17,7 +17,7 @@ each time, as with DistributedSampler, unless `set_epoch` names other epochs; a 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -31,7 +31,7 @@ from .carry import Appended, Prefixes, carried, check_appended
 from .contract import AnyOrder, Arrangement, Locality, Shuffle, SourceCounts
 from .full import ORDER_VERSION, as_int
 from .grown import Grown
-from .iteration import Iteration, IterationOptions, Left, Reporting, Standing
+from .iteration import Iteration, IterationOptions, Left, LeftAt, Reporting, Standing
 from .place import Place, after, num_steps_left, taken
 from .proof import PRIME, weight_until
 from .saved import Pin, Saved
@@ -346,25 +346,35 @@ class Cursor:
         elif at.last and not at.look:
             at.last.stand_after(None)  # it counts
         left = self._leave(at) if start.epoch > at.place.epoch else at.left
-        if left.place is not None:
-            left = left._replace(out=self._with_rest(left.out, left.place, iteration), place=None)
+        held = tuple(one for one in left.open if one.is_held)
+        ended = [one for one in left.open if one not in held]
+        left = left._replace(out=self._with_rests(left.out, ended, iteration), open=held)
+        for one in ended:
+            one.end()
         iteration.begin(at, left, max(0, at.seen_by_all.get(start.epoch, 0) - start.position))
         self._at = at._replace(left=left)
 
     def _leave(self, at: Standing) -> Left:
         """Another epoch is to begin within this one."""
-        place, last = at.place, at.last
-        is_held = last is not None and last.is_held and last.start.epoch == place.epoch
-        if not place.position or is_held or place.epoch == at.left.epoch:
-            return at.left
-        return at.left._replace(place=place, epoch=place.epoch)
+        place, left = at.place, at.left
+        if not place.position or place.epoch == left.epoch:
+            return left
+        by = at.last if at.last is not None and at.last.start.epoch == place.epoch else None
+        return left._replace(open=(*left.open, LeftAt(place, by)), epoch=place.epoch)
 
     def _left_out(self, place: Place) -> Skipped:
-        """The rows that were left out up to a place, of the epoch before it too, if it was left early."""
-        left, last = self._at.left, self._at.last or _ROW_BY_ROW
-        if left.place is None or place.epoch <= left.place.epoch:
-            return left.out
-        return self._with_rest(left.out, left.place, last)
+        """The rows that a resume at a place leaves out of the epochs before it, as iterators do not last."""
+        left = self._at.left
+        earlier = [one for one in left.open if one.place.epoch < place.epoch]
+        return self._with_rests(left.out, earlier, self._at.last or _ROW_BY_ROW)
+
+    def _with_rests(
+        self, out: Skipped, epochs: Iterable[LeftAt], iteration: Iteration | IterationOptions
+    ) -> Skipped:
+        """Rows that were left out, and those that these epochs have left."""
+        for epoch in epochs:
+            out = self._with_rest(out, epoch.now, iteration)
+        return out
 
     def _with_rest(self, out: Skipped, place: Place, iteration: Iteration | IterationOptions) -> Skipped:
         """Rows that were left out, and those behind the place at which an epoch was left."""
@@ -410,7 +420,8 @@ class Cursor:
                 "same batch. To train on one batch of each epoch, call set_epoch(epoch) before it; to train "
                 "on one batch after the other, keep one iterator; to look at a batch, call peek()"
             )
-        place = at.place if at.running else at.left.place if self._is_left_for_good else None
+        left = at.left.open[-1].place if at.left.open and self._is_left_for_good else None
+        place = at.place if at.running else left
         if place is None or last is None or last.is_held or last.options.may_be_left:
             return
         rows = self._rest(place, iteration)
@@ -683,13 +694,13 @@ class Cursor:
             "num_replicas": shard.num_replicas,
             "rows": rows,
             "weight": f"{weight:x}",
-            "steps": iteration.delivered,
+            "steps": iteration.counted,
             "steps_to_come": iteration.num_steps - iteration.delivered,
             "coming": written(coming),
             "since": iteration.entry.place.position,
             "again": iteration.again,
             "peeked": iteration.peeked,
-            "left_out": list(self._at.left.out.written),
+            "left_out": list(self._left_out(place).written),
         }
 
     def share_before(self, entry: EpochEntry) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from .saved import Saved
 from .shard import Shard
 from .state import EpochEntry, Skipped
 
-__all__ = ["Iteration", "Left", "Reporting", "IterationOptions", "Standing"]
+__all__ = ["Iteration", "Left", "LeftAt", "Reporting", "IterationOptions", "Standing"]
 
 _MOST_SEEN = 16  # epochs
 
@@ -54,17 +54,40 @@ class Reporting(Protocol):
         """Reports to the cursor."""
 
 
+class LeftAt(NamedTuple):
+    """Where an epoch was left, and by which iteration; None if it was a state that stood there."""
+
+    place: Place
+    by: Iteration | None
+
+    @property
+    def is_held(self) -> bool:
+        """True if the iteration may go on."""
+        return self.by is not None and self.by.is_held
+
+    @property
+    def now(self) -> Place:
+        """Where it is left by now."""
+        return self.place if self.by is None else copy(self.by).place  # another thread may deliver meanwhile
+
+    def end(self) -> None:
+        """The iteration goes no further."""
+        if self.by is not None:
+            self.by.leave()
+
+
 class Left(NamedTuple):
     """The rows of epochs that were left before their end.
 
     Attributes:
-        out: those that no later iteration gives.
-        place: where an epoch was left, if no other one has begun since.
+        out: those that no iteration will give.
+        open: where epochs were left whose rows may still come: their iterators are held, or no other
+            iteration has begun since.
         epoch: the epoch that was left last.
     """
 
     out: Skipped = Skipped()
-    place: Place | None = None
+    open: tuple[LeftAt, ...] = ()
     epoch: int | None = None
 
 
@@ -196,6 +219,7 @@ class Iteration:
         self._holder: Callable[[], object] = _no_holder
         self._previous: Iteration | None = None  # this iteration before it began again
         self._num_before = 0  # batches that it had delivered then
+        self._counted_before = 0  # the same, with those that were left out
         self._begin(cursor.share_before(entry), entry.fault)
 
     # -- written by the cursor
@@ -215,7 +239,7 @@ class Iteration:
 
     def leave(self) -> None:
         """It goes no further, and was no look."""
-        self.before, self._holder = None, _no_holder
+        self.before, self.left, self._holder = None, Left(), _no_holder
 
     def end(self) -> None:
         """Its holder has seen the end."""
@@ -283,6 +307,7 @@ class Iteration:
     def restart(self) -> None:
         """Begins again at its current place: its batches are counted from there on."""
         self._previous, self._num_before = copy(self), self.num_delivered
+        self._counted_before = self.counted
         share, fault, self.steps_before = self.share, self.fault, self.steps
         self.start = self.place
         self._begin(share, fault)
@@ -385,10 +410,15 @@ class Iteration:
         return self.taken + len(self._early)
 
     @property
+    def counted(self) -> int:
+        """Batches, or rows, that it has delivered or left out, however often it has begun again."""
+        return self._counted_before + self.delivered
+
+    @property
     def is_at_first_batch(self) -> bool:
         """True if it has delivered a first batch only."""
         options = self.options
-        return 0 < self.delivered <= options.first_rows * (1 + len(options.asked))
+        return 0 < self.counted <= options.first_rows * (1 + len(options.asked))
 
     @property
     def place(self) -> Place:

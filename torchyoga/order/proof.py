@@ -85,7 +85,11 @@ def weight_of_share(seed: int, start: Place, shard: Shard, length: int, rows: in
 
 @dataclass(frozen=True)
 class Proof:
-    """The result of the receipts of all ranks together. True if no row was lost and none came twice.
+    """The result of the receipts of all ranks together. True if all came as `remainder` and `drop_last` say.
+
+    That is: each row once with "keep"; with "pad", the default, `filled_up` rows twice where the ranks
+    cannot divide an epoch; with "drop" or `drop_last`, all but `dropped` rows. Any other row that was lost
+    or came twice makes it False. `is_exact` is True only if each row of the epoch came exactly once.
 
     It counts rows delivered to the training loops since the epoch began. It cannot know what
     a loop does with them, such as holding one batch back.
@@ -93,12 +97,13 @@ class Proof:
     Attributes:
         epoch: the epoch.
         rows: rows delivered, over all ranks.
-        length: rows of the dataset. With `pad` a few more are delivered, with `drop` or `drop_last` fewer.
+        length: rows of the dataset.
         problem: what is wrong, or "".
         since: rows of these that were delivered before, according to the state that was loaded, to
             `start_offset`, or to a trainer that skips batches.
         peeked: rows that were looked at before, and came again.
         left_out: rows of earlier epochs that were left before their end, and the last of these epochs.
+        dropped: rows of the epoch that no batch will have, as it is over.
     """
 
     epoch: int
@@ -108,9 +113,20 @@ class Proof:
     since: int = 0
     peeked: int = 0
     left_out: tuple[int, int] = (0, 0)
+    dropped: int = 0
 
     def __bool__(self) -> bool:
         return not self.problem
+
+    @property
+    def filled_up(self) -> int:
+        """Rows that came again at the end of the epoch, so that all ranks have as many."""
+        return max(0, self.rows - self.length)
+
+    @property
+    def is_exact(self) -> bool:
+        """True if each row of the epoch came exactly once."""
+        return not self.problem and self.rows == self.length
 
     def __str__(self) -> str:
         notes = []
@@ -123,19 +139,24 @@ class Proof:
         remarks = "".join(f"; {note}" for note in notes)
         if self.problem:
             return f"epoch {self.epoch}: {self.problem}{remarks}"
-        more = (
-            f", and {self.rows - self.length} again to fill up the ranks" if self.rows > self.length else ""
-        )
-        rows = min(self.rows, self.length)
         since = f" ({self.since} of them before, as a state or a trainer says)" if self.since else ""
+        rows = min(self.rows, self.length)
+        if self.filled_up:
+            what = f"each once; filled up by {self.filled_up} that came twice (remainder='pad')"
+        elif self.dropped:
+            what = f"each once; {self.dropped} left out at the end (remainder='drop' or drop_last)"
+        else:
+            what = "each exactly once"
         return (
-            f"epoch {self.epoch}: {rows} of {self.length} rows delivered since it began{since}, each exactly "
-            f"once{more}{remarks}"
+            f"epoch {self.epoch}: {rows} of {self.length} rows delivered since it began{since}, "
+            f"{what}{remarks}"
         )
 
 
 def prove(receipts: Sequence[Mapping[str, object]]) -> Proof:
-    """Proves that all ranks together have delivered every row of an epoch so far exactly once.
+    """Proves that all ranks together have delivered the rows of an epoch so far as they were asked to.
+
+    Each came exactly once, but for what `remainder` adds or leaves out at the end: see `Proof`.
 
     Args:
         receipts: one from each rank, taken after the same step: what `receipt()` of a loader, sampler or
@@ -175,7 +196,9 @@ def prove(receipts: Sequence[Mapping[str, object]]) -> Proof:
         problem = f"the ranks have delivered different numbers of batches: {steps}"
     elif again:
         problem = f"restarted: {again} rows had been delivered when it was begun again, and came again"
-    return Proof(epoch, rows, length, problem, min(since, rows), peeked, left_out)
+    is_over = not any(receipt["steps_to_come"] for receipt in each)
+    dropped = max(0, length - rows) if is_over and not problem else 0
+    return Proof(epoch, rows, length, problem, min(since, rows), peeked, left_out, dropped)
 
 
 def is_count(value: object) -> bool:

@@ -42,7 +42,8 @@ class Skipped(NamedTuple):
         both = {name: count + dict(self.of).get(name, 0) for name, count in of.items()}
         both = {**dict(self.of), **both}
         is_known = sum(both.values()) == self.rows + rows
-        return Skipped(self.rows + rows, epoch, tuple(both.items()) if is_known else ())
+        last = max(self.epoch, epoch)  # one that was left before may have gone on
+        return Skipped(self.rows + rows, last, tuple(both.items()) if is_known else ())
 
     @property
     def written(self) -> tuple[int, ...]:

@@ -8,7 +8,6 @@ always work, and the consumer helps them instead of waiting.
 
 from __future__ import annotations
 
-import atexit
 import threading
 import time
 import weakref
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from .forks import renew_in_children
+from .threads import begin_thread
 
 __all__ = ["Ahead", "Task", "are_ahead"]
 
@@ -64,7 +64,7 @@ class _SharedResults(Generic[T]):
         # One of each thread, one of the consumer, which helps, and one that is done: else they wait in turn.
         self._least = max(self.num_threads, min(most, num_threads + 2)) if num_threads else 1
         self.tickets: deque[_Ticket[T]] = deque()  # in order
-        self.is_wanted = self.is_over = False
+        self.is_wanted = self.is_over = self.is_stopped = False
         self.threads: list[threading.Thread] = []
         self.renew()
         renew_in_children(self)
@@ -97,19 +97,19 @@ class _SharedResults(Generic[T]):
         return len(sizes) < self._least or sum(sizes) < self.most
 
     def stop(self) -> None:
-        """Ends each thread after its current task."""
+        """Ends each thread after its current task; the consumer may go on alone."""
         with self.changed:
-            self.is_over = True
+            self.is_stopped = True
             self.changed.notify_all()
 
 
 def _work(shared: _SharedResults[T], consumer: Callable[[], object]) -> None:
     while True:
         with shared.changed:
-            while not shared.is_over and not (shared.is_wanted and shared.has_room()):
+            while not (shared.is_over or shared.is_stopped or (shared.is_wanted and shared.has_room())):
                 shared.changed.wait(_PATIENCE)
-                shared.is_over |= consumer() is None  # Ctrl-C may have come while that was to be said
-            if shared.is_over:
+                shared.is_stopped |= consumer() is None  # Ctrl-C may have come while that was to be said
+            if shared.is_over or shared.is_stopped:
                 return
         ticket = shared.begin(only_if_none=False)
         if ticket is None:
@@ -217,9 +217,7 @@ class Ahead(Iterator[T]):
         weakref.finalize(self, shared.stop).atexit = False
         _running.add(shared)
         for _ in range(shared.num_threads):
-            args = shared, weakref.ref(self)
-            thread = threading.Thread(target=_work, args=args, name="torchyoga-ahead", daemon=True)
-            thread.start()
+            thread = begin_thread("torchyoga-ahead", _work, shared, weakref.ref(self), stop=shared.stop)
             shared.threads.append(thread)
 
 
@@ -228,14 +226,4 @@ _running: weakref.WeakSet[_SharedResults[Any]] = weakref.WeakSet()
 
 def are_ahead() -> bool:
     """True while threads of this process make results ahead."""
-    return any(shared.is_wanted and not shared.is_over for shared in tuple(_running))
-
-
-@atexit.register
-def _stop_all() -> None:
-    """Ends all threads: none may be inside torch or NumPy when the interpreter exits."""
-    for shared in tuple(_running):
-        shared.stop()
-    for shared in tuple(_running):
-        for thread in shared.threads:
-            thread.join(5)
+    return any(shared.is_wanted and not (shared.is_over or shared.is_stopped) for shared in tuple(_running))

@@ -9,15 +9,18 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterable
+import time
+import weakref
+from collections.abc import Callable, Collection, Iterable
+from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any
 
 from .warned import warn_user
 
-__all__ = ["Stops", "listened", "outlive"]
+__all__ = ["Stops", "kill_when_terminated", "listened", "outlive"]
 
-_OUTLIVED = 60.0  # seconds that a worker goes on after it was asked to end
+_POLL = 0.5  # seconds between two looks whether the parent is there
 _listening: set[int] = set()  # signals that this process notes
 
 
@@ -82,13 +85,44 @@ def listened() -> tuple[int, ...]:
     return tuple(sorted(_listening))
 
 
-def outlive(numbers: Iterable[int]) -> None:
-    """In a worker: lets signals pass that its parent answers; after SIGTERM it ends a minute later."""
+def outlive(numbers: Collection[int]) -> None:
+    """In a worker: lets signals pass that its parent answers; it ends when its parent has ended.
+
+    In the parent, `kill_when_terminated` goes with it.
+    """
     for number in numbers:
-        signal.signal(number, _end_later if number == signal.SIGTERM else signal.SIG_IGN)
+        # SIGTERM still ends the programs that it starts: they do not inherit a function.
+        signal.signal(number, _pass if number == signal.SIGTERM else signal.SIG_IGN)
+    if numbers:
+        args = (os.getppid(),)
+        threading.Thread(target=_end_with, args=args, name="torchyoga-parent", daemon=True).start()
 
 
-def _end_later(number: int, frame: FrameType | None) -> None:
-    timer = threading.Timer(_OUTLIVED, os.kill, (os.getpid(), signal.SIGKILL))
-    timer.daemon = True
-    timer.start()
+def _pass(number: int, frame: FrameType | None) -> None:
+    """Lets a signal pass."""
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process soon after its parent."""
+    while os.getppid() == parent:
+        time.sleep(_POLL)
+    os._exit(1)
+
+
+def kill_when_terminated(process: BaseProcess, before: Callable[[], object]) -> None:
+    """In the parent of a process that outlives SIGTERM: whatever asks it to end, as the program's end does,
+    kills it.
+
+    Args:
+        process: a child that has started.
+        before: called before it is killed.
+    """
+    popen: Any = process._popen  # type: ignore[attr-defined]
+    kill = weakref.WeakMethod(popen.kill)
+
+    def terminate() -> None:
+        before()
+        if (found := kill()) is not None:
+            found()
+
+    popen.terminate = terminate

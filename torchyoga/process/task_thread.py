@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from .threads import begin_thread
+
 __all__ = ["Errand", "TaskThread"]
 
 _Task: TypeAlias = Callable[[], object]
@@ -29,6 +31,11 @@ class _Shared:
     begun: _Mark = field(default_factory=queue.SimpleQueue)  # a mark for each task
     error: BaseException | None = None
     is_over: bool = False
+
+    def end(self) -> None:
+        """Ends the thread after its current task."""
+        self.is_over = True
+        self.tasks.put(None)
 
 
 class TaskThread:
@@ -51,11 +58,9 @@ class TaskThread:
         """A thread for tasks, of which `most` may wait for their turn."""
         self._shared = _Shared()
         self._most = most
-        self._thread = threading.Thread(
-            target=_run, args=(self._shared,), name=f"torchyoga-{name}", daemon=True
-        )
-        weakref.finalize(self, _end, self._shared).atexit = False
-        self._thread.start()  # here: an interrupt within leaves nothing that could be started twice
+        weakref.finalize(self, self._shared.end).atexit = False
+        # Begun here: an interrupt within leaves nothing that could be started twice.
+        self._thread = begin_thread(f"torchyoga-{name}", _run, self._shared, stop=self._shared.end)
 
     def add(self, task: Callable[[], object]) -> None:
         """Runs a task when those added before are done; waits while too many wait for their turn."""
@@ -76,7 +81,7 @@ class TaskThread:
 
     def close(self) -> None:
         """Ends the thread after its current task, and forgets errors."""
-        _end(self._shared)
+        self._shared.end()
         self._thread.join()
         self._shared.error = None  # its traceback leads to the tasks' owner, and from there to this thread
 
@@ -122,11 +127,6 @@ class Errand:
 
 def _nothing() -> None:
     """Replaces what is done, whose memory is not needed any more."""
-
-
-def _end(shared: _Shared) -> None:
-    shared.is_over = True
-    shared.tasks.put(None)
 
 
 def _run(shared: _Shared) -> None:

@@ -106,6 +106,10 @@ class BatchIterator(Iterator[list[int]]):
         self._done = 0  # batches that the caller will throw away, as it has done them before
 
     def __next__(self) -> list[int]:
+        with self._source.sampler.indices.cursor.lock:
+            return self._next()
+
+    def _next(self) -> list[int]:
         iteration, source, indices = self._iteration, self._source, self._source.sampler.indices
         cursor = indices.cursor
         if iteration is None:

@@ -40,7 +40,9 @@ from torch.utils.data import (
 from ..errors import StateError
 from ..order.place import Place
 from ..process.seeding import OwnGenerators
+from ..process.warned import warn_user
 from ..rows.types import Array, Index, Json
+from .attributes import digests_of, that_differ
 
 __all__ = [
     "END",
@@ -101,12 +103,14 @@ class Start(NamedTuple):
     Attributes:
         generators: the states of the sampler's own, by where they are.
         kept: what `state_dict` of the sampler, of those in it and of its iterator has returned.
+        held: digests of the attributes that the sampler changes by drawing.
     """
 
     epoch: int
     number: int
     generators: Mapping[str, Json]
     kept: Mapping[str, object]
+    held: Mapping[str, str] = {}
 
 
 class Foreign:
@@ -145,6 +149,9 @@ class Foreign:
         self.draws = type(sampler) not in _LISTS and not has_own
         self.is_being_told = False  # which epoch it is
         self.told: int | None = None  # the epoch that it was told last
+        self._changing: set[str] = set()  # attributes that have changed while it drew
+        self._made = self._held = self._attributes()  # digests when it was made, and when it last began
+        self._has_warned = False
 
     @property
     def name(self) -> str:
@@ -261,6 +268,10 @@ class Foreign:
             parts = {f"sampler.{path}".rstrip("."): part for path, part in self.parts()}
         return {name: deepcopy(part.state_dict()) for name, part in parts.items() if _is_stateful(part)}
 
+    def start_of(self, epoch: int) -> Start:
+        """What an epoch begins with, if it begins now."""
+        return Start(epoch, 0, self.generators(), self.kept(None), self.changing())
+
     def take(self, kept: Mapping[str, object], iterator: object) -> None:
         """Puts the sampler, or its iterator, back to where it said it stood.
 
@@ -279,6 +290,40 @@ class Foreign:
                     "the sampler as it was"
                 )
             part.load_state_dict(deepcopy(state))
+
+    def _attributes(self) -> dict[str, str]:
+        """Digests of the attributes, but of those with a state of their own and of torch's samplers."""
+        known = (*_LISTS, *_DRAWN_AT_ONCE)
+        return digests_of(
+            (path, part) for path, part in self.parts() if type(part) not in known and not _is_stateful(part)
+        )
+
+    def has_drawn(self) -> None:
+        """Notes which attributes have changed since it began to draw an epoch."""
+        self._changing |= that_differ(self._held, self._attributes())
+
+    def changing(self) -> dict[str, str]:
+        """Digests, as they are now, of the attributes that it changes by drawing."""
+        return {name: digest for name, digest in self._attributes().items() if name in self._changing}
+
+    def begins(self) -> dict[str, str]:
+        """`changing`, as it is about to draw an epoch."""
+        self._held = self._attributes()
+        return self.changing()
+
+    def check_held(self, epoch: int, held: Mapping[str, str]) -> None:
+        """Warns, once, if the attributes that it changes are others than those with which an epoch began."""
+        now = self._attributes()
+        began = {name: self._made[name] for name in self._changing & set(self._made)} | dict(held)
+        others = ", ".join(sorted(that_differ(began, now)))
+        if others and not self._has_warned:
+            self._has_warned = True
+            warn_user(
+                f"{self.name} changes itself as it draws: its {others} held other values when epoch {epoch} "
+                "was begun first than now, so the rows that come now may be others. Let its __iter__ change "
+                "a copy, or give it a state_dict and load_state_dict: see docs/resume.md, Samplers that "
+                "change themselves"
+            )
 
     def tell(self, epoch: int) -> None:
         """Calls `set_epoch` of the sampler, and of those in it."""
@@ -397,11 +442,14 @@ class Drawing:
             except StopIteration:
                 self.has_ended = True
                 foreign, epoch = self._foreign, self.start.epoch + 1
-                self.end = Start(epoch, 0, foreign.generators(), foreign.kept(None))
+                foreign.has_drawn()
+                self.end = foreign.start_of(epoch)
                 return
             if self._is_to_come(self.drawn):
                 self._batches[self.drawn] = found
             self.drawn += 1
+            if self._is_first:  # some change themselves when they begin, and an epoch may be left early
+                self._foreign.has_drawn()
             self._is_first = False
             self._mark()
         if self.drawn == self.expected:
@@ -432,10 +480,12 @@ class Drawing:
                 not self.start.number
             ):  # what was kept at the end of an epoch may say that it is still that one
                 foreign.tell(epoch)
+            foreign.check_held(epoch, self.start.held)
+            foreign.begins()
         else:
             generators = foreign.generators()
             foreign.tell(epoch)
-            self.start = Start(epoch, 0, generators, foreign.kept(None))
+            self.start = Start(epoch, 0, generators, foreign.kept(None), foreign.begins())
             self._is_again = True
         iterator = iter(foreign.sampler)
         if self.start.number:
@@ -450,7 +500,7 @@ class Drawing:
     def _mark(self) -> None:
         if self.is_stateful:
             kept = self._foreign.kept(self._iterator)
-            self._marks.append(Start(self.start.epoch, self.drawn, self.start.generators, kept))
+            self._marks.append(self.start._replace(number=self.drawn, kept=kept))
 
     @contextlib.contextmanager
     def _apart(self, begins: bool = False) -> Iterator[None]:

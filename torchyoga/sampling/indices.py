@@ -67,7 +67,7 @@ class Resumable(ABC):
         """The receipt of what this rank has delivered of the epoch under way, or of the last one if none is.
 
         A small JSON-able dict. Put together by `torchyoga.prove`, those of all ranks prove that nothing was
-        lost and nothing came twice.
+        lost and nothing came twice, but for what `remainder` asks.
         """
         return self._account.receipt()
 

@@ -295,6 +295,7 @@ class Replay(Indices):
             "fingerprint": self.cursor.fingerprint,
         }
         more = {"left": left, "generators": dict(start.generators), "kept": dict(start.kept)}
+        more["held"] = dict(start.held)
         more["drawn"] = self.cursor.extra.get("drawn")
         state |= {name: value for name, value in more.items() if value}
         if start.number:
@@ -313,7 +314,7 @@ class Replay(Indices):
             return self._start
         if late and drawing is not None and drawing.end is not None and drawing.end.epoch == epoch:
             return drawing.end
-        return Start(epoch, 0, self._foreign.generators(), self._foreign.kept(None))
+        return self._foreign.start_of(epoch)
 
     def _check_size(self, what: str, part: Mapping[str, object], advice: str) -> None:
         if not part:
@@ -360,7 +361,8 @@ class Replay(Indices):
             generators, kept = saved.get("generators") or {}, saved.get("kept") or {}
             self._foreign.put_back(generators, strict)
             self._drawing = None
-            self._start = Start(saved["epoch"], saved.get("kept_at", 0), generators, kept)
+            number, held = saved.get("kept_at", 0), saved.get("held") or {}
+            self._start = Start(saved["epoch"], number, generators, kept, held if strict else {})
             self._world = saved.get("num_replicas") if strict else None
 
     def _checked(self, state: object, strict: bool) -> Saved:
@@ -382,12 +384,11 @@ class Replay(Indices):
             )
         if strict:
             self._check_same(dict(state))
-        kept, generators = state.get("kept") or {}, state.get("generators") or {}
         number = state.get("kept_at", 0)
-        is_sound = isinstance(kept, Mapping) and isinstance(generators, Mapping)
+        is_sound = all(isinstance(state.get(name) or {}, Mapping) for name in ("kept", "generators", "held"))
         if not is_sound or type(number) is not int or not 0 <= number <= state["steps"] + _MOST_BYTES:
             raise StateError(
-                "the state's generators, kept or kept_at are damaged; pass what state_dict() gave"
+                "the state's generators, kept, kept_at or held are damaged; pass what state_dict() gave"
             )
         return dict(state)
 

@@ -9,7 +9,6 @@ have been read and deleted. Workers are handed at most a quarter of the cache at
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import itertools
 import logging
@@ -17,11 +16,10 @@ import math
 import os
 import threading
 import time
-import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Generic, Protocol, TypeVar
@@ -33,6 +31,7 @@ from ..files.checksum import crc32, crc32_of
 from ..process.distinct import first_places
 from ..process.forks import renew_in_children
 from ..process.stages import Stage, timed
+from ..process.threads import begin_thread
 from ..process.warned import warn_user
 from ..rows.types import Ints
 from ..versions.location import Progress
@@ -129,6 +128,7 @@ class Downloads(ABC, Generic[EntryT]):
         self._wanted: deque[tuple[EntryT, Future[None]]] = deque()
         self._under_way: dict[str, Future[None]] = {}
         self._threads, self._at_once = 0, _AT_ONCE[1]
+        self._ending = threading.Event()
         self._plan: object = None
         self._downloaded: set[str] = set()
         self._checked: set[str] = set()
@@ -244,10 +244,7 @@ class Downloads(ABC, Generic[EntryT]):
             # Threads would import it: a child forked meanwhile would be left with a half-imported module.
             self._load(entries)
             order = self._weighed(entries, order)
-            work = partial(self._follow, plan, entries, order, progress)
-            thread = threading.Thread(target=work, name="torchyoga plan", daemon=True)
-            _planning.add(thread)
-            thread.start()
+            begin_thread("torchyoga plan", self._follow, plan, entries, order, progress, stop=self._end)
 
     def _weighed(self, entries: Sequence[EntryT], order: Iterable[Ints]) -> Iterable[Ints]:
         """This order; warns if it reads from more files at once than the cache keeps."""
@@ -295,13 +292,13 @@ class Downloads(ABC, Generic[EntryT]):
                 nbytes = entries[number].nbytes
                 while ahead and sum(size for _, size in ahead) + nbytes > most:
                     reached = progress()
-                    if reached is None or self._plan is not plan or _ending.is_set():
+                    if reached is None or self._plan is not plan:
                         return
                     if ahead[0][0] > reached:
                         time.sleep(_POLL)
                     while ahead and ahead[0][0] <= reached:
                         ahead.popleft()
-                if self._plan is not plan or _ending.is_set():
+                if self._plan is not plan:
                     return
                 ahead.append((first, nbytes))
                 # Readers ask for the files they read now; those read before may have been deleted since.
@@ -336,12 +333,17 @@ class Downloads(ABC, Generic[EntryT]):
         for the thread, for it may fail."""
         if self._threads < min(self._at_once, _AT_ONCE[2]):
             try:
-                threading.Thread(target=self._work, name="torchyoga download", daemon=True).start()
+                begin_thread("torchyoga download", self._work, stop=self._end)
             except RuntimeError:  # the system allows no more
                 if not self._threads:
                     raise
             else:
                 self._threads += 1
+
+    def _end(self) -> None:
+        """Ends the threads: no file is begun, and those under way are left as far as they are."""
+        self._plan = None
+        self._ending.set()
 
     def _work(self) -> None:
         while True:
@@ -383,6 +385,7 @@ class Downloads(ABC, Generic[EntryT]):
                 self._begin_thread()
 
     def _fetch(self, entry: EntryT) -> None:
+        _check(self._ending)
         key = self.key(entry)
         self._check_size(entry)  # before other files are deleted for it
         self.cache.get(key, entry.nbytes, partial(self._download, entry), self._where(entry))
@@ -404,7 +407,7 @@ class Downloads(ABC, Generic[EntryT]):
 
     def _append(self, name: str, entry: EntryT, file: BinaryIO) -> int:
         """Writes the missing rest; returns the CRC-32 of the whole file."""
-        part, nbytes = _PartFile(file, self._is_summed(entry)), self._sent(entry)
+        part, nbytes = _PartFile(file, self._is_summed(entry), self._ending), self._sent(entry)
         if part.at > nbytes:
             part.restart()
         try:
@@ -424,15 +427,16 @@ class _PartFile:
         at: number of bytes it has; `crc`: their CRC-32, if that is wanted.
     """
 
-    def __init__(self, file: BinaryIO, wants_crc: bool) -> None:
-        self._file, self._wants_crc = file, wants_crc
+    def __init__(self, file: BinaryIO, wants_crc: bool, ending: threading.Event) -> None:
+        self._file, self._wants_crc, self._ending = file, wants_crc, ending
         self.at, self.crc = file.seek(0, os.SEEK_END), 0
         if self.at and wants_crc:
             file.seek(0)
             self.crc, self.at = crc32_of(file)
 
     def add(self, piece: bytes) -> None:
-        """Appends bytes."""
+        """Appends bytes; CancelledError if the process is ending."""
+        _check(self._ending)
         self._file.write(piece)
         if self._wants_crc:
             self.crc = crc32(piece, self.crc)
@@ -445,14 +449,9 @@ class _PartFile:
         self.crc = self.at = 0
 
 
+def _check(ending: threading.Event) -> None:
+    if ending.is_set():
+        raise CancelledError("this process is ending; another one goes on with the download")
+
+
 _WARNED: set[str] = set()  # names of versions
-_planning: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
-_ending = threading.Event()
-
-
-@atexit.register
-def _stop_planning() -> None:
-    """Ends the threads: none may be inside NumPy when the interpreter exits."""
-    _ending.set()
-    for thread in tuple(_planning):
-        thread.join(5)

@@ -35,6 +35,7 @@ import time
 from typing import NamedTuple
 
 from ..errors import BusyError, LostError, RemoteError
+from ..process.threads import begin_thread
 from .objects import Remote
 
 __all__ = ["Lease"]
@@ -103,8 +104,7 @@ class Lease:
 
     def __enter__(self) -> Lease:
         self._acquire()
-        self._life = threading.Thread(target=self._live, name="torchyoga lease", daemon=True)
-        self._life.start()
+        self._life = begin_thread("torchyoga lease", self._live, stop=self._stop.set)
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:

@@ -26,7 +26,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
 from hashlib import blake2b
 from itertools import islice
@@ -82,6 +82,7 @@ _FINAL = (
     TypeError,
     ValueError,
     ImportError,
+    CancelledError,  # this process is ending
 )
 _FINAL_NAMES = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "ParamValidationError"}
 _UNREACHED = {errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH}

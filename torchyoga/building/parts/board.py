@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 
 from ...errors import BusyError, CorruptError, SchemaError, YogaError
 from ...process.lazy import cached_property
+from ...process.threads import begin_thread
 from ...rows.types import Json
 from ...stores.contract import Versions
 from ...stores.notes import at_work
@@ -288,8 +289,7 @@ class Board:
             stop.set()
             thread.join(self._seconds)
 
-        thread = threading.Thread(target=live, name="torchyoga part", daemon=True)
-        thread.start()
+        thread = begin_thread("torchyoga part", live, stop=stop.set)
         try:
             yield end
         finally:

@@ -15,6 +15,8 @@ from torch.utils.data import BatchSampler, DistributedSampler, Subset
 from ...errors import StateError
 from ...loading.loader import DataLoader
 from ...order.proof import prove
+from ...sampling.foreign import Foreign
+from ...sampling.indices import Resumable
 from .contents import digest
 from .diagnosis import Finding
 from .patient import Patient, numbers
@@ -44,16 +46,18 @@ def order(patient: Patient) -> dict[str, Any]:
 
     Returns:
         "in_order" if rows come as they lie in the dataset, "same" if both epochs have one order that is
-        another one, "batches": 0 for none, "dropped" rows.
+        another one, "batches": 0 for none, "dropped" rows, "changing": attributes that the sampler changes.
     """
     loader = patient.loader
     if loader is None or patient.is_iterable:
-        return {"in_order": True, "same": False, "batches": None, "dropped": 0}
+        return {"in_order": True, "same": False, "batches": None, "dropped": 0, "changing": []}
     size, drops = loader.batch_size, loader.drop_last
     left = len(loader.sampler) % size if drops and size and hasattr(loader.sampler, "__len__") else 0  # type: ignore[arg-type]
     if isinstance(loader, DataLoader):
         shuffles = bool(getattr(loader.sampler, "shuffle", True))
-        return {"in_order": not shuffles, "same": False, "batches": len(loader), "dropped": left}
+        found = {"in_order": not shuffles, "same": False, "batches": len(loader), "dropped": left}
+        return {**found, "changing": _changing(loader)}
+    changing = _changing(loader)
     first, second = (list(islice(numbers(loader), _ORDERED)) for _ in range(2))
     try:
         in_order = first == sorted(first)
@@ -66,7 +70,23 @@ def order(patient: Patient) -> dict[str, Any]:
         "same": len(first) >= _FEWEST and first == second and not (in_order or is_list or was_set),
         "batches": None if first else 0,
         "dropped": left,
+        "changing": changing,
     }
+
+
+def _changing(loader: Any) -> list[str]:
+    """The attributes that the loader's sampler changes by drawing."""
+    sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+    if isinstance(sampler, Resumable) or isinstance(getattr(sampler, "sampler", None), Resumable):
+        return []
+    try:
+        foreign = Foreign(sampler, None, drop_last=False, is_batches=True)
+    except TypeError:  # it can be iterated only once
+        return []
+    for _ in islice(sampler, _ORDERED):
+        pass
+    foreign.has_drawn()
+    return [*foreign.changing()]
 
 
 def _sampler(loader: Any) -> Any:
@@ -143,6 +163,15 @@ def order_findings(seen: dict[str, Any], patient: Patient, rows: int) -> Iterato
         else "keep the sampler's generator over its epochs, or seed it by the epoch",
         "maybe",
     )
+
+    if seen["changing"]:
+        yield Finding(
+            "changing-sampler",
+            f"{type(_sampler(loader)).__name__} changes its {', '.join(seen['changing'])} as it draws",
+            "A state does not have them: resumed in a later epoch, its rows may be others.",
+            "let its __iter__ change a copy, or give it a state_dict and load_state_dict",
+            "maybe",
+        )
 
 
 def _number(variable: str, default: int) -> int:

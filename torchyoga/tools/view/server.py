@@ -29,6 +29,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any, NamedTuple
 
+from ...process.threads import begin_thread
 from ..report.page import policy_of
 from .answer import HTML, Answer, Refused, parameters
 from .pages import STYLE, Pages
@@ -190,9 +191,7 @@ class Server:
             with self._lock:
                 self._taking[client] = time.monotonic() + _SECONDS_TO_WAIT  # until its answer is made
             try:
-                threading.Thread(
-                    target=self._answer, args=(client, head), name="torchyoga answer", daemon=True
-                ).start()
+                begin_thread("torchyoga answer", self._answer, client, head, stop=self.close)
             except RuntimeError:  # no thread can be started
                 self._done(client)
 

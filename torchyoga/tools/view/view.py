@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import os
 import tempfile
-import threading
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ...order.full import as_int
+from ...process.threads import begin_thread
 from ...reading.dataref import DataRef
 from ...reading.streamed import StreamedRef
 from ...storage import Storage
@@ -34,8 +34,7 @@ class View:
     def __init__(self, server: Server, page: str) -> None:
         self._server = server
         self.url = server.url + page
-        self._thread = threading.Thread(target=server.serve, name="torchyoga view", daemon=True)
-        self._thread.start()
+        self._thread = begin_thread("torchyoga view", server.serve, stop=server.close)
 
     def wait(self) -> None:
         """Returns once it is closed; Ctrl-C ends it, as a KeyboardInterrupt."""
