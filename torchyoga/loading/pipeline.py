@@ -163,14 +163,15 @@ class Pipeline:
             )
         began = perf_counter() if loader.num_workers and self._inner is None else None
         try:
-            fetched: Iterator[Batch] = iter(self._inner_loader(loader, seeding, dataset))
+            inner = self._inner_loader(loader, seeding, dataset)
+            fetched: Iterator[Batch] = iter(inner)
             if listened():
                 _kill_when_terminated(fetched)
         except BaseException:
             self.give_up_workers()
             raise
         self.turn += 1
-        return Arriving(fetched, plan, self, loader.persistent_workers, began)
+        return Arriving(fetched, plan, self, inner, loader.persistent_workers, began)
 
     def peek(self, loader: TorchLoader) -> Batch:
         """The batch that an iteration which begins now would give first, made here."""
@@ -276,10 +277,11 @@ class Arriving(Iterator[Batch]):
         fetched: Iterator[Batch],
         plan: EpochIndices,
         pipeline: Pipeline,
+        inner: TorchLoader,
         is_shared: bool,
         began: float | None,
     ) -> None:
-        self._fetched = fetched
+        self._fetched, self._inner = fetched, inner
         self._ring = plan.ring
         self._is_single = plan.is_single
         self._pipeline = pipeline
@@ -337,7 +339,7 @@ class Arriving(Iterator[Batch]):
         if made is None:
             return cast("list[Batch]", found)
         if made.have_drawn:
-            cast("RowMaker", self.inner.dataset).note_draws()
+            cast("RowMaker", self._inner.dataset).note_draws()
         watch, found = self._pipeline.watch, made.batches
         watch.add_sent(made.seconds)
         began = perf_counter()

@@ -134,10 +134,6 @@ class BalancedRef(ArrangedRef, ReweightedView):
         """The same rows in other shares."""
         return BalancedRef(self.whole, self._members, mixture, self._labels)
 
-    def mixture_at(self, state: State) -> Mixture:
-        """The classes as sources, which know what they were."""
-        return self.mixture
-
     @property
     def arrangement(self) -> Arrangement:
         """The maker of its orders."""
