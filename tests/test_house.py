@@ -79,6 +79,7 @@ PORTER = "adapters.sources"  # which finds the adapter for data
 NEIGHBOURS = {
     # `as_dataref` is public there, too: both are about Keras, but this one never loads it.
     ("adapters.keras", "adapters.keras_sequence"),
+    ("adapters.keras", "adapters.keras_loader"),
     ("adapters.webdataset", "adapters.shard_stream"),
 }
 # A DataRef makes views and tables, which are made of DataRefs: this one file closes that circle, when a
@@ -393,22 +394,26 @@ THIRD_PARTY = {
     "_combined_loader_states_to_load",
     "_current_frames",
     "_disabled_torch_function_impl",
+    "_exit",
     "_get_default_store",
     "_getframe",
     "_iterator",
     "_location",
     "_num_batches",
     "_num_workers",
+    "_popen",
     "_prefetch_factor",
     "_raise_not_found_for_status",
     "_rand",
     "_rcvd_idx",
     "_remove_dataloader",
+    "_request",
     "_shared_state",
     "_shutdown_workers",
     "_steps_seen",
     "_strip_protocol",
     "_task_info",
+    "_worker_pids_set",
 }
 OF_NAMEDTUPLES = {"_asdict", "_fields", "_make", "_replace"}
 

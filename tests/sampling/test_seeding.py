@@ -301,7 +301,6 @@ PLAIN: dict[str, Any] = {
     "tuple": (1, 2),
     "range": range(2),
     "dict": {0: 1, 1: 2},
-    "str": "ab",
     "array": np.arange(2),
     "array.array": array.array("i", [1, 2]),
     "tensor": torch.arange(2),

@@ -12,7 +12,7 @@ import torch
 
 from ..order.iteration import Iteration, IterationOptions
 from ..rows.types import Batch
-from .loader import DataLoader
+from .loader import DataLoader, parts_of
 from .pipeline import start_method
 
 __all__ = ["LentLoader", "numpy_of"]
@@ -33,12 +33,13 @@ class LentLoader:
     """
 
     def __init__(self, loader: DataLoader[Any]) -> None:
-        if loader._account.may_repeat:
+        self._indices, self._pipeline = parts_of(loader)
+        if self._indices.may_repeat:
             raise ValueError(
                 "this loader draws its rows from another library's sampler, whose place TensorFlow and Keras "
                 "cannot follow; pass shuffle= or a ResumableSampler to the loader"
             )
-        self.loader, self.cursor = loader, loader._account.cursor
+        self.loader, self.cursor = loader, self._indices.cursor
         kept = (loader.dataset, loader.generator, loader.multiprocessing_context)
         self._copy = deepcopy(loader, {id(one): one for one in kept})
         if loader.num_workers and start_method(loader) == "fork":
@@ -53,7 +54,7 @@ class LentLoader:
 
     def begun(self) -> Iteration:
         """An iteration that begins now, and which `DataLoader.state_after` is about from now on."""
-        self.loader._pipeline.latest = run = self.cursor.iteration(self.options)
+        self._pipeline.latest = run = self.cursor.iteration(self.options)
         return run
 
     def batch(self, run: Iteration, index: int) -> Batch:
@@ -61,7 +62,7 @@ class LentLoader:
         if self._next != (run, index):
             place = copy(run)
             place.advance_to(index)
-            self._copy.load_state_dict(self.loader._account.state_of(place))
+            self._copy.load_state_dict(self._indices.state_of(place))
             self._batches = iter(self._copy)
         batch = next(self._batches)
         self._next = run, index + 1

@@ -53,7 +53,7 @@ from .meter.meter import Meter
 from .pipeline import Pipeline
 from .plan import EpochIndices
 
-__all__ = ["DataLoader"]
+__all__ = ["DataLoader", "parts_of"]
 
 
 class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[BatchT]):
@@ -541,6 +541,11 @@ def _context_for(dataset: object, num_workers: int) -> str | None:
     must_be_new = num_workers and isinstance(dataset, DataRef) and not dataset.survives_fork
     is_fork = (multiprocessing.get_start_method(allow_none=True) or "fork") == "fork"
     return "forkserver" if must_be_new and is_fork and sys.platform != "win32" else None
+
+
+def parts_of(loader: DataLoader[Any]) -> tuple[Indices, Pipeline]:
+    """The indices and the pipeline of a loader, for what lends its batches to a framework."""
+    return loader._indices, loader._pipeline
 
 
 def _with_random_access(dataset: object) -> MapStyle:
