@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .coding import codecs
     from .loading.device import to_device
     from .loading.loader import DataLoader
-    from .loading.meter.meter import Meter
-    from .loading.meter.metered import Log, OpenTelemetry, ProgressBar, Tensorboard, metered
     from .order.proof import prove
     from .order.quality import ShuffleQuality, shuffle_quality
     from .reading.dataref import DataRef
@@ -60,10 +58,6 @@ __all__ = [
     "DataLoader",
     "DataRef",
     "Keep",
-    "Log",
-    "Meter",
-    "OpenTelemetry",
-    "ProgressBar",
     "RaggedColumn",
     "ResumableBatchSampler",
     "ResumableSampler",
@@ -71,7 +65,6 @@ __all__ = [
     "ShuffleQuality",
     "Storage",
     "Stream",
-    "Tensorboard",
     "codecs",
     "concat",
     "diff",
@@ -98,7 +91,6 @@ __all__ = [
     "from_zarr",
     "image_folder",
     "jagged",
-    "metered",
     "mix",
     "padded",
     "prove",
@@ -116,10 +108,6 @@ _PLACES = {  # of the public names
     "DataLoader": ".loading.loader",
     "DataRef": ".reading.dataref",
     "Keep": ".stores.history.keep",
-    "Log": ".loading.meter.metered",
-    "Meter": ".loading.meter.meter",
-    "OpenTelemetry": ".loading.meter.metered",
-    "ProgressBar": ".loading.meter.metered",
     "RaggedColumn": ".views.ragged",
     "ResumableBatchSampler": ".sampling.batch_sampler",
     "ResumableSampler": ".sampling.sampler",
@@ -127,7 +115,6 @@ _PLACES = {  # of the public names
     "ShuffleQuality": ".order.quality",
     "Storage": ".storage",
     "Stream": ".reading.stream",
-    "Tensorboard": ".loading.meter.metered",
     "concat": ".views.chosen",
     "diff": ".caching.comparing.diff",
     "doctor": ".tools.doctor.examination",
@@ -152,7 +139,6 @@ _PLACES = {  # of the public names
     "from_zarr": ".tables.foreign.zarr",
     "image_folder": ".adapters.image_folder",
     "jagged": ".rows.collate",
-    "metered": ".loading.meter.metered",
     "mix": ".views.mixes.mix",
     "padded": ".rows.collate",
     "prove": ".order.proof",

@@ -209,8 +209,9 @@ GROUPS = {
         "Meter and doctor",
         "How long the loop waited for data, and what for, :doc:`/meter`; what is wrong, :doc:`/doctor`.",
         "torchyoga",
-        ["doctor", "metered", "Meter", "Log", "ProgressBar", "Tensorboard", "OpenTelemetry"],
+        ["doctor"],
         [
+            "torchyoga.loading.meter.meter.Meter",
             "torchyoga.loading.meter.meter.Numbers",
             "torchyoga.loading.meter.meter.RankWaits",
             "torchyoga.tools.doctor.diagnosis.Diagnosis",

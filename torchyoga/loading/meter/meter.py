@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import perf_counter, process_time
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch.distributed import ProcessGroup
 
 from ...order.contract import SourceCounts
+from ...order.full import as_int
 from ...process.control_group import scheduled
 from ...process.stages import CPU, DELAY, STAGES, Stopwatch
 from ...rows.types import Batch, Row, mapped
@@ -21,39 +22,14 @@ from .numbers import Numbers, RankWaits, WaitHistogram, Waits, of_ranks, waits_o
 from .threads import LockWatch
 from .verdict import Setting, verdict
 
-__all__ = ["Meter", "Subscription", "Target"]
+__all__ = ["Meter"]
 
-Target: TypeAlias = Callable[["Meter"], object]
 _STEP = 25  # batches between two looks at the stages
 _LAST = 100  # batches, and up to _STEP more
 _RING = _LAST + _STEP
 _WORTH_CPU = 1e-4  # seconds of a batch, from which on asking for CPU seconds costs less than a hundredth
 _DELAYS = 0.02  # seconds between two looks at what the kernel says of this thread
 _logger = logging.getLogger(__name__)
-
-
-class Subscription:
-    """Functions that are called with the meter every so many batches.
-
-    Attributes:
-        every: batches between two calls.
-        begun, last: the number of the batch after which it began, and of the last call.
-    """
-
-    def __init__(self, targets: Sequence[Target], every: int) -> None:
-        self.every = every
-        self.begun = self.last = 0
-        self._targets = [(target, False) for target in targets]  # and whether it has failed
-
-    def call(self, meter: Meter) -> None:
-        """Calls all of them. One that raises is logged once."""
-        for number, (target, has_failed) in enumerate(self._targets):
-            try:
-                target(meter)
-            except Exception:
-                if not has_failed:  # training goes on
-                    self._targets[number] = target, True
-                    _logger.exception("%r cannot show the loader's meter; this is said once", target)
 
 
 class _Counts(NamedTuple):
@@ -93,10 +69,11 @@ class Meter:
         True
     """
 
-    def __init__(self, watch: Stopwatch, account: Callable[[], SourceCounts | None] | None = None) -> None:
+    def __init__(self, watch: Stopwatch, account: Callable[[], SourceCounts | None]) -> None:
         self._watch = watch
         self._account = account
-        self._subscriptions: list[Subscription] = []
+        self._calls: list[tuple[int, Callable[[Meter], object]]] = []
+        self._failed: list[object] = []  # of these functions
         self._lock_watch = LockWatch()
         self._setting = Setting(0, 1)
         self._total = self._epochs = 0  # since it was made
@@ -158,8 +135,8 @@ class Meter:
         if now > self._lock_watch.due:
             self._lock_watch.look(now)
             self._left = perf_counter()
-        if self._subscriptions:
-            self._call(is_end=False)
+        if self._calls:
+            self._call()
 
     def _waits_so_far(self) -> tuple[WaitHistogram, tuple[float, int, int]]:
         """The waits of the epoch, and the longest: what is counted, and those since. Any thread may ask."""
@@ -189,7 +166,6 @@ class Meter:
         self._waited += now - asked
         self._away += asked - self._left if self._left else 0.0
         self._delayed = scheduled()[1]
-        self._call(is_end=True)
         self._left = 0.0
 
     @property
@@ -280,7 +256,7 @@ class Meter:
             >>> loader.meter.sources.numbers()["a/rows"]
             75.0
         """
-        return None if self._account is None else self._account()
+        return self._account()
 
     def numbers(self) -> dict[str, float]:
         """The epoch and the last 100 batches as one flat dict, for exporters.
@@ -309,23 +285,45 @@ class Meter:
         """
         return of_ranks(self.last, group)
 
-    def subscribe(self, subscription: Subscription) -> None:
-        """Calls these from now on, besides others."""
-        subscription.begun = subscription.last = self._total
-        self._subscriptions = [*self._subscriptions, subscription]
+    def every(self, batches: int, function: Callable[[Meter], object]) -> None:
+        """Calls a function with this meter after each so many batches, counted over all epochs.
 
-    def unsubscribe(self, subscription: Subscription) -> None:
-        """Calls these no more."""
-        self._subscriptions = [one for one in self._subscriptions if one is not subscription]
+        docs/meter.md shows it in a log, a progress bar, TensorBoard and OpenTelemetry. The time of the
+        function counts neither as waiting nor as away. If it raises, that is logged once, and training goes
+        on. Copies of the loader do not call it.
 
-    def _call(self, is_end: bool) -> None:
-        for one in self._subscriptions:
-            new = self._total - one.last
-            if new and (is_end or not (self._total - one.begun) % one.every):
-                one.last = self._total
-                one.call(self)
-                self._left = perf_counter()  # what the targets take is not the loop's
-                self._cpu_left = -1.0
+        Args:
+            batches: from one call to the next.
+            function: takes the meter.
+
+        Raises:
+            TypeError: `function` cannot be called, or `batches` is no integer.
+            ValueError: `batches` is less than 1.
+
+        Example:
+            >>> shares = []
+            >>> loader = yoga.DataLoader(list(range(40)), batch_size=2)
+            >>> loader.meter.every(10, lambda meter: shares.append(meter.last.share))
+            >>> count = sum(1 for batch in loader)
+            >>> count, len(shares)
+            (20, 2)
+        """
+        if not callable(function):
+            raise TypeError(f"every calls a function that takes the meter, found a {type(function).__name__}")
+        self._calls = [*self._calls, (as_int("batches", batches, low=1), function)]
+
+    def _call(self) -> None:
+        for batches, function in self._calls:
+            if self._total % batches:
+                continue
+            try:
+                function(self)
+            except Exception:  # training goes on
+                if function not in self._failed:
+                    self._failed.append(function)
+                    _logger.exception("%r cannot show the loader's meter; this is said once", function)
+            self._left = perf_counter()  # what the function takes is not the loop's
+            self._cpu_left = -1.0
 
     def __reduce__(self) -> tuple[type[Meter], tuple[object, ...]]:
         return Meter, (self._watch, self._account)
