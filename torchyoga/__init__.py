@@ -12,13 +12,12 @@ from . import errors
 
 if TYPE_CHECKING:
     from .adapters.arrays import from_arrays
-    from .adapters.flat_map import flat_map, shards
+    from .adapters.flat_map import flat_map
     from .adapters.hdf5 import from_hdf5
     from .adapters.image_folder import image_folder
     from .adapters.pickled import from_lmdb
     from .adapters.webdataset import webdataset
     from .caching.comparing.diff import diff
-    from .caching.parts.pools import ray_executor
     from .checkpoint.checkpoint import Checkpoint
     from .coding import codecs
     from .loading.device import to_device
@@ -94,9 +93,7 @@ __all__ = [
     "mix",
     "padded",
     "prove",
-    "ray_executor",
     "report",
-    "shards",
     "shuffle_quality",
     "to_device",
     "view",
@@ -142,9 +139,7 @@ _PLACES = {  # of the public names
     "mix": ".views.mixes.mix",
     "padded": ".rows.collate",
     "prove": ".order.proof",
-    "ray_executor": ".caching.parts.pools",
     "report": ".tools.report.page",
-    "shards": ".adapters.flat_map",
     "shuffle_quality": ".order.quality",
     "to_device": ".loading.device",
     "view": ".tools.view.view",
