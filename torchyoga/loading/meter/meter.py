@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter, process_time
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -32,19 +32,20 @@ _DELAYS = 0.02  # seconds between two looks at what the kernel says of this thre
 _logger = logging.getLogger(__name__)
 
 
-class _Counts(NamedTuple):
+@dataclass(slots=True)
+class _Sums:
     """All that a meter adds up, since it was made."""
 
-    batches: int
-    epochs: int
-    waited: float
-    away: float
-    first: float
-    cpu_batches: int
-    cpu_waited: float
-    cpu_away: float
-    delayed: float
-    stages: list[float]  # and the CPU seconds of workers, and their delays
+    batches: int = 0
+    epochs: int = 0
+    waited: float = 0.0
+    away: float = 0.0
+    first: float = 0.0
+    cpu_batches: int = 0
+    cpu_waited: float = 0.0
+    cpu_away: float = 0.0
+    delayed: float = 0.0
+    stages: Sequence[float] = ()  # and the CPU seconds of workers, and their delays
 
 
 class Meter:
@@ -76,13 +77,10 @@ class Meter:
         self._failed: list[object] = []  # of these functions
         self._lock_watch = LockWatch()
         self._setting = Setting(0, 1)
-        self._total = self._epochs = 0  # since it was made
-        self._waited = self._away = self._first = 0.0
-        self._cpu_batches, self._cpu_waited, self._cpu_away = 0, 0.0, 0.0
-        self._delayed, self._delay_due = scheduled()[1], 0.0
+        self._sums, self._delay_due = _Sums(delayed=scheduled()[1]), 0.0
         self._waits = [0.0] * _RING
         self._places = [(0, 0)] * _RING
-        self._looks: deque[_Counts] = deque([self._counts()], _LAST // _STEP + 1)
+        self._looks: deque[_Sums] = deque([self._counts()], _LAST // _STEP + 1)
         self._batch_bytes = 0
         self._begin_epoch(0, 0)
 
@@ -94,13 +92,13 @@ class Meter:
         self._before = self._counts()
         self._histogram = WaitHistogram()
         self._longest = 0.0, epoch, step
-        self._counted = self._total  # batches whose waits are in these two
+        self._counted = self._sums.batches  # batches whose waits are in these two
 
     def begun(self, setting: Setting, epoch: int = 0, step: int = 0) -> None:
         """An epoch begins at this step, in which the loader is set to this."""
-        self._setting, self._delayed = setting, scheduled()[1]
+        self._setting, self._sums.delayed = setting, scheduled()[1]
         self._begin_epoch(epoch, step)
-        self._epochs += 1
+        self._sums.epochs += 1
 
     def asked(self) -> float:
         """The loop asks for a batch; returns when, as `perf_counter` tells."""
@@ -111,25 +109,26 @@ class Meter:
     def delivered(self, asked: float, batch: Batch = None) -> None:
         """The loop gets the batch that it asked for."""
         now = perf_counter()
-        waited, left, total = now - asked, self._left, self._total
+        sums, waited, left = self._sums, now - asked, self._left
         away = asked - left if left else 0.0
-        self._waited += waited
-        self._away += away
+        sums.waited += waited
+        sums.away += away
         if self._counts_cpu:
             self._count_cpu()
+        total = sums.batches
         place = total % _RING
         self._waits[place] = waited
         self._places[place] = self._epoch, self._step
         if not left and total == self._before.batches:
-            self._first += waited
+            sums.first += waited
             self._batch_bytes = _bytes(batch)
-        self._total = total = total + 1
+        sums.batches = total = total + 1
         self._step += 1
         self._counts_cpu = waited + away > _WORTH_CPU
         self._left = now
         if not total % _STEP:
             if now > self._delay_due:
-                self._delayed, self._delay_due = scheduled()[1], now + _DELAYS
+                sums.delayed, self._delay_due = scheduled()[1], now + _DELAYS
             self._looks.append(self._counts())
             (self._histogram, self._longest), self._counted = self._waits_so_far(), total
         if now > self._lock_watch.due:
@@ -140,7 +139,7 @@ class Meter:
 
     def _waits_so_far(self) -> tuple[WaitHistogram, tuple[float, int, int]]:
         """The waits of the epoch, and the longest: what is counted, and those since. Any thread may ask."""
-        places = [number % _RING for number in range(self._counted, self._total)]
+        places = [number % _RING for number in range(self._counted, self._sums.batches)]
         waits = [(self._waits[place], *self._places[place]) for place in places]
         longest = max(self._longest, *waits, key=lambda wait: wait[0]) if waits else self._longest
         return self._histogram.with_waits([wait for wait, *_ in waits]), longest
@@ -148,24 +147,22 @@ class Meter:
     def _count_cpu(self) -> None:
         now = process_time()
         if self._cpu_asked >= 0.0 <= self._cpu_left:
-            self._cpu_batches += 1
-            self._cpu_waited += now - self._cpu_asked
-            self._cpu_away += self._cpu_asked - self._cpu_left
+            self._sums.cpu_batches += 1
+            self._sums.cpu_waited += now - self._cpu_asked
+            self._sums.cpu_away += self._cpu_asked - self._cpu_left
         self._cpu_left, self._cpu_asked = now, -1.0
 
     def missed(self, asked: float) -> None:
         """The loop gets an error, which it may go on after, for the batch that it asked for."""
         now = perf_counter()
-        self._away += asked - self._left if self._left else 0.0
-        self._waited += now - asked
+        self._sums.away += asked - self._left if self._left else 0.0
+        self._sums.waited += now - asked
         self._left = now
 
     def ended(self, asked: float) -> None:
         """The loop asked for a batch, and the epoch is over: its numbers are complete."""
-        now = perf_counter()
-        self._waited += now - asked
-        self._away += asked - self._left if self._left else 0.0
-        self._delayed = scheduled()[1]
+        self.missed(asked)  # waited for, and nothing came
+        self._sums.delayed = scheduled()[1]
         self._left = 0.0
 
     @property
@@ -190,32 +187,21 @@ class Meter:
         """This epoch so far."""
         histogram, longest = self._waits_so_far()
         p50, p99 = (min(longest[0], histogram.quantile(share)) for share in (0.5, 0.99))
-        is_empty = self._total == self._before.batches
+        is_empty = self._sums.batches == self._before.batches
         return self._numbers(self._before, Waits() if is_empty else Waits(p50, p99, *longest))
 
     @property
     def last(self) -> Numbers:
         """The last 100 to 124 batches, also those of earlier epochs."""
         before = self._looks[0]
-        some = [number % _RING for number in range(before.batches, self._total)]
+        some = [number % _RING for number in range(before.batches, self._sums.batches)]
         waits = waits_of([self._waits[place] for place in some], [self._places[place] for place in some])
         return self._numbers(before, waits)
 
-    def _counts(self) -> _Counts:
-        return _Counts(
-            self._total,
-            self._epochs,
-            self._waited,
-            self._away,
-            self._first,
-            self._cpu_batches,
-            self._cpu_waited,
-            self._cpu_away,
-            self._delayed,
-            self._watch.totals,
-        )
+    def _counts(self) -> _Sums:
+        return replace(self._sums, stages=self._watch.totals)
 
-    def _numbers(self, before: _Counts, waits: Waits) -> Numbers:
+    def _numbers(self, before: _Sums, waits: Waits) -> Numbers:
         now = self._counts()
         batches = now.batches - before.batches
         work = [after - then for after, then in zip(now.stages, before.stages, strict=True)]
@@ -314,7 +300,7 @@ class Meter:
 
     def _call(self) -> None:
         for batches, function in self._calls:
-            if self._total % batches:
+            if self._sums.batches % batches:
                 continue
             try:
                 function(self)
