@@ -75,10 +75,10 @@ def main() -> None:
             def make(batch: int = batch) -> Any:
                 return yoga.DataLoader(ref, batch_size=batch, shuffle=True)
 
-            metered, bare, count = of_an_epoch(make)
+            counted, bare, count = of_an_epoch(make)
             print(
-                f"batches of {batch}: {metered:.2f} us with the meter, {bare:.2f} us without: "
-                f"{metered - bare:+.2f} us ({metered / bare - 1:+.1%}), {count:,} batches"
+                f"batches of {batch}: {counted:.2f} us with the meter, {bare:.2f} us without: "
+                f"{counted - bare:+.2f} us ({counted / bare - 1:+.1%}), {count:,} batches"
             )
 
 

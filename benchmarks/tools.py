@@ -80,10 +80,10 @@ def measure(repetitions: int = 3) -> list[list[str]]:
         rows.append(["empty batches", "the meter", f"{cost:.2f} us a batch", "", wanted])
         loader = yoga.DataLoader
         for batch in (32, 256):
-            metered, bare, _ = meter.of_an_epoch(lambda batch=batch: loader(ref, batch, True))  # type: ignore[misc]
-            cost = metered - bare
+            counted, bare, _ = meter.of_an_epoch(lambda batch=batch: loader(ref, batch, True))  # type: ignore[misc]
+            cost = counted - bare
             wanted = goal(cost, BATCH_MICROSECONDS, "1 us")
-            ratio = f"{metered / bare:.2f} of without"
+            ratio = f"{counted / bare:.2f} of without"
             rows.append([f"batches of {batch} x 784 B", "the meter", f"{cost:.2f} us a batch", ratio, wanted])
     found = scale.ranks_that_ask()
     ranks = f"{scale.RANKS:,} ranks, simulated"

@@ -78,9 +78,6 @@ ONLY: Named = {
         ),
         "test_nothing_is_asked_for_its_truth_value": ("0-*", "2-dataset"),
     },
-    "loading/test_metered_torch.py": {
-        "test_batches_and_random_numbers_are_those_of_the_loader": ("*-0", "shuffled-2"),
-    },
     "loading/test_shared_memory.py": {
         "test_batches_that_a_forked_child_holds_stay_as_they_are": ("forked-False",),
     },

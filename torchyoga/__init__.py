@@ -12,19 +12,16 @@ from . import errors
 
 if TYPE_CHECKING:
     from .adapters.arrays import from_arrays
-    from .adapters.flat_map import flat_map, shards
+    from .adapters.flat_map import flat_map
     from .adapters.hdf5 import from_hdf5
     from .adapters.image_folder import image_folder
     from .adapters.pickled import from_lmdb
     from .adapters.webdataset import webdataset
     from .caching.comparing.diff import diff
-    from .caching.parts.pools import ray_executor
     from .checkpoint.checkpoint import Checkpoint
     from .coding import codecs
     from .loading.device import to_device
     from .loading.loader import DataLoader
-    from .loading.meter.meter import Meter
-    from .loading.meter.metered import Log, OpenTelemetry, ProgressBar, Tensorboard, metered
     from .order.proof import prove
     from .order.quality import ShuffleQuality, shuffle_quality
     from .reading.dataref import DataRef
@@ -60,10 +57,6 @@ __all__ = [
     "DataLoader",
     "DataRef",
     "Keep",
-    "Log",
-    "Meter",
-    "OpenTelemetry",
-    "ProgressBar",
     "RaggedColumn",
     "ResumableBatchSampler",
     "ResumableSampler",
@@ -71,7 +64,6 @@ __all__ = [
     "ShuffleQuality",
     "Storage",
     "Stream",
-    "Tensorboard",
     "codecs",
     "concat",
     "diff",
@@ -98,13 +90,10 @@ __all__ = [
     "from_zarr",
     "image_folder",
     "jagged",
-    "metered",
     "mix",
     "padded",
     "prove",
-    "ray_executor",
     "report",
-    "shards",
     "shuffle_quality",
     "to_device",
     "view",
@@ -116,10 +105,6 @@ _PLACES = {  # of the public names
     "DataLoader": ".loading.loader",
     "DataRef": ".reading.dataref",
     "Keep": ".stores.history.keep",
-    "Log": ".loading.meter.metered",
-    "Meter": ".loading.meter.meter",
-    "OpenTelemetry": ".loading.meter.metered",
-    "ProgressBar": ".loading.meter.metered",
     "RaggedColumn": ".views.ragged",
     "ResumableBatchSampler": ".sampling.batch_sampler",
     "ResumableSampler": ".sampling.sampler",
@@ -127,7 +112,6 @@ _PLACES = {  # of the public names
     "ShuffleQuality": ".order.quality",
     "Storage": ".storage",
     "Stream": ".reading.stream",
-    "Tensorboard": ".loading.meter.metered",
     "concat": ".views.chosen",
     "diff": ".caching.comparing.diff",
     "doctor": ".tools.doctor.examination",
@@ -152,13 +136,10 @@ _PLACES = {  # of the public names
     "from_zarr": ".tables.foreign.zarr",
     "image_folder": ".adapters.image_folder",
     "jagged": ".rows.collate",
-    "metered": ".loading.meter.metered",
     "mix": ".views.mixes.mix",
     "padded": ".rows.collate",
     "prove": ".order.proof",
-    "ray_executor": ".caching.parts.pools",
     "report": ".tools.report.page",
-    "shards": ".adapters.flat_map",
     "shuffle_quality": ".order.quality",
     "to_device": ".loading.device",
     "view": ".tools.view.view",

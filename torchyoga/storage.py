@@ -221,8 +221,8 @@ class Storage:
                 `zstd()` or `flac(...)`. They are kept as bytes; `DataRef.decoded` gives them back. What a
                 DataRef has encoded already is not encoded twice; None gives values as they were before.
             executor: workers that build parts of the version: any executor of `concurrent.futures`, loky,
-                Dask (`client.get_executor()`) or MPI, `yoga.ray_executor()`, or a function that makes one,
-                which is called again when workers have died. See docs/builds.md.
+                Dask (`client.get_executor()`) or MPI, or your own over another engine; or a function that
+                makes one, which is called again when workers have died. See docs/builds.md.
             together: all who call this, such as the ranks of torchrun or the tasks of a Slurm array, build
                 parts of it; whoever comes when it is published, gets it.
             stats: keep statistics of each column with the rows, for `DataRef.stats`.
@@ -309,8 +309,8 @@ class Storage:
         Parts hold the `storage_options` of this storage.
 
         Args:
-            data: rows that can be read from anywhere: a map-style dataset, a DataRef, `yoga.shards`; or a
-                function that returns such, which each worker calls once.
+            data: rows that can be read from anywhere: a map-style dataset, a DataRef, `yoga.flat_map`
+                of such or of paths; or a function that returns one of these, which each worker calls once.
             id: which dataset.
             version: which version of it.
             overwrite: as in `submit`.

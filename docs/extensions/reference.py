@@ -127,7 +127,7 @@ GROUPS = {
         "Storages and versions",
         "Keep a dataset once, fetch it anywhere, compare versions.",
         "torchyoga",
-        ["Storage", "Keep", "diff", "ray_executor"],
+        ["Storage", "Keep", "diff"],
         [
             "torchyoga.caching.comparing.diff.Diff",
             "torchyoga.caching.parts.planned.PlannedBuild",
@@ -165,7 +165,6 @@ GROUPS = {
             "from_polars",
             "from_huggingface",
             "image_folder",
-            "shards",
             "flat_map",
         ],
     ),
@@ -209,8 +208,9 @@ GROUPS = {
         "Meter and doctor",
         "How long the loop waited for data, and what for, :doc:`/meter`; what is wrong, :doc:`/doctor`.",
         "torchyoga",
-        ["doctor", "metered", "Meter", "Log", "ProgressBar", "Tensorboard", "OpenTelemetry"],
+        ["doctor"],
         [
+            "torchyoga.loading.meter.meter.Meter",
             "torchyoga.loading.meter.meter.Numbers",
             "torchyoga.loading.meter.meter.RankWaits",
             "torchyoga.tools.doctor.diagnosis.Diagnosis",

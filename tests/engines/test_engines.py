@@ -17,7 +17,7 @@ from parted import Deadly, Plain
 from waiting import eventually
 
 import torchyoga as yoga
-from docs import ENGINE_EXAMPLES
+from docs import ENGINE_EXAMPLES, ROOT, blocks
 from torchyoga import Storage
 
 ROWS = 240
@@ -79,10 +79,13 @@ def test_dask_with_kills(dask_client, tmp_path, marks, expected):
 def test_ray_with_kills(ray_started, tmp_path, marks, expected):
     storage = Storage(tmp_path / "storage")
     data = Deadly(ROWS, marks, (20, 100, 200))
-    with yoga.ray_executor(num_cpus=1) as executor:
-        assert storage.submit(data, "a", "1.0", executor=executor).fingerprint == expected
-        lines = yoga.shards(lambda number: [{"x": number}] * (number % 3), list(range(30)))
-        assert len(storage.submit(lines, "lines", "1.0", executor=executor)) == 30
+    (recipe,) = blocks(ROOT / "docs" / "builds.md", "py")
+    made: dict = {}
+    exec(recipe, made)
+    executor = made["RayExecutor"](num_cpus=1)
+    assert storage.submit(data, "a", "1.0", executor=executor).fingerprint == expected
+    lines = yoga.flat_map(list(range(30)), lambda number: [{"x": number}] * (number % 3))
+    assert len(storage.submit(lines, "lines", "1.0", executor=executor)) == 30
 
 
 @pytest.mark.xdist_group("pools")

@@ -102,7 +102,6 @@ class Program:
         loop: seconds that it computes with a batch.
         settings: of its loader.
         publishes: a Python thread of its own computes beside it; or a process does.
-        by_torch: torch's loader, under `yoga.metered`.
     """
 
     dataset: Dataset[Any]
@@ -110,14 +109,10 @@ class Program:
     loop: float
     settings: dict[str, Any] = field(default_factory=dict)
     publishes: str = ""
-    by_torch: bool = False
 
     def run(self) -> tuple[float, str]:
         """Seconds that it waited for a batch, on average over all epochs, and what the meter advises."""
-        if self.by_torch:
-            loader: Any = yoga.metered(torch.utils.data.DataLoader(self.dataset, **self.settings))
-        else:
-            loader = yoga.DataLoader(self.dataset, **self.settings)
+        loader = yoga.DataLoader(self.dataset, **self.settings)
         waited = batches = 0.0
         for _ in range(self.epochs):
             for _ in loader:
@@ -176,4 +171,4 @@ class Program:
         else:
             assert publishes != "thread", said
         assert (settings, publishes) != (self.settings, self.publishes), said
-        return Program(self.dataset, self.epochs, self.loop, settings, publishes, self.by_torch)
+        return Program(self.dataset, self.epochs, self.loop, settings, publishes)

@@ -36,11 +36,9 @@ PROGRAMS = {
 
 
 @linux
-@pytest.mark.parametrize("by_torch", [False, True], ids=["ours", "torch's"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_after_the_advice_is_taken_the_loop_waits_less(name: str, by_torch: bool) -> None:
+def test_after_the_advice_is_taken_the_loop_waits_less(name: str) -> None:
     program = PROGRAMS[name]
-    program = Program(**{**vars(program), "by_torch": by_torch})
     before, after, said = [], [], []
     for _ in range(3):  # whatever else the machine does: by the quietest of a few runs
         waited, advice = program.run_beside()

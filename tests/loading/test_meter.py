@@ -1,10 +1,9 @@
-"""The meter of a loader: what was waited for, by stage, in words, over ranks, and where it is shown."""
+"""The meter of a loader: what was waited for, by stage, in words, over ranks, and while it runs."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import io
 import itertools
 import logging
 import math
@@ -24,12 +23,10 @@ from advised import Sleeping, consumed
 from disks import slow_disk
 from hypothesis import given
 from hypothesis import strategies as st
-from opentelemetry import metrics
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from residency import linux, on_disk
 
 import torchyoga as yoga
+from docs import ROOT, blocks
 from torchyoga.loading.meter.numbers import Numbers, WaitHistogram, Waits
 from torchyoga.loading.meter.pace import most_workers
 from torchyoga.loading.meter.verdict import KEPT, Setting, verdict
@@ -379,132 +376,74 @@ def test_what_a_batch_that_fails_took_is_waited() -> None:
     assert loader.meter.epoch.share > 0.9
 
 
-def test_targets_are_told_across_epochs_and_as_they_end() -> None:
-    shown: list[tuple[int, str]] = []
-    loader = yoga.DataLoader(Sleeping(14, 0.0), batch_size=2)
-    outer = yoga.metered(loader, every=100, to=[lambda meter: shown.append((meter.epoch.batches, "outer"))])
-    inner = yoga.metered(loader, every=3, to=[lambda meter: shown.append((meter.epoch.batches, "inner"))])
-    with outer:
-        consumed(loader)
-        assert shown == [(7, "outer")]
-        with inner:
-            consumed(loader)
-            consumed(loader)
-        consumed(loader)
-    assert [count for count, name in shown if name == "outer"] == [7, 7, 7, 7]
-    # After 3, 6, 9 and 12 batches since it began, and as the epochs end.
-    assert [count for count, name in shown if name == "inner"] == [3, 6, 7, 2, 5, 7]
-
-
 def test_alone_there_is_one_rank() -> None:
     loader = yoga.DataLoader(Sleeping(20, 0.001), batch_size=2)
     consumed(loader)
     assert loader.meter.over_ranks().slowest == 0
 
 
-def test_targets_are_told_and_those_that_raise_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_functions_are_called_over_epochs_and_those_that_raise_are_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     shown: list[int] = []
 
-    def broken(meter: yoga.Meter) -> None:
+    def broken(meter: Any) -> None:
         raise RuntimeError("no network")
 
-    loader = yoga.DataLoader(Sleeping(40, 0.0), batch_size=2)
-    with yoga.metered(loader, every=4, to=[broken, lambda meter: shown.append(meter.epoch.batches)]) as same:
-        assert same is loader
-        assert consumed(loader) == 20
-    assert shown == [4, 8, 12, 16, 20]
+    loader = yoga.DataLoader(Sleeping(14, 0.0), batch_size=2)
+    consumed(loader)
+    loader.meter.every(2, broken)
+    loader.meter.every(3, lambda meter: shown.append(meter.epoch.batches))
+    assert consumed(yoga.to_device(loader, "cpu")) == 7
+    assert consumed(loader) == 7
+    assert shown == [2, 5, 1, 4, 7]  # after 9, 12, 15, 18 and 21 batches
     assert [record.message.split(" cannot ")[1] for record in caplog.records] == [
         "show the loader's meter; this is said once"
     ]
-    assert consumed(loader) == 20
-    assert len(shown) == 5  # nobody is told any more
 
 
-def test_what_targets_take_is_not_the_loops() -> None:
+def test_what_functions_take_is_not_the_loops() -> None:
     loader = yoga.DataLoader(Sleeping(40, 0.0), batch_size=2)
-    with yoga.metered(loader, every=1, to=[lambda meter: time.sleep(0.01)]):
-        began = time.perf_counter()
-        consumed(loader)
-        passed = time.perf_counter() - began
+    loader.meter.every(1, lambda meter: time.sleep(0.01))
+    began = time.perf_counter()
+    consumed(loader)
+    passed = time.perf_counter() - began
     epoch = loader.meter.epoch
     assert epoch.waited + epoch.away <= passed - 19 * 0.01
 
 
-def test_arguments_of_metered() -> None:
-    with pytest.raises(TypeError, match="of torchyoga's or of torch's, found list; pass"):
-        yoga.metered([1])  # type: ignore[call-overload]
-    with pytest.raises(ValueError, match="every"), yoga.metered(yoga.DataLoader([1]), every=0):
-        raise AssertionError
+def test_arguments_of_every() -> None:
+    meter = yoga.DataLoader([1]).meter
+    with pytest.raises(TypeError, match="a function that takes the meter, found a str"):
+        meter.every(10, "log")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="batches"):
+        meter.every(0, print)
 
 
-def test_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    loader = yoga.DataLoader(Sleeping(40, 0.001), batch_size=2)
-    with caplog.at_level(logging.INFO, "torchyoga.meter"), yoga.metered(loader, every=10, to=[yoga.Log()]):
-        consumed(loader)
-    assert [record.message.split(" batches")[0] for record in caplog.records] == ["last 10", "last 20"]
-    assert "worked on transform" in caplog.text
-
-
-@pytest.mark.rest  # torch's writer imports TensorFlow, where that is installed
-def test_it_reaches_tensorboard(tmp_path: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    from torch.utils.tensorboard import SummaryWriter
-
-    loader = yoga.DataLoader(Sleeping(40, 0.0), batch_size=2)
-    writer = SummaryWriter(str(tmp_path))
-    with writer, yoga.metered(loader, every=10, to=[yoga.Tensorboard(writer)]):
-        consumed(loader)
-        consumed(loader)
-    events = EventAccumulator(str(tmp_path))
-    events.Reload()
-    assert {f"data/{name}" for name in (*STAGES, "share")} <= set(events.Tags()["scalars"])
-    assert [event.step for event in events.Scalars("data/share")] == [10, 20, 30, 40]
-
-
-def test_steps_of_tensorboard_count_all_batches() -> None:
-    class Steps:
-        def __init__(self) -> None:
-            self.found: list[int] = []
-
-        def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
-            if tag == "data/share":
-                self.found.append(global_step)
-
-    steps = Steps()
-    loader = yoga.DataLoader(Sleeping(38, 0.0), batch_size=2)
-    with yoga.metered(loader, every=10, to=[yoga.Tensorboard(steps)]):
-        for _ in range(3):
-            consumed(loader)
-    assert steps.found == [10, 19, 20, 30, 38, 40, 50, 57]
-
-
-def test_it_reaches_open_telemetry() -> None:
-    reader = InMemoryMetricReader()
-    metrics.set_meter_provider(MeterProvider([reader]))
-    loader = yoga.DataLoader(Sleeping(40, 0.001), batch_size=2)
-    with yoga.metered(loader, every=10, to=[yoga.OpenTelemetry({"rank": 3})]):
-        consumed(loader)
-    found = reader.get_metrics_data()
-    assert found is not None
-    (one,) = found.resource_metrics[0].scope_metrics
-    named = {metric.name: list(metric.data.data_points) for metric in one.metrics}
-    (share,) = named["torchyoga.data.share"]
-    assert dict(share.attributes or {}) == {"rank": 3}
-    assert 0 < share.value <= 1  # type: ignore[union-attr]
-    seconds = {dict(point.attributes or {})["stage"]: point for point in named["torchyoga.data.seconds"]}
-    assert set(seconds) == set(STAGES)
-    assert seconds["transform"].value >= 0.002  # type: ignore[union-attr]
-
-
-def test_it_is_shown_behind_a_progress_bar() -> None:
-    file = io.StringIO()
-    loader = yoga.DataLoader(Sleeping(40, 0.001), batch_size=2)
-    with yoga.metered(loader, every=10, to=[yoga.ProgressBar(total=len(loader), file=file)]):
-        consumed(loader, 0.002)
-        consumed(loader)
-    assert "20/20" in file.getvalue()
-    assert "waited " in file.getvalue()
-    assert "%, transform" in file.getvalue()
+@pytest.mark.parametrize(
+    "package",
+    # torch's writer imports TensorFlow, where that is installed.
+    ["logging", "tqdm", "opentelemetry", pytest.param("tensorboard", marks=pytest.mark.rest)],
+)
+def test_recipes_of_the_page_run(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    caplog.set_level(logging.INFO)
+    (recipe,) = [code for code in blocks(ROOT / "docs" / "meter.md", "py") if package in code]
+    loader = yoga.DataLoader(Sleeping(400, 0.0), batch_size=2)
+    given: dict[str, Any] = {"loader": loader, "rank": 0}
+    exec(recipe, given)
+    consumed(given.get("bar", loader))
+    assert "cannot show" not in caplog.text
+    if package == "logging":
+        assert caplog.text.count("batches, waited") == 2
+    elif package == "tqdm":
+        assert "waited " in given["bar"].postfix
+    elif package == "tensorboard":
+        assert next(given["steps"]) == 300
+        assert list(tmp_path.rglob("events.*"))
 
 
 def test_forked_loops_count_for_themselves() -> None:

@@ -39,7 +39,7 @@ SOURCES = {
     "numbers": lambda: list(range(50)),
     "arrays": lambda: {"x": np.arange(300).reshape(100, 3)},
     "view": lambda: yoga.from_arrays({"x": np.arange(100)}).select(list(range(90, 10, -1))),
-    "inputs": lambda: yoga.shards(read_lines, list(range(40))),
+    "inputs": lambda: yoga.flat_map(list(range(40)), read_lines),
     "function": lambda: make_plain,
 }
 
@@ -432,14 +432,14 @@ def test_a_driver_ends_when_another_builder_has_published(storage, monkeypatch):
 
 
 def test_other_inputs_are_another_build(storage):
-    storage.submit(yoga.shards(read_lines, [1, 2, 3]), "a", "1", together=True)
+    storage.submit(yoga.flat_map([1, 2, 3], read_lines), "a", "1", together=True)
     with pytest.raises(ExistsError, match="another first row"):
-        storage.submit(yoga.shards(read_lines, [2, 3, 1]), "a", "1", together=True)
-    plan = storage.plan(yoga.shards(read_lines, [1, 2, 3]), "b", "1")
+        storage.submit(yoga.flat_map([2, 3, 1], read_lines), "a", "1", together=True)
+    plan = storage.plan(yoga.flat_map([1, 2, 3], read_lines), "b", "1")
     plan.parts[0].build()
     store_of(storage).notes(".builds/b/1").create(f"{_token(storage, 'b')}/claims/00001.json", b"{}")
     with pytest.raises(BusyError, match="its source, code or options are others"):
-        storage.plan(yoga.shards(read_lines, [1, 2, 7]), "b", "1")
+        storage.plan(yoga.flat_map([1, 2, 7], read_lines), "b", "1")
 
 
 class Drawn(Plain):
@@ -499,7 +499,7 @@ class Locked(Plain):
 @pytest.mark.parametrize(
     ("arguments", "error", "match"),
     [
-        ({"data": Rows(), "together": True}, TypeError, "can only be read from its beginning.*shards"),
+        ({"data": Rows(), "together": True}, TypeError, "can only be read from its beginning.*flat_map"),
         ({"data": (n for n in range(3)), "together": True}, TypeError, "can only be read from its beginning"),
         ({"executor": 3}, TypeError, "executor must have a method submit"),
         ({"executor": lambda: 3}, TypeError, "executor must return an executor, found a int"),
@@ -508,7 +508,7 @@ class Locked(Plain):
         ({"together": True, "overwrite": True}, ValueError, "cannot overwrite"),
         ({"data": Locked(), "executor": threads}, TypeError, r"Locked\.handle, a lock, cannot be sent"),
         ({"executor": threads, "max_rows": 3}, ValueError, "more than max_rows=3"),
-        ({"data": yoga.shards(read_lines, [0, 4]), "together": True}, SchemaError, "pass schema="),
+        ({"data": yoga.flat_map([0, 4], read_lines), "together": True}, SchemaError, "pass schema="),
     ],
 )
 def test_bad_input(arguments, error, match, storage):

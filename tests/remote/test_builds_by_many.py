@@ -23,7 +23,7 @@ def test_each_kind_of_store_gives_the_version_of_one_process(place: tuple[str, A
     with ThreadPoolExecutor(2) as executor:
         many = storage.submit(Plain(60), "many", "1.0", executor=executor)
     assert many.fingerprint == one.fingerprint
-    lines = storage.submit(yoga.shards(read_lines, list(range(9))), "lines", "1.0", together=True)
+    lines = storage.submit(yoga.flat_map(list(range(9)), read_lines), "lines", "1.0", together=True)
     assert len(lines) == sum(number % 4 for number in range(9))
     for id, version in storage.list():
         storage.check(id, version)

@@ -94,9 +94,9 @@ def without_annotations(ref: yoga.DataRef) -> None:
     for batch in loader:
         print(batch["x"].shape)
     first = loader.peek()
-    with yoga.metered(loader) as shown:
-        for batch in yoga.to_device(shown, "cpu"):
-            print(batch, first["x"])
+    loader.meter.every(100, lambda meter: print(meter.last.share, meter.verdict()))
+    for batch in yoga.to_device(loader, "cpu"):
+        print(batch, first["x"])
     for batch in ref.stream().batches(4):
         print(batch.block.data[0].values.mean(), batch[0]["x"])
     kept = ref.where("x", lambda x: x > 1).map(lambda row: {**row, "y": 1})

@@ -428,7 +428,7 @@ def test_states_say_which_arguments_to_keep() -> None:
         (
             mixed(own),
             mixed(Own(OTHER_TEXTS, TEXT)),
-            "of other data, or made otherwise.* Make them as they were, .*pass strict",
+            "of other data, or made otherwise.* make them of the version of the state.*pass strict",
         ),
         (own, own.bucketed(LENGTHS), "of rows as they are, but here it is bucketed.*: leave that out"),
         (own.bucketed(LENGTHS), own, "but here it is rows as they are: make it by bucketed again"),

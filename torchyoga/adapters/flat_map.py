@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TypeVar
 
 from ..building.sources import PlacedSource, RowSource, Source
 from ..process.noted import Note, add_note
@@ -15,9 +14,7 @@ from ..rows.block import Rows
 from ..rows.types import Json, Row
 from ..views.transformed import name_of
 
-__all__ = ["FlatMapped", "flat_map", "shards", "source_of"]
-
-T = TypeVar("T")
+__all__ = ["FlatMapped", "flat_map", "source_of"]
 
 
 @dataclass(frozen=True)
@@ -32,13 +29,14 @@ def flat_map(data: object, function: Callable[[Row], Iterable[Row]]) -> FlatMapp
     """Many rows of each row of some data, to submit to a storage: documents into chunks, videos into clips.
 
     Args:
-        data: anything that `submit` takes.
-        function: takes a row, and returns or yields rows: any number, also none.
+        data: anything that `submit` takes, or a list of paths.
+        function: takes a row or a path, and returns or yields rows: any number, also none.
 
     How many rows there are is known only once they are made, so this is a source for `submit` and not a
     DataRef; `map` is for one row from one. Where rows of `data` are read by number, an interrupted build
     continues in the row that it had reached, whose first rows are made again and left out: the function
-    should give the same rows for the same row.
+    should give the same rows for the same row. Several can build it at once (docs/builds.md), each from rows
+    of its own.
 
     Raises:
         TypeError: when built: the function returns something else than rows; says for which row.
@@ -181,31 +179,3 @@ def _made(function: Callable[[Row], Iterable[Row]], row: Row, number: int, name:
     except Exception as error:
         add_note(error, Note(f"in flat_map, {name_of(function)} of row {number} of {name}"))
         raise
-
-
-def shards(read: Callable[[T], Iterable[Row]], inputs: Sequence[T]) -> FlatMapped:
-    """The rows of many inputs, such as files, whose numbers of rows are unknown: to be submitted.
-
-    Several may build it at once, each from inputs of its own; the rows come in the order of the inputs.
-
-    Args:
-        read: takes an input, and yields its rows; any number, also none. It should give the same rows each
-            time.
-        inputs: paths, or whatever `read` takes.
-
-    Raises:
-        TypeError: `read` is not a function, or inputs are not a sequence.
-
-    Example:
-        >>> def lines(name):
-        ...     for number in range(3):
-        ...         yield {"text": f"{name}, line {number}"}
-        >>> ref = storage.submit(yoga.shards(lines, ["a", "b"]), "lines of files", "1.0")
-        >>> len(ref), ref[3]["text"]
-        (6, 'b, line 0')
-    """
-    if isinstance(inputs, (str, bytes)) or not (
-        hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__")
-    ):
-        raise TypeError(f"inputs must be a list, such as sorted(paths), found a {type(inputs).__name__}")
-    return flat_map(inputs, read)

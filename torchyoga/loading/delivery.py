@@ -6,7 +6,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from contextlib import suppress
 from functools import partial
 
 import torch
@@ -14,17 +14,20 @@ import torch
 from ..errors import StateError
 from ..order.iteration import Iteration
 from ..order.saved import Saved
+from ..process.control_group import num_cpus
 from ..process.forks import renew_in_children
 from ..process.stages import Stage, Stopwatch
 from ..reading.dataref import DataRef
+from ..rows.collate import is_ours
 from ..rows.types import Batch, Row, mapped
 from ..sampling.foreign import SamplerError
 from ..sampling.indices import are_skipped
+from ..sampling.seeding import made_together
 from .accelerate import Accelerated
-from .in_process import InProcess
+from .in_process import InProcess, can_pin
 from .meter.meter import Meter
 from .meter.verdict import Setting
-from .pipeline import Arriving, Pipeline, TorchLoader, setting_of
+from .pipeline import Arriving, Pipeline, TorchLoader, start_method
 from .sealed import BatchError, is_late
 
 __all__ = ["Delivery", "Moving"]
@@ -310,14 +313,24 @@ def _setting(loader: TorchLoader, pipeline: Pipeline) -> Setting:
     threads, dataset = pipeline.num_threads, loader.dataset
     stored = dataset if isinstance(dataset, DataRef) else None
     schema = None if stored is None else stored.schema
-    return replace(
-        setting_of(loader, pipeline.plan),
+    num_batches = 0
+    with suppress(TypeError, NotImplementedError):  # a sampler without a length
+        num_batches = len(pipeline.plan)
+    return Setting(
         num_workers=0 if threads else loader.num_workers,
+        num_cpus=num_cpus(),
+        is_persistent=loader.persistent_workers,
+        pins=loader.pin_memory,
         num_threads=threads,
         are_threads=pipeline.may_be_threads,
         is_ahead=pipeline.is_ahead,
+        can_pin=can_pin(),
         prefetch=(pipeline.num_ahead if pipeline.is_ahead else loader.prefetch_factor) or 2,
+        num_batches=num_batches,
+        start_method=start_method(loader),
         is_block=getattr(loader.sampler, "shuffle", None) in (False, "block"),
         is_stored=stored is not None,
+        is_batched=made_together(dataset) is not None,
         num_columns=0 if schema is None else len(schema.columns),
+        collates=not is_ours(loader.collate_fn),
     )

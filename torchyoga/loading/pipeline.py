@@ -23,7 +23,7 @@ import os
 import weakref
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping
 from copy import copy
 from time import perf_counter
 from typing import Any, TypeAlias, cast
@@ -38,26 +38,23 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..order.iteration import Iteration, IterationOptions
 from ..order.saved import Saved
-from ..process.control_group import num_cpus
 from ..process.seeding import GeneratorsPutBack, generators, worker_seed
 from ..process.stages import Stage, Stopwatch, seconds_sent
 from ..process.stops import kill_when_terminated, listened
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
-from ..rows.collate import is_ours
 from ..rows.types import Batch, MapStyle
 from ..sampling.foreign import SamplerError
-from ..sampling.seeding import Quiet, Seeding, made_together
+from ..sampling.seeding import Quiet, Seeding
 from ..views.flattened import flattened
-from .in_process import InProcess, can_pin, has_accelerator
-from .meter.verdict import Setting, num_batches_of
+from .in_process import InProcess, has_accelerator
 from .parcel import Parcel
 from .plan import EpochIndices, SingleRow
 from .row_maker import Made, RowMaker, WorkerInit
 from .sealed import BatchError, Failure, TakenOverError
 from .shared_memory import Ring
 
-__all__ = ["Arriving", "Pipeline", "TorchLoader", "setting_of", "start_method"]
+__all__ = ["Arriving", "Pipeline", "TorchLoader", "start_method"]
 
 TorchLoader: TypeAlias = torch.utils.data.DataLoader[Batch]
 _SPARE_SLOTS = 4  # for batches that the training loop still holds when the next one is under way
@@ -532,19 +529,3 @@ def _numbers(entry: object) -> object:
 
 def _is_filled(numbers: object) -> bool:
     return any(map(_is_filled, numbers)) if isinstance(numbers, list) else bool(numbers)
-
-
-def setting_of(loader: TorchLoader, epoch: Sized) -> Setting:
-    """The settings that every loader of torch's has, for its meter; `epoch` knows how many batches it has."""
-    return Setting(
-        num_workers=loader.num_workers,
-        num_cpus=num_cpus(),
-        is_persistent=loader.persistent_workers,
-        pins=loader.pin_memory,
-        can_pin=can_pin(),
-        prefetch=loader.prefetch_factor or 2,
-        num_batches=num_batches_of(epoch),
-        start_method=start_method(loader),
-        is_batched=made_together(loader.dataset) is not None,
-        collates=not is_ours(loader.collate_fn),
-    )

@@ -227,5 +227,5 @@ def splits_of(source: Source) -> Splits:
         return Splits(source, source.num_inputs, False)
     raise TypeError(
         f"{source.name} can only be read from its beginning, so parts of it cannot be built by several: pass "
-        "a map-style dataset, or yoga.shards(read, inputs), whose inputs are read one by one"
+        "a map-style dataset, or yoga.flat_map(paths, read), whose paths are read one by one"
     )

@@ -163,7 +163,7 @@ class Part:
 
     Attributes:
         number: which part.
-        rows: the numbers of its first row and of the row behind its last; of inputs, with `yoga.shards`.
+        rows: the numbers of its first row and of the row behind its last; of inputs, with `yoga.flat_map`.
     """
 
     number: int

@@ -6,14 +6,15 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter, process_time
-from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch.distributed import ProcessGroup
 
 from ...order.contract import SourceCounts
+from ...order.full import as_int
 from ...process.control_group import scheduled
 from ...process.stages import CPU, DELAY, STAGES, Stopwatch
 from ...rows.types import Batch, Row, mapped
@@ -21,9 +22,8 @@ from .numbers import Numbers, RankWaits, WaitHistogram, Waits, of_ranks, waits_o
 from .threads import LockWatch
 from .verdict import Setting, verdict
 
-__all__ = ["Meter", "Subscription", "Target"]
+__all__ = ["Meter"]
 
-Target: TypeAlias = Callable[["Meter"], object]
 _STEP = 25  # batches between two looks at the stages
 _LAST = 100  # batches, and up to _STEP more
 _RING = _LAST + _STEP
@@ -32,43 +32,20 @@ _DELAYS = 0.02  # seconds between two looks at what the kernel says of this thre
 _logger = logging.getLogger(__name__)
 
 
-class Subscription:
-    """Functions that are called with the meter every so many batches.
-
-    Attributes:
-        every: batches between two calls.
-        begun, last: the number of the batch after which it began, and of the last call.
-    """
-
-    def __init__(self, targets: Sequence[Target], every: int) -> None:
-        self.every = every
-        self.begun = self.last = 0
-        self._targets = [(target, False) for target in targets]  # and whether it has failed
-
-    def call(self, meter: Meter) -> None:
-        """Calls all of them. One that raises is logged once."""
-        for number, (target, has_failed) in enumerate(self._targets):
-            try:
-                target(meter)
-            except Exception:
-                if not has_failed:  # training goes on
-                    self._targets[number] = target, True
-                    _logger.exception("%r cannot show the loader's meter; this is said once", target)
-
-
-class _Counts(NamedTuple):
+@dataclass(slots=True)
+class _Sums:
     """All that a meter adds up, since it was made."""
 
-    batches: int
-    epochs: int
-    waited: float
-    away: float
-    first: float
-    cpu_batches: int
-    cpu_waited: float
-    cpu_away: float
-    delayed: float
-    stages: list[float]  # and the CPU seconds of workers, and their delays
+    batches: int = 0
+    epochs: int = 0
+    waited: float = 0.0
+    away: float = 0.0
+    first: float = 0.0
+    cpu_batches: int = 0
+    cpu_waited: float = 0.0
+    cpu_away: float = 0.0
+    delayed: float = 0.0
+    stages: Sequence[float] = ()  # and the CPU seconds of workers, and their delays
 
 
 class Meter:
@@ -93,19 +70,17 @@ class Meter:
         True
     """
 
-    def __init__(self, watch: Stopwatch, account: Callable[[], SourceCounts | None] | None = None) -> None:
+    def __init__(self, watch: Stopwatch, account: Callable[[], SourceCounts | None]) -> None:
         self._watch = watch
         self._account = account
-        self._subscriptions: list[Subscription] = []
+        self._calls: list[tuple[int, Callable[[Meter], object]]] = []
+        self._failed: list[object] = []  # of these functions
         self._lock_watch = LockWatch()
         self._setting = Setting(0, 1)
-        self._total = self._epochs = 0  # since it was made
-        self._waited = self._away = self._first = 0.0
-        self._cpu_batches, self._cpu_waited, self._cpu_away = 0, 0.0, 0.0
-        self._delayed, self._delay_due = scheduled()[1], 0.0
+        self._sums, self._delay_due = _Sums(delayed=scheduled()[1]), 0.0
         self._waits = [0.0] * _RING
         self._places = [(0, 0)] * _RING
-        self._looks: deque[_Counts] = deque([self._counts()], _LAST // _STEP + 1)
+        self._looks: deque[_Sums] = deque([self._counts()], _LAST // _STEP + 1)
         self._batch_bytes = 0
         self._begin_epoch(0, 0)
 
@@ -117,13 +92,13 @@ class Meter:
         self._before = self._counts()
         self._histogram = WaitHistogram()
         self._longest = 0.0, epoch, step
-        self._counted = self._total  # batches whose waits are in these two
+        self._counted = self._sums.batches  # batches whose waits are in these two
 
     def begun(self, setting: Setting, epoch: int = 0, step: int = 0) -> None:
         """An epoch begins at this step, in which the loader is set to this."""
-        self._setting, self._delayed = setting, scheduled()[1]
+        self._setting, self._sums.delayed = setting, scheduled()[1]
         self._begin_epoch(epoch, step)
-        self._epochs += 1
+        self._sums.epochs += 1
 
     def asked(self) -> float:
         """The loop asks for a batch; returns when, as `perf_counter` tells."""
@@ -134,36 +109,37 @@ class Meter:
     def delivered(self, asked: float, batch: Batch = None) -> None:
         """The loop gets the batch that it asked for."""
         now = perf_counter()
-        waited, left, total = now - asked, self._left, self._total
+        sums, waited, left = self._sums, now - asked, self._left
         away = asked - left if left else 0.0
-        self._waited += waited
-        self._away += away
+        sums.waited += waited
+        sums.away += away
         if self._counts_cpu:
             self._count_cpu()
+        total = sums.batches
         place = total % _RING
         self._waits[place] = waited
         self._places[place] = self._epoch, self._step
         if not left and total == self._before.batches:
-            self._first += waited
+            sums.first += waited
             self._batch_bytes = _bytes(batch)
-        self._total = total = total + 1
+        sums.batches = total = total + 1
         self._step += 1
         self._counts_cpu = waited + away > _WORTH_CPU
         self._left = now
         if not total % _STEP:
             if now > self._delay_due:
-                self._delayed, self._delay_due = scheduled()[1], now + _DELAYS
+                sums.delayed, self._delay_due = scheduled()[1], now + _DELAYS
             self._looks.append(self._counts())
             (self._histogram, self._longest), self._counted = self._waits_so_far(), total
         if now > self._lock_watch.due:
             self._lock_watch.look(now)
             self._left = perf_counter()
-        if self._subscriptions:
-            self._call(is_end=False)
+        if self._calls:
+            self._call()
 
     def _waits_so_far(self) -> tuple[WaitHistogram, tuple[float, int, int]]:
         """The waits of the epoch, and the longest: what is counted, and those since. Any thread may ask."""
-        places = [number % _RING for number in range(self._counted, self._total)]
+        places = [number % _RING for number in range(self._counted, self._sums.batches)]
         waits = [(self._waits[place], *self._places[place]) for place in places]
         longest = max(self._longest, *waits, key=lambda wait: wait[0]) if waits else self._longest
         return self._histogram.with_waits([wait for wait, *_ in waits]), longest
@@ -171,25 +147,22 @@ class Meter:
     def _count_cpu(self) -> None:
         now = process_time()
         if self._cpu_asked >= 0.0 <= self._cpu_left:
-            self._cpu_batches += 1
-            self._cpu_waited += now - self._cpu_asked
-            self._cpu_away += self._cpu_asked - self._cpu_left
+            self._sums.cpu_batches += 1
+            self._sums.cpu_waited += now - self._cpu_asked
+            self._sums.cpu_away += self._cpu_asked - self._cpu_left
         self._cpu_left, self._cpu_asked = now, -1.0
 
     def missed(self, asked: float) -> None:
         """The loop gets an error, which it may go on after, for the batch that it asked for."""
         now = perf_counter()
-        self._away += asked - self._left if self._left else 0.0
-        self._waited += now - asked
+        self._sums.away += asked - self._left if self._left else 0.0
+        self._sums.waited += now - asked
         self._left = now
 
     def ended(self, asked: float) -> None:
         """The loop asked for a batch, and the epoch is over: its numbers are complete."""
-        now = perf_counter()
-        self._waited += now - asked
-        self._away += asked - self._left if self._left else 0.0
-        self._delayed = scheduled()[1]
-        self._call(is_end=True)
+        self.missed(asked)  # waited for, and nothing came
+        self._sums.delayed = scheduled()[1]
         self._left = 0.0
 
     @property
@@ -214,32 +187,21 @@ class Meter:
         """This epoch so far."""
         histogram, longest = self._waits_so_far()
         p50, p99 = (min(longest[0], histogram.quantile(share)) for share in (0.5, 0.99))
-        is_empty = self._total == self._before.batches
+        is_empty = self._sums.batches == self._before.batches
         return self._numbers(self._before, Waits() if is_empty else Waits(p50, p99, *longest))
 
     @property
     def last(self) -> Numbers:
         """The last 100 to 124 batches, also those of earlier epochs."""
         before = self._looks[0]
-        some = [number % _RING for number in range(before.batches, self._total)]
+        some = [number % _RING for number in range(before.batches, self._sums.batches)]
         waits = waits_of([self._waits[place] for place in some], [self._places[place] for place in some])
         return self._numbers(before, waits)
 
-    def _counts(self) -> _Counts:
-        return _Counts(
-            self._total,
-            self._epochs,
-            self._waited,
-            self._away,
-            self._first,
-            self._cpu_batches,
-            self._cpu_waited,
-            self._cpu_away,
-            self._delayed,
-            self._watch.totals,
-        )
+    def _counts(self) -> _Sums:
+        return replace(self._sums, stages=self._watch.totals)
 
-    def _numbers(self, before: _Counts, waits: Waits) -> Numbers:
+    def _numbers(self, before: _Sums, waits: Waits) -> Numbers:
         now = self._counts()
         batches = now.batches - before.batches
         work = [after - then for after, then in zip(now.stages, before.stages, strict=True)]
@@ -280,7 +242,7 @@ class Meter:
             >>> loader.meter.sources.numbers()["a/rows"]
             75.0
         """
-        return None if self._account is None else self._account()
+        return self._account()
 
     def numbers(self) -> dict[str, float]:
         """The epoch and the last 100 batches as one flat dict, for exporters.
@@ -309,23 +271,45 @@ class Meter:
         """
         return of_ranks(self.last, group)
 
-    def subscribe(self, subscription: Subscription) -> None:
-        """Calls these from now on, besides others."""
-        subscription.begun = subscription.last = self._total
-        self._subscriptions = [*self._subscriptions, subscription]
+    def every(self, batches: int, function: Callable[[Meter], object]) -> None:
+        """Calls a function with this meter after each so many batches, counted over all epochs.
 
-    def unsubscribe(self, subscription: Subscription) -> None:
-        """Calls these no more."""
-        self._subscriptions = [one for one in self._subscriptions if one is not subscription]
+        docs/meter.md shows it in a log, a progress bar, TensorBoard and OpenTelemetry. The time of the
+        function counts neither as waiting nor as away. If it raises, that is logged once, and training goes
+        on. Copies of the loader do not call it.
 
-    def _call(self, is_end: bool) -> None:
-        for one in self._subscriptions:
-            new = self._total - one.last
-            if new and (is_end or not (self._total - one.begun) % one.every):
-                one.last = self._total
-                one.call(self)
-                self._left = perf_counter()  # what the targets take is not the loop's
-                self._cpu_left = -1.0
+        Args:
+            batches: from one call to the next.
+            function: takes the meter.
+
+        Raises:
+            TypeError: `function` cannot be called, or `batches` is no integer.
+            ValueError: `batches` is less than 1.
+
+        Example:
+            >>> shares = []
+            >>> loader = yoga.DataLoader(list(range(40)), batch_size=2)
+            >>> loader.meter.every(10, lambda meter: shares.append(meter.last.share))
+            >>> count = sum(1 for batch in loader)
+            >>> count, len(shares)
+            (20, 2)
+        """
+        if not callable(function):
+            raise TypeError(f"every calls a function that takes the meter, found a {type(function).__name__}")
+        self._calls = [*self._calls, (as_int("batches", batches, low=1), function)]
+
+    def _call(self) -> None:
+        for batches, function in self._calls:
+            if self._sums.batches % batches:
+                continue
+            try:
+                function(self)
+            except Exception:  # training goes on
+                if function not in self._failed:
+                    self._failed.append(function)
+                    _logger.exception("%r cannot show the loader's meter; this is said once", function)
+            self._left = perf_counter()  # what the function takes is not the loop's
+            self._cpu_left = -1.0
 
     def __reduce__(self) -> tuple[type[Meter], tuple[object, ...]]:
         return Meter, (self._watch, self._account)

@@ -38,13 +38,11 @@ class Holder(NamedTuple):
     Attributes:
         name: of the thread.
         where: the function that it was in, with file and line.
-        share: of a CPU that it took, in 0..1.
         late: seconds that the loop waited for the lock each time.
     """
 
     name: str
     where: str
-    share: float
     late: float
 
 
@@ -56,9 +54,6 @@ class LockWatch:
         self._then = 0.0
         self._before: dict[int, float] = {}  # CPU seconds by native thread number
         self._late: deque[tuple[float, list[Holder]]] = deque(maxlen=_KEPT)
-
-    def __reduce__(self) -> tuple[type[LockWatch], tuple[()]]:
-        return LockWatch, ()
 
     def look(self, now: float) -> None:
         """Called by the training loop's thread."""
@@ -80,7 +75,7 @@ class LockWatch:
         late, holders = _lateness(), []
         for number in busy:
             where = _where(frames.get(others[number].ident or 0))
-            holders.append(Holder(others[number].name, where, shares[number], late))
+            holders.append(Holder(others[number].name, where, late))
         self._late.append((late, holders))
 
     @property

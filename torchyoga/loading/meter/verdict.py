@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Sized
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .numbers import Numbers, seconds_text
 from .pace import Costs, start_seconds
 from .threads import Holder
 
-__all__ = ["KEPT", "Setting", "costs_of", "num_batches_of", "verdict"]
+__all__ = ["KEPT", "Setting", "verdict"]
 
 # What to write where rows are dear, however they are loaded.
 KEPT = (
@@ -86,14 +85,7 @@ class Setting:
         return self.num_workers or self.num_threads
 
 
-def num_batches_of(epoch: Sized) -> int:
-    """How many batches an epoch has; 0 if it does not know."""
-    with suppress(TypeError, NotImplementedError):  # a dataset without a length
-        return len(epoch)
-    return 0
-
-
-def costs_of(last: Numbers, setting: Setting) -> Costs:
+def _costs_of(last: Numbers, setting: Setting) -> Costs:
     """The seconds of a batch that the arithmetic of workers needs."""
     batches, epochs = max(1, last.batches), max(1, last.epochs)
     started = last.stages["start-up"]
@@ -125,7 +117,7 @@ def verdict(last: Numbers, setting: Setting, holders: Sequence[Holder] = ()) -> 
         setting: of the loader.
         holders: threads that hold the interpreter's lock.
     """
-    costs, started = costs_of(last, setting), last.stages["start-up"]
+    costs, started = _costs_of(last, setting), last.stages["start-up"]
     # Of a long epoch that has just begun the start says little.
     starts = started / max(1, last.epochs) / costs.batches
     wait = max(0.0, last.waited - started) / max(1, last.batches) + starts
