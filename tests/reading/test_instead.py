@@ -81,7 +81,7 @@ def test_a_type_error_of_the_call_itself_stays_as_it_is(ref: yoga.DataRef) -> No
     def condition(values: object, more: object) -> object:
         return values
 
-    with pytest.raises(TypeError, match=r"missing 1 required positional argument: 'more'$"):
+    with pytest.raises(TypeError, match=r"missing 1 required positional argument: 'more'\n"):
         ref.where("y", condition)  # type: ignore[arg-type]
 
 

@@ -220,7 +220,10 @@ def test_batches_are_those_of_torch(tmp_path: Path, kind: str, format: str) -> N
         assert_rows_equal(found[list(range(len(found)))], exact)
         expected = outcome(lambda exact=exact: default_collate(exact[:5]))
         loader = yoga.DataLoader(dataset, 5)
-        if isinstance(expected, type):
+        if kind == "dates":  # torch has no tensors for arrays of times: ours count as single times do
+            assert expected is TypeError
+            assert next(iter(loader))[0].shape == (min(5, len(exact)), 1)
+        elif isinstance(expected, type):
             assert outcome(lambda loader=loader: next(iter(loader))) is expected
         else:
             assert_rows_equal([next(iter(loader))], [expected])
