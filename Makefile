@@ -144,11 +144,12 @@ dist-check: dist
 release: $(STAMP)
 	$(RUN) release/release.py $(ARGS)
 
-# The section of the next release in CHANGELOG.md, of the fragments in changes/, which it removes; and pages say how to
-# install what is released.
+# The section of the next release in CHANGELOG.md, of the fragments in changes/, which it removes; the first release
+# has its section already, and gets its date. Pages say how to install what is released.
 changelog: $(STAMP)
 	$(RUN) release/release.py --pages
-	$(VENV)/$(BIN)/towncrier build --yes --version $$($(RUN) -c 'import torchyoga; print(torchyoga.__version__)')
+	! ls changes/*.md > /dev/null 2>&1 || \
+		$(VENV)/$(BIN)/towncrier build --yes --version $$($(RUN) -c 'import torchyoga; print(torchyoga.__version__)')
 
 $(DEMO_STAMP) $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP) $(BROWSER_STAMP) $(DOCS_STAMP): setup.cfg constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "torchyoga needs Python 3.10 or later; found " + sys.version.split()[0] + ". Say: make PYTHON=python3.11")'
