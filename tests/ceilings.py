@@ -54,7 +54,7 @@ def counts() -> dict[str, int]:
     rooms: Counter[str] = Counter()
     for path, number in lines_by_file().items():
         rooms[path.relative_to(PACKAGE).parts[0].removesuffix(".py")] += number
-    pages = [page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts]
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if not {"_build", "generated"} & set(page.parts)]
     return {
         **dict(sorted(rooms.items())),
         "all lines": sum(rooms.values()),

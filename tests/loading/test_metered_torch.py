@@ -92,6 +92,7 @@ def batches_of(loader: Any, epochs: int) -> str:
     return repr([list(loader) for _ in range(epochs)]) + repr(float(torch.rand(())))
 
 
+@pytest.mark.quick("*-0", "shuffled-2")
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize("name", LOADERS)
 def test_batches_and_random_numbers_are_those_of_the_loader(name: str, num_workers: int) -> None:
