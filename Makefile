@@ -48,7 +48,7 @@ demo: $(DEMO_STAMP)
 	@echo "What you have seen, in a few lines: README.md, \"A quick tour\". In a script of your own: docs/howto/script.md."
 	@echo "Every page, as a site with a search: make docs"
 
-# Takes minutes, and covers every room: some cases of tests that take long (tests/quick.py), and half of the
+# Takes minutes, and covers every room: some cases of tests that take long (those that their marks name), and half of the
 # examples of each law.
 test: lint
 	$(RUN) -m pytest $(THREE) --hypothesis-profile quick -m "not rest and not soak" $(APART)
@@ -85,9 +85,8 @@ test-lowest: $(LOWEST_STAMP)
 	$(LOWEST)/$(BIN)/python -m pytest $(TWO) $(LOWEST_TESTS)
 	$(LOWEST)/$(BIN)/python -m pytest $(TWO) tests/remote/test_remote.py tests/remote/test_servers.py tests/remote/stores/test_stores.py tests/remote/stores/test_faults.py
 
-# Long tests: half a million random stories of training jobs, 100,000 of mixtures that change, 10,000 of packs that are
-# made anew; the statistics of 100,000 orders; a thousand kills, 10,000 damaged files, 16 processes at once for ten
-# minutes.
+# Long tests: half a million random stories of training jobs, 100,000 of mixtures that change; the statistics of 100,000
+# orders; a thousand kills, 10,000 damaged files, 16 processes at once for ten minutes.
 soak: $(STAMP)
 	$(RUN) -m pytest $(TWO) -m soak --timeout 7200 --ignore=tests/remote --ignore=tests/engines
 	$(RUN) -m pytest $(TWO) -m soak --timeout 7200 tests/remote
