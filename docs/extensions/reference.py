@@ -97,7 +97,6 @@ PAGES_OF = {
                 "set_epoch",
                 "peek",
             ],
-            "While it runs": ["reweight"],
             "What came, and what it cost": [
                 "prove",
                 "check_ranks",
