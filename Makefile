@@ -48,7 +48,7 @@ demo: $(DEMO_STAMP)
 	@echo "What you have seen, in a few lines: README.md, \"A quick tour\". In a script of your own: docs/howto/script.md."
 	@echo "Every page, as a site with a search: make docs"
 
-# Takes minutes, and covers every room: some cases of tests that take long (tests/quick.py), and half of the
+# Takes minutes, and covers every room: some cases of tests that take long (those that their marks name), and half of the
 # examples of each law.
 test: lint
 	$(RUN) -m pytest $(THREE) --hypothesis-profile quick -m "not rest and not soak" $(APART)
@@ -85,9 +85,8 @@ test-lowest: $(LOWEST_STAMP)
 	$(LOWEST)/$(BIN)/python -m pytest $(TWO) $(LOWEST_TESTS)
 	$(LOWEST)/$(BIN)/python -m pytest $(TWO) tests/remote/test_remote.py tests/remote/test_servers.py tests/remote/stores/test_stores.py tests/remote/stores/test_faults.py
 
-# Long tests: half a million random stories of training jobs, 100,000 of mixtures that change, 10,000 of packs that are
-# made anew; the statistics of 100,000 orders; a thousand kills, 10,000 damaged files, 16 processes at once for ten
-# minutes.
+# Long tests: half a million random stories of training jobs, 100,000 of mixtures that change; the statistics of 100,000
+# orders; a thousand kills, 10,000 damaged files, 16 processes at once for ten minutes.
 soak: $(STAMP)
 	$(RUN) -m pytest $(TWO) -m soak --timeout 7200 --ignore=tests/remote --ignore=tests/engines
 	$(RUN) -m pytest $(TWO) -m soak --timeout 7200 tests/remote
@@ -144,11 +143,12 @@ dist-check: dist
 release: $(STAMP)
 	$(RUN) release/release.py $(ARGS)
 
-# The section of the next release in CHANGELOG.md, of the fragments in changes/, which it removes; and pages say how to
-# install what is released.
+# The section of the next release in CHANGELOG.md, of the fragments in changes/, which it removes; the first release
+# has its section already, and gets its date. Pages say how to install what is released.
 changelog: $(STAMP)
 	$(RUN) release/release.py --pages
-	$(VENV)/$(BIN)/towncrier build --yes --version $$($(RUN) -c 'import torchyoga; print(torchyoga.__version__)')
+	! ls changes/*.md > /dev/null 2>&1 || \
+		$(VENV)/$(BIN)/towncrier build --yes --version $$($(RUN) -c 'import torchyoga; print(torchyoga.__version__)')
 
 $(DEMO_STAMP) $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP) $(BROWSER_STAMP) $(DOCS_STAMP): setup.cfg constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "torchyoga needs Python 3.10 or later; found " + sys.version.split()[0] + ". Say: make PYTHON=python3.11")'

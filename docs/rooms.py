@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 DOCS = Path(__file__).parent
 PACKAGE = DOCS.parent / "torchyoga"
+FLUENT = PACKAGE / "reading" / "dataref.py"
 PICTURE, PAGE = DOCS / "images" / "rooms.svg", DOCS.parent / "CONTRIBUTING.md"
 # Each room on a road is imported by one before it.
 ROADS = {
@@ -95,27 +96,36 @@ def room(name: str) -> Room:
 @cache
 def imports() -> dict[str, frozenset[str]]:
     """The rooms that each room imports, anywhere in its files."""
-    return {name: frozenset(set().union(*map(_imported, files_of(name))) - {name}) for name in names()}
+    rooms = {f"torchyoga.{name}": name for name in names()}
+    return {
+        name: frozenset(
+            rooms[room]
+            for path in files_of(name)
+            for found in imported(path)
+            if (room := ".".join(found.split(".")[:2])) in rooms and rooms[room] != name
+        )
+        for name in names()
+    }
 
 
-def _imported(path: Path) -> set[str]:
+@cache
+def imported(path: Path) -> frozenset[str]:
+    """The full names of everything that a file imports, anywhere in it: a module, or a name in one."""
     package = ("torchyoga", *path.relative_to(PACKAGE).parent.parts)
-    found = set()
     # A DataRef's methods load rooms above it when they are first called; the house test lists them.
-    later = path == PACKAGE / "reading" / "dataref.py" and next(
-        node for node in tree(path).body if isinstance(node, ast.If)
-    )
-    left_out = set(map(id, ast.walk(later))) if later else set()
+    later = [node for node in tree(path).body if path == FLUENT and isinstance(node, ast.If)]
+    left_out = {id(node) for block in later for node in ast.walk(block)}
+    found = set()
     for node in ast.walk(tree(path)):
         if id(node) in left_out:
             continue
         if isinstance(node, ast.Import):
-            found |= {tuple(alias.name.split(".")) for alias in node.names}
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else ()
-            module = (*base, *(node.module or "").split(".")) if node.module else base
-            found |= {(*module, alias.name) for alias in node.names}
-    return {parts[1] for parts in found if parts[0] == "torchyoga" and parts[1:2] and parts[1] in names()}
+            module = (*base, *filter(None, [node.module]))
+            found |= {".".join((*module, alias.name)) for alias in node.names}
+    return frozenset(found)
 
 
 @cache

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import datetime
 import hashlib
 import re
 import subprocess
@@ -83,7 +84,10 @@ def _unreleased(root: Path) -> list[str]:
 
 
 def switch_pages(root: Path) -> None:
-    """Makes pages say how to install what is released."""
+    """Makes pages say how to install what is released, and dates a section that the changelog has already."""
+    version, text = version_of(root), _changelog(root)
+    text = text.replace(f"## {version} (unreleased)", f"## {version} ({datetime.date.today()})")
+    (root / "CHANGELOG.md").write_text(text, encoding="utf-8")
     for page in _unreleased(root):
         text = (root / page).read_text(encoding="utf-8")
         (root / page).write_text(text.replace(*INSTALL), encoding="utf-8")
@@ -120,7 +124,7 @@ def main() -> int:
         "--dry-run", action="store_true", help="build and check, and name what hinders; no tag"
     )
     parser.add_argument(
-        "--pages", action="store_true", help="only make pages say how to install what is released"
+        "--pages", action="store_true", help="only make pages say what is released, and how to install it"
     )
     asked = parser.parse_args()
     if asked.pages:

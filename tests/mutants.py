@@ -48,14 +48,14 @@ ROOMS = {
     "order/shard": "order/full order/place sampling/sampler sampling/stories",
     "order/by_file": "order/by_file order/full reading/reader sampling/sampler sampling/stories",
     "order/place": "order/place order/full order/by_file order/cursor sampling/unordered sampling/sampler",
-    "order/state": "order/cursor order/states_v1 sampling/unordered sampling/stories sampling/sampler",
+    "order/state": "order/cursor order/golden_states sampling/unordered sampling/stories sampling/sampler",
     "order/iteration": "order/cursor sampling/unordered sampling/stories sampling/sampler loading/loader",
-    "order/cursor": "order/cursor sampling/unordered order/states_v1 sampling/stories sampling/sampler "
+    "order/cursor": "order/cursor sampling/unordered order/golden_states sampling/stories sampling/sampler "
     "reading/stream loading/loader",
     "order/proof": "order/proof order/cursor sampling/sampler sampling/ranks",
     "sampling/sampler": "sampling/sampler reading/readahead sampling/ranks loading/loader sampling/stories",
     "sampling/ordered": "sampling/sampler reading/readahead sampling/ranks loading/loader sampling/stories "
-    "order/states_v1 views/joined sampling/seeding",
+    "order/golden_states views/joined sampling/seeding",
     "sampling/batch_sampler": "sampling/sampler sampling/ranks loading/loader sampling/stories "
     "trainers/hooks",
     "sampling/replay": "sampling/replay sampling/foreign loading/loader sampling/seeding",

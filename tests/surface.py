@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+from ceilings import members
+
 import torchyoga
 
 SURFACE = Path(__file__).parent / "surface.txt"
@@ -22,26 +24,20 @@ def _parameters(function: object) -> str:
     return f"({', '.join(shown)})"
 
 
-def _members(cls: type) -> Iterator[str]:
-    for name in sorted(dir(cls)):
-        value = inspect.getattr_static(cls, name)
-        is_ours = any(name in vars(base) for base in cls.__mro__ if base.__module__.startswith("torchyoga"))
-        if is_ours and not name.startswith("_"):
-            yield f"  {name}{_parameters(getattr(cls, name)) if callable(getattr(cls, name, value)) else ''}"
+def _lines() -> Iterator[str]:
+    for name in torchyoga.__all__:
+        value = getattr(torchyoga, name)
+        yield f"{name}{_parameters(value) if callable(value) else ''}"
+        if isinstance(value, ModuleType):
+            yield from (f"  {each}{_parameters(getattr(value, each))}" for each in value.__all__)
+        for each in members(value) if isinstance(value, type) else ():
+            shown = getattr(value, each, None)
+            yield f"  {each}{_parameters(shown) if callable(shown) else ''}"
 
 
 def surface() -> str:
-    """One line for each public name, and one for each public member of a class."""
-    lines = []
-    for name in torchyoga.__all__:
-        value = getattr(torchyoga, name)
-        lines.append(f"{name}{_parameters(value) if callable(value) else ''}")
-        lines += _members(value) if isinstance(value, type) else []
-        if isinstance(value, ModuleType):
-            lines += [
-                f"  {each}{_parameters(getattr(value, each))}" for each in value.__all__ if name != "errors"
-            ]
-    return "\n".join(lines) + "\n"
+    """One line for each public name, and one for each public member of a class or module."""
+    return "\n".join(_lines()) + "\n"
 
 
 if __name__ == "__main__":

@@ -29,6 +29,14 @@ DATA_PAGE = ROOT / "docs" / "data.md"
 BESIDE = pytest.mark.damages("a file of the user's lies beside a version")
 
 
+@pytest.mark.slow(
+    "docs/doctor.md",
+    "docs/meter.md",
+    "docs/versions.md",
+    "docs/howto/yogadl.md",
+    "docs/tutorials/*",
+    "docs/howto/script.md",
+)
 @pytest.mark.parametrize(
     "page",
     [
@@ -130,6 +138,7 @@ def test_links_and_make_targets_exist(page: Path) -> None:
             assert line.split()[1] in targets
 
 
+@pytest.mark.slow("torchyoga.tools.doctor.examination")
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
 def test_examples_in_docstrings(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -99,6 +99,7 @@ ACTS: dict[str, tuple[Callable[[World], None], int | None, int | str | None]] = 
 }
 
 
+@pytest.mark.quick("*-lmdb", "overwrite-hdf5")
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("act", list(ACTS))
 def test_a_version_exists_whole_or_not_at_all(act: str, format: str, tmp_path: Path) -> None:
@@ -129,6 +130,7 @@ def test_a_version_exists_whole_or_not_at_all(act: str, format: str, tmp_path: P
     assert {before, after} <= set(known.values())
 
 
+@pytest.mark.quick("*-lmdb", "copy-hdf5")
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("act", ["new", "copy"])
 def test_an_operation_cut_off_by_a_power_cut_succeeds_when_called_again(

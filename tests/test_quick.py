@@ -2,51 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import quick
 
-FILE, TEST = "tests/a/test_b.py", "test_c"
-
 
 class Item:
     """A test that was collected."""
 
-    def __init__(self, case: str) -> None:
-        self.nodeid = f"{FILE}::{TEST}[{case}]" if case else f"{FILE}::{TEST}"
-        self.marks: list[str] = []
+    def __init__(self, case: str, mark: pytest.MarkDecorator) -> None:
+        self.nodeid, self.marks = f"tests/a/test_b.py::test_c[{case}]", [mark]
 
     def add_marker(self, mark: Any) -> None:
-        self.marks.append(mark.name)
+        self.marks.append(mark)
+
+    def iter_markers(self, name: str) -> Iterator[pytest.Mark]:
+        return (mark.mark for mark in self.marks if mark.name == name)
 
 
-def rest(cases: list[str], where: str, tests: dict[str, tuple[str, ...]], is_whole: bool = True) -> list[str]:
-    """The cases that are left to the rest, if so many are named in `only` or `but`."""
-    items: list[Any] = [Item(case) for case in cases]
-    named: dict[str, Any] = {"only": {}, "but": {}, where: {"a/test_b.py": tests}}
-    quick.leave_to_the_rest(items, is_whole, **named)
-    return [case for case, item in zip(cases, items, strict=True) if item.marks == ["rest"]]
+def rest(cases: list[str], mark: pytest.MarkDecorator, is_whole: bool = True) -> list[str]:
+    """The cases that are left to the rest, of a test that has this mark."""
+    items: list[Any] = [Item(case, mark) for case in cases]
+    quick.leave_to_the_rest(items, is_whole)
+    return [case for case, item in zip(cases, items, strict=True) if list(item.iter_markers("rest"))]
 
 
-@pytest.mark.parametrize(
-    ("where", "patterns", "expected"),
-    [
-        ("only", ("x-*",), ["y-1", "z"]),
-        ("only", ("x-2", "z"), ["x-1", "y-1"]),
-        ("only", (), ["x-1", "x-2", "y-1", "z"]),
-        ("but", ("x-*",), ["x-1", "x-2"]),
-    ],
-)
-def test_cases_are_marked_by_pattern(where: str, patterns: tuple[str, ...], expected: list[str]) -> None:
-    assert rest(["x-1", "x-2", "y-1", "z"], where, {TEST: patterns}) == expected
+def test_cases_are_marked_by_pattern() -> None:
+    cases = ["x-1", "x-2", "y-1", "z"]
+    assert rest(cases, pytest.mark.quick("x-*")) == ["y-1", "z"]
+    assert rest(cases, pytest.mark.quick("x-2", "z")) == ["x-1", "y-1"]
+    assert rest(cases, pytest.mark.slow("x-*")) == ["x-1", "x-2"]
 
 
-@pytest.mark.parametrize("where", ["only", "but"])
-def test_a_pattern_without_a_case_is_an_error_once_all_are_collected(where: str) -> None:
-    tests = {TEST: ("x", "gone"), "lost": ("y",)}
-    with pytest.raises(
-        pytest.UsageError, match=r"exist: a/test_b.py::lost\[y\], a/test_b.py::test_c\[gone\]"
-    ):
-        rest(["x"], where, tests)
-    assert rest(["x"], where, tests, is_whole=False) == ([] if where == "only" else ["x"])
+@pytest.mark.parametrize("name", ["quick", "slow"])
+def test_a_pattern_without_a_case_is_an_error_once_all_are_collected(name: str) -> None:
+    mark = getattr(pytest.mark, name)("x", "gone")
+    with pytest.raises(pytest.UsageError, match=r"exists: tests/a/test_b.py::test_c\[gone\]"):
+        rest(["x"], mark)
+    assert rest(["x"], mark, is_whole=False) == ([] if name == "quick" else ["x"])

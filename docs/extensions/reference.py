@@ -64,7 +64,7 @@ PAGES_OF = {
             "In sequence": ["windows"],
         },
         "DataRef: what goes into a batch": {
-            "Shares and order": ["weighted", "balanced", "staged"],
+            "Shares and order": ["weighted", "balanced"],
             "Lengths": ["packed", "token_windows", "token_batches", "bucketed"],
         },
     },
@@ -97,7 +97,6 @@ PAGES_OF = {
                 "set_epoch",
                 "peek",
             ],
-            "While it runs": ["reweight"],
             "What came, and what it cost": [
                 "prove",
                 "check_ranks",

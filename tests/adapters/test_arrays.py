@@ -134,6 +134,7 @@ def test_rows_of_text(tmp_path: Path) -> None:
         check_source(lambda many=many: many, rows, tmp_path / f"{number} of a dict")
 
 
+@pytest.mark.slow("forkserver")
 @pytest.mark.parametrize("method", FRESH_STARTS)
 def test_it_serves_samplers_loaders_and_streams(method: str) -> None:
     ref = from_arrays({"x": np.arange(60).reshape(20, 3), "y": torch.arange(20)})

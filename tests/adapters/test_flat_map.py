@@ -116,6 +116,7 @@ def test_errors_name_the_row(tmp_path: Path) -> None:
     assert storage.list() == []
 
 
+@pytest.mark.quick("*-3")
 @pytest.mark.parametrize("rows_per_file", [1, 3, 1000])
 @pytest.mark.parametrize("kind", ["list", "DataRef"])
 def test_an_interrupted_build_continues_in_its_row(

@@ -461,6 +461,7 @@ def test_a_file_that_is_being_written_is_refused(tmp_path: Path) -> None:
 # -- processes and threads
 
 
+@pytest.mark.quick("contiguous", "gzip", "text")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ def _shifted(row: Any) -> Any:
     return {**row, "n": row["n"] + int(np.random.default_rng(row["n"]).integers(9))}
 
 
+@pytest.mark.quick("codecs-whole", "plain-*")
 @pytest.mark.parametrize("name", VIEWS)
 @pytest.mark.parametrize("codecs", [None, {"image": yoga.codecs.png()}], ids=["plain", "codecs"])
 def test_an_interrupted_build_of_a_view_continues(

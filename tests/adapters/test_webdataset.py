@@ -518,6 +518,7 @@ def test_what_is_left_out_of_a_stream_is_in_the_info(shards: Path, tmp_path: Pat
     assert "left_out" not in whole.info
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("dictionary", [False, True])
 def test_a_build_of_encoded_shards_continues(
     dictionary: bool,

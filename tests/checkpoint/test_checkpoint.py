@@ -136,6 +136,7 @@ def test_signals_to_all_processes_of_a_job(
         assert len(pieces) == len(lines(tmp_path / "log", rank))
 
 
+@pytest.mark.quick("2")
 @pytest.mark.parametrize("world", [2, 3])
 def test_several_ranks(world: int, server: Server, tmp_path: Path) -> None:
     assert server.run("tutorial", tmp_path / "whole", tmp_path / "log", world=world) == [0] * world
@@ -194,6 +195,7 @@ def test_a_rank_that_dies(server: Server, tmp_path: Path) -> None:
     assert server.run("tutorial", tmp_path / "run", tmp_path / "log", **order) == [0, 0, 0]
 
 
+@pytest.mark.rest
 def test_a_full_disk(server: Server, tmp_path: Path) -> None:
     server.run("tutorial", tmp_path / "whole", tmp_path / "log")
     with small_disk(tmp_path / "disk", 2**20) as disk:

@@ -270,6 +270,7 @@ def limited(run: Any) -> Iterator[Any]:
             yield epoch, step, batch.tolist()
 
 
+@pytest.mark.quick("0-*", "2-2")
 @pytest.mark.parametrize("steps", [1, 2, 5])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_rows_of_epochs_left_early_are_told(steps: int, workers: int, tmp_path: Path) -> None:
@@ -377,6 +378,7 @@ LOOPS = {
 }
 
 
+@pytest.mark.slow("one by one", "limited", "shorter first")
 @pytest.mark.parametrize("name", LOOPS)
 @pytest.mark.filterwarnings("ignore:the iteration before this one was left")
 def test_loops_of_other_shapes(name: str, tmp_path: Path) -> None:

@@ -205,6 +205,7 @@ def test_a_short_side(tmp_path: Path) -> None:
 # -- sizes, parts, mirrors
 
 
+@pytest.mark.rest
 def test_parts_are_the_same_for_any_batches(photos: yoga.DataRef) -> None:
     decoder = yoga.codecs.image(size=32, crop="random", flip=True, layout="chw")
     view = photos.decoded({"image": decoder})

@@ -49,6 +49,7 @@ def test_the_suffix_of_every_format_is_one_of_a_data_file() -> None:
     assert {f".{suffix}" for suffix in SUFFIXES} == {*found, ".list"}
 
 
+@pytest.mark.slow("hdf5-lzf", "hdf5-gzip", "hdf5-blosc")
 @pytest.mark.parametrize(("name", "compression"), KINDS)
 def test_every_format_passes_the_kit(name: str, compression: str | None, tmp_path: Path) -> None:
     check_format(formats.format_named(name), tmp_path, compression)
@@ -397,6 +398,7 @@ def resealed(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps({**content, "checksum": json_digest(content)}))
 
 
+@pytest.mark.slow("hdf5-lzf", "hdf5-gzip", "hdf5-blosc")
 @pytest.mark.parametrize(("format", "compression"), KINDS)
 def test_a_check_compares_the_rows_with_the_checks_of_the_manifest(
     format: str, compression: str | None, tmp_path: Path

@@ -133,6 +133,20 @@ def assert_all_read(filter: str, tried: list[Case], path: Path) -> None:
         assert_read_as_h5py_reads(path, f"{filter} with {more}: {dtype} {shape} in chunks of {chunks}")
 
 
+@pytest.mark.quick(
+    "none",
+    "gzip",
+    "lzf",
+    "bitshuffle * 8",
+    "blosc * 1",
+    "blosc2 * 2",
+    "bzip2 9",
+    "fcidecomp",
+    "lz4 100",
+    "zstd 3",
+    "[!bflnz]*",
+    "zfp*",
+)
 @pytest.mark.parametrize("filter", [*FILTERS, *NARROW])
 def test_a_sample_of_what_a_filter_accepts_is_read_correctly(filter: str, tmp_path: Path) -> None:
     found = cases(filter)

@@ -27,6 +27,7 @@ def loaders(ref: yoga.DataRef, batch_size: int, **options: Any) -> Iterator[Any]
     yield torch.utils.data.DataLoader(ref, batch_size, sampler=sampler, **options)
 
 
+@pytest.mark.slow("hdf5")
 def test_rows_of_one_byte(storage: yoga.Storage) -> None:
     values = np.random.default_rng(0).integers(0, 256, 100_003, dtype=np.uint8)
     ref = storage.submit(values, "bytes", "1", progress=False)
@@ -47,6 +48,7 @@ def test_three_hundred_columns(storage: yoga.Storage) -> None:
             assert np.array_equal(batch[name].numpy(), values[order])
 
 
+@pytest.mark.slow("hdf5")
 def test_rows_larger_than_a_block(storage: yoga.Storage) -> None:
     rows = [np.full(9 * 2**20 + 3, i, np.uint8) for i in range(6)]
     ref = storage.submit(rows, "large", "1", progress=False)

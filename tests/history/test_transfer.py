@@ -125,6 +125,7 @@ def test_a_history_takes_no_more_bytes_there(format: str, lists: None, to: Stora
     assert abs(sum(left_of(back).values()) - before) < 16 * 2**10
 
 
+@pytest.mark.quick("many-memory")
 def test_again_it_sends_what_has_come_since(lists: None, to: Storage, tmp_path: Path) -> None:
     storage = history(tmp_path)
     storage.copy("d", to=to, history=True)
@@ -150,6 +151,7 @@ def stamps_of(storage: Storage) -> dict[str, Any]:
     return {str(path): path.lstat().st_mtime_ns for path in storage.path.rglob("*")}
 
 
+@pytest.mark.slow("directory")
 def test_one_version_and_those_it_was_made_from(to: Storage, tmp_path: Path) -> None:
     storage = history(tmp_path)
     assert storage.copy("d", "side 2", to=to, history=True) == ["0", "3", "side 2"]
@@ -167,6 +169,7 @@ def test_one_version_and_those_it_was_made_from(to: Storage, tmp_path: Path) -> 
         storage.copy("d", history=True)  # type: ignore[call-overload]
 
 
+@pytest.mark.slow("directory")
 def test_other_versions_there(to: Storage, tmp_path: Path) -> None:
     storage = history(tmp_path)
     to.submit([{"x": 1}], "d", "4")
@@ -185,6 +188,7 @@ def test_other_versions_there(to: Storage, tmp_path: Path) -> None:
     same(storage, to)
 
 
+@pytest.mark.quick("few-memory")
 def test_versions_that_were_copied_alone_are_shared_with(lists: None, to: Storage, tmp_path: Path) -> None:
     storage = history(tmp_path)
     for version in ("5", "3"):
@@ -277,6 +281,7 @@ def test_the_copy_lives_on(lists: None, to: Storage, tmp_path: Path) -> None:
     assert [name for name in left_of(to) if not name.endswith(".json")] == []
 
 
+@pytest.mark.quick("many-*")
 @pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 3), marks=pytest.mark.rest)])
 def test_any_history(lists: None, tmp_path: Path, seeds: range) -> None:
     """Random acts at both ends, and copies between them."""
@@ -312,6 +317,7 @@ def test_any_history(lists: None, tmp_path: Path, seeds: range) -> None:
 # -- tags
 
 
+@pytest.mark.slow("directory")
 def test_tags_that_were_moved_at_both_ends(
     to: Storage, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -407,6 +413,7 @@ def test_versions_are_removed_there_meanwhile(
     same(storage, to)
 
 
+@pytest.mark.slow("directory")
 def test_versions_change_here_meanwhile(to: Storage, tmp_path: Path) -> None:
     storage = history(tmp_path)
 
@@ -427,6 +434,7 @@ def test_versions_change_here_meanwhile(to: Storage, tmp_path: Path) -> None:
         storage.copy("d", "11", to=to, history=True)
 
 
+@pytest.mark.quick("many-memory")
 def test_two_copies_at_once(lists: None, to: Storage, tmp_path: Path) -> None:
     storage = history(tmp_path)
     found: list[list[str]] = []
@@ -446,6 +454,7 @@ def test_two_copies_at_once(lists: None, to: Storage, tmp_path: Path) -> None:
 # -- damaged and forged
 
 
+@pytest.mark.slow("directory")
 @pytest.mark.damages("the versions that it damages")
 def test_damaged_files_and_manifests_are_not_sent(to: Storage, tmp_path: Path) -> None:
     storage = history(tmp_path)

@@ -257,6 +257,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.quick("no workers", "fork")
 @pytest.mark.parametrize("setting", [*(name for name in SETTINGS if name != "spawn"), SPAWNED])
 def test_all_kinds_arrive_as_from_torchs_loader_and_stay_unchanged(setting: str) -> None:
     collate([0])  # torch warns about some kinds when a process gets the first of them

@@ -28,6 +28,7 @@ from torchyoga.errors import StateError
 # -- peeks
 
 
+@pytest.mark.quick("*-0", "True-2")
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("sampled", [False, True])
 def test_a_tutorials_peek_before_set_epoch_loses_nothing(workers: int, sampled: bool) -> None:
@@ -378,6 +379,7 @@ class Killed(torch.utils.data.Dataset[Any]):
         return index
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("persistent", [False, True])
 def test_batches_of_a_worker_that_was_killed_come_from_others(persistent: bool) -> None:
     flag = Flag()
@@ -436,6 +438,7 @@ def _asked(kind: str) -> Any:
     return made[kind]()
 
 
+@pytest.mark.quick("loader", "ref", "*sampler")
 @pytest.mark.parametrize(
     "kind", ["loader", "ref", "as they are ready", "foreign", "sampler", "batch sampler"]
 )
@@ -571,6 +574,7 @@ class Drawing(torch.utils.data.Dataset[Any]):
         return int(torch.randint(1000, ()))
 
 
+@pytest.mark.slow("rows")
 @pytest.mark.parametrize(("data", "shuffle"), [(range(20), True), (Drawing(), False)], ids=["order", "rows"])
 def test_each_order_draws_one_number_of_torchs_however_a_run_begins(data: Any, shuffle: bool) -> None:
     def numbers(drawn: int) -> list[float]:

@@ -158,6 +158,7 @@ def test_other_ranks_and_batch_sizes_continue(ref: yoga.DataRef, remainder: Any)
             assert abs(len(got) - 23) < 2
 
 
+@pytest.mark.quick("block-shard", "True-global")
 @pytest.mark.parametrize("locality", ["global", "shard"])
 @pytest.mark.parametrize("shuffle", ["block", True])
 def test_a_shuffle_by_files_is_resumed_by_other_ranks_workers_and_batches(
@@ -299,6 +300,7 @@ def test_states_of_other_loaders_are_refused(ref: yoga.DataRef, tmp_path: Path) 
             loader.load_state_dict(other.state_dict())
 
 
+@pytest.mark.slow("hdf5")
 def test_leaving_early_leaves_no_process_behind(ref: yoga.DataRef) -> None:
     before = set(multiprocessing.active_children())
     for options in ({}, {"persistent_workers": True}):
@@ -659,6 +661,7 @@ def test_a_batch_that_was_made_but_not_counted_comes_again(monkeypatch: pytest.M
     loader.prove()
 
 
+@pytest.mark.quick("lmdb-False", "hdf5-True")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("persistent", [False, True])
@@ -770,6 +773,7 @@ class UntoldCollate(Untold):
         return torch.tensor(rows)
 
 
+@pytest.mark.quick("0-*", "2-dataset")
 @pytest.mark.parametrize(
     "dataset", [UntoldRows(range(10)), UntoldDataset(), UntoldRef([4, 6])], ids=["list", "dataset", "ref"]
 )

@@ -125,6 +125,7 @@ class Doubled(Dataset[Any]):
         return {"x": row["x"] * 2, "y": row["y"], "s": row["s"]}
 
 
+@pytest.mark.slow("forkserver")
 @pytest.mark.parametrize("method", ["fork", *FRESH_STARTS])
 def test_all_batches_held_are_as_without_workers(ref: yoga.DataRef, method: str) -> None:
     for data, collate in ((ref, yoga.jagged), (Doubled(ref), None)):
@@ -305,6 +306,7 @@ def by_process(work: Callable[[], None]) -> Callable[[], int]:
     return ended
 
 
+@pytest.mark.quick("forked-False")
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("begun", [forked, by_process])
 def test_batches_that_a_forked_child_holds_stay_as_they_are(begun: Any, persistent: bool) -> None:

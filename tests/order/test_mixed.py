@@ -219,6 +219,7 @@ def restaged(found: MixOrder, place: int, weights: tuple[int, ...]) -> MixOrder:
     return replace(found, mixture=replace(found.mixture, stages=(*found.mixture.stages, stage)))
 
 
+@pytest.mark.quick("8")
 @pytest.mark.parametrize("cell", [1, 8, 64])
 def test_other_weights_at_every_place(cell: int) -> None:
     lengths, rows = [11, 7, 4], 50

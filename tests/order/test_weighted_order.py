@@ -182,6 +182,7 @@ def test_it_pickles() -> None:
     assert np.array_equal(again.rows(1, np.arange(9)), found.rows(1, np.arange(9)))
 
 
+@pytest.mark.quick("made0")
 @pytest.mark.parametrize("made", [order([1, 2, 3], 6), BucketOrder(Order(6), np.arange(6), 6, 2)])
 def test_an_order_is_freed_with_what_it_has_computed(made: AnyOrder) -> None:
     kept = [replace(made)]  # type: ignore[type-var]

@@ -48,6 +48,7 @@ def make_plain() -> Plain:
     return Plain(31)
 
 
+@pytest.mark.slow("*-inputs")
 @pytest.mark.parametrize("kind", list(SOURCES))
 @pytest.mark.parametrize("format", ["lmdb", pytest.param("hdf5", marks=pytest.mark.rest)])
 def test_a_build_by_many_is_that_of_one(kind, format, storage):
@@ -249,6 +250,7 @@ def test_clean_spares_plans_that_live(storage):
     assert storage.list() == [("a", "1")]
 
 
+@pytest.mark.slow("directory")
 def test_clean_spares_builders_that_live(storage, tmp_path):
     rows = Counted(40, tmp_path / "notes", slow=0.01)
     notes = store_of(storage).notes(".builds/a/1")

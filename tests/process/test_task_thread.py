@@ -107,6 +107,7 @@ def test_a_closed_thread_drops_what_waits_and_is_gone() -> None:
     TaskThread("never begun").close()
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_forgotten_or_closed_thread_keeps_nothing_alive(fails: bool) -> None:
     class Owner:

@@ -127,6 +127,7 @@ def in_memory(path: Path) -> None:
     path.read_bytes()
 
 
+@pytest.mark.slow("lmdb-on_disk")
 @pytest.mark.parametrize("lies", [in_memory, pytest.param(on_disk, marks=linux)])
 def test_a_flipped_bit_is_found(kept: Path, file: Path, lies: Callable[[Path], None]) -> None:
     assert delivered(loader_of(ref_of(kept))) == (ROWS, False)
@@ -197,6 +198,7 @@ def test_packs_have_no_flipped_bit(kept: Path, file: Path) -> None:
         flip(file, place)
 
 
+@pytest.mark.quick("lmdb-fork")
 @pytest.mark.parametrize("start", ["fork", *FRESH_STARTS])
 def test_a_worker_finds_a_flipped_bit(kept: Path, file: Path, start: str) -> None:
     if start == "fork" and not hasattr(os, "fork"):

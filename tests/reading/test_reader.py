@@ -212,6 +212,7 @@ def test_files_are_closed_at_once(tmp_path: Path) -> None:
         gc.enable()
 
 
+@pytest.mark.quick("lmdb-1", "hdf5-3")
 @linux
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
 def test_few_files_are_open_at_once_and_all_rows_are_right(tmp_path: Path, most: int) -> None:
@@ -227,6 +228,7 @@ def test_few_files_are_open_at_once_and_all_rows_are_right(tmp_path: Path, most:
     assert reader.verify_all() == []
 
 
+@pytest.mark.quick("lmdb")
 @linux
 def test_a_reader_maps_more_files_while_the_process_has_mappings_to_spare(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -155,6 +155,7 @@ class HasArray:
         return np.zeros(3)
 
 
+@pytest.mark.slow("*262144 containers")
 @pytest.mark.parametrize(
     ("row", "message"),
     [

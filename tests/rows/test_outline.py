@@ -117,6 +117,7 @@ def test_any_schema_is_shown_on_few_lines(row: Any) -> None:
     assert len(repr(schema).splitlines()) == max(1, len(shown) + bool(shown))
 
 
+@pytest.mark.slow("4096")
 @pytest.mark.parametrize("width", [1, 9, 10, 11, 4096])
 def test_a_repr_has_ten_lines_at_most(tmp_path: Path, width: int) -> None:
     rows = [{f"a long name of a column {n}": n for n in range(width)}] * 3

@@ -64,6 +64,7 @@ def test_resumed_from_every_batch_twice(name: str) -> None:
     check_resume(lambda: loader_of(name, seed=3))
 
 
+@pytest.mark.quick("tasks", "ours within")
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_stopped_and_continued_with_other_workers(name: str) -> None:
     if name == "singly":
@@ -215,6 +216,7 @@ def test_a_row_that_comes_again_draws_anew() -> None:
     assert len(set(numbers)) == 6
 
 
+@pytest.mark.quick("tasks", "lazily")
 @pytest.mark.parametrize("name", ["tasks", "weighted", "a state", "no length", "lazily"])
 def test_batches_as_they_are_ready(name: str) -> None:
     class Uneven(Dataset[int]):

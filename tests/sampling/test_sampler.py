@@ -606,6 +606,7 @@ def test_a_sampler_pickles_with_its_place() -> None:
     assert rows + list(fresh) == list(ResumableSampler(10, seed=1))
 
 
+@pytest.mark.quick("*-0", "True-2")
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("batched", [False, True])
 def test_torchdatas_stateful_loader_resumes_it(workers: int, batched: bool) -> None:

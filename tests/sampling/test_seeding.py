@@ -117,6 +117,7 @@ def _torch() -> float:
     return float(torch.rand(()))
 
 
+@pytest.mark.quick("MT19937-random", "MT19937-_torch", "PCG64-rand")
 @pytest.mark.parametrize("draw", [random.random, _gauss, np.random.rand, np.random.randn, _torch])
 @pytest.mark.parametrize("generator", GENERATORS[:2], indirect=True)
 def test_a_row_that_seldom_draws_is_not_missed(draw: Any, generator: Any) -> None:
@@ -372,6 +373,7 @@ def batches(loader: Any) -> dict[tuple[int, ...], Any]:
     return found
 
 
+@pytest.mark.quick("a dataset")
 @pytest.mark.parametrize(
     "data", [Few(), list(range(45)), Subset(Few(), range(45))], ids=["a dataset", "a list", "a subset"]
 )  # type: ignore[arg-type]

@@ -338,6 +338,7 @@ def look_often(seeds: range, make: Callable[[Shape, int], Rank]) -> None:
 LOADERS = [our_loader, foreign_loader, torchs_loader, torchs_loader_of_batches]
 
 
+@pytest.mark.slow("foreign_loader")
 @pytest.mark.parametrize("make", LOADERS)
 def test_ranks_that_look_and_ask_get_the_same_rows_as_ranks_that_do_not(make: Any) -> None:
     look_often(range(150), make)

@@ -84,6 +84,7 @@ def test_a_look_that_set_epoch_forgets_is_not_in_the_state() -> None:
     assert saved(second) == state
 
 
+@pytest.mark.quick("2")
 @pytest.mark.parametrize("prefetch", [2, 5])
 def test_resumed_twice_every_row_comes_once(prefetch: int) -> None:
     whole, early = some(loader(num_workers=0)), 0
@@ -120,6 +121,7 @@ def test_a_whole_epoch_and_the_next() -> None:
         assert not one.state_dict()["left"]
 
 
+@pytest.mark.slow("forkserver")
 @pytest.mark.parametrize("start_method", ["fork", *FRESH_STARTS])
 def test_however_workers_start(start_method: str) -> None:
     one = loader(multiprocessing_context=start_method)

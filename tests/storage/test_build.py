@@ -88,6 +88,7 @@ def staged(store: Store) -> list[str]:
     return [path.name for path in (store.root / ".staging").rglob("*") if path.is_file()]
 
 
+@pytest.mark.slow("hdf5")
 def test_any_cut_into_blocks_and_files_is_the_same_dataset(tmp_path: Path) -> None:
     store = Store(tmp_path)
     whole = built(store, MapSource(ROWS), "whole")
@@ -327,6 +328,7 @@ def test_rows_changed_inside_finished_files_are_detected(
     checked(store, "1")
 
 
+@pytest.mark.slow("hdf5-2")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_rows_read_many_at_once_are_compared_in_the_same_groups(tmp_path: Path, workers: int) -> None:
     """Values computed for many rows at once may differ in their last bits from those computed for one."""
@@ -411,6 +413,7 @@ def test_the_log_says_why_a_build_of_random_rows_starts_over(
 
 
 # A signal between open() and the `with` that closes the file leaves that to the garbage collector.
+@pytest.mark.quick("lmdb")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 def test_interrupted_at_any_moment_a_build_is_continued(tmp_path: Path) -> None:
     if threading.current_thread() is not threading.main_thread():

@@ -212,6 +212,7 @@ def read_mutants(folder: Path, kind: str, first: int, count: int) -> dict[str, i
     return dict(json.loads(last))
 
 
+@pytest.mark.quick("lmdb", "hdf5 gzip")
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_files_give_their_rows_or_an_error(kind: str, tmp_path: Path) -> None:
     outcomes = read_mutants(tmp_path, kind, 0, MUTANTS)

@@ -129,6 +129,7 @@ def test_the_last_one_that_names_files_takes_them_along(storage: Storage) -> Non
     assert len(data_files(storage)) == 1
 
 
+@pytest.mark.slow("hdf5")
 @pytest.mark.parametrize("format", FORMATS)
 def test_deleted_rows_of_columns_of_all_kinds(format: str, tmp_path: Path) -> None:
     storage = Storage(tmp_path / "storage", format=format)
@@ -405,6 +406,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.quick("directory-lmdb", "memory-hdf5")
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("kind", ["directory", "memory"])
 @given(steps=STEPS)

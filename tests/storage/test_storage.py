@@ -89,6 +89,7 @@ def test_every_kind_of_source(kind: str, tmp_path: Path, format: str) -> None:
     check_source(SOURCES[kind], ROWS, tmp_path, format=format)
 
 
+@pytest.mark.quick("lmdb")
 def test_worker_processes_read_a_map_style_source(tmp_path: Path, format: str) -> None:
     check_source(Map, ROWS, tmp_path, num_workers=2, format=format)
 
@@ -165,6 +166,7 @@ def test_an_empty_dataset_is_a_version(storage: yoga.Storage) -> None:
             ref[0]
 
 
+@pytest.mark.quick("lmdb")
 def test_a_row_that_does_not_fit_publishes_nothing(storage: yoga.Storage) -> None:
     def rows() -> Any:
         yield from ({"a": {"b": i}} for i in range(100_000))
@@ -177,6 +179,7 @@ def test_a_row_that_does_not_fit_publishes_nothing(storage: yoga.Storage) -> Non
     assert not list(storage.path.rglob("*" + format_named(storage.format).SUFFIX))
 
 
+@pytest.mark.quick("lmdb")
 def test_a_shape_that_varies_late_needs_a_schema(storage: yoga.Storage) -> None:
     def rows() -> Any:
         yield from (np.zeros(4) for _ in range(70_000))
@@ -235,6 +238,7 @@ def test_the_error_for_a_missing_version_lists_those_that_exist(storage: yoga.St
         storage.fetch("a", "2")
 
 
+@pytest.mark.quick("lmdb")
 @given(st.text(min_size=1, max_size=20), st.text(min_size=1, max_size=20))
 def test_any_text_is_an_id_and_none_leaves_the_root(
     tmp_path_factory: Any, format: str, id: str, version: str
@@ -270,6 +274,7 @@ def test_an_endless_source_is_found_by_max_rows(storage: yoga.Storage) -> None:
         storage.submit(list(range(11)), "b", "1", max_rows=10)
 
 
+@pytest.mark.slow("hdf5-2")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_build_whose_source_broke_is_continued(storage: yoga.Storage, tmp_path: Path, workers: int) -> None:
     log, fuse = tmp_path / "log", tmp_path / "fuse"
@@ -310,6 +315,7 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.quick("lmdb")
 def test_a_flipped_bit_anywhere_gives_an_error_or_the_right_rows(storage: yoga.Storage) -> None:
     storage.submit(ROWS, "a", "1")
     files = sorted((storage.path / "a" / "1").iterdir())
@@ -373,6 +379,7 @@ print("done", flush=True)
 """
 
 
+@pytest.mark.quick("lmdb")
 def test_killed_at_any_moment_a_version_is_complete_or_absent(storage: yoga.Storage) -> None:
     rng = random.Random(1)
     for _ in range(8):
@@ -416,6 +423,7 @@ def _cache(root: str, format: str, log: str, start: Any) -> int:
     return sum(numbers())
 
 
+@pytest.mark.slow("hdf5")
 def test_many_processes_and_threads_build_once(tmp_path: Path, format: str) -> None:
     log = tmp_path / "log"
     context = multiprocessing.get_context("fork")
@@ -497,6 +505,7 @@ def test_a_version_removed_meanwhile_is_not_called_damaged(
     assert to.list() == []
 
 
+@pytest.mark.quick("lmdb")
 def test_checks_and_copies_during_builds_find_no_damage(storage: yoga.Storage, tmp_path: Path) -> None:
     """Whatever they find, they call nothing damaged."""
     storage.submit([0, 0], "a", "1")
@@ -588,6 +597,7 @@ def test_the_fingerprint_depends_on_the_rows_only(
     storage.check("a", "5")
 
 
+@pytest.mark.slow("hdf5")
 def test_wide_and_large_rows(storage: yoga.Storage) -> None:
     wide = [{f"c{i}": i * n for i in range(300)} for n in range(5)]
     assert_rows_equal(list(storage.submit(wide, "wide", "1")), wide)

@@ -223,6 +223,7 @@ def test_a_sweep_reads_each_manifest_once(kind: str, tmp_path: Path, monkeypatch
     place.storage("fresh").check("d", "12")
 
 
+@pytest.mark.quick("memory")
 @KINDS
 def test_many_versions_with_files_of_their_own_go_in_one_sweep(kind: str, tmp_path: Path) -> None:
     place = Place(kind, tmp_path)
@@ -258,6 +259,7 @@ def test_what_little_a_version_of_a_long_history_has_goes_later(kind: str, tmp_p
     assert place.ours.fetch("d", latest=True)[-1]["x"] == 138
 
 
+@pytest.mark.quick("*-memory")
 @KINDS
 @pytest.mark.parametrize("what", OFTEN)
 def test_nothing_is_lost_if_a_listing_misses_what_comes_and_goes(

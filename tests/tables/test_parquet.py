@@ -53,6 +53,7 @@ def ids(ref: Any) -> list[int]:
     return [int(i) for i in ref["id"]]
 
 
+@pytest.mark.quick("7")
 @pytest.mark.parametrize("group", GROUPS)
 def test_rows_are_those_that_pyarrow_reads(group: int, tmp_path: Path) -> None:
     ref = yoga.from_parquet(written(tmp_path, group))
@@ -253,6 +254,7 @@ CONDITIONS: list[Any] = [
 ]
 
 
+@pytest.mark.quick("*-7")
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("number", range(len(CONDITIONS)))
 def test_conditions_keep_the_rows_that_pyarrow_keeps(number: int, group: int, tmp_path: Path) -> None:

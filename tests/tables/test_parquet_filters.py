@@ -103,6 +103,7 @@ def expression_of(rng: random.Random, kinds: list[pa.DataType], depth: int = 2) 
     return field.isin(pa.array(value, kind)) if comparison == "in" else ~field.isin(pa.array(value, kind))
 
 
+@pytest.mark.slow("1", "2", "3", "4")
 @pytest.mark.parametrize("seed", range(5))
 def test_random_conditions_keep_what_a_scan_keeps(seed: int, tmp_path: Path) -> None:
     for rng in map(random.Random, range(60 * seed, 60 * seed + 60)):
@@ -246,6 +247,7 @@ def test_expressions_on_uint64_are_answered_without_statistics_too(
         assert [int(i) for i in yoga.from_parquet(tmp_path, filters=condition)["i"]] == [0]
 
 
+@pytest.mark.quick("UTC-*", "*-us")
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("zone", [None, "UTC", "America/New_York", "+05:30"])
 def test_terms_on_times_take_any_time(zone: str | None, unit: str, tmp_path: Path) -> None:

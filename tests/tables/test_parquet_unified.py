@@ -117,6 +117,7 @@ PROMOTED: dict[pa.DataType, tuple[list[pa.DataType], list[Any]]] = {
 }
 
 
+@pytest.mark.quick("?", "1?")
 @pytest.mark.parametrize("seed", range(30))
 def test_a_schema_promotes_what_files_have_and_fills_in_what_they_lack(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
@@ -182,6 +183,7 @@ NARROWED: list[tuple[pa.DataType, list[pa.DataType], list[Any]]] = [
 ]
 
 
+@pytest.mark.quick("?")
 @pytest.mark.parametrize("seed", range(60))
 def test_a_filter_keeps_the_same_rows_with_and_without_statistics(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)

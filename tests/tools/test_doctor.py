@@ -61,6 +61,7 @@ def test_a_batch_of_texts_has_no_tensors() -> None:
     assert without_rates(loader).measured["batch"] == "3 rows, no tensors"
 
 
+@pytest.mark.slow("torch's-*")
 @pytest.mark.parametrize(
     "kind", ["numpy", *(pytest.param(kind, marks=pytest.mark.rest) for kind in ("random", "torch"))]
 )
@@ -211,6 +212,7 @@ def test_a_dataset_alone_and_the_machine_alone_are_examined() -> None:
     assert "no loader was examined" in str(machine).splitlines()[0]
 
 
+@pytest.mark.quick("80")
 @pytest.mark.parametrize("width", [80, 200])
 def test_the_text_is_as_it_was(width: int) -> None:
     """What was measured is masked, the rest is compared."""

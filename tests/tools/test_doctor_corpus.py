@@ -123,6 +123,7 @@ def test_the_corpus_has_as_many_and_half_of_the_broken_are_from_public_threads()
     assert {path.stem for path in SETUPS} >= QUICK
 
 
+@pytest.mark.rest
 def test_some_that_are_broken_are_named_and_some_that_are_healthy_are_not_accused() -> None:
     check([path for path in SETUPS if path.stem in QUICK], least=10)
 

@@ -207,6 +207,7 @@ def same(loader: DataLoader[Any]) -> list[str]:
     return [finding.measured for finding in same_numbers(in_trial(drawn, Patient.of(loader)))]
 
 
+@pytest.mark.quick("ours-own", "torch's-own torch")
 @pytest.mark.parametrize("kind", ["own", "own random", "own torch"])
 @pytest.mark.parametrize("make", [yoga.DataLoader, DataLoader], ids=["ours", "torch's"])
 def test_a_generator_that_each_worker_has_a_copy_of_is_a_finding(make: Any, kind: str) -> None:
@@ -222,6 +223,7 @@ def test_the_same_numbers_in_each_epoch_are_a_finding() -> None:
     assert same(DataLoader(Drawing("own"), num_workers=1, persistent_workers=True)) == []
 
 
+@pytest.mark.quick("random-random")
 @pytest.mark.parametrize(("kind", "name"), [("numpy", "numpy.random"), ("random", "random")])
 def test_a_function_that_seeds_all_workers_alike_is_a_finding(kind: str, name: str) -> None:
     (found,) = same(DataLoader(Drawing(kind), num_workers=2, worker_init_fn=seeded_alike))

@@ -78,6 +78,7 @@ def test_a_program_runs_as_it_does_alone_and_its_loaders_are_examined(program: P
     assert found["measured"]["theirs: batch"].startswith("4 rows")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "is_group", [False, pytest.param(True, marks=pytest.mark.rest)], ids=["one", "group"]
 )

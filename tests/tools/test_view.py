@@ -342,6 +342,7 @@ def test_arguments(storage: yoga.Storage) -> None:
         yoga.view(storage, "dogs")
 
 
+@pytest.mark.rest
 def test_the_command_ends_with_ctrl_c(storage: yoga.Storage) -> None:
     command = [sys.executable, "-m", "torchyoga", "view", "pets@prod", "--storage", storage.url, "--json"]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "preexec_fn": hears_ctrl_c}

@@ -166,6 +166,7 @@ def test_new_addresses_answer_nobody_else(shown: str) -> None:
         assert ask(f"{shown}{page}", "POST").status == 405
 
 
+@pytest.mark.rest
 def test_the_token_is_on_no_command_line(tmp_path: Path) -> None:
     """A browser that notes its arguments, and what is in the file that it is given."""
     noted, browser = tmp_path / "noted", tmp_path / "browser"

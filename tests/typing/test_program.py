@@ -40,6 +40,7 @@ def test_mypy_finds_what_is_wrong_and_nothing_else(tmp_path: Path) -> None:
     assert {error["line"] for error in ours if error["severity"] == "error"} == MARKED, found
 
 
+@pytest.mark.rest
 def test_pyright_finds_what_is_wrong_and_nothing_else() -> None:
     found = json.loads(
         checked(PROGRAM.parent, "pyright", "--outputjson", "--pythonpath", sys.executable, PROGRAM.name)

@@ -541,6 +541,7 @@ def test_an_executor_makes_columns(storage: Storage) -> None:
     assert ref.fingerprint == storage.submit(plain, "b", "1").fingerprint
 
 
+@pytest.mark.quick("memory")
 def test_a_history_with_groups_travels(storage: Storage, tmp_path: Path) -> None:
     storage.submit(arrays(), "a", "1")
     storage.add_columns(score, "a", "2")

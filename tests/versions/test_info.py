@@ -74,6 +74,7 @@ def test_arrays_are_lists_and_their_scalars_are_plain() -> None:
     assert json.loads(json.dumps(found)) == found
 
 
+@pytest.mark.slow("info20-*")
 @pytest.mark.parametrize(
     ("info", "error", "message"),
     [

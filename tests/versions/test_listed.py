@@ -48,6 +48,7 @@ def numbers_of(ref: Any) -> list[int]:
     return [int(row["x"]) for row in ref]
 
 
+@pytest.mark.quick("directory")
 def test_any_history_gives_what_arrays_give(storage: Storage) -> None:
     """Appends, deletions, compactions, removals and sweeps, for three random histories."""
     for seed in range(3):
@@ -142,6 +143,7 @@ def _file(name: str) -> Any:
     return FileEntry(name, "lmdb", 2, 53248, index, checks)
 
 
+@pytest.mark.rest
 def test_a_long_history_stays_small() -> None:
     last, written = simulated(1300)
     assert max(written) < 64 * 2**10

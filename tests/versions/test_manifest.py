@@ -314,6 +314,7 @@ def test_a_value_that_no_manifest_has_is_refused(kind: str) -> None:
         Manifest.from_bytes(TEXT.replace(part, by, 1))
 
 
+@pytest.mark.rest
 def test_a_nesting_without_end_is_refused() -> None:
     content = json.loads(TEXT)
     del content["checksum"]

@@ -69,6 +69,7 @@ VIEWS: dict[str, Callable[[yoga.DataRef], yoga.DataRef]] = {
 }
 
 
+@pytest.mark.quick("map", "within")
 @pytest.mark.parametrize("name", VIEWS)
 def test_random_rows_depend_on_seed_epoch_and_row_alone(ref: yoga.DataRef, name: str) -> None:
     view = VIEWS[name](ref)
@@ -489,6 +490,7 @@ def epochs_of(batches: Any) -> Iterator[int]:
             yield int(row["epoch"])
 
 
+@pytest.mark.quick("*0", "*6")
 @pytest.mark.parametrize(
     "make",
     [

@@ -64,6 +64,7 @@ def test_an_epoch_has_the_shares_and_every_source_its_passes(sources: Any, kind:
         assert row["ids"].tolist() == list(range(row["id"] % 1000 % 5))
 
 
+@pytest.mark.quick("lmdb-*")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_mixture_goes_on_under_other_ranks_batches_and_workers(sources: Any, workers: int) -> None:
     mix = yoga.mix(sources, WEIGHTS, rows=120, source_column="source")

@@ -70,6 +70,7 @@ def expected_of(packed: PackView, number: int) -> dict[str, Any]:
 # -- the laws
 
 
+@pytest.mark.quick("lmdb")
 def test_the_laws_of_views(ref: yoga.DataRef) -> None:
     is_own = isinstance(ref, Own)
     check_view(lambda base: base.packed("ids", 16, labels="ids", along=["mask"]), ref, workers=2)

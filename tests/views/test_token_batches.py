@@ -158,6 +158,7 @@ def test_batches_are_padded_rows(ref: DataRef, options: dict[str, Any]) -> None:
     assert len(batches.in_epoch(5)) == len(batches)
 
 
+@pytest.mark.slow("hdf5-*")
 @pytest.mark.parametrize("options", [{}, {"pool": 30, "collate": yoga.jagged}])
 def test_laws(ref: DataRef, options: dict[str, Any]) -> None:
     check_view(lambda base: base.token_batches("ids", 36, **options), ref)
@@ -173,6 +174,7 @@ def noisy(row: Any) -> Any:
     return {"ids": row["ids"] + np.int32(np.random.randint(1000)), "k": row["k"]}
 
 
+@pytest.mark.quick("lmdb-2", "own-0")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_loaders_resume_at_every_batch_under_other_ranks(ref: DataRef, workers: int) -> None:
     """Every stop, under 1, 2 and 3 ranks before, and others after: each row once."""

@@ -308,16 +308,19 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.quick("*-plain", "lmdb-*")
 @pytest.mark.parametrize("options", OPTIONS, ids=["plain", "jitter", "shuffled"])
 def test_laws(ref: DataRef, options: dict[str, Any]) -> None:
     expected = list(windows_of(ref, "ids", **options))
     check_view(lambda base: base.token_windows("ids", **options), ref, expected)
 
 
+@pytest.mark.slow("hdf5")
 def test_laws_with_workers(ref: DataRef) -> None:
     check_view(lambda base: base.token_windows("ids", 2, shuffle_documents=True, jitter=True), ref, workers=2)
 
 
+@pytest.mark.slow("own-jitter")
 @pytest.mark.parametrize("options", OPTIONS, ids=["plain", "jitter", "shuffled"])
 def test_loaders_with_workers_give_the_same(ref: DataRef, options: dict[str, Any]) -> None:
     windows = ref.token_windows("ids", **options)

@@ -406,6 +406,7 @@ def nests(draw: st.DrawFn) -> Callable[[yoga.DataRef], tuple[yoga.DataRef, list[
     return nested
 
 
+@pytest.mark.slow("hdf5")
 @settings(max_examples=examples(200))
 @given(nest=nests(), data=st.data())
 def test_nests_of_views_are_lists(nest: Any, data: st.DataObject, ref: yoga.DataRef) -> None:
@@ -431,6 +432,7 @@ def test_nests_of_views_are_lists(nest: Any, data: st.DataObject, ref: yoga.Data
         assert (view.places_of(missing) == -1).all()
 
 
+@pytest.mark.slow("hdf5")
 @settings(max_examples=examples(100))
 @given(
     nest=nests(),

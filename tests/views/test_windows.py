@@ -623,6 +623,7 @@ def test_batches_are_stacked_tensors(ref: yoga.DataRef) -> None:
     assert torch.equal(next(iter(rows))["id"], batch["id"])
 
 
+@pytest.mark.slow("hdf5")
 @given(
     shuffle=st.sampled_from([False, True, "block"]),
     ranks=st.tuples(st.sampled_from([1, 2, 3]), st.sampled_from([1, 2, 3])),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from ..errors import SchemaError
+from ..process.lazy import torch
 from .column import Column
 from .encoding import look_of
 from .leaf import Leaf, as_text, encode, letter_of
