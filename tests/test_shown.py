@@ -52,7 +52,6 @@ OF_A_REF |= {
     "recipe",
     "take_seeded",
     "view_pin",
-    "growing",
     "survives_fork",
 }
 OF_A_REF |= {"stats", "to_arrow", "to_huggingface", "to_pandas", "to_parquet", "to_polars"}
@@ -153,7 +152,6 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
     assert shown(yoga.DataLoader(ref)) - shown(torch.utils.data.DataLoader([1])) == OF_STATES | {  # type: ignore[arg-type]
         *(
             "check_ranks",
-            "reweight",
             "end_of_dataloader",
             "epoch",
             "meter",
@@ -161,7 +159,6 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
             "position_of",
             "prove",
             "remainder",
-            "reweight",
             "rows_in_step",
         ),
         *("seed_rows", "steps", "total_batch_size", "total_dataset_length", "use_stateful_dataloader"),
