@@ -208,13 +208,11 @@ def _diagnosis(
     patient: Patient, trial: Trial, receipts: Sequence[Mapping[str, object]], job: RunningJob
 ) -> Diagnosis:
     found, left_out, usable = trial.found, dict(trial.left), usable_cpus()
-    findings: list[Finding] = []
     measured: dict[str, str] = {}
     workers = patient.num_workers
+    findings = [*disagreeing(receipts), *dealt(patient, job, found.get(_RANKS, ()))]
     if not (workers and _rows_wait(found)):  # workers that wait do not take turns
         findings += few_cpus(usable, workers)
-    findings += disagreeing(receipts)
-    findings += dealt(patient, job, found.get(_RANKS, ()))
     findings += _of_rows(patient, trial, measured, left_out, usable)
     tried_counts = [*counts(usable, workers), *more_counts(usable, workers)]
     rates = {n: Rate(*one) for n in tried_counts if (one := found.get(_rate_name(n)))}
