@@ -13,7 +13,7 @@ import torchyoga as yoga
 
 Open = Callable[..., Any]
 HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(1)</script>\u202egpj"
-SECTIONS = "overview columns classes lengths rows order files lineage builds log meter".split()  # noqa: SIM905
+SECTIONS = "overview columns rows files lineage builds log".split()  # noqa: SIM905
 _LAID_OUT = """() => {
   const names = [];
   for (const one of document.querySelectorAll('main section'))
@@ -53,8 +53,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     for name, rows in {"images": images, "texts": texts, "hostile": hostile}.items():
         id = HOSTILE[:-4] if name == "hostile" else name
         ref = storage.submit(rows, id, "1.0", message=id, info={"classes": [id] * 10})
-        order = yoga.ResumableSampler(ref, 4, 0, seed=1)
-        path = yoga.report(ref, folder / f"{name}.html", order=order, meter=f"waited 3%\n{id}")
+        path = yoga.report(ref, folder / f"{name}.html")
         found[name] = path.as_uri()
     return found
 
@@ -79,10 +78,6 @@ def test_pictures_are_shown_and_have_words(pages: dict[str, str], opened: Open) 
     assert shown == [True] * 64
     named = "one => one.getAttribute('aria-label') || one.ariaHidden"
     assert all(page.evaluate(f"() => [...document.querySelectorAll('svg')].map({named})"))
-    for panel in page.query_selector_all("#order svg path"):
-        box = panel.bounding_box()
-        assert box["width"] > 100
-        assert box["height"] > 60
 
 
 def test_nothing_of_the_data_runs(pages: dict[str, str], opened: Open) -> None:

@@ -92,7 +92,7 @@ def test_files_are_named_as_they_were_asked_for(storage: yoga.Storage, tmp_path:
 
 
 def test_a_file_for_findings_is_checked_before_the_examination(storage: yoga.Storage, tmp_path: Path) -> None:
-    ended = run("doctor", "--output", str(tmp_path / "nowhere" / "x.json"))
+    ended = run("doctor", "--output", str(tmp_path / "nowhere" / "x.json"), "true")
     assert ended.exit_code == 2
     assert "there is no directory" in ended.stderr
 

@@ -21,14 +21,12 @@ from typing import Any
 
 import h5py
 import lmdb
-import numpy as np
 import pytest
 import torch
 from children import run_program, started
 from doctored import (
     PATIENCE,
     Drawing,
-    Hanging,
     Held,
     Sharded,
     Slow,
@@ -37,26 +35,25 @@ from doctored import (
     seeded_alike,
     trial_of,
 )
-from groups import control_group
-from residency import on_disk
-from stored import an_hour_later, store_of, watched
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
 
 import torchyoga as yoga
 from torchyoga.loading.meter.pace import most_workers
-from torchyoga.stores.lease import Lease
-from torchyoga.stores.objects import Remote
-from torchyoga.stores.opened import opened
-from torchyoga.tools.doctor.cpus import Cpus, few_cpus, seconds_of_all, throttled
-from torchyoga.tools.doctor.disk import Disk, disk_findings, file_system, files_in, read
-from torchyoga.tools.doctor.handles import handle_findings, open_handles, unpicklable
-from torchyoga.tools.doctor.leftovers import leftover_findings, leftovers
+from torchyoga.process.control_group import num_cpus
+from torchyoga.tools.doctor.handles import handle_findings, open_handles
 from torchyoga.tools.doctor.patient import Patient
 from torchyoga.tools.doctor.randomness import drawn, same_numbers
-from torchyoga.tools.doctor.sharding import RunningJob, dealt, disagreeing, order, order_findings
-from torchyoga.tools.doctor.shared_memory import orphaned, orphans, small_shared_memory
+from torchyoga.tools.doctor.sharding import RunningJob, dealt, disagreeing
+from torchyoga.tools.doctor.shared_memory import small_shared_memory
 from torchyoga.tools.doctor.trial import Step, tried
-from torchyoga.tools.doctor.workers import counts, few_workers, rates_text, recommended
+from torchyoga.tools.doctor.workers import (
+    counts,
+    few_workers,
+    rates_text,
+    recommended,
+    seconds_of_all,
+    usable_cpus,
+)
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux")
 ROOT = Path(yoga.__file__).parents[1]
@@ -65,75 +62,37 @@ ROOT = Path(yoga.__file__).parents[1]
 # -- CPUs
 
 
-def test_an_affinity_of_one_cpu_is_a_finding() -> None:
-    if (os.cpu_count() or 1) < 2:
-        pytest.skip("there is only one CPU")
+def test_more_workers_than_the_affinity_allows_are_a_finding() -> None:
     code = """
     import os
-    import torchyoga as yoga
-    from torchyoga.tools.doctor.cpus import Cpus, few_cpus
+    from torchyoga.tools.doctor.workers import few_cpus, usable_cpus
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    for finding in yoga.doctor(seconds=20).findings:
+    print([*few_cpus(usable_cpus(), 1)], [*few_cpus(usable_cpus(), None)])
+    for finding in few_cpus(usable_cpus(), 2):
         print(finding.name, finding.severity, finding.measured, finding.change, sep="|")
-    print("fits", [*few_cpus(Cpus.now(), 1)])
-    print("many", [finding.severity for finding in few_cpus(Cpus.now(), 2)])
     """
+    measured = f"num_workers is 2; this process may keep 1 of {os.cpu_count()} CPUs busy"
     lines = run_program(textwrap.dedent(code)).stdout.splitlines()
-    (few,) = (line.split("|") for line in lines if line.startswith("few-cpus"))
-    assert few[1] == "maybe"
-    assert few[2].startswith(f"os.cpu_count() says {os.cpu_count()} CPUs, but the affinity allows 1")
-    assert few[3] == "num_workers=1"
-    assert lines[-2:] == ["fits []", "many ['maybe']"]
+    assert lines == ["[] []", f"few-cpus|maybe|{measured}|num_workers=1"]
 
 
 @pytest.mark.parametrize("is_second", [True, False], ids=["v2", "v1"])
-def test_a_quota_of_a_group_or_of_one_above_it_is_a_finding(tmp_path: Path, is_second: bool) -> None:
+def test_a_quota_of_a_group_or_of_one_above_it_counts(tmp_path: Path, is_second: bool) -> None:
     group = "/" if is_second else "cpu,cpuacct"
     inner = tmp_path / "sys/fs/cgroup" / ("" if is_second else group) / "pod/job"
     inner.mkdir(parents=True)
     (tmp_path / "proc/self").mkdir(parents=True)
     line = "0::/pod/job" if is_second else "4:memory:/x\n3:cpu,cpuacct:/pod/job"
     (tmp_path / "proc/self/cgroup").write_text(line + "\n")
+    assert usable_cpus(tmp_path) == num_cpus()
     if is_second:
         (inner / "cpu.max").write_text("max 100000\n")
         (inner.parent / "cpu.max").write_text("50000 100000\n")
-        stat = "usage_usec 9\nnr_periods 100\nnr_throttled 40\nthrottled_usec 2500000\n"
     else:
         for folder, quota in ((inner, -1), (inner.parent, 50000)):
             (folder / "cpu.cfs_quota_us").write_text(f"{quota}\n")
             (folder / "cpu.cfs_period_us").write_text("100000\n")
-        stat = "nr_periods 100\nnr_throttled 40\nthrottled_time 2500000000\n"
-    (inner / "cpu.stat").write_text(stat)
-    found = Cpus.now(tmp_path)
-    assert (found.quota, found.usable, found.periods, found.held_back) == (0.5, 1, 100, 40)
-    assert found.seconds == pytest.approx(2.5)
-    if found.machine > 1:
-        (few,) = few_cpus(found, None)
-        assert "the control group's quota is 0.5" in few.measured
-    (held,) = throttled(None, found)
-    assert "in 40 of 100 periods, for 2.5 s" in held.measured
-    # What was before the examination is no finding, once enough was seen of it.
-    for held_back in (41, 90):
-        later = stat.replace("periods 100", "periods 200").replace("throttled 40", f"throttled {held_back}")
-        (inner / "cpu.stat").write_text(later)
-        assert any(throttled(found, Cpus.now(tmp_path))) == (held_back == 90)
-
-
-def test_a_process_that_its_group_holds_back_is_throttled() -> None:
-    first = {"cpu.cfs_period_us": "10000", "cpu.cfs_quota_us": "2000"}
-    with control_group("cpu", first, {"cpu.max": "2000 10000"}) as folder:
-        code = f"""
-        import os, time
-        from pathlib import Path
-        Path({str(folder)!r}, "cgroup.procs").write_text(str(os.getpid()))
-        from torchyoga.tools.doctor.cpus import Cpus, few_cpus, throttled
-        before = Cpus.now()
-        while Cpus.now().periods < before.periods + 20:
-            sum(range(10_000))
-        now = Cpus.now()
-        print(now.quota, now.usable, [finding.name for finding in throttled(before, now)])
-        """
-        assert run_program(textwrap.dedent(code)).stdout.strip() == "0.2 1 ['throttled']"
+    assert usable_cpus(tmp_path) == 1
 
 
 def test_what_other_processes_take_of_the_cpus_is_known() -> None:
@@ -322,29 +281,13 @@ def test_an_open_handle_is_named_by_its_attribute(kind: str, what: str, tmp_path
         dataset = Subset(Held({"files": [None, held]}), [1, 2])
         path = "dataset.dataset.held['files'][1]"
         assert open_handles(dataset) == [(path, what)]
-        at, error = trial_of(lambda found: unpicklable(dataset)).found["step"] or (path, "")
-        assert bool(error) == (kind != "socket")  # spawned workers get a copy of it
-        assert at.startswith(path)
-        open_one, pickled = handle_findings(
-            {"open": open_handles(dataset), "unpicklable": (at, error)}, "fork", 2
-        )
-        assert (open_one.name, open_one.severity) == ("fork-unsafe", "maybe")
-        assert open_one.measured == f"{path} is {what}"
-        assert path in open_one.change
-        assert (pickled.name, pickled.severity) == ("not-picklable", "maybe")
-        for raised, severity in ((None, "maybe"), ("TypeError: cannot pickle it", "wrong")):
-            found = {"open": [(path, what)], "unpicklable": (at, error)}
-            (pickled,) = handle_findings(found, "spawn", 2, error=raised)
-            assert pickled.severity == severity
+        for wrong_rows, severity in ((0, "maybe"), (2, "wrong")):
+            (finding,) = handle_findings(open_handles(dataset), wrong_rows)
+            assert (finding.name, finding.severity) == ("fork-unsafe", severity)
+            assert finding.measured.startswith(f"{path} is {what}")
+            assert path in finding.change
     if kind not in ("thread", "h5py dataset"):  # it is closed or free now
         assert open_handles(Held(held)) == []
-
-
-def test_a_lambda_is_to_be_a_function_of_a_module() -> None:
-    for dataset in (Held(lambda row: row), Held(yoga.from_arrays({"x": np.arange(3)}).map(lambda row: row))):
-        seen = {"open": [], "unpicklable": unpicklable(dataset)}
-        (finding,) = handle_findings(seen, "spawn", 2)
-        assert "a function of a module, in place of a lambda" in finding.change
 
 
 def test_what_survives_a_fork_is_no_finding(tmp_path: Path) -> None:
@@ -353,15 +296,6 @@ def test_what_survives_a_fork_is_no_finding(tmp_path: Path) -> None:
     ref[0]
     for dataset in (ref, Subset(ref, [0]), Held(ref), ref.map(dict), Held(torch.Generator()), Held(tmp_path)):
         assert open_handles(dataset) == []
-    for dataset in (ref, Subset(ref, [0]), Held(ref), Held(tmp_path)):
-        assert trial_of(lambda found, dataset=dataset: unpicklable(dataset)).found["step"] is None  # type: ignore[misc]
-
-
-def test_a_function_that_does_not_pickle_is_named() -> None:
-    held = Held({"transform": lambda row: row})
-    at, error = trial_of(lambda found: unpicklable(held)).found["step"]
-    assert at == "dataset.held['transform']"
-    assert "lambda" in error
     cycle: list[Any] = []
     cycle.append(cycle)
     assert open_handles(Held(cycle)) == []
@@ -370,39 +304,22 @@ def test_a_function_that_does_not_pickle_is_named() -> None:
 # -- sharding
 
 
-@pytest.mark.parametrize("loader", [DataLoader, yoga.DataLoader])
-@pytest.mark.parametrize(
-    ("name", "drops", "dropped"), [("valid", True, 8), ("valid", False, 0), ("train", True, 0)]
-)
-def test_an_evaluation_that_drops_rows_is_named(loader: Any, name: str, drops: bool, dropped: int) -> None:
-    patient = Patient.of(loader(list(range(200)), batch_size=64, drop_last=drops), [name])
-    found = order_findings(order(patient), patient, 200)
-    assert [one.measured for one in found] == [
-        f"valid looks like an evaluation, and drops {dropped} of 200 rows" for _ in range(bool(dropped))
-    ]
-
-
 def named(dataset: Any, job: RunningJob, **arguments: Any) -> list[str]:
     return [finding.name for finding in dealt(Patient.of(DataLoader(dataset, **arguments)), job)]
 
 
-def test_rows_that_are_dealt_twice_or_to_nobody_are_a_finding() -> None:
-    rows, job = Slow(0.0), RunningJob(4, 1)
+def test_ranks_that_get_all_rows_are_a_finding() -> None:
+    rows, job = Slow(0.0), RunningJob(4)
     sampler = DistributedSampler(rows, num_replicas=4, rank=1)
     assert named(rows, job, sampler=sampler) == []
     assert named(rows, job) == ["not-sharded"]
     assert named(rows, job, shuffle=True) == ["not-sharded"]
     assert named(rows, RunningJob()) == []
-    assert named(rows, RunningJob(), sampler=sampler) == ["wrong-ranks"]
     for part in (Subset(rows, range(1, 64, 4)), Sharded(1, 4), Held(Sharded(1, 4))):
         assert named(part, job) == []
-        again = DistributedSampler(part, num_replicas=4, rank=1)
-        assert named(part, job, sampler=again) == ["sharded-twice"]
     # A split of the user's own is not a rank's part.
-    odd = Subset(rows, range(1, 64, 2))
-    assert named(odd, job, sampler=DistributedSampler(odd, num_replicas=4, rank=1)) == []
-    shuffled = Subset(rows, torch.randperm(64).tolist())
-    assert named(shuffled, job, sampler=DistributedSampler(shuffled, num_replicas=4, rank=1)) == []
+    for split in (Subset(rows, range(1, 64, 2)), Subset(rows, torch.randperm(64).tolist()), Sharded(1, 3)):
+        assert named(split, job) == ["not-sharded"]
 
 
 def test_our_loader_in_a_job_that_is_not_initialised_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,22 +334,11 @@ def test_our_loader_in_a_job_that_is_not_initialised_is_a_finding(monkeypatch: p
     assert not [*dealt(Patient.of(given), RunningJob.now())]
 
 
-@pytest.mark.parametrize("name", ["HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"])
-def test_other_launchers_start_ranks_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(name, "4")
-    rows = Slow(0.0)
-    sampler = DistributedSampler(rows, num_replicas=4, rank=1)
-    assert named(rows, RunningJob.now(), sampler=sampler) == []
-    assert named(rows, RunningJob.now()) == []  # perhaps it trains alone
-    monkeypatch.setenv(name, "x")
-    assert named(rows, RunningJob.now(), sampler=sampler) == ["wrong-ranks"]
-
-
 def test_a_loader_that_was_told_its_rank_is_no_mistake() -> None:
     told = yoga.DataLoader(Slow(0.0), batch_size=4, num_replicas=1, rank=0)
-    (finding,) = dealt(Patient.of(told), RunningJob(2, 0, True))
+    (finding,) = dealt(Patient.of(told), RunningJob(2, True))
     assert (finding.name, finding.severity) == ("not-sharded", "maybe")
-    assert "yoga.DataLoader gives this one all rows" in finding.measured
+    assert "the loader gives this one all rows" in finding.measured
 
 
 def test_two_processes_of_a_group_are_looked_at(tmp_path: Path) -> None:
@@ -473,69 +379,20 @@ def test_receipts_of_ranks_show_rows_that_came_twice() -> None:
     for ranks, seeds, said in (([0, 0], [7, 7], "the same rank"), ([0, 1], [7, 8], "has seed 8")):
         (finding,) = disagreeing(receipts(ranks, seeds))
         assert (finding.name, said in finding.measured) == ("sharded-twice", True)
-    diagnosis = yoga.doctor(seconds=20, receipts=receipts([1, 1], [7, 7]))
+    diagnosis = yoga.doctor([1], seconds=2, receipts=receipts([1, 1], [7, 7]))
     assert "sharded-twice" in [finding.name for finding in diagnosis.findings]
 
 
-# -- the disk
-
-
-def test_a_version_that_is_not_in_memory_is_a_cold_cache(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path / "storage")
-    rows = ({"x": np.full(2**20, row, np.uint8)} for row in range(20))
-    ref = storage.submit([*rows], "large", "1", progress=False)
-    paths = files_in(Subset(ref, [1]))
-    assert paths
-    assert all(os.path.samefile(Path(path).parent.parent, tmp_path / "storage" / "large") for path in paths)
-    warm = Disk(**read(paths, 2.0))
-    assert warm.cached is not None
-    assert not [one for one in disk_findings(warm, paths[0]) if one.name != "network-disk"]
-    for path in paths:
-        on_disk(Path(path))
-    cold = Disk(**read(paths, 2.0))
-    if cold.in_memory is None or cold.in_memory > 0.5:
-        pytest.skip("this file system keeps its files in memory")
-    names = [finding.name for finding in disk_findings(cold, paths[0], slow=0.0)]
-    assert "cold-cache" in names
-    assert "slow-disk" not in names
-    if cold.direct is not None:
-        slow = {finding.name: finding for finding in disk_findings(cold, paths[0], slow=1e15)}
-        assert "slow-disk" in slow
-        wanted = disk_findings(cold, paths[0], wanted=1e15, slow=0.0)
-        assert any("the loader could take" in finding.measured for finding in wanted)
-
-
-def test_a_network_file_system_is_known_by_its_mount(tmp_path: Path) -> None:
-    folder = tmp_path / "proc/self"
-    folder.mkdir(parents=True)
-    lines = [
-        "1 0 8:1 / / rw - ext4 /dev/vda rw",
-        "2 1 0:5 / /data rw,relatime shared:3 - nfs4 server:/data rw",
-        r"3 1 0:6 / /data/my\040disk rw - xfs /dev/vdb rw",
-        "4 1 0:7 / /hub rw - fuse.s3fs s3fs rw",
-        "5 1 0:8 / /over rw - fuse.fuse-overlayfs fuse rw",
-    ]
-    (folder / "mountinfo").write_text("\n".join(lines) + "\n")
-    kinds = {
-        path: file_system(path, tmp_path)
-        for path in ("/a", "/data/x", "/data/my disk/x", "/hub/a", "/database", "/over/a")
-    }
-    assert list(kinds.values()) == ["ext4", "nfs4", "xfs", "fuse.s3fs", "ext4", "fuse.fuse-overlayfs"]
-    found = {kind: any(disk_findings(Disk(kind, 9, 1.0, None, 1e9, 10**9), "/a")) for kind in kinds.values()}
-    assert [kind for kind, is_found in found.items() if is_found] == ["nfs4", "fuse.s3fs"]
-    assert file_system(str(tmp_path))  # this machine's
-
-
-# -- workers and threads
+# -- workers
 
 
 def test_a_loader_that_would_be_faster_with_workers_is_a_finding() -> None:
     diagnosis = yoga.doctor(DataLoader(Slow(0.02), batch_size=2), seconds=12)
     found = [finding for finding in diagnosis.findings if finding.name == "num-workers"]
-    if max(counts(Cpus.now().usable, 0)) >= 2:
+    if max(counts(usable_cpus(), 0)) >= 2:
         assert found[0].change.startswith("num_workers=")
         assert found[0].change != "num_workers=0"
-    most = most_workers(Cpus.now().usable)
+    most = most_workers(usable_cpus())
     assert f"with {most}" in diagnosis.measured["workers"]  # its rows wait, so that they take no turns
     assert "with 0" in diagnosis.measured["workers"]
 
@@ -550,42 +407,6 @@ def test_the_smallest_number_of_workers_as_good_as_the_best_is_recommended() -> 
     assert counts(6, None) == [0, 1, 2, 4, 6]
     assert counts(1, 3) == [0, 1, 3]
     assert recommended({0: 96.0, 1: 100.0}) == 0
-
-
-@pytest.mark.rest
-def test_threads_of_workers_that_are_more_than_the_cpus_are_a_finding() -> None:
-    code = """
-    import numpy as np, torch
-    from torchyoga.tools.doctor.patient import Patient
-    from torchyoga.tools.doctor.cpus import oversubscribed, used_threads
-    from torchyoga.tools.doctor.trial import Step, tried
-    class Multiplied(torch.utils.data.Dataset):
-        def __init__(self, size): self.size = size
-        def __len__(self): return 64
-        def __getitem__(self, row):
-            a = np.ones((self.size, self.size))
-            return float((a @ a)[0, 0])
-    for size in (700, 1):
-        patient = Patient.of(torch.utils.data.DataLoader(Multiplied(size), num_workers=4))
-        found = tried([Step("step", lambda found: used_threads(patient), 100)], 100).found["step"]
-        print([finding.name for finding in oversubscribed(found, 4, 2)], found)
-        print([*oversubscribed(found, 4, 1000)])
-    """
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "4", "OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "4"}
-    environment["PYTHONPATH"] = str(ROOT)
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=environment,
-    )
-    lines = done.stdout.splitlines()
-    assert len(lines) == 4, done.stderr
-    assert lines[0].startswith("['thread-oversubscription']"), lines
-    assert lines[1] == "[]"
-    assert lines[2].startswith("[]"), lines
-    assert lines[3] == "[]"
 
 
 def test_a_trial_ends_what_it_has_started(tmp_path: Path) -> None:
@@ -606,7 +427,6 @@ def test_a_trial_ends_what_it_has_started(tmp_path: Path) -> None:
     assert not _is_running(pid)
     died = trial_of(lambda found: os.kill(os.getpid(), signal.SIGKILL))
     assert died.left == {"step": "it ended the process that tried it"}
-    assert Hanging(True)  # which the test of the whole uses
 
 
 def _is_running(pid: int) -> bool:
@@ -614,141 +434,6 @@ def _is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-# -- what killed processes leave
-
-
-BUILDER = """
-import os, signal, sys
-import numpy as np
-import torchyoga as yoga
-
-class Rows:
-    def __len__(self):
-        return 100
-    def __getitem__(self, row):
-        if row == 60:
-            print("half", flush=True)
-            sys.stdin.readline()
-        return {"x": np.full(10_000, row, np.uint8)}
-
-yoga.Storage(sys.argv[1]).submit(Rows(), "digits", "1", progress=False)
-"""
-
-
-def test_a_killed_builder_leaves_a_build_and_a_lock(tmp_path: Path) -> None:
-    folder = tmp_path / "storage"
-    yoga.Storage(folder).submit([{"x": 1}], "other", "1", progress=False)
-    store = opened(folder)
-    assert leftovers(store) == []
-    with started(BUILDER, str(folder)) as builder:
-        assert builder.stdout.readline() == "half\n"
-        assert leftovers(store) == []  # it is at work
-        builder.kill()
-    before = sorted(folder.rglob("*"))
-    (finding,) = leftover_findings(leftovers(store), store.name)
-    assert finding.name == "interrupted-build"
-    assert f"in {folder}: .staging/digits/1 (of process {builder.pid} on " in finding.measured
-    assert f"yoga gc --storage {folder} --grace " in finding.change
-    assert sorted(folder.rglob("*")) == before  # nothing is deleted
-    diagnosis = yoga.doctor(storage=folder, seconds=20)
-    assert "interrupted-build" in [one.name for one in diagnosis.findings]
-    yoga.Storage(folder).clean(0.0)
-    assert leftovers(store) == []
-
-
-def test_a_plan_at_which_nobody_is_is_a_finding(tmp_path: Path) -> None:
-    yoga.Storage(tmp_path).plan(list(range(100)), "a", "1")
-    store = opened(tmp_path)
-    before = sorted((path, path.stat().st_mtime) for path in tmp_path.rglob("*"))
-    assert leftovers(store) == []
-    (found,) = leftovers(store, forgotten=-1.0)
-    assert (found["kind"], found["name"]) == ("interrupted-build", ".builds/a/1")
-    assert sorted((path, path.stat().st_mtime) for path in tmp_path.rglob("*")) == before  # no lock, either
-
-
-def test_a_lock_without_a_build_is_a_finding(tmp_path: Path) -> None:
-    code = """
-    import sys
-    from torchyoga.stores.opened import opened
-    with opened(sys.argv[1]).lock("digits", "1"):
-        print("held", flush=True)
-        sys.stdin.readline()
-    """
-    store = opened(tmp_path)
-    with started(textwrap.dedent(code), str(tmp_path)) as holder:
-        assert holder.stdout.readline() == "held\n"
-        assert leftovers(store) == []
-        holder.kill()
-    assert leftovers(store) == []  # whoever removes a version leaves as much
-    os.utime(tmp_path / ".locks/digits/1.holder", (0, time.time() - 7200))
-    (finding,) = leftover_findings(leftovers(store), store.name)
-    assert finding.name == "stale-lock"
-    assert ".locks/digits/1.lock (of process" in finding.measured
-    yoga.Storage(tmp_path).clean(3600)
-    assert not (tmp_path / ".locks/digits/1.lock").exists()  # as the command does
-
-
-def test_files_that_no_version_names_are_a_finding(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path)
-    storage.submit([{"x": 1}], "a", "1", progress=False)
-    folder = tmp_path / "a" / "1"
-    (data,) = folder.glob("*.mdb")
-    left = folder / f"{'0' * 16}-00000.mdb"
-    shutil.copy(data, left)
-    store = opened(tmp_path)
-    assert leftovers(store) == []  # it may be about to be published
-    os.utime(left, (0, time.time() - 7200))
-    (finding,) = leftover_findings(leftovers(store), store.name)
-    assert (finding.name, "untouched for 2 hours" in finding.measured) == ("forgotten-files", True)
-    left.unlink()
-
-
-def test_a_lease_whose_holder_is_silent_is_a_finding(tmp_path: Path) -> None:
-    url = f"memory://doctor-{os.getpid()}"
-    storage = watched((url, None), tmp_path)
-    store = store_of(storage)
-    with Lease(Remote(url, None), ".leases/a/1", "building", 60.0, 0.0):
-        assert leftovers(store) == []
-        an_hour_later(storage)
-        (finding,) = leftover_findings(leftovers(store), store.name)
-        assert finding.name == "stale-lease"
-        assert f".leases/a/1 (of process {os.getpid()} on " in finding.measured
-    assert leftovers(store) == []  # it was given up
-
-
-def test_shared_memory_of_a_killed_process_is_a_finding() -> None:
-    code = """
-    import os, sys
-    from multiprocessing import resource_tracker, shared_memory
-    names = [f"torch_{os.getpid()}_1", f"psm_doctor{os.getpid()}", f"mine_{os.getpid()}"]
-    parts = [shared_memory.SharedMemory(name, create=True, size=100_000) for name in names]
-    for part in parts:
-        part.buf[:] = bytes(100_000)
-        resource_tracker.unregister(part._name, "shared_memory")
-    print(*names, flush=True)
-    sys.stdin.readline()
-    """
-    names: list[str] = []
-    try:
-        with started(textwrap.dedent(code)) as maker:
-            names = maker.stdout.readline().split()
-            assert not {one.name for one in orphans(old=0.0)} & set(names)  # it lives
-            maker.kill()
-        found = {one.name: one for one in orphans(old=0.0)}
-        assert set(names) & found.keys() == set(names[:2])  # the third may be anybody's
-        assert found[names[0]].nbytes >= 100_000
-        assert {one.name for one in orphans()} & set(names) == {names[0]}  # the other is young
-        (finding,) = orphaned([found[names[0]]])
-        assert finding.change == f"rm /dev/shm/torch_{maker.pid}_*"
-        (finding,) = orphaned([found[names[1]]])
-        assert finding.change == f"rm /dev/shm/{names[1]}"
-        assert Path("/dev/shm", names[0]).exists()  # nothing is deleted
-    finally:
-        for name in names:
-            Path("/dev/shm", name).unlink(missing_ok=True)
-    assert not [*orphaned([])]
 
 
 @pytest.mark.rest

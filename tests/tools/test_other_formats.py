@@ -143,7 +143,7 @@ def test_the_doctor_examines_the_rows_under_a_path(name: str) -> None:
     write(Path())
     plain = parsed("doctor", place, "--seconds", "3")
     assert plain["exit_code"] == 0
-    assert "disk" in plain["left_out"]  # which it looks at only where there is a dataset
+    assert "batch" in plain["measured"]
     assert "broken-rows" not in [one["name"] for one in plain["findings"]]
 
 

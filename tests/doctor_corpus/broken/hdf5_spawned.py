@@ -1,7 +1,7 @@
 """An open HDF5 file, and workers that are spawned.
 
-says: not-picklable wrong
-names: dataset.file
+says: broken-rows wrong
+names: pickle
 thread: pavelsuma/ames#9
 """
 

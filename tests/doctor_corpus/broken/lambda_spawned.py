@@ -1,7 +1,7 @@
 """A lambda as transform, and workers that are spawned.
 
-says: not-picklable wrong
-names: dataset.transform
+says: broken-rows wrong
+names: lambda
 thread: catalyst-team/catalyst#1024
 """
 

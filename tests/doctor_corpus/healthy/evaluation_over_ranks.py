@@ -1,6 +1,6 @@
 """Evaluation over four ranks, in order.
 
-not: same-order; sorted-labels
+not: same-order; not-sharded
 job: 4
 """
 

@@ -1,6 +1,6 @@
 """A file that each row opens and closes.
 
-not: many-files; fork-unsafe
+not: fork-unsafe
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """torchyoga's arrays, and workers that are spawned.
 
-not: not-picklable
+not: broken-rows
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """One of four ranks, with its part of the rows.
 
-not: not-sharded; sharded-twice; wrong-ranks
+not: not-sharded
 job: 4
 """
 

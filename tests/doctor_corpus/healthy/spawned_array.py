@@ -1,6 +1,6 @@
 """An array of 1.3 MB, and workers that are spawned.
 
-not: not-picklable
+not: broken-rows
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """A handle that __getstate__ leaves out.
 
-not: not-picklable; fork-unsafe
+not: broken-rows; fork-unsafe
 """
 
 import os

@@ -1,6 +1,6 @@
 """A stream that runs in workers only: it asks which of them it is in.
 
-not: broken-rows; thread-oversubscription
+not: broken-rows
 """
 
 import torch

@@ -14,33 +14,22 @@ __all__ = ["command"]
 @click.option("--output", "-o", default="report.html", show_default=True, help="The file to write.")
 @click.option("--title", help="Of the page; by default id and version.")
 @click.option("--seed", default=0, type=click.IntRange(0), help="Of the rows that are drawn.")
-@click.option(
-    "--shuffle",
-    type=click.Choice(["full", "block"]),
-    help="Draw the order of an epoch of such a shuffle, too.",
-)
-def command(
-    id: str, version: str | None, output: str, title: str | None, seed: int, shuffle: str | None, asked: Asked
-) -> None:
-    """Write one page that shows what is in a version: columns, classes, random rows, files, how it was made.
+def command(id: str, version: str | None, output: str, title: str | None, seed: int, asked: Asked) -> None:
+    """Write one page that shows what is in a version: columns, random rows, files, how it was made.
 
     ID may be a path or URL of files of another library. The page works offline, and runs nothing.
 
     \b
     Examples:
       yoga report images
-      yoga report images 1.1 -o images.html --shuffle block
+      yoga report images 1.1 -o images.html
       yoga report images@prod --json
       yoga report s3://bucket/shards
     """
-    from ...sampling.sampler import ResumableSampler
     from ..report.page import report
 
     ref, name, named = shown(asked.storage, id, version)
-    order = (
-        None if shuffle is None else ResumableSampler(ref, 1, 0, "block" if shuffle == "block" else True, 0)
-    )
-    path = report(ref, output, order=order, title=title or (name if "path" in named else None), seed=seed)
+    path = report(ref, output, title=title or (name if "path" in named else None), seed=seed)
     size = path.stat().st_size
     of = {"of": named["path"]} if "path" in named else named
     asked.write({**of, "path": str(path), "bytes": size}, f"{path}: {name}, {bytes_text(size)}")

@@ -14,7 +14,6 @@ SEVERITIES: tuple[Severity, ...] = get_args(Severity)  # the worst first
 NO_LOADER, PROGRAM = "a loader", "the program"  # what was left out where no loader was examined
 _WIDTH, _LEAST_WIDTH = 80, 40
 _INDENT, _MOST_INDENT = 12, 24
-_OF_MACHINE = {"cpus", "orphaned-shm", "throttled"}
 
 
 @dataclass(frozen=True)
@@ -106,13 +105,12 @@ class Diagnosis:
         }
 
     def of(self, loader: str) -> Diagnosis:
-        """It, with the name of its loader at all that is not of the machine."""
-        findings = [one if one.name in _OF_MACHINE else replace(one, loader=loader) for one in self.findings]
+        """The same with the name of its loader at all that it says."""
         measured, left_out = (
-            {name if name in _OF_MACHINE else f"{loader}: {name}": text for name, text in some.items()}
+            {f"{loader}: {name}": text for name, text in some.items()}
             for some in (self.measured, self.left_out)
         )
-        return Diagnosis(findings, measured, left_out)
+        return Diagnosis([replace(one, loader=loader) for one in self.findings], measured, left_out)
 
     @staticmethod
     def together(parts: list[Diagnosis]) -> Diagnosis:

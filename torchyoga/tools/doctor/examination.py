@@ -1,4 +1,4 @@
-"""`yoga.doctor`: a loader, a dataset, a storage or only the machine -> a diagnosis."""
+"""`yoga.doctor`: a loader or a dataset -> a diagnosis."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
-from functools import partial
 from types import FrameType, FunctionType
 from typing import Any
 
@@ -14,79 +13,56 @@ from ...loading.meter.pace import most_workers
 from ...loading.meter.verdict import KEPT
 from ...process.texts import bytes_text
 from ...reading.dataref import DataRef
-from ...storage import Storage, store_of
-from ...stores.contract import Versions
-from ...stores.opened import opened
 from .contents import content_findings, contents
-from .cpus import Cpus, few_cpus, oversubscribed, throttled, used_threads
 from .culprit import row_said, rows_named
 from .diagnosis import NO_LOADER, Diagnosis, Finding
-from .disk import Disk, describe, disk_findings, files_in, newest_files, read
-from .handles import (
-    chunk_findings,
-    compressed_chunks,
-    copied_memory,
-    handle_findings,
-    handles,
-    python_objects,
-)
+from .handles import copied_memory, handle_findings, open_handles, python_objects
 from .in_place import changed_in_place, in_place
-from .leftovers import leftover_findings, leftovers
 from .patient import Patient
 from .randomness import drawn, foreign_rows, may_draw, rows_twice, same_numbers
 from .sharding import RunningJob, dealt, disagreeing, order, order_findings, rank_rows
-from .shared_memory import (
-    first_batch,
-    first_row,
-    many_tensors,
-    orphaned,
-    orphans,
-    sent_batch,
-    short_epochs,
-    small_shared_memory,
-)
+from .shared_memory import first_batch, first_row, sent_batch, short_epochs, small_shared_memory
 from .stale_epoch import stale_epoch, unreached
 from .trial import ENDED, Hang, Step, Trial, tried
 from .walk import names_in
-from .workers import Rate, counts, few_workers, measured_rate, more_counts, rates_text, recommended
+from .workers import (
+    Rate,
+    counts,
+    few_cpus,
+    few_workers,
+    measured_rate,
+    more_counts,
+    rates_text,
+    recommended,
+    usable_cpus,
+)
 
 __all__ = ["doctor", "examined"]
 
 _SHM = "/dev/shm"
-_RATE_SECONDS, _READ_SECONDS = 2.0, 3.0
+_RATE_SECONDS = 2.0
 _LEAST_RATE_SECONDS = 0.2
-_MOST_WORKERS = 4096
 _START_SECONDS = 20.0  # for workers that import torch again
 _FORK_SECONDS = 0.1  # for each worker, on a busy machine
 _EPOCH_SECONDS = 1.0  # of an epoch that is run
-_HELD = 1  # batches that the training loop has, besides those under way
-_HANDLES, _DISK, _LEFT, _SEGMENTS = "handles", "disk", "leftovers", "shared memory left"
-_OBJECTS, _CHUNKS, _ORDER, _RANKS = "Python objects", "compressed chunks", "order", "ranks"
+_HANDLES, _OBJECTS, _ORDER, _RANKS = "handles", "Python objects", "order", "ranks"
 _ROW, _BATCH, _CONTENT, _SENT = "first row", "first batch", "rows", "a worker's batch"
-_RANDOM, _THREADS = "random numbers", "threads"
-_IN_PLACE, _EPOCH = "rows made again", "set_epoch"
-_OF_ROWS = (_ROW, _BATCH, _CONTENT, _SENT, _RANDOM, _THREADS, _IN_PLACE, _EPOCH)  # and the rates
+_RANDOM, _IN_PLACE, _EPOCH = "random numbers", "rows made again", "set_epoch"
 _MOST_TRIES = 3  # of a step that hangs, perhaps for a thread of this process
-_BUSY = 0.1  # share of the CPU time of rows in other threads
 
 
 def doctor(
-    loader_or_dataset: object = None,
-    *,
-    storage: Storage | str | os.PathLike[str] | None = None,
-    seconds: float = 30.0,
-    receipts: Sequence[Mapping[str, object]] = (),
+    loader_or_dataset: object, *, seconds: float = 30.0, receipts: Sequence[Mapping[str, object]] = ()
 ) -> Diagnosis:
-    """Finds what slows down or spoils training: in the rows that come out, in workers and over epochs, and in
-    the CPUs, memory and disk that they need. What is `wrong` was proved. See docs/doctor.md.
+    """Finds what slows down or spoils training: in rows, in workers and over epochs.
+
+    What is `wrong` was proved. See docs/doctor.md.
 
     Rows are made in child processes, so the loader's position and all random numbers stay as they are, and a
     dataset that hangs is a finding. Nothing is deleted or changed.
 
     Args:
-        loader_or_dataset: a loader of torch's or torchyoga's, as the training loop iterates it; or a dataset;
-            None for the machine alone.
-        storage: a `Storage`, its directory or URL, to be looked through for what killed builders have left.
+        loader_or_dataset: a loader of torch's or torchyoga's, as the training loop iterates it; or a dataset.
         seconds: that it may take; a few more to end what hangs. Less than 10 are too few to measure workers.
         receipts: what `receipt()` of the loader gave on each rank, to be compared.
 
@@ -102,11 +78,9 @@ def doctor(
     """
     if not isinstance(seconds, (int, float)) or not 0 < seconds < float("inf"):
         raise ValueError(f"seconds must be a positive number, found {seconds!r}")
-    if loader_or_dataset is None:
-        return examined(None, storage=storage, seconds=seconds, receipts=receipts)
     names, sets_epoch = _around(loader_or_dataset)
     patient = Patient.of(loader_or_dataset, names, sets_epoch=sets_epoch)
-    return examined(patient, storage=storage, seconds=seconds, receipts=receipts)
+    return examined(patient, seconds=seconds, receipts=receipts)
 
 
 def _around(thing: object) -> tuple[list[str], bool]:
@@ -124,20 +98,18 @@ def _around(thing: object) -> tuple[list[str], bool]:
 
 
 def examined(
-    patient: Patient | None,
+    patient: Patient,
     *,
-    storage: Storage | str | os.PathLike[str] | None = None,
     seconds: float = 30.0,
     receipts: Sequence[Mapping[str, object]] = (),
     with_rates: bool = True,
 ) -> Diagnosis:
     """As `doctor`, of a patient; the rates of workers, which take half of the time, may be left out."""
-    store = _store_of(storage)
-    before, started = Cpus.now(), time.monotonic()
+    started = time.monotonic()
     job, trial = RunningJob.now(), Trial({}, {}, None, {})
     # Each group has a process of its own: a row that was made, such as one that starts threads on first use,
     # would be in the way of workers that are forked later.
-    for steps in _groups(patient, store, before, float(seconds), with_rates, job):
+    for steps in _groups(patient, float(seconds), with_rates, job):
         left = seconds - (time.monotonic() - started)
         if trial.hung is not None or left <= 0:
             why = f"the {seconds:.0f} s were over" if trial.hung is None else f"{trial.hung.step} did not end"
@@ -145,7 +117,7 @@ def examined(
             continue
         part = _tried_again(steps, left, trial.found)
         trial = Trial(trial.found | part.found, trial.errors | part.errors, part.hung, trial.left | part.left)
-    return _diagnosis(patient, store, before, trial, receipts, job)
+    return _diagnosis(patient, trial, receipts, job)
 
 
 def _tried_again(steps: Sequence[Step], seconds: float, seen: Mapping[str, Any]) -> Trial:
@@ -163,52 +135,30 @@ def _tried_again(steps: Sequence[Step], seconds: float, seen: Mapping[str, Any])
     return trial
 
 
-def _store_of(storage: Storage | str | os.PathLike[str] | None) -> Versions | None:
-    if storage is None or isinstance(storage, (str, os.PathLike)):
-        return None if storage is None else opened(storage)
-    return store_of(storage)
-
-
-def _groups(
-    patient: Patient | None,
-    store: Versions | None,
-    cpus: Cpus,
-    seconds: float,
-    with_rates: bool,
-    job: RunningJob,
-) -> list[list[Step]]:
+def _groups(patient: Patient, seconds: float, with_rates: bool, job: RunningJob) -> list[list[Step]]:
     """The steps of an examination, the quick ones first, by the process that they share."""
     quick = max(1.0, seconds / 4)
-    looks = [Step(_SEGMENTS, lambda found: orphans(_SHM), quick)]
-    if store is not None:
-        looks.append(Step(_LEFT, lambda found: leftovers(store), quick))
-    paths = partial(_paths, patient, store)
-    if patient is not None or store is not None:
-        looks.append(Step(_DISK, lambda found: _disk(paths(), seconds), quick + _READ_SECONDS))
-    if patient is None:
-        return [looks]
-    looks += [
-        Step(_HANDLES, lambda found: handles(patient.dataset), quick),
-        Step(_OBJECTS, lambda found: python_objects(patient.dataset), quick),
-    ]
 
     def named(work: Callable[..., Any], *arguments: Any) -> Any:
         with rows_named(patient.dataset):
             return work(patient, *arguments)
 
-    # A stream may go on where it was left.
-    first = [
+    groups = [
+        [
+            Step(_HANDLES, lambda found: open_handles(patient.dataset), quick),
+            Step(_OBJECTS, lambda found: python_objects(patient.dataset), quick),
+        ],
+        # A stream may go on where it was left.
         [Step(_ROW, lambda found: named(first_row), quick)],
         [Step(_BATCH, lambda found: named(first_batch), quick)],
+        [Step(_IN_PLACE, lambda found: changed_in_place(patient), quick)],
+        [
+            Step(_CONTENT, lambda found: contents(patient, quick / 4), quick),
+            Step(_ORDER, lambda found: order(patient), quick),
+        ],
     ]
-    rows = [
-        Step(_CONTENT, lambda found: contents(patient, quick / 4), quick),
-        Step(_CHUNKS, lambda found: compressed_chunks(patient), quick),
-        Step(_ORDER, lambda found: order(patient), quick),
-    ]
-    first.append([Step(_IN_PLACE, lambda found: changed_in_place(patient), quick)])
     if job.world > 1 and patient.is_iterable:
-        rows.append(Step(_RANKS, lambda found: rank_rows(patient), quick))
+        groups[-1].append(Step(_RANKS, lambda found: rank_rows(patient), quick))
     workers, spawned = patient.num_workers, patient.start_method != "fork"
     patience = quick + (_START_SECONDS if spawned else _FORK_SECONDS * (workers or 0))
 
@@ -224,8 +174,8 @@ def _groups(
         in_workers.append(Step(_RANDOM, lambda found: drawn(patient), patience))
     if workers:
         in_workers.append(Step(_EPOCH, lambda found: unreached(patient), patience))
-        in_workers.append(Step(_THREADS, lambda found: _threads(patient, found), patience))
-    wanted, more = counts(cpus.usable, workers), more_counts(cpus.usable, workers)
+    usable = usable_cpus()
+    wanted, more = counts(usable, workers), more_counts(usable, workers)
     # Half of the time is for the rates; starting workers takes some of it.
     each = min(_RATE_SECONDS, seconds / 2 / (len(wanted) + len(more)))
 
@@ -242,12 +192,7 @@ def _groups(
             )
             for count in [*sorted(wanted, key=lambda count: (count == 0, count)), *more]
         ]
-    return [looks, *first, rows, in_workers] if in_workers else [looks, *first, rows]
-
-
-def _threads(patient: Patient, seen: dict[str, Any]) -> dict[str, Any] | None:
-    """The threads of a worker, where rows have taken any."""
-    return used_threads(patient) if seen.get(_CONTENT, {}).get("threads", 0.0) >= _BUSY else None
+    return [*groups, in_workers] if in_workers else groups
 
 
 def _rows_wait(seen: Mapping[str, Any]) -> bool:
@@ -259,74 +204,45 @@ def _rate_name(count: int) -> str:
     return f"rows/s with {count} workers"
 
 
-def _paths(patient: Patient | None, store: Versions | None) -> list[str]:
-    if patient is not None:
-        return files_in(patient.dataset)
-    return [] if store is None else newest_files(store)
-
-
-def _disk(paths: list[str], seconds: float) -> dict[str, Any] | None:
-    return {"where": paths[0], "disk": read(paths, min(_READ_SECONDS, seconds / 5))} if paths else None
-
-
 def _diagnosis(
-    patient: Patient | None,
-    store: Versions | None,
-    before: Cpus,
-    trial: Trial,
-    receipts: Sequence[Mapping[str, object]],
-    job: RunningJob,
+    patient: Patient, trial: Trial, receipts: Sequence[Mapping[str, object]], job: RunningJob
 ) -> Diagnosis:
-    now, found, left_out = Cpus.now(), trial.found, dict(trial.left)
-    findings: list[Finding] = []
-    measured = {"cpus": f"{now.usable} of {now.machine} may be used"}
-    workers = None if patient is None else patient.num_workers
-    rates = {n: Rate(*one) for n in range(_MOST_WORKERS) if (one := found.get(_rate_name(n)))}
+    found, left_out, usable = trial.found, dict(trial.left), usable_cpus()
+    measured: dict[str, str] = {}
+    workers = patient.num_workers
+    findings = [*disagreeing(receipts), *dealt(patient, job, found.get(_RANKS, ()))]
     if not (workers and _rows_wait(found)):  # workers that wait do not take turns
-        findings += few_cpus(now, workers)
-    findings += throttled(before if patient is not None else None, now)
-    findings += orphaned(found.get(_SEGMENTS, []), _SHM)
-    if store is not None and _LEFT in found:
-        findings += leftover_findings(found[_LEFT], store.name)
-    findings += disagreeing(receipts)
-    if patient is not None:
-        findings += dealt(patient, job, found.get(_RANKS, ()))
-        findings += _of_rows(patient, trial, measured, left_out, now)
-    rows = {count: one.rows for count, one in rates.items()}
-    if patient is not None and rates:
+        findings += few_cpus(usable, workers)
+    findings += _of_rows(patient, trial, measured, left_out, usable)
+    tried_counts = [*counts(usable, workers), *more_counts(usable, workers)]
+    rates = {n: Rate(*one) for n in tried_counts if (one := found.get(_rate_name(n)))}
+    if rates:
+        rows = {count: one.rows for count, one in rates.items()}
         others = max(one.others for one in rates.values())
         enough = f"{recommended(rows)} are enough for within 5 % of the best of these"
         measured["workers"] = f"rows/s: {rates_text(rows, others)}; {enough}"
-        findings += few_workers(rows, workers, patient, others, now.usable)
-    _of_disk(found, findings, measured, left_out, None if patient is None else _wanted(patient, rows))
+        findings += few_workers(rows, workers, patient, others, usable)
     for name, error in trial.errors.items():
         left_out.setdefault(name, error)
     if trial.hung is not None:
         left_out.pop(trial.hung.step, None)
-    if patient is None:
-        left_out[NO_LOADER] = "none was given: yoga.doctor(loader), or yoga doctor -- python train.py"
-    elif not findings and not {_ROW, _BATCH, _CONTENT} & found.keys():
+    if not findings and not {_ROW, _BATCH, _CONTENT} & found.keys():
         left_out[NO_LOADER] = "none of its rows was made"
     return Diagnosis(findings, measured, left_out)
 
 
 def _of_rows(
-    patient: Patient, trial: Trial, measured: dict[str, str], left_out: dict[str, str], cpus: Cpus
+    patient: Patient, trial: Trial, measured: dict[str, str], left_out: dict[str, str], usable: int
 ) -> list[Finding]:
     """Findings of the steps that make rows."""
     found, findings = trial.found, list[Finding]()
     workers, sent = patient.num_workers, trial.found.get(_SENT)
-    in_order = found.get(_ORDER, {}).get("in_order", False)
-    alone = found.get(_CONTENT, {}).get("alone", [])
-    if _HANDLES in found and workers != 0:
+    if _HANDLES in found and workers != 0 and patient.start_method == "fork":
+        alone = found.get(_CONTENT, {}).get("alone", [])
         wrong = foreign_rows(found[_RANDOM], alone) if _RANDOM in found else 0
-        error = trial.errors.get(_SENT)
-        findings += handle_findings(found[_HANDLES], patient.start_method, workers, wrong, error)
-        if any(one.name == "not-picklable" and one.severity == "wrong" for one in findings):
-            for name in (_SENT, _RANDOM, _THREADS):  # which say no more
-                trial.errors.pop(name, None)
+        findings += handle_findings(found[_HANDLES], wrong)
     if _CONTENT in found:
-        findings += content_findings(found[_CONTENT], patient, in_order)
+        findings += content_findings(found[_CONTENT], patient)
     findings += in_place(found.get(_IN_PLACE), patient)
     findings += stale_epoch(found.get(_EPOCH))
     if _ORDER in found:
@@ -335,7 +251,6 @@ def _of_rows(
         if isinstance(patient.dataset, Sized) and not patient.is_iterable:
             rows = len(patient.dataset)
         findings += order_findings(found[_ORDER] | ({} if came else {"batches": 0}), patient, rows)
-    findings += chunk_findings(found.get(_CHUNKS, []), in_order)
     if workers:
         findings += copied_memory(found.get(_OBJECTS, []), patient.start_method, workers)
     if _BATCH in found:
@@ -354,27 +269,22 @@ def _of_rows(
                 findings += small
             else:
                 measured["shared memory"] = f"workers send batches in memory of their own, not in {_SHM}"
-    if sent and workers:
-        findings += many_tensors(sent["tensors"], workers * patient.prefetch + _HELD)
-        if patient.loader is not None and not patient.loader.persistent_workers:
-            findings += short_epochs(sent, found.get(_ROW, 0.0) * (patient.loader.batch_size or 1))
+    if sent and patient.loader is not None and not patient.loader.persistent_workers:
+        findings += short_epochs(sent, found.get(_ROW, 0.0) * (patient.loader.batch_size or 1))
     if _RANDOM in found:
         findings += same_numbers(found[_RANDOM], patient.is_evaluation)
         findings += rows_twice(found[_RANDOM])
     why = may_draw(patient)
     if why is not None:
         left_out[_RANDOM] = why
-    if found.get(_THREADS) and workers:
-        findings += oversubscribed(found[_THREADS], workers, cpus.usable)
-    names = (*_OF_ROWS, *(_rate_name(count) for count in range(_MOST_WORKERS)))
-    if trial.hung is not None and trial.hung.step in (*names, _HANDLES):
+    if trial.hung is not None:
         if trial.hung.is_locked and not workers and _has_threads():
             left_out["rows"] = (
                 f"{trial.hung.step}: it waits for a lock in the doctor's forked process, which has no other "
                 "threads of this one"
             )
         else:
-            findings.append(_of_hang(patient, found, trial.hung, cpus))
+            findings.append(_of_hang(patient, found, trial.hung, usable))
     return [*findings, *_broken(patient, trial)]
 
 
@@ -416,7 +326,7 @@ def _has_threads() -> bool:
     return os.path.isdir("/proc/self/task") and len(os.listdir("/proc/self/task")) > 1
 
 
-def _of_hang(patient: Patient, seen: Mapping[str, Any], hang: Hang, cpus: Cpus) -> Finding:
+def _of_hang(patient: Patient, seen: Mapping[str, Any], hang: Hang, usable: int) -> Finding:
     """A deadlock, if all waits where rows came before; slow rows, if they work or the batch is long."""
     where = f"; it was at {hang.where}" if hang.where else ""
     if _is_slow(patient, seen, hang.seconds) or not hang.is_idle:
@@ -425,7 +335,7 @@ def _of_hang(patient: Patient, seen: Mapping[str, Any], hang: Hang, cpus: Cpus) 
             "slow-rows",
             f"{row}{hang.step}: not within {hang.seconds:.0f} s, and no more was tried{where}",
             "A batch takes as long as all its rows, shared among the workers.",
-            "; or ".join(_faster(patient, hang, cpus)) + "; doctor(loader, seconds=300) looks longer",
+            "; or ".join(_faster(patient, hang, usable)) + "; doctor(loader, seconds=300) looks longer",
             "slow",
         )
     return Finding(
@@ -446,9 +356,9 @@ def _of_hang(patient: Patient, seen: Mapping[str, Any], hang: Hang, cpus: Cpus) 
     )
 
 
-def _faster(patient: Patient, hang: Hang, cpus: Cpus) -> Iterator[str]:
+def _faster(patient: Patient, hang: Hang, usable: int) -> Iterator[str]:
     """What makes rows come faster that the loader does not do yet."""
-    wanted = most_workers(cpus.usable) if hang.is_idle else cpus.usable
+    wanted = most_workers(usable) if hang.is_idle else usable
     if (patient.num_workers or 0) < wanted:
         yield f"num_workers={wanted}"
     if not isinstance(patient.dataset, DataRef):
@@ -467,24 +377,3 @@ def _is_slow(patient: Patient, seen: Mapping[str, Any], given: float) -> bool:
     """True if the rows of a batch would take about as long as was given, one after the other."""
     size = seen.get(_BATCH, {}).get("rows") or getattr(patient.loader, "batch_size", None) or 1
     return _ROW in seen and 4 * seen[_ROW] * size >= given
-
-
-def _wanted(patient: Patient, rates: Mapping[int, float]) -> float | None:
-    """Bytes a second that the loader would read from its files."""
-    row_bytes = getattr(patient.dataset, "row_bytes", None)
-    return float(row_bytes * max(rates.values())) if isinstance(row_bytes, int) and rates else None
-
-
-def _of_disk(
-    seen: Mapping[str, Any],
-    findings: list[Finding],
-    measured: dict[str, str],
-    left_out: dict[str, str],
-    wanted: float | None,
-) -> None:
-    if seen.get(_DISK) is None:
-        left_out.setdefault(_DISK, "no files of a version of torchyoga's on this machine")
-        return
-    disk = Disk(**seen[_DISK]["disk"])
-    measured[_DISK] = describe(disk)
-    findings += disk_findings(disk, seen[_DISK]["where"], wanted)

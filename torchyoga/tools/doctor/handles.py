@@ -1,22 +1,16 @@
-"""Parts of a dataset that do not survive a fork or do not pickle, or cost memory or time in each worker."""
+"""Parts of a dataset that do not survive a fork, or cost memory in each worker."""
 
 from __future__ import annotations
 
 import functools
 import io
-import math
-import multiprocessing.context
 import multiprocessing.pool
-import os
-import pickle
-import re
 import socket
 import sqlite3
 import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from multiprocessing.reduction import ForkingPickler
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -24,27 +18,19 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from .contents import rows_of
 from .diagnosis import Finding
-from .patient import Patient
 from .walk import is_of_library, walk
 
 __all__ = [
-    "chunk_findings",
-    "compressed_chunks",
     "copied_memory",
     "handle_findings",
-    "handles",
     "open_handles",
     "python_objects",
-    "unpicklable",
 ]
 
 _MOST_FREE, _MOST_BYTES = 100_000, 32 * 2**20  # objects, and bytes of all workers, that are worth no word
 _CONTAINERS = (list, tuple, dict, set, frozenset)
-_SAMPLE, _DEEPEST, _READ = 32, 3, 4
-_CACHE = 2**20  # bytes of HDF5's cache of chunks, unless it is set
-_MOST_PICKLED = 64 * 2**20  # bytes of a pickle; what is larger is taken for good
+_SAMPLE, _DEEPEST = 32, 3
 _MOST_NAMED = 8
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _HOLDERS = (list, tuple, dict, set, frozenset, FunctionType, MethodType, functools.partial)
@@ -105,89 +91,24 @@ def copied_memory(seen: list[list[Any]], start_method: str, num_workers: int) ->
     )
 
 
-def compressed_chunks(patient: Patient) -> list[list[Any]]:
-    """[name, rows, bytes of a chunk] of compressed HDF5 datasets that are read by the row. In a trial."""
-    h5py, found = sys.modules.get("h5py"), {}
-    if h5py is None:
-        return []
-    there = h5py.Dataset.__getitem__
-
-    def read(self: Any, key: Any, *more: Any, **named: Any) -> Any:
-        first = key[0] if isinstance(key, tuple) and key else key
-        if self.chunks and self.compression and self.chunks[0] > 1 and isinstance(first, (int, np.integer)):
-            name = f"{self.name} of {os.path.basename(self.file.filename)}"
-            nbytes = self.dtype.itemsize * math.prod(self.chunks)
-            found[name] = [name, int(min(self.chunks[0], len(self))), int(nbytes)]
-        return there(self, key, *more, **named)
-
-    h5py.Dataset.__getitem__ = read
-    for _, _row in zip(range(_READ), rows_of(patient), strict=False):
-        continue
-    h5py.Dataset.__getitem__ = there
-    return list(found.values())
-
-
-def chunk_findings(seen: list[list[Any]], in_order: bool) -> Iterator[Finding]:
-    """A finding if a chunk is decoded for each of its rows."""
-    bad = [one for one in seen if not in_order or one[2] > _CACHE]
-    if not bad:
-        return
-    path, rows, nbytes = max(bad, key=lambda one: one[1])
-    yield Finding(
-        "compressed-chunks",
-        f"{path} is compressed in chunks of {rows:,} rows, {nbytes / 1e6:.3g} MB, and rows are read "
-        + ("one by one" if in_order else "in a shuffled order"),
-        f"Each row decodes its whole chunk, {rows:,} times as much as it needs.",
-        "storage.submit(yoga.from_hdf5(...)), which keeps rows apart; or chunks of one row",
-        "maybe",
-    )
-
-
-def handles(dataset: object) -> dict[str, Any]:
-    """Handles of a dataset: open handles, and what does not pickle."""
-    return {"open": open_handles(dataset), "unpicklable": unpicklable(dataset)}
-
-
-def handle_findings(
-    seen: dict[str, Any],
-    start_method: str,
-    num_workers: int | None,
-    wrong_rows: int = 0,
-    error: str | None = None,
-) -> Iterator[Finding]:
-    """Findings about what `handles` has seen, for workers that start in one way or the other.
+def handle_findings(paths: list[tuple[str, str]], wrong_rows: int = 0) -> Iterator[Finding]:
+    """A finding about the open handles of a dataset whose workers are forked.
 
     Args:
-        seen: by `handles`.
-        start_method: of the workers.
-        num_workers: of the loader.
+        paths: as `open_handles` has found them.
         wrong_rows: rows that workers made otherwise than this process.
-        error: raised as workers were started; None if they started.
     """
-    if seen["open"] and start_method == "fork":
-        paths = [f"{path} is {what}" for path, what in seen["open"]]
-        yield Finding(
-            "fork-unsafe",
-            "; ".join(paths)
-            + (f"; workers made {wrong_rows} rows that are others here" if wrong_rows else ""),
-            "Forked workers share its file offset, its connection or its locked state with the training "
-            "process, and have none of its threads: rows may come out wrong, or a worker waits forever.",
-            f"open {seen['open'][0][0]} on first use in each worker, not in __init__",
-            "wrong" if wrong_rows else "maybe",
-        )
-    if seen["unpicklable"]:
-        path, why = seen["unpicklable"]
-        change = f"leave {path} out in __getstate__, or make it of functions and classes of a module"
-        if re.search("lambda|local", why):  # as Python says of functions that have no name in a module
-            change = f"make {path} a function of a module, in place of a lambda or a local one"
-        yield Finding(
-            "not-picklable",
-            f"{path} does not pickle: {why}",
-            "Workers that are spawned, or come from a fork server, get the dataset as a pickle; Python "
-            "3.14, macOS and Windows start them so.",
-            change,
-            "wrong" if error is not None and start_method != "fork" and num_workers != 0 else "maybe",
-        )
+    if not paths:
+        return
+    yield Finding(
+        "fork-unsafe",
+        "; ".join(f"{path} is {what}" for path, what in paths)
+        + (f"; workers made {wrong_rows} rows that are others here" if wrong_rows else ""),
+        "Forked workers share its file offset, its connection or its locked state with the training "
+        "process, and have none of its threads: rows may come out wrong, or a worker waits forever.",
+        f"open {paths[0][0]} on first use in each worker, not in __init__",
+        "wrong" if wrong_rows else "maybe",
+    )
 
 
 def open_handles(dataset: object) -> list[tuple[str, str]]:
@@ -259,70 +180,3 @@ def _is_held(lock: Any) -> bool:
         return True
     lock.release()
     return False
-
-
-class _Nowhere(io.RawIOBase):
-    """A file that keeps nothing, and ends a long pickle."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def write(self, data: Any) -> int:
-        self.count += memoryview(data).nbytes
-        if self.count > _MOST_PICKLED:
-            raise _LongError
-        return memoryview(data).nbytes
-
-
-class _LongError(Exception):
-    pass
-
-
-def unpicklable(dataset: object) -> tuple[str, str] | None:
-    """The path of the innermost part that does not pickle, and the error; None if all does.
-
-    Its `__getstate__` runs, so call it in a trial.
-    """
-    error = _pickle_error(dataset)
-    if error is None:
-        return None
-    best = ("dataset", error)
-    for path, value, _ in walk(dataset):
-        if _is_in(path, best[0]) and path.count(".") + path.count("[") <= 32:
-            inner = _pickle_error(value)
-            if inner is not None:
-                best = (path, inner)
-                if _is_of_library(value):  # its own parts are not the user's to change
-                    break
-    return best
-
-
-def _pickle_error(value: object) -> str | None:
-    multiprocessing.context.set_spawning_popen(_Spawning())  # type: ignore[arg-type]
-    try:
-        pickler: Any = ForkingPickler(_Nowhere(), pickle.HIGHEST_PROTOCOL)
-        # torch's own reductions move tensors into shared memory.
-        reductions = pickler.dispatch_table.items()
-        pickler.dispatch_table = {kind: one for kind, one in reductions if not _is_torchs(one)}
-        pickler.dump(value)
-    except _LongError:
-        return None
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"[:200]
-    finally:
-        multiprocessing.context.set_spawning_popen(None)
-    return None
-
-
-def _is_torchs(function: Any) -> bool:
-    return str(getattr(function, "__module__", "")).startswith("torch.")
-
-
-class _Spawning:
-    """In place of a process that is being started: locks of multiprocessing pickle only then."""
-
-    @staticmethod
-    def duplicate_for_child(descriptor: int) -> int:
-        return descriptor
-
-    DupFd = int

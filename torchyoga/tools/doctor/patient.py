@@ -55,14 +55,7 @@ class Patient:
         starts: Iterable[str] = (),
         sets_epoch: bool = False,
     ) -> Patient:
-        """A loader of torch's or torchyoga's, or a dataset.
-
-        Args:
-            thing: the loader or dataset.
-            names: of variables that hold it.
-            evaluates: True if it was iterated without gradients.
-            starts: what decided the order as each iteration that was seen began.
-            sets_epoch: True if the code around it calls `set_epoch`.
+        """A loader of torch's or torchyoga's, or a dataset; the other arguments are those of the patient.
 
         Raises:
             TypeError: it is neither.

@@ -1,4 +1,4 @@
-"""The order of rows in two epochs, and rows that are left out, or dealt to ranks twice or not at all."""
+"""The order of rows in two epochs, an epoch without a batch, and rows that ranks have in common."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.utils.data import BatchSampler, DistributedSampler, Subset
+from torch.utils.data import BatchSampler, Subset
+from torch.utils.data import DataLoader as TorchLoader
 
 from ...errors import StateError
 from ...loading.loader import DataLoader
@@ -37,8 +38,7 @@ __all__ = [
 _ORDERED, _FEWEST = 4096, 16  # rows
 _STREAMED, _NUMBERED, _LEAST = 16, 64, 4  # rows that are compared
 _COUNTS = ("num_replicas", "world_size", "num_shards", "num_ranks")
-_NUMBERS = ("rank", "shard_id", "shard_index", "index", "shard")
-_LAUNCHERS = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS")
+_DEEPEST = 3  # attributes on the way to what says that a dataset is a rank's part
 
 
 def order(patient: Patient) -> dict[str, Any]:
@@ -46,18 +46,15 @@ def order(patient: Patient) -> dict[str, Any]:
 
     Returns:
         "in_order" if rows come as they lie in the dataset, "same" if both epochs have one order that is
-        another one, "batches": 0 for none, "dropped" rows, "changing": attributes that the sampler changes.
+        another one, "batches": 0 for none, "changing": attributes that the sampler changes.
     """
     loader = patient.loader
     if loader is None or patient.is_iterable:
-        return {"in_order": True, "same": False, "batches": None, "dropped": 0, "changing": []}
-    size, drops = loader.batch_size, loader.drop_last
-    left = len(loader.sampler) % size if drops and size and hasattr(loader.sampler, "__len__") else 0  # type: ignore[arg-type]
+        return {"in_order": True, "same": False, "batches": None, "changing": []}
+    changing = _changing(loader)
     if isinstance(loader, DataLoader):
         shuffles = bool(getattr(loader.sampler, "shuffle", True))
-        found = {"in_order": not shuffles, "same": False, "batches": len(loader), "dropped": left}
-        return {**found, "changing": _changing(loader)}
-    changing = _changing(loader)
+        return {"in_order": not shuffles, "same": False, "batches": len(loader), "changing": changing}
     first, second = (list(islice(numbers(loader), _ORDERED)) for _ in range(2))
     try:
         in_order = first == sorted(first)
@@ -69,7 +66,6 @@ def order(patient: Patient) -> dict[str, Any]:
         "in_order": in_order,
         "same": len(first) >= _FEWEST and first == second and not (in_order or is_list or was_set),
         "batches": None if first else 0,
-        "dropped": left,
         "changing": changing,
     }
 
@@ -129,16 +125,6 @@ def order_findings(seen: dict[str, Any], patient: Patient, rows: int) -> Iterato
             "drop_last=False, or a batch_size no larger than the rows of a rank (a stream: of a worker)",
             "wrong",
         )
-    elif seen["dropped"] and patient.is_evaluation:
-        other = "" if seen["in_order"] else ", other ones in each epoch"
-        yield Finding(
-            "dropped-validation",
-            f"{patient.called} looks like an evaluation, and drops {seen['dropped']:,} of {rows:,} rows"
-            + other,
-            "The measure is not of the whole set, and changes by which rows are left out.",
-            "shuffle=False, drop_last=False",
-            "maybe",
-        )
     if patient.is_evaluation or seen["in_order"]:
         return
     sampler, starts = _sampler(loader), patient.starts
@@ -174,33 +160,24 @@ def order_findings(seen: dict[str, Any], patient: Patient, rows: int) -> Iterato
         )
 
 
-def _number(variable: str, default: int) -> int:
-    text = os.environ.get(variable, "")
-    return int(text) if text.isdecimal() and len(text) < 10 else default
-
-
 class RunningJob(NamedTuple):
     """The processes that train together.
 
     Attributes:
         world: how many.
-        rank: which of them this one is.
         is_known: True if torch.distributed says so, and not only the environment.
-        started: processes that a launcher of another kind has started, such as MPI's; not all need train.
     """
 
     world: int = 1
-    rank: int = 0
     is_known: bool = False
-    started: int = 1
 
     @staticmethod
     def now() -> RunningJob:
         """Those of this process."""
         if dist.is_available() and dist.is_initialized():
-            return RunningJob(dist.get_world_size(), dist.get_rank(), True)
-        started = max(_number(name, 1) for name in _LAUNCHERS)
-        return RunningJob(max(1, _number("WORLD_SIZE", 1)), _number("RANK", 0), started=started)
+            return RunningJob(dist.get_world_size(), True)
+        text = os.environ.get("WORLD_SIZE", "")
+        return RunningJob(max(1, int(text)) if text.isdecimal() and len(text) < 10 else 1)
 
 
 def first_rows(patient: Patient) -> list[Any]:
@@ -244,57 +221,42 @@ def rank_rows(patient: Patient) -> list[list[str | None]]:
 
 
 def dealt(patient: Patient, job: RunningJob, ranks: Sequence[Sequence[str | None]] = ()) -> Iterator[Finding]:
-    """Findings about the ranks that a loader's rows are dealt to, and the parts that its dataset has.
+    """A finding if a loader gives all rows to each process of a job.
 
     Args:
         patient: the loader.
         job: the processes that train.
         ranks: the first rows of a stream on two ranks, as `rank_rows` found them.
     """
-    if patient.loader is None:
+    if patient.loader is None or job.world == 1 or patient.is_evaluation or _replicas(patient.loader) > 1:
         return
-    replicas, how = _replicas(patient, job)
-    part = _part_of(patient.dataset, {replicas, job.world})
-    if replicas > 1 and part is not None:
-        yield Finding(
-            "sharded-twice",
-            f"{how} deals the rows to {replicas} ranks, but {part} already",
-            f"Each rank gets a {replicas}th of its part: most rows are never seen.",
-            "give the loader the whole dataset, or leave the sampler out",
-            "maybe",
-        )
+    if any(
+        _is_part(value, job.world) for path, value, _ in walk(patient.dataset) if path.count(".") <= _DEEPEST
+    ):
         return
-    gives_all = not patient.is_iterable
     if len(ranks) == 2 and len(ranks[0]) >= _LEAST and None not in ranks[0]:
-        gives_all = ranks[0] == ranks[1] and len(set(ranks[0])) > len(ranks[0]) / 2
-    if job.world > 1 and replicas == 1 and part is None and gives_all and not patient.is_evaluation:
-        known = "torch.distributed has" if job.is_known else "WORLD_SIZE says"
-        change = (
-            "call init_process_group before the first batch"
-            if patient.is_ours and not job.is_known
-            else "leave num_replicas= and rank= out, unless these processes are to get the same rows"
-            if patient.is_ours
-            else "in __iter__, take every n-th row: torch.distributed.get_rank() and get_world_size()"
-            if patient.is_iterable
-            else "sampler=DistributedSampler(dataset), or yoga.DataLoader, which deals by itself"
-        )
-        yield Finding(
-            "not-sharded",
-            f"{known} {job.world} processes, but {how} gives this one all rows",
-            f"All {job.world} train on the same rows: an epoch costs {job.world} times as much, and "
-            "gradients are averaged over copies.",
-            change,
-            "maybe",  # ranks of tensor parallelism are to have the same rows
-        )
+        if ranks[0] != ranks[1] or len(set(ranks[0])) <= len(ranks[0]) / 2:
+            return
+    elif patient.is_iterable:
         return
-    if replicas > max(job.world, job.started):
-        yield Finding(
-            "wrong-ranks",
-            f"{how} deals the rows to {replicas} ranks, but there {_are(job.world)}",
-            "The rows of ranks that do not exist are never seen.",
-            f"num_replicas={job.world}",
-            "maybe",
-        )
+    known = "torch.distributed has" if job.is_known else "WORLD_SIZE says"
+    change = (
+        "call init_process_group before the first batch"
+        if patient.is_ours and not job.is_known
+        else "leave num_replicas= and rank= out, unless these processes are to get the same rows"
+        if patient.is_ours
+        else "in __iter__, take every n-th row: torch.distributed.get_rank() and get_world_size()"
+        if patient.is_iterable
+        else "sampler=DistributedSampler(dataset), or yoga.DataLoader, which deals by itself"
+    )
+    yield Finding(
+        "not-sharded",
+        f"{known} {job.world} processes, but {patient.called} gives this one all rows",
+        f"All {job.world} train on the same rows: an epoch costs {job.world} times as much, and "
+        "gradients are averaged over copies.",
+        change,
+        "maybe",  # ranks of tensor parallelism are to have the same rows
+    )
 
 
 def disagreeing(receipts: Sequence[Mapping[str, object]]) -> Iterator[Finding]:
@@ -319,76 +281,23 @@ def disagreeing(receipts: Sequence[Mapping[str, object]]) -> Iterator[Finding]:
     )
 
 
-def _are(world: int) -> str:
-    return "is 1 process" if world == 1 else f"are {world}"
-
-
-def _replicas(patient: Patient, job: RunningJob) -> tuple[int, str]:
-    """How many ranks the loader deals to, and what does it, for messages."""
-    loader = patient.loader
-    assert loader is not None
-    if isinstance(loader, DataLoader) and loader.total_batch_size == (loader.batch_size or 1):
-        return 1, "yoga.DataLoader"
-    for held in (loader.batch_sampler, loader.sampler):
-        for inner in (held, getattr(held, "sampler", None), getattr(held, "batch_sampler", None)):
-            if isinstance(inner, DistributedSampler):
-                return inner.num_replicas, "DistributedSampler"
-            count = getattr(inner, "num_replicas", None) or getattr(inner, "num_processes", None)
-            if isinstance(count, int) and count > 1:
-                return count, type(inner).__name__
+def _replicas(loader: TorchLoader[Any]) -> int:
+    """The number of ranks that a loader deals rows to."""
     if isinstance(loader, DataLoader):
-        return loader.total_batch_size // (loader.batch_size or 1), "yoga.DataLoader"
-    if patient.is_iterable:
-        return 1, "the dataset"
-    return 1, type(_sampler(loader)).__name__
+        return loader.total_batch_size // (loader.batch_size or 1)
+    counts = [
+        getattr(inner, name, None)
+        for held in (loader.batch_sampler, loader.sampler)
+        for inner in (held, getattr(held, "sampler", None), getattr(held, "batch_sampler", None))
+        for name in ("num_replicas", "num_processes")
+    ]
+    return max([1, *(one for one in counts if isinstance(one, int))])
 
 
-def _part_of(dataset: object, worlds: set[int]) -> str | None:
-    """How a dataset says that it is one rank's part; None if it does not."""
-    for path, value, _ in walk(dataset):
-        if path.count(".") > 3:
-            continue
-        found = _part(path, value, worlds)
-        if found is not None:
-            return found
-    return None
-
-
-def _part(path: str, value: Any, worlds: set[int]) -> str | None:
-    kept = getattr(value, "__dict__", None)
+def _is_part(value: Any, world: int) -> bool:
+    """True if something that a dataset holds says that it is the part of one rank of so many."""
     if isinstance(value, Subset):
-        return _part_of_subset(path, value, worlds)
-    distributed = kept.get("_distributed") if isinstance(kept, dict) else None
-    for one in (kept, getattr(distributed, "__dict__", None)):
-        if not isinstance(one, dict):
-            continue
-        count = next((one[name] for name in _COUNTS if isinstance(one.get(name), int)), 1)
-        number = next((one[name] for name in _NUMBERS if isinstance(one.get(name), int)), None)
-        if count > 1 and number is not None and 0 <= number < count and not hasattr(value, "set_epoch"):
-            return f"{path} is part {number} of {count}"
-        if distributed is not None and one is not kept and count > 1:
-            return f"{path} is part {number} of {count}"
-    return None
-
-
-def _part_of_subset(path: str, subset: Subset[Any], worlds: set[int]) -> str | None:
-    """A subset whose indices are every Wth row is a rank's part."""
-    try:
-        whole, count = len(subset.dataset), len(subset.indices)  # type: ignore[arg-type]
-        some = np.asarray(list(subset.indices[:1024]), dtype=np.int64)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    if some.ndim != 1 or len(some) < 3:
-        return None
-    steps = np.unique(np.diff(some))
-    step = int(steps[0])
-    # Every second row may be a split of the user's own, unless there are two ranks.
-    if (
-        len(steps) == 1
-        and step > 1
-        and step in worlds
-        and 0 <= some[0] < step
-        and abs(count - whole / step) <= 1
-    ):
-        return f"{path} is every {step}th row from {int(some[0])} on"
-    return None
+        steps = np.diff(np.asarray([*islice(value.indices, _NUMBERED)]))
+        return len(steps) > 0 and bool((steps == world).all())
+    kept = getattr(value, "__dict__", {})
+    return any(kept.get(name) == world for name in _COUNTS)

@@ -1,11 +1,14 @@
-"""Rows a second with 0, 1, 2, 4 ... workers, and the smallest number that is as good as the best."""
+"""The CPUs that workers may use, rows a second with 0, 1, 2, 4 ... of them, and how many are enough."""
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch.utils.data import IterableDataset
@@ -13,17 +16,74 @@ from torch.utils.data import IterableDataset
 from ...loading.loader import DataLoader
 from ...loading.meter.numbers import seconds_text
 from ...loading.meter.pace import Costs, most_workers
+from ...process.control_group import folders, num_cpus
 from ...reading.dataref import DataRef
-from .cpus import Cpus, seconds_of_all
 from .diagnosis import Finding
 from .patient import Patient
 from .trial import cpu_seconds, running_seconds
 
-__all__ = ["Rate", "counts", "few_workers", "measured_rate", "more_counts", "recommended", "rates_text"]
+__all__ = [
+    "Rate",
+    "counts",
+    "few_cpus",
+    "few_workers",
+    "measured_rate",
+    "more_counts",
+    "rates_text",
+    "recommended",
+    "seconds_of_all",
+    "usable_cpus",
+]
 
 _AS_GOOD = 0.95  # of the best rate
 _WAITS = 0.5  # of the time of one worker, in which it computes or wants to: its rows wait
 _BUSY = 0.2  # of the CPUs, that other processes take: rates say little then
+
+
+def usable_cpus(root: Path = Path("/")) -> int:
+    """The CPUs that this process can keep busy, by its affinity and the quota of its control group.
+
+    Args:
+        root: where /proc and /sys lie.
+    """
+    quotas = [_quota(folder, is_second) for folder, is_second in folders("cpu", root)]
+    return max(1, min([num_cpus(), *map(math.ceil, quotas)]))
+
+
+def _quota(folder: Path, is_second: bool) -> float:
+    """CPUs of time that a control group is given."""
+    with suppress(OSError, ValueError, ZeroDivisionError):  # it has none
+        if is_second:
+            quota, period = (folder / "cpu.max").read_text().split()
+        else:
+            quota = (folder / "cpu.cfs_quota_us").read_text()
+            period = (folder / "cpu.cfs_period_us").read_text()
+        if int(quota) > 0:
+            return int(quota) / int(period)
+    return sys.maxsize
+
+
+def seconds_of_all() -> float:
+    """Seconds of CPU time that all processes, and other machines on this one, took of this process's CPUs."""
+    with suppress(OSError):
+        mine = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+        lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
+        ticks = sum(sum(map(int, (*some[1:4], *some[6:9]))) for some in lines if some and some[0] in mine)
+        return float(ticks / os.sysconf("SC_CLK_TCK"))
+    return 0.0
+
+
+def few_cpus(usable: int, num_workers: int | None) -> Iterator[Finding]:
+    """A finding if there are more workers than CPUs."""
+    if num_workers is None or num_workers <= usable:
+        return
+    yield Finding(
+        "few-cpus",
+        f"num_workers is {num_workers}; this process may keep {usable} of {os.cpu_count()} CPUs busy",
+        "Workers that compute take turns, and each needs memory.",
+        f"num_workers={usable}",
+        "maybe",
+    )
 
 
 def counts(usable: int, current: int | None) -> list[int]:
@@ -77,7 +137,7 @@ def measured_rate(patient: Patient, num_workers: int, size: int | None, seconds:
     elapsed = time.perf_counter() - begun
     others = max(0.0, seconds_of_all() - cpu_seconds(session) - others)
     running = running_seconds(session) - running
-    return Rate(count / elapsed, min(1.0, others / elapsed / Cpus.now().affinity), running / elapsed)
+    return Rate(count / elapsed, min(1.0, others / elapsed / num_cpus()), running / elapsed)
 
 
 def recommended(rates: Mapping[int, float]) -> int:

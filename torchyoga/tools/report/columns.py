@@ -12,14 +12,12 @@ from ...reading.dataref import DataRef
 from ...rows.schema import Schema
 from ...rows.stats.column_stats import Bars, ColumnStats, TableStats
 from ..cells.text import class_names, is_label, named_class, shown, visible
-from .charts import bars
 from .sample import is_remote, keeps_stats
 
-__all__ = ["Balance", "ColumnCard", "Columns", "Portion", "Sketch", "columns_of", "first_columns"]
+__all__ = ["ColumnCard", "Columns", "Sketch", "columns_of", "first_columns"]
 
 _MOST_ROWS, _MOST_BYTES = 10_000, 2**28  # read for statistics that no version keeps
 _UNKNOWN_ROWS = 1_000  # of a size that is not known
-_MOST_CLASSES, _MOST_SHOWN = 100, 20
 _MOST_FOUND = 12  # of what stands out
 _IMBALANCE = 10
 _FEW = 3  # values of a text, which are shown instead of how long they are
@@ -49,7 +47,6 @@ class ColumnCard:
         name: of the column; `kind`: what its values are.
         histogram: of its values; None for text. `lengths`: of its lengths; None if all rows are alike.
         numbers: by title, such as "mean"; empty where there is none.
-        length_numbers: the same of its lengths.
         often: the value that comes most often, and how often.
         values: all values of a text that has two or three, each with how often it comes; else empty.
     """
@@ -59,34 +56,8 @@ class ColumnCard:
     histogram: Sketch | None
     lengths: Sketch | None
     numbers: dict[str, str]
-    length_numbers: dict[str, str]
     often: str
     values: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Portion:
-    """A class: its name, how often it comes, and how long its bar is, of 100."""
-
-    name: str
-    count: str
-    share: str
-    bar: float
-
-
-@dataclass(frozen=True)
-class Balance:
-    """How often each value of a column of few values comes.
-
-    Attributes:
-        name: of the column; `shares`: the most frequent values; `others`: how many more there are.
-        said: in words.
-    """
-
-    name: str
-    shares: tuple[Portion, ...]
-    others: int
-    said: str
 
 
 @dataclass(frozen=True)
@@ -95,14 +66,12 @@ class Columns:
 
     Attributes:
         cards: of those shown; `total`: how many there are.
-        balances: of those with few values.
         found: what stands out, in words.
         source: where the statistics are from, in words.
     """
 
     cards: tuple[ColumnCard, ...]
     total: int
-    balances: tuple[Balance, ...]
     found: tuple[str, ...]
     source: str
 
@@ -128,7 +97,7 @@ def columns_of(ref: DataRef, total: int, seed: int, most_rows: int = _MOST_ROWS)
     schema = ref.schema
     if not len(ref):
         cards = [] if schema is None else [_bare(column.name, schema) for column in schema.columns]
-        return Columns(tuple(cards), total or len(cards), (), (), "there are no rows")
+        return Columns(tuple(cards), total or len(cards), (), "there are no rows")
     is_kept = keeps_stats(ref)
     most = max(1, min(most_rows, _MOST_BYTES // ref.row_bytes)) if ref.row_bytes else _UNKNOWN_ROWS
     is_far = is_remote(ref) and not is_kept
@@ -138,17 +107,15 @@ def columns_of(ref: DataRef, total: int, seed: int, most_rows: int = _MOST_ROWS)
         else:
             stats = ref.stats(None if is_kept else most, seed, progress=False)
     except SchemaError as error:
-        return Columns((), total, (), (), f"statistics cannot be made: {visible(str(error))[:400]}")
+        return Columns((), total, (), f"statistics cannot be made: {visible(str(error))[:400]}")
     info = ref.info
     known = {} if schema is None else {column.name: class_names(column, info) for column in schema.columns}
     classes = {name: known.get(name, ()) for name in stats}
     cards = [_card(one, schema, classes[one.name]) for one in stats.values()]
-    balances = [_balance(one, classes[one.name]) for one in stats.values()]
     source = _source(stats, is_kept)
     if is_far and stats.rows < len(ref):
         source = f"Statistics of the first {stats.rows:,} rows, so that little is downloaded."
-    even = tuple(one for one in balances if one is not None)
-    return Columns(tuple(cards), max(total, len(cards)), even, _standing_out(stats, classes), source)
+    return Columns(tuple(cards), max(total, len(cards)), _standing_out(stats, classes), source)
 
 
 def _source(stats: TableStats, is_kept: bool) -> str:
@@ -180,7 +147,7 @@ def _is_list(name: str, ndim: int, kind: str) -> bool:
 
 
 def _bare(name: str, schema: Schema) -> ColumnCard:
-    return ColumnCard(_name(name), _kind(name, schema), None, None, {}, {}, "")
+    return ColumnCard(_name(name), _kind(name, schema), None, None, {}, "")
 
 
 def _card(stats: ColumnStats, schema: Schema | None, classes: Sequence[str]) -> ColumnCard:
@@ -195,16 +162,7 @@ def _card(stats: ColumnStats, schema: Schema | None, classes: Sequence[str]) -> 
         "std": number(stats.std),
         "distinct": number(stats.distinct),
     }
-    lengths, found = stats.lengths, {}
-    if lengths is not None and lengths.count:
-        found = {
-            "rows": number(lengths.count),
-            "shortest": number(lengths.min),
-            "mean": number(lengths.mean),
-            "longest": number(lengths.max),
-            "std": number(lengths.std),
-            "empty": number(lengths.empty),
-        }
+    lengths = stats.lengths
     often = ""
     if stats.top:
         often = _often(stats.top[0], stats, classes)
@@ -222,7 +180,6 @@ def _card(stats: ColumnStats, schema: Schema | None, classes: Sequence[str]) -> 
             lengths.max,
         ),
         numbers,
-        found,
         often,
         tuple(_often(one, stats, classes) for one in stats.top or ()) if is_few else (),
     )
@@ -257,23 +214,18 @@ def _histogram(found: Bars | None, of_what: str, low: object, high: object) -> S
         f"Histogram of {of_what}, from {_bound(low)} to {_bound(high)}; most, {found.counts[place]:,}, lie "
         f"between {number(float(begin))} and {number(float(end))}."
     )
-    return Sketch(bars(found.counts, 160, 36), _bound(low), _bound(high), said)
+    return Sketch(_bars(found.counts), _bound(low), _bound(high), said)
 
 
-def _balance(stats: ColumnStats, classes: Sequence[str]) -> Balance | None:
-    """Of a column that may be a class: few values, each of which comes more than once."""
-    top = stats.top
-    if not top or stats.distinct is None or not 2 <= stats.distinct <= _MOST_CLASSES:
-        return None
-    is_named = is_label(stats.name)
-    if stats.count < 2 * stats.distinct or (isinstance(top[0][0], float) and not is_named):
-        return None
-    shares = tuple(
-        Portion(_class_name(value, classes), f"{count:,}", share(count, stats.count), 100 * count / top[0][1])
-        for value, count in top[:_MOST_SHOWN]
-    )
-    said = f"{stats.distinct} values; the most frequent comes {_times(top)} as often as the rarest."
-    return Balance(_name(stats.name), shares, stats.distinct - len(shares), said)
+def _bars(counts: Sequence[int]) -> str:
+    """A path of SVG in a box of 160 x 36: one bar for each count, upwards; what is not 0 can be seen."""
+    most, step = max(counts), 160 / len(counts)
+    wide, found = step * 0.9 if step > 2 else step, []
+    for place, count in enumerate(counts):
+        if count:
+            high = max(1.0, 36 * count / most)
+            found.append(f"M{place * step:.4g} 36v-{high:.4g}h{wide:.4g}v{high:.4g}z")
+    return "".join(found)
 
 
 def _class_name(value: object, classes: Sequence[str]) -> str:

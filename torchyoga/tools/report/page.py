@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import itertools
 import json
 import os
 from collections.abc import Sequence
@@ -34,10 +33,8 @@ from ...versions.file_entry import FileEntry
 from ...versions.lineage import Lineage
 from ...versions.manifest import Manifest
 from ..cells.text import shown, visible
-from .charts import segments
 from .columns import Columns, columns_of, first_columns
-from .drawn import Drawn, drawn_of
-from .sample import RowSample, sample_of
+from .sample import sample_of
 
 __all__ = ["LARGEST_PAGE", "page_of", "policy_of", "rendered", "report", "style", "templates"]
 
@@ -47,7 +44,6 @@ _MOST_COLUMNS, _MOST_ROWS, _ROW_COLUMNS, _CELL = 200, 64, 40, 80
 _MOST_INFO = 2000
 _HALVINGS = 6
 _MOST_FILES, _MOST_VERSIONS, _MOST_BUILDERS = 50, 50, 50
-_MOST_SEGMENTS = 200
 _TITLES = ("version", "made from", "rows", "new rows", "size", "made", "by", "tags", "code", "message")
 _MOST_SOURCE, _MOST_CELL = 16_000, 120
 
@@ -66,23 +62,19 @@ def report(
     ref: DataRef,
     path: str | os.PathLike[str] = "report.html",
     *,
-    order: object = None,
-    meter: object = None,
     title: str | None = None,
     seed: int = 0,
 ) -> Path:
     """Writes a page that shows what is in a dataset: one file under 2 MB, which works offline.
 
-    It shows columns with their histograms, lengths, how even classes are, 64 rows drawn at random with
-    thumbnails of images, files, how the version was made, and its log. The statistics are those that a
+    It shows columns with their histograms, 64 rows drawn at random with thumbnails of images, files, how the
+    version was made, and its log. The statistics are those that a
     version keeps; of others up to 10,000 rows are read. Nothing in the data can run or load anything, and the
     same version gives the same bytes. Thumbnails need Pillow. See docs/report.md.
 
     Args:
         ref: a version or any other DataRef.
         path: the file to write; it is replaced.
-        order: a loader or sampler, whose order of one epoch is drawn; its state does not change.
-        meter: of a loader, to be shown, too.
         title: of the page; by default id and version.
         seed: of the rows that are drawn.
 
@@ -90,12 +82,12 @@ def report(
         The path.
 
     Raises:
-        TypeError: `ref` is not a DataRef, or `order` is not a loader or sampler.
+        TypeError: `ref` is not a DataRef.
         CorruptError: the version is damaged.
 
     Example:
         >>> ref = storage.submit([{"x": n, "label": n % 3} for n in range(99)], "shown", "1.0")
-        >>> path = yoga.report(ref, tmp_path / "report.html", order=DataLoader(ref, shuffle=True, seed=7))
+        >>> path = yoga.report(ref, tmp_path / "report.html")
         >>> "Histogram of x" in path.read_text(encoding="utf-8")
         True
     """
@@ -104,7 +96,7 @@ def report(
             f"report takes a DataRef, found {type(ref).__name__}; fetch a version, or wrap data of your own "
             "with from_arrays or storage.submit"
         )
-    text = page_of(ref, order, meter, title, as_int("seed", seed, low=0))
+    text = page_of(ref, title, as_int("seed", seed, low=0))
     target = Path(path)
     part = target.with_name(f".{target.name[:80]}-{os.getpid()}.part")  # renamed: no reader finds half of it
     try:
@@ -119,45 +111,27 @@ def report(
     return target
 
 
-def page_of(
-    ref: DataRef, order: object = None, meter: object = None, title: str | None = None, seed: int = 0
-) -> str:
+def page_of(ref: DataRef, title: str | None = None, seed: int = 0) -> str:
     """The page of a dataset."""
     some, total = first_columns(ref, _MOST_COLUMNS)
     columns = columns_of(some, total, seed)
     history = _history_of(ref) if isinstance(ref, (VersionRef, VersionColumns)) else None
-    drawn = None if order is None else drawn_of(order, len(ref), seed)
     facts = _facts(ref, columns, title)
-    measured = None if meter is None else [visible(line) for line in str(meter).splitlines()[:200]]
     most_columns, most_rows, row_columns = _MOST_COLUMNS, _MOST_ROWS, _ROW_COLUMNS
     for _ in range(_HALVINGS):
         sample = sample_of(some, seed, most_rows, row_columns, _CELL)
-        text = _page(facts, columns, most_columns, sample, drawn, history, measured)
+        text = rendered(
+            "report.html.jinja",
+            facts=facts,
+            columns=columns,
+            cards=columns.cards[:most_columns],
+            sample=sample,
+            history=history,
+        )
         if len(text.encode()) < LARGEST_PAGE:
             break
         most_columns, most_rows, row_columns = most_columns // 2, most_rows // 2, max(4, row_columns // 2)
     return text
-
-
-def _page(
-    facts: _Facts,
-    columns: Columns,
-    most_columns: int,
-    sample: RowSample,
-    drawn: Drawn | None,
-    history: _History | None,
-    meter: list[str] | None,
-) -> str:
-    return rendered(
-        "report.html.jinja",
-        facts=facts,
-        columns=columns,
-        cards=columns.cards[:most_columns],
-        sample=sample,
-        drawn=drawn,
-        history=history,
-        meter=meter,
-    )
 
 
 def _facts(ref: DataRef, columns: Columns, title: str | None) -> _Facts:
@@ -248,13 +222,11 @@ class _Files:
 
     Attributes:
         rows: the first files; `others`: how many more there are.
-        map: of SVG, in a box of 640 x 24: the files by their rows.
         said: in words.
     """
 
     rows: tuple[_FileRow, ...]
     others: int
-    map: str
     said: str
 
 
@@ -343,11 +315,7 @@ def _files(manifest: Manifest, made: dict[str, str]) -> _Files:
         said.append(f"{shared:,} of them shared with other versions")
     if deleted:
         said.append(f"{deleted:,} rows in them left out")
-    sizes = [stop - start for start, stop in itertools.pairwise(manifest.file_starts.tolist())]
-    if len(sizes) > _MOST_SEGMENTS:  # neighbours together
-        step = -(-len(sizes) // _MOST_SEGMENTS)
-        sizes = [sum(sizes[at : at + step]) for at in range(0, len(sizes), step)]
-    return _Files(rows, len(found) - len(rows), segments(sizes, 640, 24), ", ".join(said) + ".")
+    return _Files(rows, len(found) - len(rows), ", ".join(said) + ".")
 
 
 def _day(created: str) -> str:
