@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from .output import Asked, jsonable, terminal_width
+from .output import Asked, jsonable
 from .places import is_path, opened, shown, storage_command
 
 __all__ = ["command"]
@@ -93,7 +94,7 @@ def command(
         code = int(any(one.severity == "wrong" for one in diagnosis.findings))
     plain = {**diagnosis.to_dict(), "environment": about, "exit_code": code}
     _write(plain, output)
-    text = diagnosis.text(terminal_width())
+    text = diagnosis.text(shutil.get_terminal_size().columns)
     asked.write(plain, f"{text}\n\nenvironment\n{environment_text(about)}" if about else text)
     ctx.exit(code)
 
