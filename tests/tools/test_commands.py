@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import shutil
 from collections.abc import Iterator
@@ -362,6 +363,8 @@ def test_append_of_files_of_each_kind(storage: yoga.Storage) -> None:
     found = appended("rows.jsonl")
     assert [(row["id"], row["text"]) for row in found] == [(90, "from JSON"), (91, "from JSON")]
     assert np.array_equal(np.asarray(found[0]["image"]), np.ones((4, 4)))
+    Path("rows.jsonl.gz").write_bytes(gzip.compress(Path("rows.jsonl").read_bytes()))
+    assert [row["id"] for row in appended("rows.jsonl.gz")] == [90, 91]
     assert [row["id"] for row in appended("mydata:more")] == [0, 1, 2]
 
     storage.submit({"id": np.arange(2), "label": np.arange(2)}, "arrays", "1", progress=False)
@@ -399,7 +402,7 @@ def test_append_of_files_of_each_kind(storage: yoga.Storage) -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (["nothing.jsonl"], "there is no file 'nothing.jsonl'"),
+        (["nothing.jsonl"], "there is nothing under 'nothing.jsonl'"),
         (["nothing.npy"], "there is no file 'nothing.npy'"),
         (["nothing.parquet"], "nothing.parquet"),
         (["nothing.h5"], "nothing.h5"),
@@ -408,8 +411,8 @@ def test_append_of_files_of_each_kind(storage: yoga.Storage) -> None:
         (["a=x.npy", "y.npy"], "name all columns"),
         (["a=x.npy", "a=y.npy"], "each column may come once, found a, a"),
         (["broken.jsonl"], "broken.jsonl, line 2: "),
-        (["other.jsonl"], "label"),
-        (["empty.jsonl"], "empty.jsonl has no rows, so there is nothing to append"),
+        (["other.jsonl"], "lable"),
+        (["empty.jsonl"], "empty.jsonl: there are no rows"),
         (["label=empty.npy"], "label=empty.npy has no rows, so there is nothing to append"),
         (["mydata:mor"], "'mydata' has no 'mor'; it has more"),
         (["nomodule:f"], "there is no module 'nomodule'"),
@@ -420,7 +423,7 @@ def test_append_of_what_cannot_be_appended(storage: yoga.Storage, source: list[s
     Path("empty.jsonl").write_text("\n")
     np.save("empty.npy", np.zeros(0, np.int64))
     Path("other.jsonl").write_text('{"id": 1, "image": [[0]], "lable": 1, "text": ""}\n')
-    text = said("append", "images", "2", *source, code=2)
+    text = said("append", "images", "2", *source, code=1 if source == ["broken.jsonl"] else 2)
     assert message in text
     assert text.startswith("error: ")
     assert len(text.splitlines()) <= 2
