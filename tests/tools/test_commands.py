@@ -325,11 +325,11 @@ def test_delete_rows(storage: yoga.Storage) -> None:
         (["--rows", f"0-{10**17}"], f"there is no row {10**17}"),
         (["--rows", "-1"], "--rows is a list of numbers"),
         (["--rows", "3-1"], "--rows is a list of numbers"),
-        (["--where", "label"], "--where is a column, a sign and a value"),
+        (["--where", "label"], "is not a filter"),
         (["--where", "lable == 3"], "lable"),
         (["--where", "label == 9"], "no row of 'images' '1.0' is to be deleted"),
-        ([], "pass either rows=, numbers of rows, or where="),
-        (["--rows", "1", "--where", "label == 1"], "pass either rows=, numbers of rows, or where="),
+        ([], "pass either --rows or --where"),
+        (["--rows", "1", "--where", "label == 1"], "pass either --rows or --where"),
         (["--rows", "1", "--to", "1.1"], "is published already"),
     ):
         text = said(*new, *arguments, code=2)
