@@ -72,6 +72,15 @@ def test_clients_that_take_nothing_keep_no_page_from_loading(shown: str) -> None
         assert ask(shown).status == 200
 
 
+def test_a_request_that_is_too_long_is_not_read_to_its_end(shown: str) -> None:
+    parts = urlsplit(shown)
+    host = f"Host: {parts.netloc}\r\n"
+    for lines, status in ((host, b"200"), (f"A: {'b' * 60_000}\r\n{host}", b"421")):
+        sent = f"GET {parts.path} HTTP/1.1\r\n{lines}\r\n".encode()
+        with clients(shown, 1, sent) as (client,):
+            assert client.recv(12) == b"HTTP/1.1 " + status
+
+
 def test_a_client_that_speaks_as_it_gives_way(shown: str) -> None:
     """The one that is dropped for another has said something in the same moment."""
     with clients(shown, 600) as silent:

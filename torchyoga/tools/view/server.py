@@ -33,6 +33,7 @@ __all__ = ["Server"]
 
 _MOST_SILENT, _MOST_WORKING, _SPARE_FILES = 256, 4, 32
 _SECONDS_TO_ASK, _SECONDS_TO_TAKE = 10.0, 60.0
+_MOST_BYTES = 2**15  # of a request
 _ADDRESS = "127.0.0.1"
 _POLICY = policy_of(STYLE, "'self' data:", "'self'", "; media-src 'self'; frame-ancestors 'none'")
 _OF_FILES = "default-src 'none'; sandbox"
@@ -120,13 +121,32 @@ class Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
+class _Head:
+    """The first bytes of what a client sends, by lines; the rest is not read."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._left = file, _MOST_BYTES
+        self.close = file.close
+
+    def readline(self, most: int) -> bytes:
+        """A line, or as much of it as may be read."""
+        line: bytes = self._file.readline(min(most, self._left))
+        self._left -= len(line)
+        return line
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: Any
     server_version, sys_version, protocol_version = "torchyoga", "", "HTTP/1.1"
     timeout = _SECONDS_TO_ASK
 
+    def setup(self) -> None:
+        """Bounds what is read."""
+        super().setup()
+        self.rfile = _Head(self.rfile)  # type: ignore[assignment]
+
     def handle(self) -> None:
-        """One request."""
+        """Answers one request."""
         self.handle_one_request()
 
     def parse_request(self) -> bool:
