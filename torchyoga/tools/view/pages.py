@@ -14,7 +14,7 @@ from ...process.texts import bytes_text, count_of, number
 from ...reading.version_ref import VersionColumns, VersionRef
 from ..cells.text import shown, visible
 from ..report.page import style, templates
-from .answer import HTML, Answer, Refused, link, name_in, number_in
+from .answer import HTML, Answer, Refused, link, name_in, number_in, parameters
 from .rows import Excerpt, Media, media_of, part_of, row_of
 from .shelf import OpenRef, Shelf
 from .table import GRID_SIDE, rows_page
@@ -54,9 +54,11 @@ class Pages:
             "file": self._file,
         }
 
-    def answer(self, page: str, values: Mapping[str, str]) -> Answer:
+    def answer(self, page: str, query: str) -> Answer:
         """The page of this name, or one that says why there is none."""
+        values: Mapping[str, str] = {}
         try:
+            values = parameters(query)
             if page not in self._pages:
                 raise Refused(404, "there is no such page; go back to the start")
             return self._pages[page](values)
@@ -70,10 +72,6 @@ class Pages:
             return self._problem(502, str(error), values)
         except Exception as error:  # of any kind: a dataset may be a user's own, and others are still shown
             return self._problem(500, f"{type(error).__name__}: {error}", values)
-
-    def refused(self, error: Refused) -> Answer:
-        """A page that says why a request is not answered as asked."""
-        return self._problem(error.status, str(error), {})
 
     def _problem(self, status: int, text: str, values: Mapping[str, str]) -> Answer:
         titles = {400: "That cannot be shown", 404: "Not here"}
@@ -100,25 +98,19 @@ class Pages:
             return self._rows(values)
         start = number_in(values, "start", 0)
         ids = list(self._shelf.ids().items())
-        some = self._shelf.datasets(ids[start : start + _MOST_IDS])
         return self._page(
             "start.html.jinja",
             datasets=[
                 {
-                    "id": visible(one.id),
-                    "link": link("versions", id=one.id),
+                    "id": visible(id),
+                    "link": link("versions", id=id),
                     "versions": [
-                        (visible(name), link("rows", id=one.id, version=name))
-                        for name in list(one.versions)[-_MOST_VERSIONS:]
+                        (visible(name), link("rows", id=id, version=name))
+                        for name in versions[-_MOST_VERSIONS:]
                     ],
-                    "others": max(0, len(one.versions) - _MOST_VERSIONS),
-                    "tags": [
-                        (visible(tag), visible(version), link("rows", id=one.id, version=version))
-                        for tag, version in list(one.tags.items())[:_MOST_VERSIONS]
-                    ],
-                    "problem": shown(one.problem, 300),
+                    "others": max(0, len(versions) - _MOST_VERSIONS),
                 }
-                for one in some
+                for id, versions in ids[start : start + _MOST_IDS]
             ],
             total=len(ids),
             start=start,

@@ -26,7 +26,7 @@ from socketserver import TCPServer
 from typing import Any
 
 from ..report.page import policy_of
-from .answer import HTML, Answer, Refused, parameters
+from .answer import HTML, Answer, Refused
 from .pages import STYLE, Pages
 
 __all__ = ["Server"]
@@ -193,11 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refused(503, "too much is asked for at once; try again")
         try:
             pages: Pages = self.server.pages
-            try:
-                values = parameters(self.path.partition("?")[2])
-            except Refused as error:
-                return pages.refused(error)
-            return pages.answer(page, values)
+            return pages.answer(page, self.path.partition("?")[2])
         finally:
             self.server.working.release()
 

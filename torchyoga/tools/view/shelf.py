@@ -6,7 +6,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -14,7 +13,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ...coding.decoders import decoder_of
-from ...errors import YogaError
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...reading.dataref import DataRef, RowView, title_of
@@ -34,25 +32,15 @@ from .answer import Refused
 from .filter import Filter, plain_name
 from .rows import row_of
 
-__all__ = ["Dataset", "OpenRef", "Shelf"]
+__all__ = ["OpenRef", "Shelf"]
 
 T = TypeVar("T")
 _MOST_OPEN = 8  # versions, whose files stay mapped
-_READERS = 8  # of tags
 _FRESH_SECONDS = 2.0  # for which a manifest of a store is not read again
 _MOST_MADE = 16  # sorted orders and statistics that are kept of a version
 _MOST_SORTED, _MOST_DOWNLOADED = 50_000_000, 2**30  # rows, and bytes of a version in a store
 _LOOKED_FOR_IMAGES, _TINY = 2, 8  # rows, and pixels
 _COUNTED, _COUNTED_SLOWLY, _COUNTED_BYTES = 10_000, 256, 2**25  # rows read for statistics, and their bytes
-
-
-class Dataset(NamedTuple):
-    """An id with its versions and tags; `problem` says why the tags cannot be read."""
-
-    id: str
-    versions: Sequence[str]
-    tags: dict[str, str]
-    problem: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,19 +245,6 @@ class Shelf:
         for id, version in [] if self.storage is None else self.storage.list():
             versions.setdefault(id, []).append(version)
         return versions
-
-    def datasets(self, ids: Sequence[tuple[str, Sequence[str]]]) -> list[Dataset]:
-        """Ids with their tags; several at once, since a store answers slowly."""
-        with ThreadPoolExecutor(_READERS, "torchyoga tags") as pool:
-            return list(pool.map(self._dataset, ids))
-
-    def _dataset(self, dataset: tuple[str, Sequence[str]]) -> Dataset:
-        assert self.storage is not None, "only a storage has ids"
-        id, versions = dataset
-        try:
-            return Dataset(id, versions, self.storage.tags(id))
-        except YogaError as error:
-            return Dataset(id, versions, {}, str(error))
 
     def log(self, id: str, most: int) -> tuple[Sequence[LogEntry], int]:
         """The newest versions of an id, and how many more there are.
