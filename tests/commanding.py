@@ -170,8 +170,8 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch, width: int, show: Callable[[], 
     """What is shown on a terminal of this width."""
     above, below = pty.openpty()
     fcntl.ioctl(below, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
-    monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
     parts: list[bytes] = []
 
     def read() -> None:
@@ -189,4 +189,5 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch, width: int, show: Callable[[], 
     finally:
         reader.join(60)
         os.close(above)
-    return b"".join(parts).decode().replace("\r\n", "\n")
+    text = b"".join(parts).decode().replace("\r\n", "\n")
+    return re.sub(r"\x1b\[[01]m", "", text)  # the titles are bold

@@ -230,8 +230,8 @@ class Storage:
                 docs/caching.md lists it. "source" for the source text and the host in a store, too, as in a
                 directory; False for nothing.
             message: what you want to say about the version, up to 4,096 characters; `log` shows it.
-            row_hashes: keep a hash of each row beside the version, 16 bytes a row, for `diff` and `overlap`,
-                which else make them when they are first wanted.
+            row_hashes: keep a hash of each row beside the version, 16 bytes a row, for `diff`, which
+                else makes them when they are first wanted.
 
         Raises:
             ExistsError: that version is published and `overwrite` is False.

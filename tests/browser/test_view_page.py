@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import datetime as dt
 import io
-import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 import wave
 from collections.abc import Callable, Iterator
@@ -63,8 +60,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for n in range(300)
     ]
     storage.submit(rows, "pets", "1.0", message="the first", info={"classes": CLASSES}, progress=False)
-    mended = [{**row, "label": 9} if n in (3, 33) else row for n, row in enumerate(rows[:280])]
-    storage.submit(mended, "pets", "1.1", info={"classes": CLASSES}, progress=False)
+    storage.submit(rows[:280], "pets", "1.1", progress=False)
     wide = {f"column {n:03}": draw.normal(size=30) for n in range(450)}
     storage.submit(wide, "wide", "1.0", progress=False)
     hostile = [
@@ -81,20 +77,17 @@ def pages(url: str) -> list[str]:
     """A page of each kind, of data that is as one wishes and of hostile data."""
     id = "pets"
     named = [f"{url}rows?id={id}&version=1.0", f"{url}row?id={id}&version=1.0&row=7"]
-    values = [f"{url}value?id={id}&version=1.0&row=7&column={column}" for column in (0, 1, 3)]
+    values = [
+        f"{url}value?id={id}&version=1.0&row=7&name={name}" for name in ("image", "photo", "text", "sound")
+    ]
     filtered = [
         f"{named[0]}&where=label+%3D+3",
         f"{named[0]}&where=label+%3D+3+or",
         f"{named[0]}&where=id+%3C+0",
     ]
     ordered = [f"{named[0]}&sort=score&order=descending", f"{named[0]}&draw=3"]
-    grids = [f"{named[0]}&size={size}" for size in ("small", "large")]
-    wide = [f"{url}rows?id=wide&version=1.0&first=200"]
-    changed = [f"{url}diff?id={id}&old=1.0&new=1.1{key}" for key in ("", "&key=id")]
-    return [
-        *(url, f"{url}versions?id={id}", *named, *filtered),
-        *(*ordered, *grids, *wide, *changed, *values, f"{url}value?id={id}&version=1.0&row=7&name=sound"),
-    ]
+    others = [f"{named[0]}&image=image", f"{url}rows?id=wide&version=1.0"]
+    return [url, f"{url}versions?id={id}", *named, *filtered, *ordered, *others, *values]
 
 
 def hostile_pages(url: str, opened: Open) -> list[str]:
@@ -172,7 +165,7 @@ def test_random_rows_and_a_grid(url: str, opened: Open) -> None:
     page = opened(f"{url}rows?id=pets&version=1.0", allowed=url, offline=False)
     page.get_by_role("link", name="random rows").click()
     assert page.inner_text("main [role=status]") == "50 of 300 rows, drawn at random."
-    page.get_by_role("link", name="medium images").click()
+    page.get_by_role("link", name="images of image").click()
     assert page.locator(".grid li").count() == 60
     for image in page.locator(".grid img").all()[:3]:
         image.scroll_into_view_if_needed()
@@ -184,38 +177,6 @@ def test_random_rows_and_a_grid(url: str, opened: Open) -> None:
     assert "gnu" in page.inner_text("main")
 
 
-def test_a_column_is_found(url: str, opened: Open) -> None:
-    page = opened(f"{url}rows?id=wide&version=1.0", allowed=url, offline=False)
-    page.get_by_role("link", name="Next columns").click()
-    assert "Columns 200 to 399 of 450." in page.inner_text("main")
-    page.get_by_label("Column", exact=True).fill("n 321")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**find=n*")
-    assert "column 321" in page.inner_text("thead")
-    page.get_by_role("link", name="Next", exact=True).click()
-    assert "Columns 321 to 449 of 450." in page.inner_text("main")
-
-
-def test_rows_that_are_found_are_downloaded(url: str, opened: Open) -> None:
-    page = opened(f"{url}rows?id=pets&version=1.0&where=label+%3D+3", allowed=url, offline=False)
-    for kind in ("CSV", "JSON", "Parquet"):
-        with page.expect_download() as waited:
-            page.get_by_role("link", name=kind, exact=True).click()
-        download = waited.value
-        assert download.suggested_filename == f"pets-1.0.{kind.lower()}"
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "file"
-            download.save_as(path)
-            if kind == "CSV":
-                with path.open(newline="", encoding="utf-8") as file:
-                    ids = [int(row["id"]) for row in csv.DictReader(file)]
-            elif kind == "JSON":
-                ids = [row["id"] for row in json.loads(path.read_text(encoding="utf-8"))]
-            else:
-                assert path.read_bytes()[:4] == b"PAR1"
-        assert ids == list(range(3, 300, 10))
-
-
 def test_sound_opens_in_the_player_of_the_browser(url: str, opened: Open) -> None:
     page = opened(f"{url}rows?id=pets&version=1.0", allowed=url, offline=False)
     page.locator("tbody a[href^='file?']").nth(3).click()
@@ -224,20 +185,6 @@ def test_sound_opens_in_the_player_of_the_browser(url: str, opened: Open) -> Non
     is_ready = f"one => {{ const it = {player}; it.readyState > 1 ? one() : it.oncanplay = () => one(); }}"
     page.evaluate(f"() => new Promise({is_ready})")
     assert page.evaluate(f"[{player}.duration, {player}.error]") == [1, None]
-
-
-def test_versions_are_compared(url: str, opened: Open) -> None:
-    page = opened(f"{url}versions?id=pets", allowed=url, offline=False)
-    page.get_by_label("by key").fill("id")
-    page.get_by_role("button", name="Compare").click()
-    page.wait_for_url("**key=id")
-    assert "20 removed, 2 changed, 278 unchanged" in page.inner_text("main [role=status]")
-    for one, said in (("del", "before: 3 fox"), ("ins", "after: 9 yak")):
-        assert [" ".join(text.split()) for text in page.locator(one).all_inner_texts()] == [said, said]
-    page.get_by_label("Compare", exact=True).select_option("1.1")
-    page.get_by_role("button", name="Compare").click()
-    page.wait_for_url("**old=1.1*")
-    assert "the same rows" in page.inner_text("main [role=status]")
 
 
 def test_the_file_that_the_command_opens_leads_to_the_view(opened: Open, tmp_path: Path) -> None:

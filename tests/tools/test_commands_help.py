@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commanding import entry_point, fresh_modules, made, process, run, said
+from commanding import fresh_modules, made, process, run, said
 from golden.foreign_rows import FOREIGN
 
 import torchyoga as yoga
@@ -99,16 +99,6 @@ def make_files_for(line: str, storage: yoga.Storage, id: str) -> None:
         storage.submit(storage.fetch("images", "1.0"), id, "1.0", progress=False)
 
 
-def test_a_command_whose_file_is_missing_is_not_shown(tmp_path: Path) -> None:
-    package = shutil.copytree(Path(yoga.__file__).parent, tmp_path / "torchyoga")
-    assert "stats" in process(str(entry_point(tmp_path)), "--help", PYTHONPATH=str(tmp_path)).stdout
-    (package / "tools" / "commands" / "stats.py").unlink()
-    assert "stats" not in process(str(entry_point(tmp_path)), "--help", PYTHONPATH=str(tmp_path)).stdout
-    done = process(str(entry_point(tmp_path)), "stats", PYTHONPATH=str(tmp_path))
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: there is no command 'stats'; ")
-
-
 def test_the_help_of_the_group_imports_no_command(tmp_path: Path) -> None:
     code = "import sys\nfrom torchyoga.tools.commands.group import command\n"
     code += "try: command.main(sys.argv[1:], prog_name='yoga')\nexcept SystemExit: pass\n"
@@ -116,9 +106,6 @@ def test_the_help_of_the_group_imports_no_command(tmp_path: Path) -> None:
     for arguments in (["--help"], ["--version"], ["lss"]):
         found = process(sys.executable, "-c", code, *arguments)
         assert found.stdout.splitlines()[-1] == "['torchyoga.tools.commands.group']", found
-    words = {"_YOGA_COMPLETE": "bash_complete", "COMP_WORDS": "yoga l", "COMP_CWORD": "1"}
-    found = process(sys.executable, "-c", code, **words)
-    assert found.stdout.splitlines() == ["plain,log", "plain,ls", "['torchyoga.tools.commands.group']"]
 
 
 def test_help_of_commands_loads_neither_torch_nor_numpy() -> None:

@@ -101,7 +101,7 @@ def test_errors_of_others_and_texts_are_shown_as_text(
     Path("hostile.py").write_text(code)
     with fresh_modules():
         text = said("append", ID, f"2{ESCAPE}c", "hostile:rows", code=2)
-    assert text == "error: a[red]b\\x1b[31m\\u202ec\n3 more lines with --debug\n"
+    assert text == "error: a[red]b\\x1b[31m\\u202ec\n3 more lines with yoga --debug\n"
     Asked("", False).write({}, [BAD, BAD])
     assert is_plain(capsys.readouterr().out)
 

@@ -58,7 +58,7 @@ def test_ctrl_c_ends_it_quietly(program: Path, tmp_path: Path) -> None:
     code = "import pathlib, time\n\n\ndef rows():\n    pathlib.Path('begun').touch()\n    time.sleep(600)\n"
     (tmp_path / "slow.py").write_text(code)
     running = subprocess.Popen(
-        [str(program), "append", "images", "1.1", "slow:rows"],
+        [str(program), "append", "images", "2", "slow:rows"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, **ENVIRONMENT},
@@ -66,7 +66,7 @@ def test_ctrl_c_ends_it_quietly(program: Path, tmp_path: Path) -> None:
     )
     eventually((tmp_path / "begun").exists)
     running.send_signal(signal.SIGINT)
-    assert running.communicate(timeout=PATIENCE) == (b"", b"")
+    assert b"".join(running.communicate(timeout=PATIENCE)).strip() == b""
     assert running.returncode == 130
 
 
@@ -93,13 +93,11 @@ def completed(program: Path, words: str, shell: str = "bash") -> list[str]:
     return [line.split(",", 1)[1].split("\t")[0] for line in lines]
 
 
-def test_ids_versions_and_tags_are_completed(program: Path) -> None:
+def test_commands_options_ids_and_versions_are_completed(program: Path) -> None:
+    assert completed(program, "yoga l") == ["log", "ls"]
     assert completed(program, "yoga info ") == ["images", "numbers"]
     assert completed(program, "yoga info im") == ["images"]
     assert completed(program, "yoga info images ") == ["1.0", "1.1"]
-    assert completed(program, "yoga info images @") == ["@prod"]
-    assert completed(program, "yoga info images@") == ["images@prod"]
-    assert completed(program, "yoga tag images p") == ["prod"]
     assert completed(program, "yoga diff images 1.0 1") == ["1.0", "1.1"]
     assert completed(program, "yoga info -s nowhere ") == []
     assert completed(program, "yoga info --js") == ["--json"]

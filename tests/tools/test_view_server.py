@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import socket
 import stat
 import subprocess
@@ -66,28 +65,20 @@ def test_the_silent_are_disconnected_the_oldest_first(shown: str) -> None:
             silent[-1].recv(1)
 
 
-def test_clients_that_take_nothing_give_way(shown: str) -> None:
-    """As many as there are threads have asked for much, and read none of it."""
+def test_clients_that_take_nothing_keep_no_page_from_loading(shown: str) -> None:
     parts = urlsplit(shown)
     sent = f"GET {parts.path}value?row=0&name=text HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode()
-    down = f"GET {parts.path}download?format=json HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode()
-    with clients(shown, 70, sent), clients(shown, 10, down):
+    with clients(shown, 80, sent):
         assert ask(shown).status == 200
 
 
-def test_only_some_downloads_run_at_once(shown: str) -> None:
+def test_a_request_that_is_too_long_is_not_read_to_its_end(shown: str) -> None:
     parts = urlsplit(shown)
-    sent = f"GET {parts.path}download?format=json HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode()
-    with clients(shown, 4, sent) as slow:
-        for one in slow:
-            assert one.recv(12) == b"HTTP/1.1 200"
-        found = ask(f"{shown}download?format=csv")
-        assert (found.status, "several downloads are running" in found.text) == (503, True)
-        assert ask(shown).status == 200
-    until = time.monotonic() + 30
-    while ask(f"{shown}download?format=csv").status == 503 and time.monotonic() < until:
-        time.sleep(0.05)  # until it has noticed that they have gone
-    assert ask(f"{shown}download?format=csv").status == 200
+    host = f"Host: {parts.netloc}\r\n"
+    for lines, status in ((host, b"200"), (f"A: {'b' * 60_000}\r\n{host}", b"421")):
+        sent = f"GET {parts.path} HTTP/1.1\r\n{lines}\r\n".encode()
+        with clients(shown, 1, sent) as (client,):
+            assert client.recv(12) == b"HTTP/1.1 " + status
 
 
 def test_a_client_that_speaks_as_it_gives_way(shown: str) -> None:
@@ -98,21 +89,6 @@ def test_a_client_that_speaks_as_it_gives_way(shown: str) -> None:
                 old.sendall(b"G")
         assert ask(shown).status == 200
     assert ask(shown).status == 200
-
-
-def test_a_download_that_waits_for_its_client_keeps_no_page_from_loading() -> None:
-    pytest.importorskip("pyarrow")
-    schema = yoga.Schema.of({"text": "x"})  # and only one thread may take them at once
-    alone = Made(
-        200, lambda row: {"text": random.Random(row).randbytes(2**17).hex()}, schema, row_bytes=2**18
-    )
-    with yoga.view(alone) as found:
-        parts = urlsplit(found.url)
-        sent = f"GET {parts.path}download?format=parquet HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode()
-        with clients(found.url, 1, sent) as (slow,):
-            assert slow.recv(12) == b"HTTP/1.1 200"
-            time.sleep(0.5)  # until the sockets are full
-            assert ask(found.url).status == 200
 
 
 def test_more_clients_than_files_may_be_open(tmp_path: Path) -> None:
@@ -154,10 +130,10 @@ def test_parts_of_sound_are_sent_as_players_ask(shown: str) -> None:
         assert ask(f"{shown}file?row=0&name=sound", Range=asked).status == 200
 
 
-def test_new_addresses_answer_nobody_else(shown: str) -> None:
+def test_addresses_of_rows_and_files_answer_nobody_else(shown: str) -> None:
     parts = urlsplit(shown)
     there = f"{parts.scheme}://{parts.netloc}"
-    for page in ("download?format=csv", "diff?id=a&old=1&new=2", "rows?sort=n", "file?row=0&name=sound"):
+    for page in ("rows?sort=n", "file?row=0&name=sound"):
         assert ask(f"{there}/{page}").status == 403
         assert ask(f"{there}/wrong/{page}").status == 403
         assert ask(f"{shown}{page}", Host="evil.example").status == 421

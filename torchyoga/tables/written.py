@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +18,11 @@ from ..rows.collector import block_of, spans
 from ..rows.column import Column
 from ..rows.data import Data, bounds_of
 from ..rows.node import Node
-from ..rows.schema import Schema
 from ..rows.times import MOST_DIGITS
 from ..rows.types import Array, Ints
 from .arrow import empty_block
 
-__all__ = ["CONTAINERS", "batches_of", "column_names", "parquet_of", "schema_of", "table_of", "write_parquet"]
+__all__ = ["CONTAINERS", "batches_of", "column_names", "schema_of", "table_of", "write_parquet"]
 
 _BYTES = 64 * 2**20
 Pieces: TypeAlias = Iterator[tuple[Column, Data]]
@@ -78,60 +76,6 @@ def write_parquet(ref: DataRef, path: str | os.PathLike[str], group_bytes: int) 
         os.replace(partial, target)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def parquet_of(schema: Schema, blocks: Iterable[Block]) -> Iterator[bytes]:
-    """A Parquet file, part by part while it is made: a group of rows for each block.
-
-    Raises:
-        SchemaError: a column has no type in Arrow, or there is none.
-
-    Example:
-        >>> from torchyoga.rows.collector import block_of
-        >>> block = block_of([{"x": 1}, {"x": 2}])
-        >>> parts = list(parquet_of(block.schema, [block, block]))
-        >>> len(parts), parts[0][:4], parts[-1][-4:]
-        (3, b'PAR1', b'PAR1')
-    """
-    import pyarrow.parquet as pq
-
-    fields = _batch_of(empty_block(schema)).schema
-    if not len(fields):
-        raise SchemaError("rows without columns make no Parquet file")
-    sink = _Parts()
-    with pq.ParquetWriter(sink, fields) as writer:
-        for block in blocks:
-            table = pa.Table.from_batches([_batch_of(block)], fields)
-            writer.write_table(table, row_group_size=max(1, len(table)))
-            yield sink.taken()
-    yield sink.taken()
-
-
-class _Parts(io.RawIOBase):
-    """A stream that keeps bytes until they are taken."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._size = 0
-
-    def writable(self) -> bool:
-        """True."""
-        return True
-
-    def write(self, data: Any) -> int:
-        """Keeps a copy."""
-        self._parts.append(bytes(data))
-        self._size += len(self._parts[-1])
-        return len(self._parts[-1])
-
-    def tell(self) -> int:
-        """How many bytes were written."""
-        return self._size
-
-    def taken(self) -> bytes:
-        """All that was written since the last call."""
-        parts, self._parts = self._parts, []
-        return b"".join(parts)
 
 
 def _batch_of(block: Block, with_words: bool = True) -> pa.RecordBatch:

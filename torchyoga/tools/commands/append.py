@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Sequence, Sized
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["add_columns", "command", "imported"]
 
 _NAMED_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-_KINDS = {".npy": "npy", ".jsonl": "jsonl", ".ndjson": "jsonl"}  # which are read here
-_LONGEST = 256 * 2**20  # bytes of a line
 _FEW = 8
 
 
@@ -46,9 +43,9 @@ def command(
 ) -> None:
     """Add rows to a version of ID, and publish them as the version NEW.
 
-    SOURCE is one or more files of one kind: JSON lines (.jsonl, .ndjson; one row a line), NumPy (.npy, or
-    COLUMN=FILE.npy for each column), or the path or URL of files of any other library that yoga head reads,
-    such as Parquet and HDF5 (all datasets at the root). Or it is module:function of your own, which is
+    SOURCE is one or more files of one kind: NumPy (.npy, or COLUMN=FILE.npy for each column), or the path or
+    URL of files of any other library that yoga head reads, such as JSON lines (one row a line), Parquet and
+    HDF5 (all datasets at the root). Or it is module:function of your own, which is
     imported from the current folder and run, and returns rows.
 
     \b
@@ -148,34 +145,26 @@ def rows_of(sources: Sequence[str], schema: Schema | None, named: bool = False) 
     if len(kinds) > 1:
         raise ValueError(f"append takes files of one kind at a time, found {' and '.join(sorted(kinds))}")
     kind = kinds.pop()
-    if kind == "jsonl" and all(map(_known_by_name, sources)):
-        for path in sources:
-            _check_there(path)
-        return _JsonLines(sources, schema)
     if kind == "npy":
         return _arrays(sources, named)
+    if kind == "jsonl":
+        from ...tables.foreign.json_lines import from_jsonl
+
+        return from_jsonl([source.removeprefix("jsonl://") for source in sources], schema)
     from ..other_formats import read_at
 
     return _joined([read_at(source) for source in sources])
 
 
 def _kind(source: str) -> str:
+    if "://" not in source and source.lower().endswith(".npy"):  # COLUMN=FILE.npy is no path
+        return "npy"
     from ..other_formats import format_at
 
     try:
-        return _known_by_name(source) or format_at(source)
+        return format_at(source)
     except ValueError as error:
         raise ValueError(f"{error}; or pass module:function of your own") from None
-
-
-def _known_by_name(source: str) -> str:
-    """The kind of a file of JSON lines or NumPy; "" for anything else."""
-    return "" if "://" in source else _KINDS.get(os.path.splitext(source)[1].lower(), "")
-
-
-def _check_there(path: str) -> None:
-    if not os.path.isfile(path):
-        raise NotFoundError(f"there is no file {path!r}")
 
 
 def _joined(refs: Sequence[DataRef]) -> DataRef:
@@ -202,55 +191,6 @@ def _arrays(sources: Sequence[str], must_be_named: bool) -> object:
 
 
 def _array(path: str) -> Any:
-    _check_there(path)
+    if not os.path.isfile(path):
+        raise NotFoundError(f"there is no file {path!r}")
     return path
-
-
-class _JsonLines:
-    """The rows of files with a JSON text on each line; read anew each time."""
-
-    def __init__(self, paths: Sequence[str], schema: Schema | None) -> None:
-        self._paths = tuple(paths)
-        columns = schema.columns if schema is not None else ()
-        self._turned = {column.name: _turn(column.kind, str(column.dtype)) for column in columns}
-
-    def __iter__(self) -> Iterator[object]:
-        is_empty = True
-        for path in self._paths:
-            with open(path, "rb") as file:
-                number = 0
-                while line := file.readline(_LONGEST + 1):
-                    number += 1
-                    if len(line) > _LONGEST:
-                        raise SchemaError(f"{path}, line {number}: it is longer than {_LONGEST:,} bytes")
-                    if line.strip():
-                        is_empty = False
-                        yield self._row(line, f"{path}, line {number}")
-        if is_empty:  # it may have been cut
-            raise SchemaError(f"{', '.join(self._paths)} has no rows, so there is nothing to append")
-
-    def _row(self, line: bytes, where: str) -> object:
-        try:
-            row = json.loads(line)
-            return self._fitted(row, "")
-        except (ValueError, TypeError, OverflowError, RecursionError) as error:
-            raise SchemaError(f"{where}: {error}; each line must be a row in JSON") from None
-
-    def _fitted(self, value: object, name: str) -> object:
-        if isinstance(value, Mapping):
-            return {key: self._fitted(one, f"{name}/{key}" if name else key) for key, one in value.items()}
-        turn = self._turned.get(name or "value")
-        return value if turn is None or value is None else turn(value)
-
-
-def _turn(kind: str, dtype: str) -> Callable[[Any], object] | None:
-    """A function that makes a JSON value one of a column; None for one that is so already."""
-    import numpy as np
-
-    if kind == "ndarray":
-        return lambda value: np.asarray(value, dtype)
-    if kind == "float":
-        return lambda value: float(value) if type(value) is int else value
-    if kind == "scalar":
-        return lambda value: np.dtype(dtype).type(value)
-    return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,17 +12,16 @@ from .output import Asked
 from .places import as_one, fetched, id_argument, message_option, opened, storage_command, version_argument
 
 if TYPE_CHECKING:
-    from ...caching.rewritten import Where
+    from ...reading.version_ref import VersionRef
     from ...rows.types import Ints
 
 __all__ = ["command", "drop_columns"]
 
 _PART = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
-_CONDITION = re.compile(r"(.+?)\s*(==|!=|<=|>=|<|>)\s*(.+)", re.DOTALL)
 
 
 class _Which(NamedTuple):
-    """The rows to delete, as they were typed: their numbers, or a condition on a column."""
+    """The rows to delete, as they were typed: their numbers, or a condition."""
 
     rows: str | None
     where: str | None
@@ -32,7 +30,7 @@ class _Which(NamedTuple):
 @storage_command("delete-rows", id_argument(), version_argument())
 @click.option("--to", required=True, help="The name of the new version.")
 @click.option("--rows", help="Numbers of rows from 0 on, as in 3,7-9.")
-@click.option("--where", help="In place of --rows: a column, a sign and a value, as in 'label == 3'.")
+@click.option("--where", help="In place of --rows: a condition, as in 'label = 3 and score > 0.5'.")
 @click.option("--dry-run", is_flag=True, help="Only say how many rows would be deleted.")
 @message_option
 @as_one("which", _Which)
@@ -41,29 +39,30 @@ def command(
 ) -> None:
     """Publish a version without some rows; it shares the files of the old one, which stays as it is.
 
-    The value of --where is a number, true, false or a text. To take the bytes of the rows away, delete the
-    old version with yoga rm, and compact the new one.
+    The condition of --where is a filter as in yoga view. To take the bytes of the rows away, delete the old
+    version with yoga rm, and compact the new one.
 
     \b
     Examples:
-      yoga delete-rows images 1.0 --to 1.0-less --where "label == 2" --dry-run
-      yoga delete-rows images 1.0 --to 1.0-less --where "label == 2"
+      yoga delete-rows images 1.0 --to 1.0-less --where "label = 2" --dry-run
+      yoga delete-rows images 1.0 --to 1.0-less --where "label = 2"
       yoga delete-rows images 1.1 --to 1.2 --rows 3,7-9 --message "found to be broken"
     """
+    if (which.rows is None) == (which.where is None):
+        raise click.UsageError("pass either --rows or --where")
     place = opened(asked.storage)
     ref = fetched(place, id, version)
     old = ref.manifest
-    chosen = None if which.rows is None else _numbers(which.rows, old.num_rows)
-    condition = None if which.where is None else _condition(which.where)
+    chosen = _meeting(ref, which.where) if which.where else _numbers(str(which.rows), old.num_rows)
     if not dry_run:
-        new = place.delete_rows(old.id, old.version, rows=chosen, where=condition, to=to, message=message)
+        new = place.delete_rows(old.id, old.version, rows=chosen, to=to, message=message)
         asked.write_published(place, new)
         return
     from ...caching.rewritten import deleted_rows
     from ...storage import store_of
 
     store_of(place).refuse_existing(old.id, to, False)
-    gone = len(deleted_rows(ref, chosen, condition))
+    gone = len(deleted_rows(ref, chosen, None))
     plain = {"storage": place.url, "id": old.id, "version": to, "rows": old.num_rows - gone, "deleted": gone}
     what = f"{gone:,} of {count_of(old.num_rows, 'row')} of {old.id} {old.version} in {place.url}"
     asked.write(plain, f"{what} would be deleted")
@@ -111,18 +110,11 @@ def _numbers(text: str, length: int) -> Ints:
     return np.unique(np.concatenate(parts))
 
 
-def _condition(text: str) -> Where:
-    """The column and the condition of a text such as `label == 3`."""
-    from ..view.comparison import ORDERS
+def _meeting(ref: VersionRef, text: str) -> Ints:
+    """(D,) the numbers of the rows that meet a condition."""
+    import numpy as np
 
-    match = _CONDITION.fullmatch(text.strip())
-    if match is None:
-        raise click.UsageError(
-            f"--where is a column, a sign and a value, as in 'label == 3', found {text!r:.80}"
-        )
-    try:
-        value = json.loads(match[3])
-    except ValueError:
-        value = match[3]
-    holds = ORDERS["=" if match[2] == "==" else match[2]]
-    return match[1], lambda column: holds(column, value)
+    from ..view.filter import Filter
+
+    found = Filter.of(text, ref.schema, ref.info).found(ref)
+    return np.concatenate([np.zeros(0, np.int64), *(rows for _, rows in found)])

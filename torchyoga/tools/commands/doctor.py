@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import click
 
-from .output import Asked, jsonable, terminal_width
+from .output import Asked, jsonable
 from .places import is_path, shown, storage_command
 
 __all__ = ["command"]
@@ -67,7 +68,7 @@ def command(
     plain = {**diagnosis.to_dict(), "exit_code": code}
     if output is not None:
         Path(output).write_text(json.dumps(jsonable(plain), indent=2), encoding="utf-8")
-    asked.write(plain, diagnosis.text(terminal_width()))
+    asked.write(plain, diagnosis.text(shutil.get_terminal_size().columns))
     ctx.exit(code)
 
 

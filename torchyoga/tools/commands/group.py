@@ -1,15 +1,12 @@
 """The names of the commands -> the one that was asked for, its errors as a line, and its exit code.
 
-A command's file is loaded when it runs.
-The help of the group and the completion of names read a table of names and one-line helps, so that neither
-imports what a command needs; a command whose file is not installed is not shown.
+A command's file is loaded when it runs; the help of the group needs none of them.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.util
 import itertools
 import json
 import os
@@ -17,14 +14,14 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from contextlib import suppress
+from typing import Any, NoReturn
 
 import click
 
+from ... import __version__
 from ...errors import CorruptError
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
+from ...process.texts import escaped
 
 __all__ = ["COMMANDS", "command", "main"]
 
@@ -57,114 +54,59 @@ _BESIDE = {
     "drop-columns": "delete-rows",
     "rm": "gc",
 }  # in the file of another command
-_ALIKE = {  # what others call a command
-    **dict.fromkeys(("cat", "peek", "print", "rows", "sample", "tail"), "head"),
-    **dict.fromkeys(("clean", "prune", "vacuum"), "gc"),
-    **dict.fromkeys(("columns", "describe", "schema", "show"), "info"),
-    **dict.fromkeys(("cp", "clone", "download", "pull", "push", "sync", "upload"), "copy"),
-    **dict.fromkeys(("datasets", "dir", "list"), "ls"),
-    **dict.fromkeys(("del", "delete", "remove"), "rm"),
-    **dict.fromkeys(("duckdb", "select", "sql", "where"), "query"),
-    **dict.fromkeys(("fsck", "validate", "verify"), "check"),
-    **dict.fromkeys(("history", "versions"), "log"),
-    **dict.fromkeys(("serve", "browse", "open", "ui"), "view"),
-    **dict.fromkeys(("statistics", "summary"), "stats"),
-    **dict.fromkeys(("add", "extend"), "append"),
-}
 _DAMAGED, _WRONG, _INTERRUPTED, _UNREAD = 1, 2, 130, 141
 _MOST_LINES, _MOST_TEXT = 2, 2000  # of an error
-_FLAG = re.compile(r"(,? or pass| with) ([a-z_]+)=True")
-_ADVICE = {
-    "name one by version=, or by after= what is to grow;": "name one,",
-    "name one by version= or after=": "name one",
-    "pass replace=True to put": "pass --replace to put",
-    "call compact first": "run yoga compact first",
-    "longer (timeout=)": "longer",
-    "with storage.tag": "with yoga tag",
-    "pass either rows=, numbers of rows, or where=(columns, condition)": "pass either --rows or --where",
-    "tag another version, take them away, or pass force=True": (
-        "move them with yoga tag, or pass force=True"
-    ),
-}
+_FLAG = re.compile(r"\b([a-z_]+)=True\b")
 
 
 class _Refused(click.ClickException):
-    """The end of a command that cannot be done as asked, or has found damage.
+    """The end of a command that cannot be done as asked, or that has found damage."""
 
-    Args:
-        text: says why.
-        kind: the name of the error in Python.
-        code: the exit code.
-    """
-
-    def __init__(self, text: str, kind: str, code: int) -> None:
+    def __init__(self, error: Exception, text: str) -> None:
         super().__init__(text)
-        self.kind = kind
-        self.code = code
+        self.kind = type(error).__name__
+        self.code = _DAMAGED if isinstance(error, CorruptError) else _WRONG
 
 
 class _Group(click.Group):
     """Loads a command when it is asked for, and ends with one or two lines and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name in COMMANDS if importlib.util.find_spec(_module(name)) is not None]
+        return [*COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        try:
-            name = cmd_name.replace("-", "_") if cmd_name in _BESIDE else "command"
-            found = getattr(importlib.import_module(_module(cmd_name)), name)
-        except ModuleNotFoundError as error:
-            if error.name != _module(cmd_name):
-                raise
-            return None
+        name, file = cmd_name.replace("-", "_"), _BESIDE.get(cmd_name, cmd_name).replace("-", "_")
+        found = getattr(importlib.import_module(f"{__package__}.{file}"), "command" if file == name else name)
         assert isinstance(found, click.Command), f"{cmd_name} is a command"
-        if not any("--debug" in parameter.opts for parameter in found.params):
-            found.params.append(_debug_option())
         return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):  # whose files are not loaded for it
+            formatter.write_dl([*COMMANDS.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if not ctx.resilient_parsing and not name.startswith("-") and self.get_command(ctx, name) is None:
-            names = self.list_commands(ctx)
-            alike = difflib.get_close_matches(name, [*names, *_ALIKE], 3, 0.5)
-            longer = [one for one in names if one.startswith(name)]
-            near = longer or list(dict.fromkeys(_ALIKE.get(one, one) for one in alike))
-            near = [_ALIKE[name]] if name in _ALIKE else near
-            what = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names)}"
-            raise click.UsageError(f"there is no command {name!r:.80}; {what}", ctx)
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem
-
-        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
-        found = [CompletionItem(name, help=COMMANDS[name]) for name in names]
-        return found + click.Command.shell_complete(self, ctx, incomplete)
+        if name in COMMANDS or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        near = difflib.get_close_matches(name, COMMANDS, 1)
+        more = f"; did you mean {near[0]}?" if near else ""
+        raise click.UsageError(f"there is no command {name!r:.80}{more}", ctx)
 
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except KeyboardInterrupt:
-            raise click.exceptions.Exit(_INTERRUPTED) from None
         except BrokenPipeError:
-            _give_up_output()
             raise click.exceptions.Exit(_UNREAD) from None
         except Exception as error:
-            if ctx.meta.get(_DEBUG) or ctx.params.get("debug"):
+            if ctx.params["debug"]:
                 raise
-            is_damage = isinstance(error, CorruptError)
-            code = _DAMAGED if is_damage else _WRONG
-            raise _Refused(_in_options(ctx, _text(error)), type(error).__name__, code) from None
+            raise _Refused(error, _text(error, ctx)) from None
 
     def main(
         self,
@@ -174,45 +116,30 @@ class _Group(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        if not standalone_mode:
-            return super().main(args, prog_name, complete_var, False, **extra)
         args = [*(sys.argv[1:] if args is None else args)]
-        as_json = "--json" in itertools.takewhile(lambda arg: arg != "--", args)
         try:
             code = super().main(args, prog_name, complete_var, False, **extra)
         except click.ClickException as error:
             text, code, kind = error.format_message(), error.exit_code, "UsageError"
-            if isinstance(error, click.UsageError):
-                path = error.ctx.command_path if error.ctx is not None else "yoga"
-                text += f"\nTry '{path} --help'"
-            elif isinstance(error, _Refused):
-                kind, code = error.kind, error.code
+            if isinstance(error, _Refused):
+                code, kind = error.code, error.kind
+            elif isinstance(error, click.UsageError):
+                text += f"\nTry '{error.ctx.command_path if error.ctx is not None else 'yoga'} --help'"
             _say(f"error: {text}")
-            if as_json:
-                _print_json({"error": text, "kind": kind, "exit_code": code})
-            _flush()
+            if "--json" in itertools.takewhile(lambda arg: arg != "--", args):
+                with suppress(OSError):
+                    print(json.dumps({"error": text, "kind": kind, "exit_code": code}, indent=2))
         except click.Abort:
             code = _INTERRUPTED
+        try:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except OSError:  # Python would try once more when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(code if isinstance(code, int) else 0)
 
 
-_DEBUG = "torchyoga.debug"
-
-
-def _debug_option() -> click.Option:
-    def note(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-        ctx.meta[_DEBUG] = ctx.meta.get(_DEBUG) or value
-
-    return click.Option(
-        ["--debug"], is_flag=True, expose_value=False, callback=note, help="Show a traceback of an error."
-    )
-
-
-def _module(name: str) -> str:
-    return f"{__package__}.{_BESIDE.get(name, name).replace('-', '_')}"
-
-
-def _text(error: Exception) -> str:
+def _text(error: Exception, ctx: click.Context) -> str:
     """The message of an error, in a line or two; its kind if that is not plain from it."""
     text = str(error).strip() or type(error).__name__
     if isinstance(error, KeyError) and type(error).__module__ == "builtins" and error.args:
@@ -223,81 +150,21 @@ def _text(error: Exception) -> str:
         text = f"{type(error).__name__}: {text}"
     lines = text.splitlines()
     if len(lines) > _MOST_LINES:
-        lines = [*lines[: _MOST_LINES - 1], f"{len(lines) - _MOST_LINES + 1} more lines with --debug"]
-    shown = "\n".join(lines)
+        lines = [*lines[: _MOST_LINES - 1], f"{len(lines) - _MOST_LINES + 1} more lines with yoga --debug"]
+    shown = _FLAG.sub(lambda flag: _option(flag, ctx), "\n".join(lines))
     return shown if len(shown) <= _MOST_TEXT else f"{shown[: _MOST_TEXT - 3]}..."
 
 
-def _in_options(ctx: click.Context, text: str) -> str:
-    """Advice for callers in Python as advice for those of a command, whose options it names."""
-    group, name = ctx.command, ctx.invoked_subcommand or ""
-    asked = group.get_command(ctx, name) if isinstance(group, click.Group) else None
-    options = {option for parameter in asked.params for option in parameter.opts} if asked else set()
-
-    def option(match: re.Match[str]) -> str:
-        name = f"--{match[2].replace('_', '-')}"
-        return f"{match[1]} {name}" if name in options else ""
-
-    for advice, here in _ADVICE.items():
-        text = text.replace(advice, here)
-    return _FLAG.sub(option, text)
+def _option(flag: re.Match[str], ctx: click.Context) -> str:
+    """An argument of a function in Python as the option of the command, if that has it."""
+    command = _Group.get_command(ctx.command, ctx, ctx.invoked_subcommand or "")  # type: ignore[arg-type]
+    option = f"--{flag[1].replace('_', '-')}"
+    return option if command and any(option in one.opts for one in command.params) else flag[0]
 
 
 def _say(text: str) -> None:
-    from ...process.texts import escaped
-
-    try:
+    with suppress(OSError):  # nobody reads it
         print("\n".join(map(escaped, text.split("\n"))), file=sys.stderr, flush=True)
-    except OSError:  # nobody can be told
-        _give_up_output()
-
-
-def _print_json(plain: dict[str, object]) -> None:
-    """Prints an object where the result of a command would stand."""
-    try:
-        if sys.stdout is not None:
-            print(json.dumps(plain, indent=2), flush=True)
-    except OSError:
-        _give_up_output()
-
-
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    _say(f"warning: {message}")
-
-
-def _flush() -> None:
-    """Writes what is left now, so that on a full disk Python does not try once more when it ends."""
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except OSError:
-        _give_up_output()
-
-
-def _give_up_output() -> None:
-    """Nothing more is written, also not what Python still holds when it ends."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            os.dup2(nowhere, stream.fileno())
-        except (AttributeError, OSError, ValueError):  # none, or not a file
-            continue
-    os.close(nowhere)
-
-
-def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        from ... import __version__
-
-        click.echo(f"torchyoga {__version__}")
-        ctx.exit()
 
 
 @click.group(
@@ -308,14 +175,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
     "if it cannot be done as asked; 130 after Ctrl-C.",
 )
 @click.option("--debug", is_flag=True, help="Show a traceback of an error.")
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_version,
-    help="Show the version.",
-)
+@click.version_option(__version__, message="torchyoga %(version)s")
 @click.pass_context
 def command(ctx: click.Context, debug: bool) -> None:
     """Cached datasets: what there is, what is in it, whether it is whole."""
@@ -325,8 +185,7 @@ def command(ctx: click.Context, debug: bool) -> None:
 
 def main() -> NoReturn:
     """The entry point of `torchyoga` and `yoga`."""
-
-    warnings.showwarning = _show_warning
+    warnings.showwarning = lambda message, *_, **__: _say(f"warning: {message}")
     for stream in (sys.stdout, sys.stderr):  # a terminal without UTF-8 gets escapes
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

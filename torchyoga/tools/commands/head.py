@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import date, time, timedelta
-from decimal import Decimal
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from ...process.texts import count_of
+from ..cells.flat import flat, flat_names
 from .output import Asked, Table, cell, value_text
 from .places import column_names, columns_option, id_argument, shown, storage_command
 
 if TYPE_CHECKING:
     from ...reading.dataref import DataRef
-    from ...rows.node import Node
 
 __all__ = ["command"]
 
 _MOST_ROWS = 10_000
 _MOST_COLUMNS = 12  # that are shown unless they are named
-_SHORT = (int, float, Decimal, date, time, timedelta, type(None))  # values that are not cut
 
 
 @storage_command("head", id_argument())
@@ -58,7 +55,7 @@ def command(
     ref, title, named = shown(asked.storage, id, version)
     total = len(ref)
     names = column_names(columns, ref.schema)
-    known = [] if ref.schema is None else list(_names(ref.schema.tree))
+    known = [] if ref.schema is None else list(flat_names(ref.schema.tree))
     if names is None and not asked.as_json and len(known) > _MOST_COLUMNS:
         names = known[:_MOST_COLUMNS]  # nothing is read of the others
     left_out = len(known) - len(names or known) if not columns else 0
@@ -69,7 +66,7 @@ def command(
     if where is not None:
         numbers, looked = _meeting(ref, where, start, count)
     taken = chosen[list(numbers)] if len(numbers) else []
-    rows = [(number, dict(_flat(row))) for number, row in zip(numbers, taken, strict=True)]
+    rows = [(number, dict(flat(row))) for number, row in zip(numbers, taken, strict=True)]
     plain = {
         **named,
         "total": total,
@@ -85,7 +82,8 @@ def command(
         what = (f"row {first}" if len(rows) == 1 else f"rows {first} to {last}") + f" of {total:,}"
     else:
         what = of
-    asked.write(plain, [*([_table(rows, left_out)] if rows else []), what])
+    more = [f"and {count_of(left_out, 'more column')}; --columns names some"] if rows and left_out else []
+    asked.write(plain, [*([_table(rows)] if rows else []), *more, what])
 
 
 def _meeting(ref: DataRef, text: str, start: int, count: int) -> tuple[list[int], int]:
@@ -105,32 +103,10 @@ def _meeting(ref: DataRef, text: str, start: int, count: int) -> tuple[list[int]
     return numbers, looked
 
 
-def _table(rows: Sequence[tuple[int, Mapping[str, object]]], left_out: int) -> Table:
+def _table(rows: Sequence[tuple[int, Mapping[str, object]]]) -> Table:
     names = list(dict.fromkeys(name for _, row in rows for name in row))
     lines = [
         (f"{number:,}", *(value_text(row[name]) if name in row else "" for name in names))
         for number, row in rows
     ]
-    whole = [cell(name) for name in names if all(isinstance(row.get(name), _SHORT) for _, row in rows)]
-    advice = "--columns names some"
-    return Table(("row", *map(cell, names)), lines, ("row",), whole, left_out=left_out, advice=advice)
-
-
-def _flat(row: object, name: str = "") -> Iterator[tuple[str, object]]:
-    """Each value of a row with its name, as the schema has it."""
-    if isinstance(row, Mapping):
-        for key, value in row.items():
-            yield from _flat(value, f"{name}/{key}" if name else str(key))
-    else:
-        yield name or "value", row
-
-
-def _names(node: Node, path: tuple[str | int, ...] = ()) -> Iterator[str]:
-    """The names in the schema of the values that `_flat` gives."""
-    from ...rows.node import path_name
-
-    if node.kind == "dict":
-        for key, child in zip(node.keys, node.children, strict=True):
-            yield from _names(child, (*path, key))
-    elif node.num_leaves:
-        yield path_name(path)
+    return Table(("row", *map(cell, names)), lines, ("row",))

@@ -14,7 +14,6 @@ from .places import id_argument, known_versions, storage_command, versions_in
 
 __all__ = ["command"]
 
-_LAST = ("code", "who", "+rows", "bytes", "parent", "when")  # to be left out first
 _MOST_BYTES = 2**26
 
 
@@ -57,7 +56,7 @@ def command(id: str | None, limit: int | None, run: Path | None, markdown: bool,
         for entry in log
     ]
     more = [f"and {count_of(log.left_out, 'older version')}"] if log.left_out else []
-    table = Table(titles, rows, RIGHT, whole=("version", "when"), last=_LAST)
+    table = Table(titles, rows, RIGHT)
     asked.write({"id": log.id, "versions": plain, "left_out": log.left_out}, [table, *more])
 
 

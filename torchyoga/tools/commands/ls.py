@@ -60,7 +60,7 @@ def command(place: str | None, long: bool, asked: Asked) -> None:
         for id, entry in entries
     ]
     titles = ("id", "version", "rows", "bytes", "tags", "problem")
-    shown = Table(titles, rows, right=("rows", "bytes"), last=("bytes",))
+    shown = Table(titles, rows, right=("rows", "bytes"))
     if not any(entry.problem for _, entry in entries):
         shown = Table(titles[:-1], [row[:-1] for row in rows], right=("rows", "bytes"))
     asked.write({"storage": store.name, "versions": plain}, shown if rows else empty)

@@ -9,10 +9,8 @@ have are the texts "NaN", "Infinity" and "-Infinity", which `float` reads.
 from __future__ import annotations
 
 import base64
-import itertools
 import json
 import math
-import os
 import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -33,7 +31,6 @@ __all__ = [
     "first",
     "jsonable",
     "picked",
-    "terminal_width",
     "value_text",
 ]
 
@@ -44,8 +41,6 @@ _MOST_VALUES = 1000  # of an array, in JSON
 _MOST_BYTES = 1000
 _MOST_ITEMS = 8  # of a list, in a cell
 _MOST_DIGITS = 10  # of a float
-_LEAST_WIDTH, _GAP = 12, 2  # to which a column may be cut on a terminal, and between two
-_MOST_LEFT_OUT = 5  # columns that are named
 
 
 class Table(NamedTuple):
@@ -55,19 +50,11 @@ class Table(NamedTuple):
         columns: the titles.
         rows: a text for each column.
         right: titles of right-aligned columns, such as numbers.
-        whole: titles of other columns that are shown whole or not at all, as those of numbers are.
-        last: titles of columns that are left out first where a terminal is too narrow; then those at the end.
-        left_out: how many columns are not in it, and are named as left out, too.
-        advice: how to see those.
     """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     right: Collection[str] = ()
-    whole: Collection[str] = ()
-    last: Sequence[str] = ()
-    left_out: int = 0
-    advice: str = "a wider terminal or --json shows them"
 
 
 def cell(value: object, most: int = MOST_SHOWN) -> str:
@@ -188,8 +175,8 @@ class Asked(NamedTuple):
         Args:
             plain: all of it, for programs; see `jsonable`.
             shown: for people: texts and tables, one after the other. Tables are drawn by rich on a terminal,
-                as wide as it is, and in plain columns elsewhere. Line ends in texts are kept, other control
-                characters are written as escapes.
+                and in plain columns elsewhere. Line ends in texts are kept, other control characters are
+                written as escapes.
 
         Raises:
             BrokenPipeError: nobody reads it any more.
@@ -203,8 +190,9 @@ class Asked(NamedTuple):
             elif sys.stdout is not None and sys.stdout.isatty():
                 _draw(one)
             else:
-                _print(_plain(one))
-                _print_left_out(one, ())
+                rows = [list(map(escaped, row)) for row in [one.columns, *one.rows]]
+                right = [number for number, title in enumerate(one.columns) if title in one.right]
+                _print("\n".join(in_columns(rows, right)))
 
     def write_published(self, storage: Storage, ref: DataRef) -> None:
         """Prints id, version, rows and bytes of a version of a storage."""
@@ -220,89 +208,22 @@ class Asked(NamedTuple):
 
 
 def _print(text: str) -> None:
-    if sys.stdout is None:
-        return
     print(text, flush=True)
 
 
-def _plain(table: Table) -> str:
-    """A table in columns, each as wide as it must be."""
-    rows = [[escaped(text) for text in row] for row in [table.columns, *table.rows]]
-    right = [number for number, title in enumerate(table.columns) if title in table.right]
-    return "\n".join(in_columns(rows, right))
-
-
 def _draw(table: Table) -> None:
-    """A table on a terminal, no wider than that."""
-    from rich.cells import cell_len
+    """A table on a terminal, in which long texts go on in the next line."""
     from rich.console import Console
+    from rich.table import Table as Drawn
     from rich.text import Text
 
-    width = terminal_width()
-    rows = [[escaped(text) for text in row] for row in [table.columns, *table.rows]]
-    wide = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    kept, left_out = _kept(table, wide, width)
-    sizes = _fitted([wide[number] for number in kept], width, [_is_whole(table, number) for number in kept])
-    console = Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
-    for line, row in enumerate(rows):
-        cells = [Text(row[number], "bold" if line == 0 else "") for number in kept]
-        for place, (cut, size, number) in enumerate(zip(cells, sizes, kept, strict=True)):
-            cut.truncate(size, overflow="ellipsis")
-            is_right = table.columns[number] in table.right
-            if is_right or place < len(kept) - 1:
-                cut.align("right" if is_right else "left", size)
-        console.print(Text(" " * _GAP).join(cells), no_wrap=True, overflow="ignore", crop=False)
-    _print_left_out(table, left_out)
+    drawn = Drawn(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in table.columns:
+        is_right = title in table.right
+        drawn.add_column(
+            Text(escaped(title)), justify="right" if is_right else "left", no_wrap=is_right, overflow="fold"
+        )
+    for row in table.rows:
+        drawn.add_row(*(Text(escaped(text)) for text in row))
+    Console(file=sys.stdout, width=shutil.get_terminal_size().columns).print(drawn)
     sys.stdout.flush()
-
-
-def _print_left_out(table: Table, titles: Sequence[str]) -> None:
-    """Prints how many columns are not shown, and the titles of a few."""
-    count = len(titles) + table.left_out
-    if count:
-        named = f" ({', '.join(map(cell, titles))})" if count == len(titles) <= _MOST_LEFT_OUT else ""
-        _print(f"and {count_of(count, 'more column')}{named}; {table.advice}")
-
-
-def _is_whole(table: Table, number: int) -> bool:
-    return table.columns[number] in table.right or table.columns[number] in table.whole
-
-
-def _kept(table: Table, wide: Sequence[int], width: int) -> tuple[list[int], list[str]]:
-    """The numbers of the columns for which there is room, and the titles of the others."""
-    least = [
-        size if _is_whole(table, number) else min(size, _LEAST_WIDTH) for number, size in enumerate(wide)
-    ]
-    kept = dict.fromkeys(range(len(wide)))
-    going = [table.columns.index(title) for title in reversed(table.last) if title in table.columns]
-    going = [*(number for number in kept if number not in going), *going]
-    room = width + _GAP - sum(least) - _GAP * len(least)
-    while room < 0 and len(kept) > 1:
-        del kept[number := going.pop()]
-        room += least[number] + _GAP
-    return [*kept], [title for number, title in enumerate(table.columns) if number not in kept]
-
-
-def _fitted(wide: Sequence[int], width: int, whole: Sequence[bool]) -> list[int]:
-    """Widths of columns that together fill no more than `width`: the widest give way, but not the whole."""
-    left = width - _GAP * (len(wide) - 1) - sum(itertools.compress(wide, whole))
-    cut = sorted(size for size, is_whole in zip(wide, whole, strict=True) if not is_whole)
-    most = max(cut, default=0)
-    for number, size in enumerate(cut):
-        most = left // (len(cut) - number)
-        if size > most:
-            break
-        left -= size
-        most = size
-    sizes = zip(wide, whole, strict=True)
-    return [max(1, min(size, width if is_whole else most)) for size, is_whole in sizes]
-
-
-def terminal_width() -> int:
-    """Columns of the terminal."""
-    if os.environ.get("COLUMNS", "").isdigit():
-        return shutil.get_terminal_size().columns
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
-    except (OSError, ValueError):
-        return 80

@@ -1,10 +1,10 @@
-"""Names on the command line -> a storage, an id and a version of it, and how they are completed."""
+"""Names on the command line -> a storage, an id and a version of it."""
 
 from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
 from glob import glob, has_magic
@@ -16,13 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import click
 
 from ...errors import NotFoundError
-from ...process.texts import escaped
 from ...versions.names import natural
 from .output import Asked
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from ...reading.dataref import DataRef
     from ...reading.version_ref import VersionRef
     from ...rows.schema import Schema
@@ -45,7 +42,6 @@ __all__ = [
     "placed",
     "shown",
     "storage_command",
-    "tag_argument",
     "version_argument",
     "versions_in",
 ]
@@ -319,50 +315,26 @@ message_option = click.option("--message", "-m", help="What you want to say abou
 
 def id_argument(required: bool = True) -> Callable[[F], F]:
     """An argument that is an id, or `id@tag`."""
-    return click.argument("id", required=required, shell_complete=_completing(_ids))
+    return click.argument("id", required=required, shell_complete=_ids)
 
 
 def version_argument(name: str = "version", required: bool = False) -> Callable[[F], F]:
     """An argument that is a version of the id before it, or `@tag`; by default None, for the newest."""
-    return click.argument(name, required=required, shell_complete=_completing(_versions))
+    return click.argument(name, required=required, shell_complete=_versions)
 
 
-def tag_argument() -> Callable[[F], F]:
-    """An argument that is a tag of the id before it."""
-    return click.argument("tag", required=False, shell_complete=_completing(_tags))
+def _ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    return _offered(ctx, incomplete, lambda store: [id for id, _ in store.published()])
 
 
-def _ids(store: Versions, id: str, incomplete: str) -> Iterable[str]:
-    id, sign, _ = incomplete.rpartition(_SIGN)
-    if sign and store.versions(id):
-        return [f"{id}{_SIGN}{tag}" for tag in _tags(store, id, "")]
-    return {id for id, _ in store.published()}
+def _versions(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    return _offered(ctx, incomplete, lambda store: store.versions(str(ctx.params.get("id"))))
 
 
-def _versions(store: Versions, id: str, incomplete: str) -> Iterable[str]:
-    tags = [f"{_SIGN}{tag}" for tag in _tags(store, id, "")] if incomplete.startswith(_SIGN) else []
-    return [*store.versions(id), *tags]
-
-
-def _tags(store: Versions, id: str, incomplete: str) -> Iterable[str]:
-    from ...stores.history.tags import tags_of
-
-    return tags_of(store, id)
-
-
-def _completing(
-    names: Callable[[Versions, str, str], Iterable[str]],
-) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """A function that completes names; those that a shell would not show as they are, are left out."""
-
-    def completed(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem
-
-        found: list[str] = []
-        with suppress(Exception):  # there is nothing to complete
-            given = ctx.params.get("place") or ctx.params.get("storage")
-            store = versions_in(str(given or os.environ.get(_VARIABLE) or _DEFAULT))
-            found = sorted(names(store, str(ctx.params.get("id")), incomplete), key=natural)
-        return [CompletionItem(n) for n in found if n.startswith(incomplete) and escaped(n) == n]
-
-    return completed
+def _offered(ctx: click.Context, incomplete: str, names: Callable[[Versions], Sequence[str]]) -> list[str]:
+    """Names that a shell completes, but those that it would not show as they are."""
+    with suppress(Exception):  # there is nothing to complete
+        store = versions_in(str(ctx.params.get("storage") or os.environ.get(_VARIABLE) or _DEFAULT))
+        found = sorted(dict.fromkeys(names(store)), key=natural)
+        return [name for name in found if name.startswith(incomplete) and name.isprintable()]
+    return []

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _NO_FRACTION = re.compile(r"(?<=T[0-9]{2}:[0-9]{2}:[0-9]{2})\.0+$")  # of the second of a date
-_LAST = ("most often", "zeros", "std", "lengths", "NaN", "values")  # to be left out first
 _MOST_OFTEN = 10  # of the values of a column, in JSON
 
 
@@ -72,7 +71,7 @@ def command(id: str, version: str | None, columns: tuple[str, ...], rows: int | 
         stats = (ref if names is None else ref.columns(names)).stats(rows)
     left_out = 0 if columns or asked.as_json else len(known) - len(stats)
     lines = [cells_of(one, cell(readable_name(name)), "{:,}".format, _short) for name, one in stats.items()]
-    table = Table(TITLES, lines, TITLES[1:-1], last=_LAST)
+    table = Table(TITLES, lines, TITLES[1:-1])
     more = [f"and {count_of(left_out, 'more column')}; --json prints all"] if left_out > 0 else []
     read = count_of(stats.rows, "row")
     if stats.rows_read < stats.rows:

@@ -13,7 +13,6 @@ from .places import (
     message_option,
     placed,
     storage_command,
-    tag_argument,
     version_argument,
     versions_in,
 )
@@ -26,7 +25,7 @@ __all__ = ["command"]
 _PATIENCE = 60.0  # seconds to wait for whoever builds the version
 
 
-@storage_command("tag", id_argument(), tag_argument(), version_argument())
+@storage_command("tag", id_argument(), click.argument("tag", required=False), version_argument())
 @click.option("--remove", is_flag=True, help="Take the tag away; its history stays.")
 @message_option
 def command(

@@ -21,7 +21,7 @@ __all__ = ["command"]
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="To listen on; by default any.")
 @click.option("--open", "is_opened", is_flag=True, help="Open the page in a browser.")
 def command(id: str | None, version: str | None, port: int, is_opened: bool, asked: Asked) -> None:
-    """Page through rows in a browser: filter, sort and download them, open images, sound and texts.
+    """Page through rows in a browser: filter and sort them, open images, sound and texts.
 
     Without ID it begins with a list of the datasets; ID may be a path or URL of files of another library.
     Prints an address, which only works on this machine and holds a token; Ctrl-C ends it, with exit code 130.

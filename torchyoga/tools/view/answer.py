@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import parse_qsl, quote_plus
@@ -21,15 +21,11 @@ class Answer:
 
     Attributes:
         status: of HTTP; `type`: the media type; `body`: the bytes.
-        parts: what follows the body, made while it is sent; None if that is all.
-        file_name: under which a browser saves it; "" for what it shows.
     """
 
     status: int
     type: str
     body: bytes
-    parts: Iterator[bytes] | None = None
-    file_name: str = ""
 
     @property
     def is_media(self) -> bool:

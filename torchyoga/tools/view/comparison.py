@@ -31,11 +31,11 @@ from ...views.ragged import RaggedColumn
 from ...views.scan import plain
 from ..cells.text import visible
 
-__all__ = ["ORDERS", "Literal", "Mask", "Test", "compared", "is_single", "meets", "of_arrays", "refuse_order"]
+__all__ = ["Literal", "Mask", "Test", "compared", "is_single", "meets", "of_arrays", "refuse_order"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Test: TypeAlias = Callable[[Any], Mask]
-ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
+_ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
     "<=": le,
     ">=": ge,
     "!=": ne,
@@ -90,7 +90,7 @@ def compared(column: Column, comparison: str, literal: Literal, classes: Sequenc
 
     Args:
         column: whose values are tested, or the elements of its arrays. Text is an array of objects.
-        comparison: a key of `ORDERS`, or "contains" for text.
+        comparison: a key of `_ORDERS`, or "contains" for text.
         literal: what to compare with.
         classes: the names that integers stand for, by number.
 
@@ -247,7 +247,7 @@ def _shift(column: Column) -> Callable[[Any], Any]:
 
 def _of_whole(comparison: str, wanted: Fraction | float, as_integers: Callable[[Any], Any]) -> Test:
     """Integers against a number, exactly."""
-    order = ORDERS[comparison]
+    order = _ORDERS[comparison]
     if isinstance(wanted, float):  # not a number, or infinite
         return lambda values: np.full(len(values), bool(order(0.0, wanted)))
     if wanted.denominator > 1 and comparison == "!=":
@@ -267,7 +267,7 @@ def _of_whole(comparison: str, wanted: Fraction | float, as_integers: Callable[[
 
 
 def _of_floats(column: Column, comparison: str, wanted: Fraction | float) -> Test:
-    order = ORDERS[comparison]
+    order = _ORDERS[comparison]
     try:
         number = float(wanted)
     except OverflowError:
@@ -294,13 +294,13 @@ def _of_complex(column: Column, comparison: str, literal: Literal) -> Test:
         wanted = complex(literal.text.replace(" ", ""))
     except ValueError:
         raise _unlike(column, literal, "a number, as in 1+2j") from None
-    return lambda values: np.asarray(ORDERS[comparison](values, values.dtype.type(wanted)), np.bool_)
+    return lambda values: np.asarray(_ORDERS[comparison](values, values.dtype.type(wanted)), np.bool_)
 
 
 def _of_text(comparison: str, text: str, is_bytes: bool) -> Test:
     wanted: Any = text.encode("utf-8", "surrogatepass") if is_bytes else text
     if comparison != "contains":
-        return lambda values: np.asarray(ORDERS[comparison](values.astype(object), wanted), np.bool_)
+        return lambda values: np.asarray(_ORDERS[comparison](values.astype(object), wanted), np.bool_)
     if is_bytes:
         return lambda values: np.fromiter((wanted in one for one in values.tolist()), np.bool_, len(values))
     folded = text.casefold()

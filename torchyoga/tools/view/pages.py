@@ -1,4 +1,4 @@
-"""A request -> a page of HTML, or the file of an image or sound, or a download."""
+"""A request -> a page of HTML, or the file of an image or sound."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ from ...process.texts import bytes_text, count_of, number
 from ...reading.version_ref import VersionColumns, VersionRef
 from ..cells.text import shown, visible
 from ..report.page import style, templates
-from .answer import HTML, Answer, Refused, link, name_in, number_in
-from .differences import Differences, differences_page
-from .download import download
+from .answer import HTML, Answer, Refused, link, name_in, number_in, parameters
 from .rows import Excerpt, Media, media_of, part_of, row_of
 from .shelf import OpenRef, Shelf
-from .table import SIDES, rows_page
+from .table import GRID_SIDE, rows_page
 
 __all__ = ["STYLE", "Pages"]
 
@@ -47,7 +45,6 @@ class Pages:
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
-        self._differences = Differences()
         self._pages: dict[str, Callable[[Mapping[str, str]], Answer]] = {
             "": self._start,
             "versions": self._versions,
@@ -55,13 +52,13 @@ class Pages:
             "row": self._row,
             "value": self._value,
             "file": self._file,
-            "download": self._download,
-            "diff": self._diff,
         }
 
-    def answer(self, page: str, values: Mapping[str, str]) -> Answer:
+    def answer(self, page: str, query: str) -> Answer:
         """The page of this name, or one that says why there is none."""
+        values: Mapping[str, str] = {}
         try:
+            values = parameters(query)
             if page not in self._pages:
                 raise Refused(404, "there is no such page; go back to the start")
             return self._pages[page](values)
@@ -75,10 +72,6 @@ class Pages:
             return self._problem(502, str(error), values)
         except Exception as error:  # of any kind: a dataset may be a user's own, and others are still shown
             return self._problem(500, f"{type(error).__name__}: {error}", values)
-
-    def refused(self, error: Refused) -> Answer:
-        """A page that says why a request is not answered as asked."""
-        return self._problem(error.status, str(error), {})
 
     def _problem(self, status: int, text: str, values: Mapping[str, str]) -> Answer:
         titles = {400: "That cannot be shown", 404: "Not here"}
@@ -105,25 +98,19 @@ class Pages:
             return self._rows(values)
         start = number_in(values, "start", 0)
         ids = list(self._shelf.ids().items())
-        some = self._shelf.datasets(ids[start : start + _MOST_IDS])
         return self._page(
             "start.html.jinja",
             datasets=[
                 {
-                    "id": visible(one.id),
-                    "link": link("versions", id=one.id),
+                    "id": visible(id),
+                    "link": link("versions", id=id),
                     "versions": [
-                        (visible(name), link("rows", id=one.id, version=name))
-                        for name in list(one.versions)[-_MOST_VERSIONS:]
+                        (visible(name), link("rows", id=id, version=name))
+                        for name in versions[-_MOST_VERSIONS:]
                     ],
-                    "others": max(0, len(one.versions) - _MOST_VERSIONS),
-                    "tags": [
-                        (visible(tag), visible(version), link("rows", id=one.id, version=version))
-                        for tag, version in list(one.tags.items())[:_MOST_VERSIONS]
-                    ],
-                    "problem": shown(one.problem, 300),
+                    "others": max(0, len(versions) - _MOST_VERSIONS),
                 }
-                for one in some
+                for id, versions in ids[start : start + _MOST_IDS]
             ],
             total=len(ids),
             start=start,
@@ -140,9 +127,6 @@ class Pages:
         return self._page(
             "versions.html.jinja",
             id=visible(id),
-            hidden={"id": id},
-            listed=[(one.version, visible(one.version)) for one in entries],
-            chosen={"old": entries[min(1, len(entries) - 1)].version, "new": entries[0].version},
             versions=[
                 {
                     "version": visible(one.version),
@@ -168,9 +152,8 @@ class Pages:
 
     def _row(self, values: Mapping[str, str]) -> Answer:
         kept, place = self._opened(values)
-        at, first = self._row_number(kept, values), number_in(values, "first", 0)
-        cut = kept.window(first, _MOST_VALUES)
-        found = kept.named(row_of(cut(kept.ref), at, kept.held), first, _MOST_VALUES)
+        at = self._row_number(kept, values)
+        found = row_of(kept.first_columns(kept.ref, _MOST_VALUES), at, kept.held)[:_MOST_VALUES]
         most = max(_LEAST_TEXT, min(_MOST_OF_VALUE, _MOST_TEXT // max(1, len(found))))
         until = time.monotonic() + _SECONDS_OF_MEDIA
         shown_values = []
@@ -187,16 +170,9 @@ class Pages:
             row=at,
             total=len(kept.ref),
             values=shown_values,
-            first=first,
             count=len(kept.names),
-            values_before=link("row", **place, row=at, first=max(0, first - _MOST_VALUES) or None)
-            if first
-            else None,
-            values_after=link("row", **place, row=at, first=first + _MOST_VALUES)
-            if first + _MOST_VALUES < len(kept.names)
-            else None,
-            before=link("row", **place, row=at - 1, first=first or None) if at else None,
-            after=link("row", **place, row=at + 1, first=first or None) if at + 1 < len(kept.ref) else None,
+            before=link("row", **place, row=at - 1) if at else None,
+            after=link("row", **place, row=at + 1) if at + 1 < len(kept.ref) else None,
             rows=link("rows", **place, start=at or None),
         )
 
@@ -230,40 +206,12 @@ class Pages:
 
     def _file(self, values: Mapping[str, str]) -> Answer:
         kept, _ = self._opened(values)
-        at, size = self._row_number(kept, values), values.get("size", "")
-        if size and size not in SIDES:
-            raise Refused(400, f"images are shown in the sizes {', '.join(SIDES)}; found {size[:40]!r}")
+        at = self._row_number(kept, values)
         name, value = _chosen(kept, at, values)
-        media = media_of(value, name, SIDES.get(size))
+        media = media_of(value, name, GRID_SIDE if values.get("small") else None)
         if media is None:
             raise Refused(404, f"{visible(name)!r:.200} of row {at:,} is neither an image nor sound")
         return Answer(200, media.type, media.data)
-
-    def _download(self, values: Mapping[str, str]) -> Answer:
-        kept, _ = self._opened(values)
-        return download(kept, values)
-
-    def _diff(self, values: Mapping[str, str]) -> Answer:
-        if self._shelf.storage is None:
-            raise Refused(404, "there is one dataset; go back to the start")
-        id = name_in(values, "id")
-        names = {side: name_in(values, side) for side in ("old", "new")}
-        sides = {side: self._shelf.opened(id, name) for side, name in names.items()}
-        entries, _ = self._shelf.log(id, _MOST_LOG)
-        listed = list(dict.fromkeys([*(one.version for one in entries), *names.values()]))
-        return self._page(
-            "diff.html.jinja",
-            **differences_page(self._differences, sides, values),
-            id=visible(id),
-            hidden={"id": id},
-            old=visible(names["old"]),
-            new=visible(names["new"]),
-            chosen=names,
-            key=visible(values.get("key", "")),
-            versions=[(name, visible(name)) for name in listed],
-            columns=[visible(name) for name in sides["new"].shown_names[:_MOST_LOG]],
-            trail=[(link("versions", id=id), visible(id))],
-        )
 
     def _opened(self, values: Mapping[str, str]) -> tuple[OpenRef, dict[str, str]]:
         if self._shelf.storage is None:
@@ -296,17 +244,12 @@ class Pages:
 
 
 def _chosen(kept: OpenRef, at: int, values: Mapping[str, str]) -> tuple[str, object]:
-    """The value of a row that an address names, or of which it gives the number."""
-    name = values.get("name")
-    if name is not None:
-        try:
-            return name, kept.value(at, name)
-        except KeyError:
-            raise Refused(404, f"row {at:,} has no value {visible(name)!r:.200}") from None
-    row, column = row_of(kept.ref, at, kept.held), number_in(values, "column")
-    if column >= len(row):
-        raise Refused(404, f"row {at:,} has {len(row):,} values, and none of number {column:,}")
-    return row[column]
+    """The value of a row that an address names."""
+    name = name_in(values, "name")
+    try:
+        return name, kept.value(at, name)
+    except KeyError:
+        raise Refused(404, f"row {at:,} has no value {visible(name)!r:.200}") from None
 
 
 def _media(value: object, name: str) -> Media | None:

@@ -31,7 +31,6 @@ __all__ = [
     "part_of",
     "sound_type",
     "row_of",
-    "rows_of",
 ]
 
 MOST_LOOKED = 20_000  # rows, for one page, of those that are read one by one or downloaded

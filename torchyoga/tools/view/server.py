@@ -6,42 +6,34 @@ the user opens. So each address begins with a random token; the Host header must
 name of another server that leads here (DNS rebinding) is not; a request that a browser says another site has
 caused is refused unless it opens a page; and no answer may be read, framed or run anything by others.
 
-Requests only read, and none holds the server for long.
-One thread hears all clients at once, so one that says nothing takes a place in a list and no thread; if the
-list is full, the one that has been silent longest is disconnected. A request that is complete gets a thread;
-If none is free, the client that is slowest to take its answer is disconnected. A connection has one request.
+Requests only read. A connection has a thread and one request. If too many connections have not asked yet, the
+oldest of them is closed.
 """
 
 from __future__ import annotations
 
-import io
-import itertools
 import os
 import re
 import secrets
-import selectors
 import socket
+import sys
 import threading
 import time
-from collections import deque
 from contextlib import suppress
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
-from typing import Any, NamedTuple
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from typing import Any
 
-from ...process.threads import begin_thread
 from ..report.page import policy_of
-from .answer import HTML, Answer, Refused, parameters
+from .answer import HTML, Answer, Refused
 from .pages import STYLE, Pages
 
 __all__ = ["Server"]
 
-_MOST_SILENT, _MOST_THREADS, _MOST_WORKING, _MOST_DOWNLOADS = 256, 64, 4, 4
-_SPARE_FILES = 32
-_SECONDS_TO_ASK, _SECONDS_TO_TAKE, _SECONDS_TO_WAIT = 10.0, 60.0, 60.0
-_SECONDS_WITHOUT_PROGRESS = 1.0  # after which a client gives way to others
-_MOST_BYTES = 32 * 2**10  # of a request
-_AT_ONCE = 2**16  # bytes sent
+_MOST_SILENT, _MOST_WORKING, _SPARE_FILES = 256, 4, 32
+_SECONDS_TO_ASK, _SECONDS_TO_TAKE = 10.0, 60.0
+_MOST_BYTES = 2**15  # of a request
 _ADDRESS = "127.0.0.1"
 _POLICY = policy_of(STYLE, "'self' data:", "'self'", "; media-src 'self'; frame-ancestors 'none'")
 _OF_FILES = "default-src 'none'; sandbox"
@@ -58,14 +50,7 @@ _HEADERS = {
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 
-class _Client(NamedTuple):
-    """A client that has not asked yet: what it has sent, and until when it may."""
-
-    heard: bytearray
-    until: float
-
-
-class Server:
+class Server(ThreadingHTTPServer):
     """Answers requests about some pages.
 
     Args:
@@ -76,351 +61,167 @@ class Server:
         OSError: the port is taken.
     """
 
+    daemon_threads, request_queue_size = True, 512
+    allow_reuse_address, allow_reuse_port = os.name == "posix", False  # elsewhere others could listen, too
+
     def __init__(self, pages: Pages, port: int = 0) -> None:
-        self._listener = _listener(port)
-        self.pages = pages
-        self.token = secrets.token_urlsafe(24)
+        self.pages, self.token = pages, secrets.token_urlsafe(24)
         self.working = threading.BoundedSemaphore(_MOST_WORKING)
-        self.downloads = threading.BoundedSemaphore(_MOST_DOWNLOADS)
-        self._silent: dict[socket.socket, _Client] = {}  # in the order in which they came
-        self._most_silent = _MOST_SILENT
-        self._complete: deque[tuple[socket.socket, bytes]] = deque()
-        self._free = threading.BoundedSemaphore(_MOST_THREADS)
-        self._taking: dict[socket.socket, float] = {}  # clients, and when they last took something
-        self._lock = threading.Lock()
-        self._is_closed = False
-        self._selector = selectors.DefaultSelector()
-        self._woken, self._waker = socket.socketpair()
-        self.port = int(self._listener.getsockname()[1])
-        for one in (self._woken, self._waker, self._listener):
-            one.setblocking(False)
-        self._selector.register(self._listener, selectors.EVENT_READ)
-        self._selector.register(self._woken, selectors.EVENT_READ)
+        self.silent: dict[Any, None] = {}  # clients that have not asked yet, in the order in which they came
+        self._most = _MOST_SILENT
+        try:
+            super().__init__((_ADDRESS, port), _Handler)
+        except OSError as error:
+            why = f"port {port} cannot be listened on: {error.strerror}; choose another, or 0 for any"
+            raise OSError(error.errno, why) from None
+        host = f"{_ADDRESS}:{self.server_address[1]}"
+        self.url = f"http://{host}/{self.token}/"
+        self.hosts = {host, f"localhost:{self.server_address[1]}"}  # by which a browser may call it
 
-    @property
-    def url(self) -> str:
-        """The address of the first page, with the token."""
-        return f"http://{_ADDRESS}:{self.port}/{self.token}/"
-
-    @property
-    def hosts(self) -> frozenset[str]:
-        """The names by which a browser may call this server."""
-        return frozenset({f"{_ADDRESS}:{self.port}", f"localhost:{self.port}"})
-
-    def close(self) -> None:
-        """Ends `serve`; answers that are being sent are sent."""
-        self._is_closed = True
-        self._wake()
-
-    def _wake(self) -> None:
-        with suppress(OSError):  # it will wake anyway, or has ended
-            self._waker.send(b".")
+    server_bind = TCPServer.server_bind  # HTTPServer's looks up its name, which may take long
 
     def serve(self) -> None:
-        """Hears clients and starts threads that answer them, until `close` is called."""
-        try:
-            while not self._is_closed:
-                for key, _ in self._selector.select(0.05 if self._complete else 1.0):
-                    if key.fileobj is self._listener:
-                        self._accept()
-                    elif key.fileobj is self._woken:
-                        with suppress(OSError):
-                            self._woken.recv(_AT_ONCE)
-                    elif key.fileobj in self._silent:  # and has not just been dropped for another one
-                        self._hear(key.fileobj)
-                now = time.monotonic()
-                for client in [one for one, known in self._silent.items() if known.until < now]:
-                    self._forget(client, is_closed=True)
-                self._answer_complete()
-        finally:
-            for client in [*self._silent]:
-                self._forget(client, is_closed=True)
-            for client, _ in self._complete:
-                client.close()
-            self._selector.close()
-            for one in (self._listener, self._woken, self._waker):
-                one.close()
+        """Answers until `close` is called."""
+        with self:
+            self.serve_forever(0.1)
+        self._make_room(0)
 
-    def _accept(self) -> None:
+    close = ThreadingHTTPServer.shutdown  # answers that are being sent are sent
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """The next client."""
         try:
-            client, _ = self._listener.accept()
-        except (BlockingIOError, ConnectionError):  # it has gone again
-            return
+            return super().get_request()
         except OSError:  # such as too many open files, of which answers need some, too
-            self._most_silent = max(1, len(self._silent) - _SPARE_FILES)
-            self._drop_silent()
+            self._most = max(1, len(self.silent) - _SPARE_FILES)
+            self._make_room(self._most)
             time.sleep(0.01)  # the client waits, and the next look finds it
-            return
-        self._drop_silent()
-        client.setblocking(False)
-        self._silent[client] = _Client(bytearray(), time.monotonic() + _SECONDS_TO_ASK)
-        self._selector.register(client, selectors.EVENT_READ)
+            raise
 
-    def _drop_silent(self) -> None:
-        """Makes room for one more."""
-        while len(self._silent) >= self._most_silent:
-            self._forget(next(iter(self._silent)), is_closed=True)
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Starts a thread that hears the client."""
+        self._make_room(self._most - 1)
+        self.silent[request] = None
+        super().process_request(request, client_address)
 
-    def _forget(self, client: socket.socket, is_closed: bool) -> None:
-        del self._silent[client]
-        self._selector.unregister(client)
-        if is_closed:
-            client.close()
+    def _make_room(self, most: int) -> None:
+        for client in [*self.silent][: max(0, len(self.silent) - most)]:
+            self.silent.pop(client, None)
+            with suppress(OSError):  # it has gone
+                client.shutdown(socket.SHUT_RDWR)
 
-    def _hear(self, client: Any) -> None:
-        heard = self._silent[client].heard
-        try:
-            part = client.recv(_AT_ONCE)
-        except BlockingIOError:
-            return
-        except OSError:
-            part = b""
-        heard += part
-        is_whole = b"\r\n\r\n" in heard or b"\n\n" in heard or len(heard) > _MOST_BYTES
-        if is_whole or not part:
-            self._forget(client, is_closed=not is_whole)
-        if is_whole:
-            self._complete.append((client, bytes(heard)))
+    def close_request(self, request: Any) -> None:
+        """Ends a connection."""
+        self.silent.pop(request, None)
+        super().close_request(request)
 
-    def _answer_complete(self) -> None:
-        while self._complete:
-            if not self._free.acquire(blocking=False):
-                self._drop_slow()
-                return
-            client, head = self._complete.popleft()
-            with self._lock:
-                self._taking[client] = time.monotonic() + _SECONDS_TO_WAIT  # until its answer is made
-            try:
-                begin_thread("torchyoga answer", self._answer, client, head, stop=self.close)
-            except RuntimeError:  # no thread can be started
-                self._done(client)
-
-    def _drop_slow(self) -> None:
-        with self._lock:
-            client = min(self._taking, key=self._taking.__getitem__, default=None)
-            if client is not None and time.monotonic() - self._taking[client] > _SECONDS_WITHOUT_PROGRESS:
-                with suppress(OSError):  # it has just gone
-                    client.shutdown(socket.SHUT_RDWR)
-
-    def _answer(self, client: socket.socket, head: bytes) -> None:
-        try:
-            with suppress(OSError):  # the client has gone, or takes too long
-                client.settimeout(_SECONDS_TO_TAKE)
-                _Handler(client, head, self)
-                client.shutdown(socket.SHUT_WR)
-        finally:
-            self._done(client)
-
-    def _done(self, client: socket.socket) -> None:
-        with self._lock:
-            del self._taking[client]
-            client.close()
-        self._free.release()
-        self._wake()
-
-    def send(self, client: socket.socket, data: bytes) -> None:
-        """Sends bytes, and notes that the client takes them; OSError if it does not."""
-        view = memoryview(data)
-        for start in range(0, len(view), _AT_ONCE):
-            with self._lock:
-                self._taking[client] = time.monotonic()
-            client.sendall(view[start : start + _AT_ONCE])
-        with self._lock:
-            self._taking[client] = time.monotonic() + _SECONDS_TO_WAIT  # until there is more
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Reports errors, but not those of clients that go away or take too long."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
 
-def _listener(port: int) -> socket.socket:
-    """A socket that listens on this machine, without a look-up of its name, which may take long."""
-    listener = socket.socket()
-    try:
-        if os.name == "posix":  # elsewhere it would let others listen on the same port
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((_ADDRESS, port))
-        listener.listen(512)
-    except OSError as error:
-        listener.close()
-        raise OSError(
-            error.errno,
-            f"port {port} cannot be listened on: {error.strerror}; choose another, or 0 for any",
-        ) from None
-    return listener
+class _Head:
+    """The first bytes of what a client sends, by lines; the rest is not read."""
 
+    def __init__(self, file: Any) -> None:
+        self._file, self._left = file, _MOST_BYTES
+        self.close = file.close
 
-class _ClientStream(io.RawIOBase):
-    """A stream to a client."""
-
-    def __init__(self, server: Server, client: socket.socket) -> None:
-        self._server, self._client = server, client
-
-    def writable(self) -> bool:
-        """True."""
-        return True
-
-    def write(self, data: Any) -> int:
-        """Sends all of it."""
-        self._server.send(self._client, data)
-        return len(data)
+    def readline(self, most: int) -> bytes:
+        """A line, or as much of it as may be read."""
+        line: bytes = self._file.readline(min(most, self._left))
+        self._left -= len(line)
+        return line
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one request, which has been heard."""
-
     server: Any
-    server_version, sys_version = "torchyoga", ""
-    protocol_version = "HTTP/1.1"
-
-    def __init__(self, client: socket.socket, head: bytes, server: Server) -> None:
-        self._head = head
-        super().__init__(client, (_ADDRESS, 0), server)  # type: ignore[arg-type]
+    server_version, sys_version, protocol_version = "torchyoga", "", "HTTP/1.1"
+    timeout = _SECONDS_TO_ASK
 
     def setup(self) -> None:
-        """Reads what was heard."""
-        self.connection = self.request
-        self.rfile = io.BytesIO(self._head)
-        self.wfile = _ClientStream(self.server, self.connection)  # type: ignore[assignment]
+        """Bounds what is read."""
+        super().setup()
+        self.rfile = _Head(self.rfile)  # type: ignore[assignment]
 
-    def finish(self) -> None:
-        """Nothing is left to be sent."""
+    def handle(self) -> None:
+        """Answers one request."""
+        self.handle_one_request()
 
-    def handle_one_request(self) -> None:
-        """Answers it."""
-        if len(self._head) > _MOST_BYTES:
-            self.request_version, self.requestline, self.command = self.protocol_version, "", ""
-            self._plain(431, "the request is too long")
-            self._drain()
-        else:
-            super().handle_one_request()
-        self.close_connection = True
+    def parse_request(self) -> bool:
+        """Reads the head of the request."""
+        is_read = super().parse_request()
+        self.server.silent.pop(self.connection, None)
+        self.connection.settimeout(_SECONDS_TO_TAKE)
+        return is_read
 
-    def _drain(self) -> None:
-        """Takes some of what is still sent, or the client would not see the answer."""
-        with suppress(OSError):
-            self.connection.shutdown(socket.SHUT_WR)
-            until = time.monotonic() + 1.0
-            while (seconds := until - time.monotonic()) > 0:
-                self.connection.settimeout(seconds)
-                if not self.connection.recv(_AT_ONCE):
-                    return
-
-    def do_GET(self) -> None:
-        """A page or a file."""
+    def _asked(self) -> None:
         try:
-            answer = self._answer()
-        except Refused as error:
-            self._plain(error.status, str(error))
-            return
-        self._send(answer)
-
-    def _refused(self) -> None:
-        try:
-            self._page_name()
+            page = self._page_name()
+            if self.command != "GET":
+                raise Refused(405, "this server only shows; ask it by GET")
+            answer = self._answer(page)
         except Refused as error:
             self._plain(error.status, str(error))
         else:
-            self._plain(405, "this server only shows; ask it by GET")
+            self._send(answer)
 
-    do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_CONNECT = _refused
-
-    def _answer(self) -> Answer:
-        page = self._page_name()
-        if not self.server.working.acquire(timeout=_SECONDS_TO_WAIT):
-            raise Refused(503, "too much is asked for at once; try again")
-        try:
-            try:
-                values = parameters(self.path.partition("?")[2])
-            except Refused as error:
-                return self.server.pages.refused(error)  # type: ignore[no-any-return]
-            return self.server.pages.answer(page, values)  # type: ignore[no-any-return]
-        finally:
-            self.server.working.release()
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_CONNECT = _asked
 
     def _page_name(self) -> str:
-        """The page that is asked for, after host, origin and token have been checked.
-
-        Raises:
-            Refused: the request is not one of a browser that was given the address.
-        """
+        """The page that is asked for; Refused unless a browser asks that was given the address."""
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or hosts[0].lower() not in self.server.hosts:
             raise Refused(421, "this server has another address")
         origin, site = self.headers.get("Origin"), self.headers.get("Sec-Fetch-Site")
-        if origin is not None and origin.lower() not in {f"http://{host}" for host in self.server.hosts}:
-            raise Refused(403, "this server answers no other site")
         is_opened = self.headers.get("Sec-Fetch-Mode") == "navigate" and (
             self.headers.get("Sec-Fetch-Dest", "document") == "document"
         )
-        if site in ("cross-site", "same-site") and not is_opened:
+        own = {f"http://{host}" for host in self.server.hosts}
+        is_foreign = origin is not None and origin.lower() not in own
+        if is_foreign or (site in ("cross-site", "same-site") and not is_opened):
             raise Refused(403, "this server answers no other site")
-        path = self.path.partition("?")[0]
-        token, slash, page = path.removeprefix("/").partition("/")
-        given, wanted = token.encode("utf-8", "surrogateescape"), self.server.token.encode()
-        if not (secrets.compare_digest(given, wanted) and path.startswith("/") and slash):
+        token, slash, page = self.path.partition("?")[0].removeprefix("/").partition("/")
+        given = token.encode("utf-8", "surrogateescape")
+        if not (secrets.compare_digest(given, self.server.token.encode()) and slash):
             raise Refused(403, "open the address that the program has printed: it holds a token")
         return page
+
+    def _answer(self, page: str) -> Answer:
+        if not self.server.working.acquire(timeout=_SECONDS_TO_TAKE):
+            raise Refused(503, "too much is asked for at once; try again")
+        try:
+            pages: Pages = self.server.pages
+            return pages.answer(page, self.path.partition("?")[2])
+        finally:
+            self.server.working.release()
 
     def _plain(self, status: int, text: str) -> None:
         self._send(Answer(status, "text/plain; charset=utf-8", f"{text}\n".encode()))
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Says what is wrong with the request itself, without repeating any of it."""
-        try:
-            status = HTTPStatus(code)
-        except ValueError:
-            status = HTTPStatus.BAD_REQUEST
-        self._plain(status.value, status.phrase)
+        self._plain(code, HTTPStatus(code).phrase)
 
     def _send(self, answer: Answer) -> None:
-        if answer.parts is None:
-            self._send_whole(answer)
-        elif self.server.downloads.acquire(blocking=False):
-            try:
-                self._send_parts(answer, answer.parts)
-            finally:
-                self.server.downloads.release()
-        else:
-            self._plain(503, "several downloads are running; try again when one has ended")
-
-    def _send_whole(self, answer: Answer) -> None:
-        body, headers = answer.body, {}
-        status = answer.status
+        status, body, headers = answer.status, answer.body, {"Content-Type": answer.type}
         if answer.is_media and status == 200:
             headers["Accept-Ranges"] = "bytes"
             asked = _range_of(self.headers.get("Range", ""), len(body))
             if asked is not None:
-                status, body = 206, answer.body[asked.start : asked.stop]
+                status, body = 206, body[asked.start : asked.stop]
                 headers["Content-Range"] = f"bytes {asked.start}-{asked.stop - 1}/{len(answer.body)}"
-        self._send_head(answer, status, {"Content-Length": str(len(body)), **headers})
-        self.wfile.write(body)
-
-    def _send_parts(self, answer: Answer, parts: Any) -> None:
-        """A download: if it fails half-way, the connection ends without an end, and the browser says so."""
-        is_chunked = self.request_version >= "HTTP/1.1"
-        self._send_head(answer, answer.status, {"Transfer-Encoding": "chunked"} if is_chunked else {})
-        try:
-            for part in itertools.chain([answer.body], parts):
-                self._send_part(part, is_chunked)
-        except Exception:  # of any kind: the data may be a user's own
-            return
-        if is_chunked:
-            self.wfile.write(b"0\r\n\r\n")
-
-    def _send_part(self, part: bytes, is_chunked: bool) -> None:
-        if part:
-            self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part) if is_chunked else part)
-
-    def _send_head(self, answer: Answer, status: int, headers: dict[str, str]) -> None:
+        elif status == 405:
+            headers["Allow"] = "GET"
+        of_file = _OF_SOUND if answer.type.startswith("audio/") else _OF_FILES
+        headers["Content-Security-Policy"] = _POLICY if answer.type == HTML else of_file
+        headers |= {"Content-Length": str(len(body)), "Connection": "close"}
         self.send_response_only(status)
-        self.send_header("Content-Type", answer.type)
-        self.send_header("Connection", "close")
-        if status == 405:
-            self.send_header("Allow", "GET")
-        if answer.file_name:
-            self.send_header("Content-Disposition", f'attachment; filename="{answer.file_name}"')
-        is_sound = answer.type.startswith("audio/")
-        policy = _POLICY if answer.type == HTML else _OF_SOUND if is_sound else _OF_FILES
-        for name, value in {**headers, **_HEADERS, "Content-Security-Policy": policy}.items():
+        for name, value in {**headers, **_HEADERS}.items():
             self.send_header(name, value)
         self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
         """Logs nothing: addresses hold the token."""

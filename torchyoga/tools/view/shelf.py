@@ -6,7 +6,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -14,7 +13,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ...coding.decoders import decoder_of
-from ...errors import YogaError
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...reading.dataref import DataRef, RowView, title_of
@@ -32,27 +30,17 @@ from ..report.columns import ColumnCard, columns_of
 from ..report.sample import is_remote, keeps_stats
 from .answer import Refused
 from .filter import Filter, plain_name
-from .rows import Values, row_of
+from .rows import row_of
 
-__all__ = ["Dataset", "OpenRef", "Shelf"]
+__all__ = ["OpenRef", "Shelf"]
 
 T = TypeVar("T")
 _MOST_OPEN = 8  # versions, whose files stay mapped
-_READERS = 8  # of tags
 _FRESH_SECONDS = 2.0  # for which a manifest of a store is not read again
 _MOST_MADE = 16  # sorted orders and statistics that are kept of a version
 _MOST_SORTED, _MOST_DOWNLOADED = 50_000_000, 2**30  # rows, and bytes of a version in a store
 _LOOKED_FOR_IMAGES, _TINY = 2, 8  # rows, and pixels
 _COUNTED, _COUNTED_SLOWLY, _COUNTED_BYTES = 10_000, 256, 2**25  # rows read for statistics, and their bytes
-
-
-class Dataset(NamedTuple):
-    """An id with its versions and tags; `problem` says why the tags cannot be read."""
-
-    id: str
-    versions: Sequence[str]
-    tags: dict[str, str]
-    problem: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,14 +51,12 @@ class OpenRef:
         ref: its rows, to be shown; `whole`: as they are kept.
         held: held while rows are taken, if only one thread may at once.
         is_remote: files may have to be downloaded.
-        build: of its files.
     """
 
     ref: DataRef
     whole: DataRef
     held: AbstractContextManager[object]
     is_remote: bool
-    build: str = ""
     _made: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -101,41 +87,29 @@ class OpenRef:
         """The names of classes, by the name of their column in rows."""
         return classes_of(self.ref.schema, self.ref.info)
 
-    def named(self, values: Values, first: int, most: int) -> Values:
-        """The values of a row that `window` has cut down, by their names in whole rows."""
-        if self.ref.schema is None:
-            return values[first : first + most]
-        names = self.shown_names[first : first + most]
-        if len(values) != len(names):  # what may be None, and is not, has several
-            return values
-        return [(name, value) for name, (_, value) in zip(names, values, strict=True)]
-
     def class_of(self, name: str, value: object) -> str:
         """The name of the class that a value stands for; "" if it is not known."""
         return named_class(self.classes.get(name, ()), value)
 
-    def window(self, first: int, most: int) -> Callable[[DataRef], DataRef]:
-        """A function that cuts rows down to some of their values, numbered as in `names`; see `named`."""
+    def first_columns(self, ref: DataRef, most: int) -> DataRef:
+        """Rows of `ref`, or in another order, with only the first of their columns."""
         schema = self.ref.schema
         if schema is None or len(self.names) <= most:
-            return lambda ref: ref
-        wanted = self.names[first : first + most]
-        return lambda ref: ref.projected(
-            self._kept(("window", first, most), lambda: Projection.of(schema, wanted))
-        )
+            return ref
+        return ref.projected(Projection.of(schema, self.names[:most]))
 
     def value(self, row: int, name: str) -> object:
         """A value of a row; KeyError if it has none of this name.
 
         Args:
             row: its number.
-            name: as rows have it; only what it is of is read.
+            name: as rows have it; only its column is read.
         """
         schema = self.ref.schema
         if schema is not None and name in self.shown_names:
-            place = self.shown_names.index(name)
-            values = row_of(self.window(place, 1)(self.ref), row, self.held)
-            if len(values) == 1:  # of a tuple that was cut down to it, it is the first
+            column = Projection.of(schema, [self.names[self.shown_names.index(name)]])
+            values = row_of(self.ref.projected(column), row, self.held)
+            if len(values) == 1:  # a tuple that was cut down to it has it as its first
                 return values[0][1]
         return dict(reversed(row_of(self.ref, row, self.held)))[name]
 
@@ -195,11 +169,11 @@ class OpenRef:
             return ()
         return list(dict.fromkeys(names))
 
-    def cards(self, first: int, most: int) -> tuple[Mapping[str, ColumnCard], str]:
-        """The facts about some columns, by the name that pages show, and of which rows they are."""
-        return self._kept(("cards", first, most), lambda: self._cards(first, most))
+    def cards(self, most: int) -> tuple[Mapping[str, ColumnCard], str]:
+        """The facts about the first columns, by the name that pages show, and of which rows they are."""
+        return self._kept(("cards", most), lambda: self._cards(most))
 
-    def _cards(self, first: int, most: int) -> tuple[Mapping[str, ColumnCard], str]:
+    def _cards(self, most: int) -> tuple[Mapping[str, ColumnCard], str]:
         ref, schema = self.ref, self.ref.schema
         if not len(ref) or schema is None:
             return {}, ""
@@ -212,7 +186,7 @@ class OpenRef:
         )
         try:
             with nullcontext() if is_kept else self.held:
-                columns = columns_of(self.window(first, most)(ref), len(self.names), 0, max(1, rows))
+                columns = columns_of(self.first_columns(ref, most), len(self.names), 0, max(1, rows))
         except Exception as error:  # of any kind: a dataset may be a user's own, and its rows are still shown
             return {}, f"Statistics cannot be made: {visible(f'{type(error).__name__}: {error}')[:300]}"
         return {card.name: card for card in columns.cards}, columns.source
@@ -272,19 +246,6 @@ class Shelf:
             versions.setdefault(id, []).append(version)
         return versions
 
-    def datasets(self, ids: Sequence[tuple[str, Sequence[str]]]) -> list[Dataset]:
-        """Ids with their tags; several at once, since a store answers slowly."""
-        with ThreadPoolExecutor(_READERS, "torchyoga tags") as pool:
-            return list(pool.map(self._dataset, ids))
-
-    def _dataset(self, dataset: tuple[str, Sequence[str]]) -> Dataset:
-        assert self.storage is not None, "only a storage has ids"
-        id, versions = dataset
-        try:
-            return Dataset(id, versions, self.storage.tags(id))
-        except YogaError as error:
-            return Dataset(id, versions, {}, str(error))
-
     def log(self, id: str, most: int) -> tuple[Sequence[LogEntry], int]:
         """The newest versions of an id, and how many more there are.
 
@@ -326,10 +287,9 @@ class Shelf:
 
 
 def _opened(ref: DataRef) -> OpenRef:
-    build = ref.manifest.build if isinstance(ref, VersionRef) else ""
     readable = _readable(ref)
     held = nullcontext() if readable.is_thread_safe else threading.Lock()
-    return OpenRef(readable, ref, held, is_remote(ref), build)
+    return OpenRef(readable, ref, held, is_remote(ref))
 
 
 def _readable(ref: DataRef) -> DataRef:

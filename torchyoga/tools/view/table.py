@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,24 +17,24 @@ from ..cells.text import shown, visible
 from ..report.columns import ColumnCard, Sketch
 from .answer import Refused, link, number_in
 from .filter import Filter
-from .rows import MOST_LOOKED, Hits, Values, drawn_rows, found_from, sound_type
+from .rows import Hits, Values, drawn_rows, found_from, sound_type
 from .shelf import OpenRef
 
-__all__ = ["CELL", "TableCell", "MOST_COLUMNS", "SIDES", "Wanted", "cells_of", "rows_page"]
+__all__ = ["GRID_SIDE", "rows_page"]
 
-MOST_COLUMNS = 200  # in the table of rows
-CELL = 120  # characters
-SIDES = {"small": 96, "medium": 192, "large": 384}  # pixels of images in a grid
-_IN_GRID = {"small": 120, "medium": 60, "large": 24}  # images
+GRID_SIDE = 192  # pixels of an image in a grid
+_MOST_IMAGES = 60  # in a grid
+_MOST_COLUMNS = 200  # in the table of rows
+_CELL = 120  # characters
 _MOST_ROWS, _MOST_CELLS = 50, 2000
 _SECONDS_OF_PICTURES = 4.0
 _MOST_NAMED = 200
 _MOST_UNDER_IMAGES = 2  # values
-_FORMATS = ("csv", "json", "parquet")
+_MOST_LAYOUTS = 8  # grids that a page leads to
 
 
 @dataclass(frozen=True)
-class TableCell:
+class _TableCell:
     """A value in the table of rows.
 
     Attributes:
@@ -96,7 +96,7 @@ class _ColumnHead:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class _Wanted:
     """The rows that an address asks for.
 
     Attributes:
@@ -109,15 +109,15 @@ class Wanted:
     is_descending: bool
 
     @staticmethod
-    def of(values: Mapping[str, str]) -> Wanted:
+    def of(values: Mapping[str, str]) -> _Wanted:
         """The rows that the parameters of an address ask for."""
-        return Wanted(
+        return _Wanted(
             values.get("where", "").strip(), values.get("sort", ""), values.get("order") == "descending"
         )
 
     @property
     def parameters(self) -> dict[str, str | None]:
-        """Those of an address."""
+        """The parameters of an address that asks for them."""
         order = "descending" if self.sort and self.is_descending else None
         return {"where": self.where or None, "sort": self.sort or None, "order": order}
 
@@ -146,36 +146,35 @@ def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, st
     Raises:
         Refused: there is no such row or column, or rows cannot be sorted so.
     """
-    wanted, total, names = Wanted.of(values), len(opened.ref), opened.shown_names
+    wanted, total, names = _Wanted.of(values), len(opened.ref), opened.shown_names
     start = number_in(values, "start", 0)
     if start and start >= total:
         raise Refused(404, f"there is no row {start:,}: there are {total:,}")
     grid = _grid(opened, values)
-    first = _first_column(names, values)
-    most = (
-        _IN_GRID[grid["size"]]
-        if grid
-        else max(1, min(_MOST_ROWS, _MOST_CELLS // max(1, min(len(names), MOST_COLUMNS))))
-    )
-    cut = grid["cut"] if grid else opened.window(first, MOST_COLUMNS)
+    in_table = max(1, min(_MOST_ROWS, _MOST_CELLS // max(1, min(len(names), _MOST_COLUMNS))))
+    most = _MOST_IMAGES if grid else in_table
     seed = number_in(values, "draw", 0) if "draw" in values else None
     hits, problem, condition = Hits((), start, start), "", None
     try:
         condition = wanted.filter(opened)
-        hits = _hits(opened, wanted, condition, start, most, cut, seed)
+        hits = _hits(opened, wanted, condition, start, most, grid, seed)
     except ValueError as error:
         problem = str(error)
     numbers = wanted.numbers(opened, [at for at, _ in hits.rows])
     numbered = [(number, row) for number, (_, row) in zip(numbers.tolist(), hits.rows, strict=True)]
-    here = {**place, **wanted.parameters, **(grid["parameters"] if grid else {}), "first": first or None}
+    here = {**place, **wanted.parameters, "image": grid["image"] if grid else None}
     notes: list[str] = []
+    if not grid and len(names) > _MOST_COLUMNS:
+        notes.append(
+            f"The first {_MOST_COLUMNS} of {len(names):,} columns; view(ref.columns([...])) shows others."
+        )
     if condition is not None and opened.is_remote:
         notes.append("Files are downloaded as their rows are looked at.")
     body: dict[str, Any] = {"heads": [], "rows": [], "columns": []}
     if grid:
         body["rows"] = [_figure(opened, grid, place, number, row) for number, row in numbered]
     else:
-        body = _table(opened, wanted, numbered, place, here, first, notes)
+        body = _table(opened, wanted, numbered, place, here, notes)
     is_drawn = seed is not None and condition is None
     is_numbered = condition is None and not is_drawn and not problem
     going_on = not problem and not is_drawn and hits.stop < total
@@ -190,7 +189,6 @@ def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, st
         "problem": problem,
         "notes": notes,
         "looked": hits.stop - hits.start if condition is not None else None,
-        "most_looked": MOST_LOOKED,
         "hits": hits,
         "total": total,
         "is_drawn": is_drawn,
@@ -201,38 +199,34 @@ def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, st
         "random": link("rows", **here, draw=secrets.randbelow(10**9)) if total > most else None,
         "everything": link("rows", **{**here, "where": None}) if wanted.where else None,
         "unsorted": link("rows", **{**here, "sort": None, "order": None}) if wanted.sort else None,
-        "downloads": [
-            (kind, link("download", **place, **wanted.parameters, format=kind)) for kind in _FORMATS
-        ]
-        if not problem and total
-        else [],
         "layouts": _layouts(opened, grid, {**here, "start": start or None}),
         "hidden": {name: value for name, value in here.items() if value is not None and name != "where"},
-        "hidden_place": {
-            name: value for name, value in here.items() if value is not None and name != "first"
-        },
-        "column_pages": _column_pages(names, first, here) if not grid and len(names) > MOST_COLUMNS else None,
     }
 
 
 def _hits(
     opened: OpenRef,
-    wanted: Wanted,
+    wanted: _Wanted,
     condition: Filter | None,
     start: int,
     most: int,
-    cut: Callable[[DataRef], DataRef],
+    grid: Mapping[str, Any] | None,
     seed: int | None,
 ) -> Hits:
     """The rows of the page, numbered by their places in the order that is asked for."""
     ref = wanted.ref(opened)
     if not len(ref):
         return Hits((), 0, 0)
+    cut = (
+        _cut(opened, ref, [grid["image"], *grid["under"]])
+        if grid
+        else opened.first_columns(ref, _MOST_COLUMNS)
+    )
     if seed is not None and condition is None:
-        return drawn_rows(cut(ref), seed, most, opened.held)
+        return drawn_rows(cut, seed, most, opened.held)
     if seed is not None:
         start = int(np.random.default_rng(seed).integers(len(ref)))
-    return found_from(ref, start, most, condition, cut(ref), opened.held)
+    return found_from(ref, start, most, condition, cut, opened.held)
 
 
 # -- the table
@@ -240,29 +234,27 @@ def _hits(
 
 def _table(
     opened: OpenRef,
-    wanted: Wanted,
+    wanted: _Wanted,
     rows: Sequence[tuple[int, Values]],
     place: Mapping[str, str],
     here: Mapping[str, object],
-    first: int,
     notes: list[str],
 ) -> dict[str, Any]:
-    names = opened.shown_names[first : first + MOST_COLUMNS]
+    names = opened.shown_names[:_MOST_COLUMNS]
     until, missing, is_late = time.monotonic() + _SECONDS_OF_PICTURES, "", False
     shown_rows: list[dict[str, Any]] = []
     columns: dict[str, str] = {} if rows else {visible(name): name for name in names}
     for number, values in rows:
-        values = opened.named(values, first, MOST_COLUMNS)
-        made, late, without = cells_of(opened, number, values[:MOST_COLUMNS], place, until)
+        made, late, without = _cells_of(opened, number, values[:_MOST_COLUMNS], place, until)
         missing, is_late = missing or without, is_late or late
-        columns |= {visible(name): name for name, _ in values[:MOST_COLUMNS]}
+        columns |= {visible(name): name for name, _ in values[:_MOST_COLUMNS]}
         by_name = {cell.column: cell for cell in made}
         shown_rows.append({"number": number, "link": link("row", **place, row=number), "by_name": by_name})
     if missing:
         notes.append(f"Images are not shown: {missing}.")
     if is_late:
         notes.append("Some images have no thumbnail, as they take long; open their row.")
-    cards, source = opened.cards(first, MOST_COLUMNS)
+    cards, source = opened.cards(_MOST_COLUMNS)
     if source:
         notes.append(source)
     every = [cell for row in shown_rows for cell in row["by_name"].values()]
@@ -274,14 +266,14 @@ def _table(
         }
     heads = [
         _head(opened, wanted, name, cards.get(shown_name), here, shown_name in right)
-        for shown_name, name in list(columns.items())[:MOST_COLUMNS]
+        for shown_name, name in list(columns.items())[:_MOST_COLUMNS]
     ]
     return {"heads": heads, "rows": shown_rows, "columns": [head.name for head in heads]}
 
 
-def cells_of(
+def _cells_of(
     opened: OpenRef, number: int, values: Sequence[tuple[str, object]], place: Mapping[str, str], until: float
-) -> tuple[list[TableCell], bool, str]:
+) -> tuple[list[_TableCell], bool, str]:
     """The cells of a row; whether thumbnails are missing since the time is up, and what they need."""
     cells, is_late, missing = [], False, ""
     for name, value in values:
@@ -297,17 +289,17 @@ def cells_of(
         names = {**place, "row": number, "name": name}
         kind = sound_type(value)
         named = opened.class_of(name, value)
-        text = f"{shown(value, CELL)} {named}" if named else f"play {kind}" if kind else shown(value, CELL)
+        text = f"{shown(value, _CELL)} {named}" if named else f"play {kind}" if kind else shown(value, _CELL)
         sound = link("file", **names) if kind else None
         cells.append(
-            TableCell(visible(name), text, picture, is_number and not named, link("value", **names), sound)
+            _TableCell(visible(name), text, picture, is_number and not named, link("value", **names), sound)
         )
     return cells, is_late, missing
 
 
 def _head(
     opened: OpenRef,
-    wanted: Wanted,
+    wanted: _Wanted,
     name: str,
     card: ColumnCard | None,
     here: Mapping[str, object],
@@ -323,44 +315,6 @@ def _head(
     return _ColumnHead(visible(name), card, order, where, is_number)
 
 
-def _first_column(names: Sequence[str], values: Mapping[str, str]) -> int:
-    """The first column of the table: as the address says, or where the one that is sought stands.
-
-    Raises:
-        Refused: there is no such column.
-    """
-    sought = values.get("find", "").strip()
-    if not sought:
-        first = number_in(values, "first", 0)
-        if first and first >= len(names):
-            raise Refused(404, f"there is no column {first:,}: there are {len(names):,}")
-        return first
-    alike = sought.casefold()
-    for is_it in (
-        lambda name: sought in (name, visible(name)),
-        lambda name: name.casefold().startswith(alike),
-        lambda name: alike in name.casefold(),
-    ):
-        for place, name in enumerate(names):
-            if is_it(name):
-                return place
-    raise Refused(404, f"there is no column {sought[:80]!r}; go back, and look for a part of its name")
-
-
-def _column_pages(names: Sequence[str], first: int, here: Mapping[str, object]) -> dict[str, Any]:
-    """Links to the columns before and after those shown."""
-    stop = min(len(names), first + MOST_COLUMNS)
-    before, last = max(0, first - MOST_COLUMNS), (len(names) - 1) // MOST_COLUMNS * MOST_COLUMNS
-    return {
-        "first": first,
-        "stop": stop,
-        "total": len(names),
-        "before": link("rows", **{**here, "first": before or None}) if first else None,
-        "after": link("rows", **{**here, "first": stop}) if stop < len(names) else None,
-        "last": link("rows", **{**here, "first": last}) if stop < len(names) else None,
-    }
-
-
 # -- the grid
 
 
@@ -368,42 +322,30 @@ def _grid(opened: OpenRef, values: Mapping[str, str]) -> dict[str, Any] | None:
     """How images are laid out; None for a table.
 
     Raises:
-        Refused: there is no such size, or no such image.
+        Refused: there is no such image.
     """
-    size = values.get("size", "")
-    if not size:
+    image = values.get("image")
+    if not image:
         return None
-    if size not in SIDES:
-        raise Refused(400, f"images are shown in the sizes {', '.join(SIDES)}; found {size[:40]!r}")
-    if not opened.images:
-        raise Refused(404, "no column holds images that can be shown")
-    image = values.get("image") or opened.images[0]
     if image not in opened.images:
+        some = ", ".join(map(visible, opened.images))[:400]
         raise Refused(
-            404, f"{visible(image)!r:.200} holds no images; {', '.join(map(visible, opened.images))[:400]} do"
+            404, f"{visible(image)!r:.200} holds no images that can be shown; {some or 'no column'} does"
         )
     under = [name for name in opened.classes if name in opened.shown_names]
     under += [name for name in opened.shown_names if name in opened.sortable and name not in under]
     under = under[:_MOST_UNDER_IMAGES]
-    return {
-        "size": size,
-        "side": SIDES[size],
-        "image": image,
-        "title": visible(image),
-        "under": under,
-        "cut": _cut(opened, [image, *under]),
-        "parameters": {"size": size, "image": None if image == opened.images[0] else image},
-    }
+    return {"side": GRID_SIDE, "image": image, "title": visible(image), "under": under}
 
 
-def _cut(opened: OpenRef, names: Sequence[str]) -> Callable[[DataRef], DataRef]:
-    """A function that cuts rows down to these values, where a schema has them as columns of a dict."""
+def _cut(opened: OpenRef, ref: DataRef, names: Sequence[str]) -> DataRef:
+    """Rows with only these values, where a schema has them as columns of a dict."""
     schema = opened.ref.schema
     if schema is None or schema.tree.kind != "dict":
-        return lambda ref: ref
+        return ref
     by_name = dict(zip(opened.shown_names, opened.names, strict=True))
     wanted = [by_name[name] for name in names if name in by_name]
-    return lambda ref: ref.columns(wanted) if len(wanted) == len(names) else ref
+    return ref.columns(wanted) if len(wanted) == len(names) else ref
 
 
 def _figure(
@@ -423,7 +365,7 @@ def _figure(
     return {
         "number": number,
         "link": link("row", **place, row=number),
-        "image": link("file", **named, size=grid["size"]) if grid["image"] in held else None,
+        "image": link("file", **named, small=1) if grid["image"] in held else None,
         "texts": texts,
     }
 
@@ -434,13 +376,11 @@ def _layouts(
     """The ways to look at these rows: a link to each but the present one."""
     if not opened.images:
         return []
-    ways: list[tuple[str, str | None]] = [
-        ("table", link("rows", **{**here, "size": None, "image": None}) if grid else None)
+    shown_now = grid and grid["image"]
+    ways = [
+        ("table", None),
+        *((f"images of {visible(name)}", name) for name in opened.images[:_MOST_LAYOUTS]),
     ]
-    for size in SIDES:
-        is_here = grid is not None and grid["size"] == size
-        ways.append((f"{size} images", None if is_here else link("rows", **{**here, "size": size})))
-    if grid:
-        others = [name for name in opened.images if name != grid["image"]][:8]
-        ways += [(f"images of {visible(name)}", link("rows", **{**here, "image": name})) for name in others]
-    return ways
+    return [
+        (text, link("rows", **{**here, "image": name}) if name != shown_now else None) for text, name in ways
+    ]
