@@ -513,7 +513,7 @@ def test_refusals(ref: yoga.DataRef, tmp_path: Path) -> None:
         inside()
     assert storage.list() == [("rows", "1")]
 
-    with pytest.raises(TypeError, match="expected a Stream or a DataRef, found list"):
+    with pytest.raises(TypeError, match=r"a DataRef or a torchyoga\.DataLoader, found list"):
         make_tf_dataset([1, 2])
     with pytest.raises(ValueError, match="batch_size must be at least 1"):
         make_tf_dataset(ref, 0)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 
@@ -20,6 +22,7 @@ from torch.utils.data import IterableDataset
 import torchyoga as yoga
 from torchyoga import Storage
 from torchyoga.errors import BusyError, CorruptError, ExistsError, SchemaError, YogaError
+from torchyoga.process.control_group import num_cpus
 from torchyoga.stores.notes import at_work
 
 
@@ -317,17 +320,46 @@ def test_cacheable_together(storage):
     assert set(calls) == {50}
 
 
-def test_together_by_processes_of_which_one_dies(tmp_path):
+def test_together_reads_few_rows_besides_however_many_build(tmp_path):
+    def work() -> None:
+        storage = Storage(tmp_path / "storage")
+        storage.cacheable("a", "1", together=True)(lambda: Counted(400, tmp_path / "notes"))()
+
+    waits = [forked(work) for _ in range(4)]
+    assert [wait() for wait in waits] == [0] * 4
+    read = (tmp_path / "notes").read_text().split()
+    one_plans = 256 + 2 * 4
+    each_compares = 4 + 2 * 8  # the rows of the plan, and the ends of parts that are done by then
+    each_part_is_checked = 4 * max(4, num_cpus())
+    assert len(read) <= 400 + one_plans + 3 * each_compares + each_part_is_checked
+
+
+def test_together_where_no_plan_can_be_made(tmp_path):
+    def work() -> None:
+        with pytest.raises(SchemaError, match="have no rows"):
+            Storage(tmp_path / "storage").submit(yoga.shards(slow_nothing, [1, 2]), "a", "1", together=True)
+
+    began = time.monotonic()
+    assert [wait() for wait in [forked(work) for _ in range(6)]] == [0] * 6
+    assert time.monotonic() - began < 6  # a second for the first one, and one for all others
+
+
+def slow_nothing(number: int) -> Iterator[object]:
+    time.sleep(0.5)
+    return iter(())
+
+
+def test_together_by_processes_of_which_two_die(tmp_path):
     (tmp_path / "marks").mkdir()
     folder = tmp_path / "storage"
 
     def work() -> None:
-        data = Deadly(60, tmp_path / "marks", (31,))
+        data = Deadly(60, tmp_path / "marks", (0, 31))  # whoever plans, and who plans then
         data.owner = 0
         Storage(folder, lease_seconds=1).submit(data, "a", "1", together=True)
 
-    waits = [forked(work) for _ in range(3)]
-    assert sorted(wait() for wait in waits)[1:] == [0, 0]
+    waits = [forked(work) for _ in range(4)]
+    assert sorted(wait() for wait in waits) == [-signal.SIGKILL] * 2 + [0, 0]
     storage = Storage(folder)
     assert storage.fetch("a", "1").fingerprint == storage.submit(Plain(60), "b", "1").fingerprint
 

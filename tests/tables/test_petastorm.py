@@ -22,7 +22,7 @@ from PIL import Image
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError
 from torchyoga.rows.meaning import Codec
-from torchyoga.testing import check_dataref
+from torchyoga.testing import assert_rows_equal, check_dataref
 
 KEY = b"dataset-toolkit.unischema.v1"
 N = 10
@@ -151,7 +151,7 @@ def test_arrays_scalars_and_images_come_as_the_schema_says(petastorm: Any, tmp_p
         assert row["points"].tolist() == POINTS[i].tolist()
         assert row["image"] == png(IMAGES[i])
     columns = {column.name: column for column in ref.schema.columns}
-    assert columns["image"].meaning.codec == Codec("png")
+    assert columns["image"].meaning.codec == Codec("png", (("height", 5), ("width", 4)))
     assert columns["matrix"].shape == (2, 3)
     check_dataref(ref.columns(["matrix", "points", "small"]))
     batch = next(iter(yoga.DataLoader(ref.columns(["id", "matrix"]), 4, shuffle="block", seed=0)))
@@ -196,6 +196,27 @@ def test_images_are_decoded_with_the_channels_and_bits_of_the_schema(petastorm: 
     assert np.array_equal(batch[:, 0], arrays["depth"])
     made = yoga.Storage(tmp_path / "storage").submit(ref.columns(["depth"]), "x", "1", progress=False)
     assert np.array_equal(made.decoded()[4]["depth"], arrays["depth"][4])
+    shapes = {column.name: column.shape for column in ref.columns(names).decoded().schema.columns}
+    assert shapes == {name: own if None not in shape else None for name, _, shape, own in IMAGE_KINDS}
+
+
+def test_images_have_the_size_of_the_schema(petastorm: Any, tmp_path: Path) -> None:
+    ref = yoga.from_petastorm(write(tmp_path / "x", schema_of(petastorm)), ["image"], trust_pickle=True)
+    expected = yoga.from_arrays({"image": np.stack(IMAGES)}).windows(3)
+    for found in (ref.decoded().windows(3), ref.windows(3).decoded()):
+        assert found.schema.columns[0].shape == (3, 5, 4, 3)
+        assert_rows_equal(list(found), list(expected))
+    chw = ref.decoded({"image": yoga.codecs.image(layout="chw", mode="gray")})
+    assert chw.schema.columns[0].shape == chw[0]["image"].shape == (1, 5, 4)
+    other = [png(one) for one in [*IMAGES[:7], IMAGES[7][:3], *IMAGES[8:]]]
+    odd = yoga.from_petastorm(
+        write(tmp_path / "y", schema_of(petastorm), image=other), ["image"], trust_pickle=True
+    )
+    with pytest.raises(
+        CorruptError, match=r"row 7, column 'image': its shape is \(3, 4, 3\).*says \(5, 4, 3\)"
+    ):
+        odd.decoded()[7]
+    assert odd.decoded({"image": yoga.codecs.image(size=6)})[7]["image"].shape == (6, 6, 3)
 
 
 def test_the_pickle_is_read_only_if_one_says_so(petastorm: Any, tmp_path: Path) -> None:

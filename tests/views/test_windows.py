@@ -760,7 +760,38 @@ def test_windows_of_decoded_images(tmp_path: Path) -> None:
         found[[0, 4]]
     sized = ref.decoded({"image": yoga.codecs.image(size=5)}).windows(3)
     assert sized[4]["image"].shape == (3, 5, 5, 3)
-    with pytest.raises(
-        ValueError, match=r"'image' cannot be stacked.*decoded\(\)\.windows.*image\(size=\.\.\.\)"
-    ):
-        ref.windows(3)
+    with pytest.raises(ValueError, match=r"'image' cannot be stacked.*by \.decoded.*image\(size=\.\.\.\)"):
+        ref.windows(3)[0]
+
+
+def test_windows_are_decoded_as_the_rows_are(tmp_path: Path) -> None:
+    """Windows of encoded images, and views of those: decoding them decodes the rows first."""
+    rows = [{"meta": {"image": np.full((8, 6, 3), n, np.uint8), "n": n}, "mask": np.eye(4)} for n in range(9)]
+    codecs = {"meta/image": yoga.codecs.png()}
+    storage = yoga.Storage(tmp_path)
+    ref = storage.submit(rows, "images", "1", codecs=codecs)
+    windows = ref.windows(3, edge="repeat")
+    assert_rows_equal(list(windows.decoded()), list(ref.decoded().windows(3, edge="repeat")))
+    assert windows.decoded().fingerprint == ref.decoded().windows(3, edge="repeat").fingerprint
+    for some in (windows[::2], windows.columns(["meta/image"])[2:].repeat(2), windows["meta/image"]):
+        found = pickle.loads(pickle.dumps(some)).decoded()
+        batch = next(iter(yoga.DataLoader(found, 2)))
+        image = batch if isinstance(batch, torch.Tensor) else batch["meta"]["image"]
+        assert image.shape == (2, 3, 8, 6, 3)
+    small = windows.decoded({"meta/image": yoga.codecs.image(size=5, layout="chw")})
+    assert small[0]["meta"]["image"].shape == (3, 3, 5, 5)
+    once = ref.windows({"meta/n": range(3)}, static=["meta/image"])
+    assert once[1]["meta"]["image"] == ref[1]["meta"]["image"]
+    assert once.decoded()[1]["meta"]["image"].shape == (8, 6, 3)
+    crop = storage.fetch("images", "1")["meta/image"][0]
+    lists = [{"crops": [crop] * n, **row["meta"]} for n, row in enumerate(rows)]
+    lists_ref = storage.submit(lists, "lists", "1", codecs={"image": yoga.codecs.png()})
+    both = {name: yoga.codecs.image() for name in ("crops", "image")}
+    # A list makes one column of two.
+    found = lists_ref.windows({"image": range(2)}, static=["n"]).decoded(both)[4]
+    assert (found["n"], found["image"][:, 0, 0, 0].tolist()) == (4, [4, 5])
+    with pytest.raises(ValueError, match=r"'crops.*' belongs to a list: decode before"):
+        lists_ref.windows({"image": range(2)}, static=["crops"]).decoded(both)
+    text = storage.submit([{"t": "a" * 9}] * 4, "text", "1", codecs={"t": yoga.codecs.zstd()})
+    with pytest.raises(ValueError, match="'t' cannot be stacked, as they are text"):
+        text.windows(2).decoded()

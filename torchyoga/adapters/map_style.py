@@ -56,11 +56,12 @@ class MapSource(RowSource):
                 yield from self._many(numbers)
             return
         in_worker: Any = _InWorker(self)  # torch takes any class, though it names its own
+        collate: Any = _itself  # likewise: a batch is one item here
         loader: DataLoader[bytes | Raised] = DataLoader(
             in_worker,
             batch_sampler=_Ranges(start, self.length, self._rows_at_once),
             num_workers=self._num_workers,
-            collate_fn=_itself,
+            collate_fn=collate,
             worker_init_fn=in_worker.show,
             generator=torch.Generator(),
         )

@@ -374,7 +374,8 @@ def _crossing(value: Batch, path: Path) -> Batch:
         return numpy_of(value)
     try:
         if isinstance(value, torch.Tensor):
-            return tf.RaggedTensor.from_row_splits(numpy_of(value.values()), numpy_of(value.offsets()))
+            nested: Any = value  # torch's types know no offsets
+            return tf.RaggedTensor.from_row_splits(numpy_of(nested.values()), numpy_of(nested.offsets()))
         return tf.convert_to_tensor(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise SchemaError(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from ..process.digests import hexdigest
 from ..process.seeding import drawn_seeds, seeds_within
 from ..process.stages import Stage, timed
 from ..process.warned import warn_user
-from ..reading.dataref import ChangedRows, DataRef, known_schema
+from ..reading.dataref import ChangedRows, DataRef, Over, RowView, known_schema
 from ..reading.in_epoch import in_epoch
 from ..rows.block import Block, Rows
 from ..rows.collector import block_of
@@ -34,6 +34,7 @@ from ..rows.schema import Schema
 from ..rows.types import Ints, Row, Seeds
 from ..rows.values import leaf_values
 from ..views.draw import Draw
+from ..views.windows.windowed import WindowsRef
 from .decoder import Bytes, Decoder, RowError, Run
 from .decoders import decoder_of
 
@@ -48,6 +49,8 @@ def decoded(ref: DataRef, decoders: Mapping[str, Decoder] | None, threads: int |
     schema = known_schema(ref)
     if schema is None:
         return ref
+    if _stacks_encoded(ref):
+        return ref.over(decoded(ref.whole, decoders, threads))
     if threads is not None:
         threads = as_int("threads", threads, 1, 1024)
     if decoders is None:
@@ -77,6 +80,14 @@ def decoded(ref: DataRef, decoders: Mapping[str, Decoder] | None, threads: int |
         for number, decoder in found.items()
     }
     return DecodedRef(ref, learned, threads)
+
+
+def _stacks_encoded(ref: DataRef) -> TypeGuard[Over]:
+    """True for windows, or some of them, whose rows can only be stacked once they are decoded."""
+    below = ref
+    while isinstance(below, RowView):
+        below = below.whole
+    return isinstance(below, WindowsRef) and bool(below.encoded)
 
 
 class DecodedRef(ChangedRows):

@@ -15,7 +15,18 @@ from ..rows.data import Data, bounds_of
 from ..rows.meaning import Codec
 from ..views.draw import Draw
 
-__all__ = ["Bytes", "Decoded", "Decoder", "RowError", "Run", "check_is_bytes", "form_of", "ragged"]
+__all__ = [
+    "Bytes",
+    "Decoded",
+    "Decoder",
+    "RowError",
+    "Run",
+    "check_is_bytes",
+    "form_of",
+    "noted_size",
+    "of_one_shape",
+    "ragged",
+]
 
 Bytes: TypeAlias = memoryview
 Decoded: TypeAlias = "tuple[Data, set[int]]"
@@ -88,6 +99,28 @@ def ragged(found: Sequence[npt.NDArray[Any]], column: Column) -> Data:
     joined = np.concatenate(values) if values else np.empty(0, column.storage)
     offsets = bounds_of(map(len, values)).astype("<i8", copy=False)
     return Data(joined, offsets, np.array([one.shape for one in found], "<i8").reshape(-1, column.ndim))
+
+
+def noted_size(column: Column) -> tuple[int, int] | None:
+    """The height and the width of all images of an encoded column, if its codec notes them."""
+    noted = dict(column.meaning.codec.parameters) if column.meaning.codec is not None else {}
+    return (int(noted["height"]), int(noted["width"])) if {"height", "width"} <= noted.keys() else None
+
+
+def of_one_shape(data: Data, column: Column) -> Data:
+    """Ragged arrays as the data of a column that may say their shape; RowError if one has another shape."""
+    if column.shape is None:
+        return data
+    shapes = data.part("shapes")
+    others = np.flatnonzero((shapes != column.shape).any(axis=1))
+    if len(others):
+        found = tuple(shapes[others[0]].tolist())
+        raise RowError(
+            int(others[0]),
+            f"its shape is {found}, and the column's codec says {column.shape}; yoga.codecs.image(size=...) "
+            "makes images alike",
+        )
+    return Data(data.values.reshape(len(shapes), *column.shape))
 
 
 def check_is_bytes(column: Column, what: str) -> None:

@@ -16,7 +16,18 @@ from ..rows.data import Data, bounds_of
 from ..rows.image_formats import ENDINGS
 from ..rows.meaning import Codec
 from ..views.draw import Draw
-from .decoder import Bytes, Decoded, Decoder, RowError, Run, check_is_bytes, form_of, ragged
+from .decoder import (
+    Bytes,
+    Decoded,
+    Decoder,
+    RowError,
+    Run,
+    check_is_bytes,
+    form_of,
+    noted_size,
+    of_one_shape,
+    ragged,
+)
 from .images import image
 from .libraries import library, used_for
 from .pictures import decode, decode_exactly, header
@@ -140,8 +151,11 @@ class _Array(Decoder):
         """A column of arrays or tensors; rows may differ in shape."""
         check_is_bytes(column, "decoded")
         form = dict(self.codec.parameters)
-        kind, dtype, ndim = str(form["kind"]), str(form["dtype"]), len(str(form["axes"]))
-        return Column(column.name, kind, dtype if kind == "tensor" else np.dtype(dtype).str, None, ndim)
+        kind, dtype, axes = str(form["kind"]), str(form["dtype"]), str(form["axes"])
+        size, shape = noted_size(column), None
+        if size is not None:
+            shape = tuple({"h": size[0], "w": size[1], "c": int(form["channels"])}[axis] for axis in axes)
+        return Column(column.name, kind, dtype if kind == "tensor" else np.dtype(dtype).str, shape, len(axes))
 
     def decode(self, values: Sequence[Bytes], column: Column, draw: Draw | None, run: Run) -> Decoded:
         """The arrays of some rows."""
@@ -160,7 +174,7 @@ class _Array(Decoder):
             found[i] = np.ascontiguousarray(pixels).astype(made.storage, copy=False)
 
         run.each(one, len(values))
-        return ragged(found, made), set()
+        return of_one_shape(ragged(found, made), made), set()
 
 
 def decoder_of(codec: Codec) -> Decoder | None:

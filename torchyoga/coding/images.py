@@ -23,7 +23,18 @@ from ..rows.column import Column
 from ..rows.data import Data, bounds_of
 from ..rows.types import Ints
 from ..views.draw import Draw
-from .decoder import Bytes, Decoded, Decoder, RowError, Run, check_is_bytes, form_of, ragged
+from .decoder import (
+    Bytes,
+    Decoded,
+    Decoder,
+    RowError,
+    Run,
+    check_is_bytes,
+    form_of,
+    noted_size,
+    of_one_shape,
+    ragged,
+)
 from .libraries import library, used_for
 from .pictures import (
     MOST_PIXELS,
@@ -204,9 +215,10 @@ class _Image(Decoder):
         """A column of pixels."""
         check_is_bytes(column, "image")
         channels, dtype = self._form
-        if self.size is None:
+        size = self.size or noted_size(column)
+        if size is None:
             return Column(column.name, "ndarray", dtype, None, 3)
-        shape = (channels, *self.size) if self.layout == "chw" else (*self.size, channels)
+        shape = (channels, *size) if self.layout == "chw" else (*size, channels)
         return Column(column.name, "ndarray", dtype, shape, 3)
 
     @property
@@ -218,7 +230,8 @@ class _Image(Decoder):
     def decode(self, values: Sequence[Bytes], column: Column, draw: Draw | None, run: Run) -> Decoded:
         """The pixels of some images."""
         if self.size is None:
-            return self._in_their_sizes(values, column, draw, run)
+            found, failed = self._in_their_sizes(values, column, draw, run)
+            return of_one_shape(found, self.column(column)), failed
         made = self.column(column)
         assert made.shape is not None
         out = run.empty(len(values) * made.row_bytes).view(made.storage).reshape(len(values), *made.shape)

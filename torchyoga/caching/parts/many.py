@@ -62,14 +62,11 @@ def submitted_by_many(
     board = Board(store, id, version, many.lease_seconds)
     with board.present():
         for _ in range(_TRIES):
-            # Another one if that was removed.
-            plan = agreed_plan(store, id, version, splits, options, many, None, replaces)
-            job = BuildJob(store, plan, data, options, many, splits)
-            if is_joined and store.find(id, version) is not None:  # published since the first look
-                board.clear()
-                return _the_same(fetched(store, id, version), splits)
-            build_all(job, False if is_quiet else options.progress)
             try:
+                # Another one if that was removed.
+                plan = agreed_plan(store, id, version, splits, options, many, None, replaces)
+                job = BuildJob(store, plan, data, options, many, splits)
+                build_all(job, False if is_quiet else options.progress)
                 ref = job.publish()
             except ExistsError:
                 if not is_joined:

@@ -14,7 +14,7 @@ from ...building.parts.board import Board, here
 from ...building.parts.plan import MOST_PARTS, Plan
 from ...building.parts.slices import Splits
 from ...building.sources import RowSource, SeekableBlocks
-from ...errors import BusyError, SchemaError
+from ...errors import BusyError, ExistsError, SchemaError
 from ...process.control_group import num_cpus
 from ...stores.contract import Seen, Versions
 from .pools import Pools
@@ -24,7 +24,7 @@ __all__ = ["Many", "agreed_plan"]
 _log = logging.getLogger("torchyoga")
 _PART_BYTES, _PART_SECONDS = 256 * 2**20, 30.0
 _PARTS_EACH = 4  # for a worker, at least: so none waits long for the last one
-_LOOKS, _FEW_LOOKS, _LOOKING = 16, 3, 2.0  # rows that each builder compares: fewer if they take that long
+_LOOKS = 4  # rows that each builder compares
 _COMPARED = 8  # parts of an interrupted build
 _TRIES = 5
 
@@ -85,6 +85,7 @@ def agreed_plan(
 
     Raises:
         BusyError: others build the version from other data, or with other options.
+        ExistsError: others have published it since the caller looked, and it may not be replaced.
         ValueError: there are more than `max_rows` rows.
         SchemaError: rows do not fit each other, or there are none to show a schema.
         CorruptError: the plan that is there is damaged.
@@ -109,9 +110,22 @@ def agreed_plan(
         function=options.function,
         replaces=replaces,
     )
+
+    def refuse_if_published() -> None:
+        if replaces is None and store.find(id, version) is not None:
+            board.clear()  # it can never be published
+            raise ExistsError(
+                f"{id!r} {version!r} was published in {store.name} by another builder meanwhile; fetch that"
+            )
+
+    def make() -> Plan:
+        refuse_if_published()  # before rows are read
+        return _whole(wanted, splits, options, many.workers, parts)
+
     for _ in range(_TRIES):
-        plan = board.plan() or board.agreed(_whole(wanted, splits, options, many.workers, parts))
-        reason = _differs(board, plan, wanted, splits, options)
+        plan = board.agreed(make, many.timeout)
+        refuse_if_published()
+        reason = None if plan.token == wanted.token else _differs(board, plan, wanted, splits, options)
         if reason is None:
             return plan
         if board.look(plan).alive:
@@ -152,8 +166,7 @@ def _whole(wanted: Plan, splits: Splits, options: BuildOptions, workers: int, pa
         )
     looks: list[tuple[int, str]] = []
     if schema is not None and splits.of_rows and splits.count:
-        most = _LOOKS if _LOOKS * seconds < _LOOKING else _FEW_LOOKS
-        numbers = sorted({(splits.count - 1) * i // (most - 1) for i in range(most)})
+        numbers = sorted({(splits.count - 1) * i // (_LOOKS - 1) for i in range(_LOOKS)})
         first, again = (splits.digests(numbers, schema, others) for others in (False, True))
         looks = list(zip(numbers, first, strict=True)) if first == again else []
     count = splits.count

@@ -71,7 +71,7 @@ def from_petastorm(
 
     Arrays (`NdarrayCodec`, `CompressedNdarrayCodec`) come as arrays, scalars in the types that its schema
     says. Images (`CompressedImageCodec`) stay encoded: rows have their bytes, and the schema says with which
-    codec, and for `DataRef.decoded` how many channels and bits they have.
+    codec, and for `DataRef.decoded` their channels, bits and size, as far as the schema says them.
 
     Args:
         path: the folder with its `_common_metadata`, local or a URL.
@@ -200,16 +200,19 @@ class _Conversion:
 
 
 def _codec_of(field: _Field) -> Codec:
-    """The codec of an image, with the form of its array where that is not (H, W, 3) of bytes."""
+    """The codec of an image, with its size where the schema says that, and the form of its array where that
+    is not (H, W, 3) of bytes."""
+    known = [(name, side) for name, side in zip(("height", "width"), field.shape, strict=False) if side]
+    size = tuple(known) if len(known) == 2 else ()
     dtype = {"|u1": "uint8", "<u2": "uint16"}.get(field.dtype)
     if dtype is None or len(field.shape) not in (2, 3):
         return Codec(field.image)
     channels = 1 if len(field.shape) == 2 else field.shape[2] or 3
     if channels not in (1, 3, 4) or (dtype, channels) == ("uint8", 3):
-        return Codec(field.image)
+        return Codec(field.image, size)
     axes = "hwc"[: len(field.shape)]
     form = (("axes", axes), ("channels", channels), ("dtype", dtype), ("kind", "ndarray"))
-    return Codec(field.image, form)
+    return Codec(field.image, (*form, *size))
 
 
 def _stored(field: pa.Field, known: _Field | None) -> pa.Field:

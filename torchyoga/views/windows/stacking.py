@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple, NoReturn, SupportsIndex, TypeAlias
@@ -85,7 +85,11 @@ class Stacking:
         for offsets in offsets_of.values():
             some = (offsets[0], offsets[-1]) if isinstance(offsets, range) else offsets
             ends += [min(some), max(some)]
-        found = _stacked(kept, offsets_of)
+        _refuse_wrapped(kept, offsets_of)
+        found = _stacked(
+            (WindowSource(number, offsets_of.get(number)), column)
+            for number, column in zip(kept.columns, kept.schema.columns, strict=True)
+        )
         tree = kept.schema.tree
         if masks and isinstance(size_or_offsets, Mapping):
             columns, found = iter(found), []
@@ -103,6 +107,35 @@ class Stacking:
     def projected(self, of: Projection) -> Stacking:
         """Some columns of these rows; the windows lie where they did."""
         return replace(self, schema=of.schema, sources=tuple(self.sources[number] for number in of.columns))
+
+    @property
+    def encoded(self) -> list[str]:
+        """Columns that can be stacked once they are decoded."""
+        return [
+            column.name
+            for (_, offsets), column in zip(self.sources, self.schema.columns, strict=True)
+            if offsets is not None and column.kind == "bytes"
+        ]
+
+    def over(self, before: Schema, after: Schema) -> Stacking:
+        """The same rows of rows of another schema, as after columns were decoded.
+
+        Raises:
+            ValueError: they cannot be stacked either.
+        """
+        places = {column.name: number for number, column in enumerate(after.columns)}
+        given: list[_Found] = []
+        for source, column in zip(self.sources, self.schema.columns, strict=True):
+            if source.column >= 0:
+                name = before.columns[source.column].name
+                if name not in places:  # the lengths of encoded items, which make one column when decoded
+                    raise ValueError(f"{name!r} belongs to a list: decode before, by .decoded().windows(...)")
+                source = WindowSource(places[name], source.offsets)
+                column = replace(after.columns[source.column], name=column.name)
+            given.append((source, column))
+        found = _stacked(given)
+        schema = Schema(self.schema.tree, tuple(column for _, column in found))
+        return replace(self, schema=schema, sources=tuple(source for source, _ in found))
 
     @property
     def pin(self) -> str:
@@ -168,37 +201,29 @@ def _as_range(first: int, last: int, count: int) -> range:
     return range(first, first + count * step, step or 1)
 
 
-def _stacked(kept: Projection, offsets_of: Mapping[int, Offsets]) -> list[_Found]:
-    """The columns of a window, and where they come from.
+def _stacked(given: Iterable[_Found]) -> list[_Found]:
+    """The columns of a window, of columns of rows; encoded ones stay as they are.
 
     Raises:
         ValueError: rows of some columns cannot be stacked.
     """
     found: list[_Found] = []
     refused: list[str] = []
-    encoded: list[str] = []
-    _refuse_wrapped(kept, offsets_of)
-    for number, column in zip(kept.columns, kept.schema.columns, strict=True):
-        offsets = offsets_of.get(number)
-        if offsets is not None:
+    for source, column in given:
+        if source.column >= 0 and source.offsets is not None:
             if column.meaning.codec is not None and column.kind == "bytes":
-                encoded.append(column.name)
+                pass
             elif (column.shape is None and column.ndim < 2) or column.kind in ("none", "decimal"):
                 refused.append(column.name)
             else:
-                column = _of_rows(column, len(offsets))
-        found.append((WindowSource(number, offsets), column))
-    if encoded:
-        raise ValueError(
-            f"rows of {', '.join(map(repr, encoded))} cannot be stacked as they are encoded; decode them "
-            "before: ref.decoded().windows(...), or where images differ in size ref.decoded({'image': "
-            f"yoga.codecs.image(size=...)}}).windows(...); or read them once, by static={encoded}"
-        )
+                column = _of_rows(column, len(source.offsets))
+        found.append((source, column))
     if refused:
         raise ValueError(
             f"rows of {', '.join(map(repr, refused))} cannot be stacked, as they are text, bytes, decimals, "
-            "None or differ in length; leave them out by .columns([...]) before, or read them once, at the "
-            f"first row or offset 0, by static={refused}"
+            "None or differ in length; decode images before, by decoded({...: yoga.codecs.image(size=...)}), "
+            "leave columns out by .columns([...]), or read them once, at the first row or offset 0, by "
+            f"static={refused}"
         )
     return found
 

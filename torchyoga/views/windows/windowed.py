@@ -111,8 +111,26 @@ class WindowsRef(Over):
     view_name = "windows"
     keeps_rows = Over.keeps_rows
 
+    @cached_property
+    def encoded(self) -> list[str]:
+        """Columns that must be decoded before the windows can be read."""
+        return [] if self._stacking is None else self._stacking.encoded
+
+    def over(self, whole: DataRef) -> WindowsRef:
+        """The same windows of rows that may be decoded."""
+        before, after, stacking = self.whole.schema, whole.schema, self._stacking
+        if stacking is not None and before is not None and after is not None:
+            stacking = stacking.over(before, after)
+        return WindowsRef(whole, self._anchors, stacking)
+
     def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
         assert self._stacking is not None, "there are windows"
+        if self.encoded:
+            raise ValueError(
+                f"rows of {', '.join(map(repr, self.encoded))} cannot be stacked as they are encoded: decode "
+                "them, by .decoded(), or where images differ in size by .decoded({'image': "
+                f"yoga.codecs.image(size=...)}}); or read them once, by static={self.encoded}"
+            )
         spots = self._anchors.spots(rows)
         columns = self._stacking.schema.columns
         found: list[Data | None] = [None] * len(columns)
