@@ -70,7 +70,7 @@ def text_of(error: Exception) -> str:
 
 
 def _of_message(cls: Callable[..., Exception], message: str) -> Exception:
-    return cls(KeyErrorMessage(message) if cls is KeyError else message)  # type: ignore[no-untyped-call]
+    return cls(KeyErrorMessage(message) if cls is KeyError else message)
 
 
 def _error_of(make: Callable[[], Any]) -> Exception | None:
