@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,6 +136,45 @@ def test_signals_to_all_processes_of_a_job(
         pieces = lines(tmp_path / "pieces", rank)
         check_same(lines(tmp_path / "log", rank), pieces)
         assert len(pieces) == len(lines(tmp_path / "log", rank))
+
+
+ENDING = """
+import os, signal, sys, torch, torchyoga as yoga
+
+if __name__ == "__main__":
+    end, method, folder = sys.argv[1:]
+    loader = yoga.DataLoader(range(10_000), num_workers=2, multiprocessing_context=method)
+    run = yoga.Checkpoint(folder, model=torch.nn.Linear(1, 1), loaders={"train": loader})
+    for epoch in run.epochs(1):
+        for step, batch in run.batches("train"):
+            run.stepped()
+            if step == 3:
+                print("ends", flush=True)
+                exec(end)
+"""
+ENDS = {
+    "sys.exit()": 0,
+    "os.kill(os.getpid(), signal.SIGTERM)": 128 + signal.SIGTERM,
+    "os.kill(os.getpid(), 9)": -9,
+    "raise ValueError": 1,
+    "os.kill(os.getpid(), signal.SIGINT)": -signal.SIGINT,
+    "os._exit(0)": 0,
+}
+
+
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.rest)])
+@pytest.mark.parametrize(
+    "end", [*list(ENDS)[:3], *(pytest.param(end, marks=pytest.mark.rest) for end in list(ENDS)[3:])]
+)
+def test_workers_end_with_their_program(end: str, method: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(ENDING)
+    command = [sys.executable, str(program), end, method, str(tmp_path / "run")]
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert started.stdout is not None
+    assert started.stdout.readline() == "ends\n"
+    assert started.communicate(timeout=30)[0] == ""  # its workers have closed the pipe, too
+    assert started.returncode == ENDS[end]
 
 
 @pytest.mark.quick("2")

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+import builtins
+import os
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pytest
@@ -135,35 +141,129 @@ class Demanding(Exception):
         super().__init__(f"row {row} of {column}")
 
 
-def _failing(kind: str) -> Exception:
+class Adding(Exception):
+    def __init__(self, row: int) -> None:
+        super().__init__(f"row {row + 1} fails")
+
+
+class Named(Exception):
+    def __init__(self, *, row: int) -> None:
+        super().__init__(f"the row named {row}")
+
+
+class WithMessage(Exception):
+    message = "none"
+
+    def __init__(self, row: int, message: str = "nothing") -> None:
+        super().__init__(message)
+
+
+class Formatted(Exception):
+    def __str__(self) -> str:
+        return f"row {self.args[0]:.1f}"
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+class Delegating(Exception):
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
+def _local() -> Exception:
     class Inner(ValueError):
         pass
 
-    return Inner("of a local class") if kind == "local" else Demanding(2, "x")
+    return Inner("of a local class")
 
 
-@pytest.mark.parametrize("size", [2, None])
-@pytest.mark.parametrize("kind", ["local", "demanding"])
-def test_errors_that_cannot_be_sent_arrive_as_others(kind: str, size: int | None) -> None:
-    def collate(rows: Any) -> int:
-        if _first(rows) == 2:
-            raise _failing(kind)
-        return _first(rows)
-
-    batches = loader(collate, batch_size=size)
-    good = [0] if size == 2 else [0, 1]
-    assert [next(batches) for _ in good] == good
-    with pytest.raises(RuntimeError, match="of a local class" if kind == "local" else "row 2 of x"):
-        next(batches)
-    assert list(batches) == ([3, 4, 5, 6, 7] if size is None else [4, 6])
+def _unknown() -> Exception:
+    module: Any = types.ModuleType("known_to_the_worker")
+    sys.modules[module.__name__] = module
+    exec("class Unknown(Exception): pass", vars(module))
+    error: Exception = module.Unknown("of another module")
+    return error
 
 
-def test_an_error_of_worker_init_fn_that_cannot_be_sent_arrives() -> None:
-    def init(worker: int) -> None:
-        raise _failing("local")
+ODD: dict[str, tuple[Callable[[], Exception], str]] = {
+    "RuntimeError, local": (_local, "Inner: of a local class"),
+    "RuntimeError, unknown": (_unknown, "Unknown: of another module"),
+    "RuntimeError, of two": (lambda: Demanding(2, "x"), "Demanding: row 2 of x"),
+    "RuntimeError, adding": (lambda: Adding(2), "Adding: row 3 fails"),
+    "RuntimeError, named": (lambda: Named(row=2), "Named: the row named 2"),
+    "RuntimeError, message": (lambda: WithMessage(2, "bad row"), "WithMessage: bad row"),
+    "Mute": (lambda: Mute(2), "Mute"),
+    "Formatted": (lambda: Formatted(2.0), "row 2.0"),
+    "Delegating": (lambda: Delegating("to whatever"), "to whatever"),
+}
+if Group := getattr(builtins, "ExceptionGroup", None):  # since Python 3.11
+    ODD["ExceptionGroup"] = (lambda: Group("rows fail", [KeyError(2)]), "rows fail")
+    ODD["RuntimeError, group"] = (lambda: Group("rows fail", [Demanding(2, "x")]), "row 2 of x")
 
-    with pytest.raises(RuntimeError, match="of a local class"):
-        next(loader(None, worker_init_fn=init))
+
+class Failing:
+    """Rows, a function of a worker, and something that cannot be pickled: each raises an error."""
+
+    def __init__(self, make: Callable[[], Exception]) -> None:
+        self.make = make
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, row: int) -> int:
+        return row if row != 2 else self(row)
+
+    def __call__(self, row: int) -> NoReturn:
+        raise self.make()
+
+    def __reduce__(self) -> NoReturn:
+        self(2)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_errors_of_all_classes_name_their_cause(name: str, tmp_path: Path) -> None:
+    make, text = ODD[name]
+    failing, storage = Failing(make), yoga.Storage(tmp_path)
+    for run in (
+        lambda: list(yoga.DataLoader(failing, 1, num_workers=2)),
+        lambda: list(yoga.DataLoader(failing, None, num_workers=2)),
+        lambda: next(loader(lambda rows: failing)),
+        lambda: storage.submit(failing, "a", "1", num_workers=2, progress=False),
+    ):
+        error = _raised_by(run)
+        assert type(error).__name__ == name.split(",")[0]
+        assert text in f"{error!r} {error.__cause__}"
+    error = _raised_by(lambda: next(iter(yoga.DataLoader(range(4), num_workers=2, worker_init_fn=failing))))
+    assert text in str(error) or make is _unknown  # torch pickles the class
+    assert type(_raised_by(lambda: list(yoga.DataLoader(failing)))).__name__ == type(make()).__name__
+
+
+def _raised_by(run: Callable[[], object]) -> Exception:
+    try:
+        run()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+@pytest.mark.parametrize("is_workers", [True, False])
+def test_too_many_open_files_are_said_to_be_the_cause(is_workers: bool) -> None:
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = len(os.listdir("/proc/self/fd")) + 50
+    count = 200 if is_workers else 10
+    rows = loader(lambda row: [torch.nn.Parameter(torch.ones(1)) for _ in range(count)], batch_size=None)
+    kept: list[Any] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    try:
+        error = _raised_by(lambda: kept.extend(rows))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert isinstance(error, RuntimeError)
+    assert re.search(r"ulimit -n.*set_sharing_strategy\('file_system'\)", str(error))
 
 
 def test_plain_data_is_not_pickled_twice() -> None:

@@ -16,7 +16,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.buffers import placing
 from ..process.noted import note_batch, note_row
-from ..process.raised import Raised
+from ..process.raised import Raised, text_of, torch_can_raise
 from ..process.seeding import row_seeds, seeder, where, where_all
 from ..process.stages import Stage, Stopwatch, WorkerClock, timed
 from ..process.stops import listened, outlive
@@ -29,7 +29,7 @@ from ..sampling.seeding import Seeding, made_together
 from .in_process import COLLATING, Collating, note_window, rows_of, title_for
 from .parcel import packed, sendable
 from .plan import Job, SingleRow
-from .sealed import can_be_named, stopped
+from .sealed import stopped
 from .shared_memory import Ring
 
 __all__ = ["Made", "RowMaker", "WorkerInit"]
@@ -324,10 +324,10 @@ class WorkerInit:
             try:
                 self._function(worker_id)
             except Exception as error:
-                cls: type = type(error)
-                if can_be_named(cls):
+                if torch_can_raise(error):
                     raise
-                raise RuntimeError(f"worker_init_fn failed: {cls.__name__}: {error}") from error
+                said = f"{type(error).__name__}: {text_of(error)}"
+                raise RuntimeError(f"worker_init_fn failed: {said}") from error
 
 
 def _keeps_rows(dataset: object) -> bool:
@@ -350,11 +350,7 @@ def _or_its_error(batch: Batch) -> Batch:
 
 def _wrapped(error: Exception, worker: int) -> Raised:
     """An exception, to be raised by the training loop's process."""
-    found = Raised(error, f"in DataLoader worker process {worker}")
-    cls: type = found.exc_type
-    if not can_be_named(cls):
-        found.exc_type = RuntimeError  # the message has the traceback, which names the class
-    return found
+    return Raised(error, f"in DataLoader worker process {worker}")
 
 
 @contextlib.contextmanager

@@ -7,8 +7,10 @@ pickled before the queue gets it, once, and travels as bytes.
 
 from __future__ import annotations
 
+import errno
 import functools
 import io
+import os
 import pickle
 from collections.abc import Collection, Iterable
 from multiprocessing.reduction import ForkingPickler
@@ -16,9 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch._utils import ExceptionWrapper
 
 from ..process.noted import add_note, notes_of
+from ..process.raised import Raised
 from ..rows.types import Batch, Row
 
 __all__ = [
@@ -28,7 +30,6 @@ __all__ = [
     "Plain",
     "Sealed",
     "TakenOverError",
-    "can_be_named",
     "is_late",
     "is_plain",
     "stopped",
@@ -108,6 +109,10 @@ class Sealed:
                 f"a batch cannot be sent from a worker process: there is {_culprit(contents)} in it, which "
                 f"cannot be pickled ({error}); return tensors, arrays or plain data, or use num_workers=0"
             ) from error
+        except (OSError, RuntimeError) as error:
+            if (lack := _lack_of_files(error)) is None:
+                raise
+            raise lack from error
         self._data = buffer.getvalue()
         self._count = count
 
@@ -119,11 +124,24 @@ def _opened(data: bytes, count: int | None) -> Batch:
     """The batch; or for each batch the error, if it cannot be unpickled."""
     try:
         return ForkingPickler.loads(data)
-    except (OSError, EOFError, MemoryError):
-        raise  # the worker has ended, or the system lacks something: torch says what
-    except Exception:
-        failure = ExceptionWrapper(where="when what a worker process has sent was unpickled")  # type: ignore[no-untyped-call]
+    except Exception as error:
+        lack = _lack_of_files(error)
+        if lack is None and isinstance(error, (OSError, EOFError, MemoryError)):
+            raise  # the worker has ended, or the system lacks something: torch says what
+        failure = Raised(lack or error, "when what a worker process has sent was unpickled")
         return failure if count is None else [failure] * count
+
+
+def _lack_of_files(error: Exception) -> RuntimeError | None:
+    """What to say where the system opens no more files for this process; None if it is another error."""
+    if not any(sign in str(error) for sign in ("ancdata", os.strerror(errno.EMFILE))):
+        return None
+    return RuntimeError(
+        "a batch cannot be sent from a worker process: each of its tensors takes an open file, and there are "
+        f"too many ({error}); increase the limit (`ulimit -n` in the shell), call "
+        "torch.multiprocessing.set_sharing_strategy('file_system') at the beginning of your code, keep fewer "
+        "batches, or collate their rows to fewer tensors"
+    )
 
 
 def is_plain(node: Row) -> bool:
@@ -171,11 +189,11 @@ def _has_fields_only(cls: type) -> bool:
     """True for a namedtuple that is pickled as its class and its fields."""
     ways = ("__reduce__", "__reduce_ex__", "__getstate__")
     are_plain = all(getattr(cls, name, None) is getattr(tuple, name, None) for name in ways)
-    return hasattr(cls, "_fields") and are_plain and can_be_named(cls)
+    return hasattr(cls, "_fields") and are_plain and _can_be_named(cls)
 
 
 @functools.lru_cache(256)
-def can_be_named(cls: type) -> bool:
+def _can_be_named(cls: type) -> bool:
     """True for a class that can be pickled: not one within a function."""
     try:
         ForkingPickler.dumps(cls)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["Note", "add_note", "note_batch", "note_row", "notes_of"]
+__all__ = ["Note", "add_note", "note_batch", "note_row", "notes_of", "set_notes"]
 
 _MOST_TEXT = 2000  # of the rows of a batch
 
@@ -25,14 +25,21 @@ class Note(str):
 
 def notes_of(error: BaseException) -> list[str]:
     """The notes of an exception."""
-    return list(getattr(error, "__notes__", ()))
+    return list(vars(error).get("__notes__", ()))
+
+
+def set_notes(error: BaseException, notes: Sequence[str]) -> None:
+    """Replaces the notes of an exception, which may refuse to be given an attribute."""
+    vars(error).pop("__notes__", None)
+    if notes:
+        vars(error)["__notes__"] = list(notes)
 
 
 def add_note(error: BaseException, text: str) -> None:
     """Adds a note, once: an exception may be raised again. Python 3.10 keeps it, and does not show it."""
     notes = notes_of(error)
     if text not in notes:
-        error.__notes__ = [*notes, text]  # type: ignore[attr-defined,unused-ignore]
+        set_notes(error, [*notes, text])
 
 
 def note_row(error: BaseException, row: object, of: str, call: str = "") -> None:
@@ -60,7 +67,7 @@ def note_batch(
     if isinstance(last, Note) and last.row is not None and where and not doing:
         call = last.call or (f"dataset[{last.row!r}] raises it" if last.of == of else "")
         text = f"in row {last.row!r} of {last.of}{where}{call and f'; {call}'}"
-        error.__notes__ = [*notes[:-1], Note(text)]  # type: ignore[attr-defined,unused-ignore]
+        set_notes(error, [*notes[:-1], Note(text)])
         return
     which = "row" if len(rows) == 1 else "the rows" if doing else "one of the rows"
     listed = ", ".join(map(repr, rows))

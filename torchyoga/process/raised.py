@@ -2,52 +2,89 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
+import traceback
+from collections.abc import Callable
+from typing import Any
 
-from torch._utils import ExceptionWrapper
+from torch._utils import ExceptionWrapper, KeyErrorMessage
 
-from .noted import notes_of
+from .noted import notes_of, set_notes
 
-__all__ = ["Raised"]
+__all__ = ["Raised", "text_of", "torch_can_raise"]
 
 
 class Raised(ExceptionWrapper):
     """An exception that torch's iterators raise again in the training loop's process.
 
-    torch makes it anew from a message, with the worker's traceback. Where a type takes something else, the
-    exception itself is sent, too.
+    As in torch, it is made anew of a message, with the worker's traceback. Where its class takes something
+    else, the worker's own exception comes, with that message as its cause, or else a RuntimeError.
     """
 
     def __init__(self, error: Exception, where: str) -> None:
         self.notes = notes_of(error)
-        vars(error).pop("__notes__", None)  # else they were in the traceback's text as well
-        super().__init__((type(error), error, error.__traceback__), where)  # type: ignore[no-untyped-call]
-        self.own = b""
-        with contextlib.suppress(Exception):
-            self.own = pickle.dumps(error)
+        set_notes(error, [])  # else they were in the traceback's text as well
+        trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        self.message = f"Caught {type(error).__name__} {where}.\nOriginal {trace}"
+        # Bytes can be sent, whatever the class is, and if its module is unknown to the parent.
+        self.cls, self.own, self.text = _pickled(type(error)), _pickled(error), text_of(error)
 
     def reraise(self) -> None:
         """Raises it."""
-        try:
-            super().reraise()  # type: ignore[no-untyped-call]
-        except Exception as error:
-            found = self._of_its_type(error)
-        if self.notes:
-            found.__notes__ = self.notes  # type: ignore[attr-defined,unused-ignore]
+        found = self._made()
+        set_notes(found, self.notes)
         try:
             raise found
         finally:
             del found  # through the traceback, a cycle would keep whatever has asked for it, and its workers
 
-    def _of_its_type(self, made: Exception) -> Exception:
-        """What torch has made; or the worker's own, with that as its cause, if the types differ."""
-        made = made.with_traceback(None)  # torch's frame refers to it
-        if type(made) is self.exc_type or not self.own:
+    def _made(self) -> Exception:
+        message = self.message
+        made = _error_of(lambda: _of_message(pickle.loads(self.cls), message))
+        if made is not None and message in text_of(made):
             return made
-        try:
-            own: Exception = pickle.loads(self.own)
-        except Exception:
-            return made
-        made.__context__, own.__cause__ = None, made
+        cause, own = RuntimeError(message), _error_of(lambda: pickle.loads(self.own))
+        if own is None or text_of(own) != self.text:
+            return cause
+        own.__cause__ = cause
         return own
+
+
+def torch_can_raise(error: Exception) -> bool:
+    """True if torch, too, can make an exception of this class anew of a message."""
+    wrapper = ExceptionWrapper((type(error), error, error.__traceback__))  # type: ignore[no-untyped-call]
+    try:
+        wrapper.reraise()  # type: ignore[no-untyped-call]
+    except Exception as made:
+        is_alike = type(made) is type(error) and wrapper.exc_msg in text_of(made)
+        return is_alike and bool(_pickled(type(error)))
+    return False
+
+
+def text_of(error: Exception) -> str:
+    """What an exception says."""
+    try:
+        return str(error)
+    except Exception:
+        return "an exception whose __str__ raises another one"
+
+
+def _of_message(cls: Callable[..., Exception], message: str) -> Exception:
+    return cls(KeyErrorMessage(message) if cls is KeyError else message)
+
+
+def _error_of(make: Callable[[], Any]) -> Exception | None:
+    """What is made, if that is an exception."""
+    try:
+        made = make()
+    except Exception:
+        return None
+    return made if isinstance(made, Exception) else None
+
+
+def _pickled(item: object) -> bytes:
+    """Empty if it cannot be pickled."""
+    try:
+        return pickle.dumps(item)
+    except Exception:
+        return b""
