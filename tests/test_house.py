@@ -289,7 +289,6 @@ def test_the_public_names() -> None:
         "jagged",
         "metered",
         "mix",
-        "overlap",
         "padded",
         "prove",
         "ray_executor",

@@ -1,4 +1,4 @@
-"""Two versions, row by row: what differs between them, what they have in common, and how a version was made.
+"""Two versions, row by row: what differs between them.
 
-Doors: `diff`, `overlap`, `audited`. Rows are compared by hashes, which are kept beside a version.
+Door: `diff`. Rows are compared by hashes, which are kept beside a version.
 """
