@@ -423,9 +423,10 @@ class Storage:
                 themselves are written `{{` and `}}`.
             version: which version of it; takes names of arguments, too.
             ignore: names of arguments that the rows do not depend on, such as a folder or a token.
-            stale: what to do if the function's code, what it reaches or its `sources` were different when
-                the version was made, or if the version has no record of how it was made: "warn" once, and
-                read it; raise an "error"; "ignore" it; or "rebuild" the version, in place of the old one.
+            stale: what to do if the function's code, that of its module which it names, or its `sources` were
+                different when the version was made, or if the version has no record of how it was made:
+                "warn" once, and read it; raise an "error"; "ignore" it; or "rebuild" the version, in place of
+                the old one.
             sources: patterns of the files that it reads, such as `["raw/*.png"]`, relative to the folder of
                 the function's file. Their names, sizes, times and digests are recorded.
             num_workers: as in `submit`.
