@@ -6,7 +6,7 @@
 <root>/.parts/<attempt>/                     a part of a build by many, under way or interrupted
 <root>/.builds/<id>/<version>/               what those builders agree on; see `building.parts.board`
 <root>/.locks/<id>/<version>.lock            held by the builder; the kernel frees it when the builder dies
-<root>/.views/                               the same again, with the selections that are kept beside versions
+<root>/.hashes/                              the same again, with the row hashes that are kept beside versions
 
 Note 7. The manifest is the commit.
 Data files carry the token of their build in their names, so an overwrite puts new files beside the old ones
