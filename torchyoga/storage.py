@@ -27,7 +27,6 @@ from .reading.version_ref import VersionRef
 from .rows.schema import Schema
 from .stores.contract import Versions
 from .stores.local import Store
-from .versions.names import kept_id
 from .views.info import Info, said_and_asked
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from .caching import appended as _appended
     from .caching import cacheable as _cacheable
     from .caching import columns as _columns
-    from .caching import kept as _kept
     from .caching import lineage as _lineage
     from .caching import rewritten as _rewritten
     from .caching import spare as _spare
@@ -70,7 +68,6 @@ else:  # loaded when they are first called, so that a first dataset opens at onc
     _cacheable = later("torchyoga.caching.cacheable")
     _columns = later("torchyoga.caching.columns")
     _kept_hashes = later("torchyoga.caching.comparing.kept_hashes")
-    _kept = later("torchyoga.caching.kept")
     _lineage = later("torchyoga.caching.lineage")
     _many = later("torchyoga.caching.parts.many")
     _planned = later("torchyoga.caching.parts.planned")
@@ -231,7 +228,7 @@ class Storage:
                 directory; False for nothing.
             message: what you want to say about the version, up to 4,096 characters; `log` shows it.
             row_hashes: keep a hash of each row beside the version, 16 bytes a row, for `diff`, which
-                else makes them when they are first wanted.
+                else makes them when it first needs them.
 
         Raises:
             ExistsError: that version is published and `overwrite` is False.
@@ -426,9 +423,10 @@ class Storage:
                 themselves are written `{{` and `}}`.
             version: which version of it; takes names of arguments, too.
             ignore: names of arguments that the rows do not depend on, such as a folder or a token.
-            stale: what to do if the function's code, what it reaches or its `sources` were different when
-                the version was made, or if the version has no record of how it was made: "warn" once, and
-                read it; raise an "error"; "ignore" it; or "rebuild" the version, in place of the old one.
+            stale: what to do if the function's code, that of its module which it names, or its `sources` were
+                different when the version was made, or if the version has no record of how it was made:
+                "warn" once, and read it; raise an "error"; "ignore" it; or "rebuild" the version, in place of
+                the old one.
             sources: patterns of the files that it reads, such as `["raw/*.png"]`, relative to the folder of
                 the function's file. Their names, sizes, times and digests are recorded.
             num_workers: as in `submit`.
@@ -1027,7 +1025,7 @@ class Storage:
         return self._store.versions(id)
 
     def remove(self, id: str, version: str, *, force: bool = False) -> None:
-        """Deletes a version, and the selections kept beside it. Readers that have it open go on reading.
+        """Deletes a version, and its row hashes. Readers that have it open go on reading.
 
         Of a version in a store they keep the files already downloaded. Files that others share stay. Which
         ones do is said by all manifests: in a long history, less than 64 KiB are left to `clean` instead.
@@ -1047,8 +1045,7 @@ class Storage:
         _spare.removed(self._store, id, version, self.timeout, force)
 
     def check(self, id: str, version: str) -> None:
-        """Reads a whole version, and the selections kept beside it, and compares each with its manifest, both
-        ways.
+        """Reads a whole version and compares it with its manifest, both ways; its row hashes, too.
 
         Raises:
             NotFoundError: it is not published, or was removed meanwhile. If it is overwritten meanwhile, the
@@ -1057,8 +1054,7 @@ class Storage:
             RemoteError: the store cannot be reached; files in the cache do not count.
         """
         _checking.check(self._store, id, version)
-        for name in self._store.kept.versions(kept_id(id, version)):
-            _kept.check_kept(self._store, id, version, name)
+        _kept_hashes.check_hashes(self._store, id, version)
 
     def _lock(self, id: str, version: str) -> AbstractContextManager[None]:
         """Holds the writer's lock of a version."""

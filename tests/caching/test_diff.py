@@ -321,8 +321,8 @@ def test_an_overwritten_version_is_said(storage: yoga.Storage) -> None:
 # -- hashes that are kept
 
 
-def kept_of(storage: yoga.Storage, id: str = "a", version: str = "1") -> list[str]:
-    return store_of(storage).kept.versions(f"{id}/{version}")
+def kept_of(storage: yoga.Storage) -> list[str]:
+    return store_of(storage).hashes.versions("a")
 
 
 @pytest.mark.parametrize("place", ["directory", "memory"])
@@ -332,17 +332,27 @@ def test_hashes_are_kept_and_read(place: str, tmp_path: Path) -> None:
     else:
         storage = yoga.Storage(tmp_path / "s")
     old = storage.submit({"x": np.arange(MANY)}, "a", "1", progress=False, row_hashes=True)
-    assert kept_of(storage) == ["row hashes"]
+    assert kept_of(storage) == ["1"]
     new = storage.submit({"x": np.arange(3, MANY + 3)}, "a", "2", progress=False)
     d = yoga.diff(old, new)
     assert (d.added.tolist(), d.removed.tolist()) == ([MANY - 3, MANY - 2, MANY - 1], [0, 1, 2])
-    assert kept_of(storage, "a", "2") == ["row hashes"]
+    assert kept_of(storage) == ["1", "2"]
     with calls_of(row_hashes) as read:
         assert yoga.diff(old, new).unchanged == MANY - 3
     assert sum(call["block"].num_rows for call in read) <= 20  # those that are looked at
     storage.check("a", "1")
+    if place == "directory":
+        left = tmp_path / "s" / ".hashes" / "a" / "2" / f"{'0' * 16}-00000.mdb"
+        left.write_bytes(b"left")
+        assert storage.clean(0, dry_run=True) == {f".hashes/a/2/{left.name}": 4}
+        assert storage.clean(0) == [f".hashes/a/2/{left.name}"]
     storage.remove("a", "1")
-    assert kept_of(storage) == []
+    assert kept_of(storage) == ["2"]
+    storage.submit({"x": np.arange(MANY)}, "a", "2", overwrite=True, progress=False)
+    with calls_of(kept_hashes.row_hashes) as read:  # the rows of `new` are there no longer
+        assert yoga.diff(storage.fetch("a", "2"), new[:]).added.tolist() == [MANY - 3, MANY - 2, MANY - 1]
+    assert sum(call["block"].num_rows for call in read) >= MANY
+    storage.check("a", "2")
 
 
 def test_few_rows_are_hashed_anew_and_nothing_is_kept(storage: yoga.Storage) -> None:
@@ -353,17 +363,17 @@ def test_few_rows_are_hashed_anew_and_nothing_is_kept(storage: yoga.Storage) -> 
 
 def test_a_store_that_cannot_be_written_is_read(storage: yoga.Storage) -> None:
     refs = [storage.submit({"x": np.arange(n)}, "a", str(n), progress=False) for n in (MANY, MANY + 1)]
-    with full_folder(storage.path / ".views"):
+    with full_folder(storage.path / ".hashes"):
         assert yoga.diff(*refs).added.tolist() == [MANY]
-        with pytest.warns(UserWarning, match="the row hashes 'row' of 'a' '3' could not be kept"):
+        with pytest.warns(UserWarning, match="the row hashes of 'a' '3' could not be kept"):
             storage.submit(rows_of(range(3)), "a", "3", progress=False, row_hashes=True)
     assert len(storage.fetch("a", "3")) == 3
 
 
 def forge(storage: yoga.Storage, change: Any) -> None:
     """Hashes other than those of the rows, in a version that is sound in itself."""
-    found = store_of(storage).kept
-    manifest = found.manifest("a/1", "row hashes")
+    found = store_of(storage).hashes
+    manifest = found.manifest("a", "1")
     from torchyoga.building.build import BuildOptions
     from torchyoga.caching.submission import submitted
     from torchyoga.stores.refs import ref_of
@@ -371,9 +381,9 @@ def forge(storage: yoga.Storage, change: Any) -> None:
     words = np.array(ref_of(found, manifest)["hash"])
     info = dict(manifest.info)
     data = {"hash": change(words, info)}
-    with found.lock("a/1", "row hashes"):
-        seen = found.seen("a/1", "row hashes")
-        submitted(data, found, "a/1", "row hashes", BuildOptions(progress=False, info=info), replaces=seen)
+    with found.lock("a", "1"):
+        seen = found.seen("a", "1")
+        submitted(data, found, "a", "1", BuildOptions(progress=False, info=info), replaces=seen)
 
 
 def all_wrong(words: Any, info: Any) -> Any:
@@ -413,7 +423,7 @@ def test_forged_hashes_are_made_anew(
     new = storage.submit(rows_of(range(101)), "a", "2", progress=False)
     forge(storage, change)
     if change in (all_wrong, too_few, other_columns):
-        with pytest.raises(CorruptError, match="the row hashes 'row hashes' of 'a' '1' is damaged"):
+        with pytest.raises(CorruptError, match="the row hashes of 'a' '1' are damaged"):
             storage.check("a", "1")
     assert yoga.diff(old, new).unchanged == 100
     storage.check("a", "1")
@@ -441,12 +451,12 @@ def test_damaged_hashes_are_not_used(storage: yoga.Storage, monkeypatch: pytest.
     monkeypatch.setattr(kept_hashes, "_LOOKS", 0)
     old = storage.submit(rows_of(range(4000)), "a", "1", progress=False, row_hashes=True)
     new = storage.submit(rows_of(range(4001)), "a", "2", progress=False)
-    (path,) = storage.path.glob(".views/*/row hashes/*.mdb")
+    (path,) = storage.path.glob(".hashes/a/1/*.mdb")
     whole = bytearray(path.read_bytes())
     whole[whole.index(row_hashes(block_of(rows_of([2000]))).tobytes())] ^= 1
     path.write_bytes(bytes(whole))
     assert yoga.diff(old, new).unchanged == 4000
-    with pytest.raises(CorruptError, match="is damaged"):
+    with pytest.raises(CorruptError, match="are damaged"):
         storage.check("a", "1")
 
 
@@ -468,7 +478,7 @@ def test_a_build_that_was_interrupted_has_all_hashes(storage: yoga.Storage) -> N
         storage.submit(data, "a", "1", progress=False)
     data.limit = 100
     ref = storage.submit(data, "a", "1", progress=False, row_hashes=True)
-    assert kept_of(storage) == ["row hashes"]
+    assert kept_of(storage) == ["1"]
     storage.check("a", "1")
     assert yoga.diff(ref, storage.submit(data, "a", "2", progress=False)).same
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -668,7 +670,7 @@ def test_files_of_a_store_are_downloaded_ahead(
     make_files_of(7, monkeypatch.setattr)
     storage = yoga.Storage(f"memory://{tmp_path}", cache_dir=tmp_path / "cache")
     ref = storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
-    packed = ref.packed("ids", 16, name="kept")
+    packed = ref.packed("ids", 16)
     found = [row for b in yoga.DataLoader(packed, 2, shuffle=shuffle, seed=1) for row in b["rows"].tolist()]
     assert sorted(found) == [n for n, length in enumerate(LENGTHS) if length]
 
@@ -735,3 +737,17 @@ def test_with_several_budgets_some_packs_are_looked_at(monkeypatch: pytest.Monke
         groups = packing.fitted(costs[:, order], np.ones(3000, np.int64), np.array([8, 400_000])[order])
         assert int(groups.counts.sum()) < packs
     assert most == 32
+
+
+SPAWNED = """
+import pickle, sys
+print([row["ids"].tolist() for row in pickle.load(open(sys.argv[1], "rb")).in_epoch(2)])
+"""
+
+
+def test_a_new_process_reads_the_same_packs(storage: yoga.Storage, tmp_path: Path) -> None:
+    packed = storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False).packed("ids", 16)
+    (tmp_path / "view").write_bytes(pickle.dumps(packed))
+    command = [sys.executable, "-c", SPAWNED, str(tmp_path / "view")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.stdout.strip() == str([row["ids"].tolist() for row in packed.in_epoch(2)]), done.stderr

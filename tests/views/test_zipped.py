@@ -111,12 +111,3 @@ def test_rows_that_cannot_be_side_by_side() -> None:
         one.zip([1, 2, 3])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="schema is None"):
         one.zip(one.map(dict), prefix="b")
-
-
-def test_a_selection_of_a_zip_is_kept_only_where_both_sides_are_of_one_version(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path)
-    one = storage.submit([{"x": n} for n in range(9)], "one", "1", progress=False)
-    two = storage.submit([{"y": n % 2} for n in range(9)], "two", "1", progress=False)
-    with pytest.raises(ValueError, match="is not of a single one"):
-        one.zip(two).where("y", lambda y: y > 0, name="odd")
-    assert len(one.zip(one[::-1], prefix="b_").where("b_x", lambda x: x < 3, name="low")) == 3

@@ -40,7 +40,7 @@ from ..rows.types import Array
 from ..versions.manifest import FunctionEntry
 from .code import digest_of
 
-__all__ = ["Call", "Function", "encoded", "inside", "salted"]
+__all__ = ["Call", "Function", "encoded", "salted"]
 
 _MOST_DEPTH = 64
 _CAPTURED = "captured "  # begins the names of what a function has captured from an enclosing one
@@ -83,7 +83,7 @@ class Function:
         if not callable(function):
             raise TypeError(f"cacheable decorates functions, found a {leaves.type_name(type(function))}")
         self.name = getattr(function, "__name__", None) or type(function).__name__
-        self._written, self._bound = inside(function)
+        self._written, self._bound = _inside(function)
         self._signature = _signature(self._written)
         # Those of the wrapper, which may take other arguments than the function inside, and pass it the rest.
         self._outer = _signature(self._written, follow_wrapped=False)
@@ -527,7 +527,7 @@ def _signature(function: Callable[..., object], follow_wrapped: bool = True) -> 
         return inspect.signature(lambda *args, **kwargs: None)
 
 
-def inside(function: Any) -> tuple[Callable[..., object], list[_Passed]]:
+def _inside(function: Any) -> tuple[Callable[..., object], list[_Passed]]:
     """The function inside partials and methods, and the arguments they pass to it, innermost first."""
     bound: list[_Passed] = []
     for _ in range(_MOST_LAYERS):

@@ -1,10 +1,9 @@
-"""A function -> a digest of its code, the same in every process and under every version of Python.
+"""A function -> digests of its code and of the code of its module that it names, the same in every process.
 
-Code is compared as a syntax tree of our own spelling.
+Code is compared as a syntax tree of our own spelling, the same under every version of Python.
 `ast.dump` differs between versions of Python, and so do bytecode and positions; names of nodes and their
 fields that are not empty do not. Lines that no longer hold the function give no digest, because a false
-warning is worse than none. A lambda has no name to recognise it by: the file must still compile to its code.
-Where several of one line have its names and constants, the columns of its code show which it is.
+warning is worse than none.
 """
 
 from __future__ import annotations
@@ -13,21 +12,32 @@ import ast
 import contextlib
 import functools
 import inspect
+import linecache
 import random
+import symtable
+import sys
+import textwrap
 import time
 import tokenize
 import types
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from ..process.digests import hexdigest
+from ..versions.lineage import MOST_SOURCE
 
-__all__ = ["definition_of", "digest_of", "inside_of", "lambdas_at", "undisturbed", "words_of"]
+__all__ = ["OwnCode", "digest_of", "inside_of", "own_code_of"]
 
+# By functions and classes, whose code stays as it was imported.
+_known: weakref.WeakKeyDictionary[Any, tuple[str, str, set[str]]] = weakref.WeakKeyDictionary()
 _Parsed = TypeVar("_Parsed")
 _UNSEEN = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
-_MOST_WRAPPERS = 100
+_MOST_WRAPPERS, _MOST_PARTS = 100, 500
 _MOST_TRIES, _PAUSE = 20, 0.02  # seconds
+# What `inspect` and the parser raise where there is no source, or not that of a function.
+_NO_SOURCE = (OSError, TypeError, ValueError, IndexError, SyntaxError, tokenize.TokenError, RecursionError)
 
 
 def digest_of(function: Callable[..., object]) -> str | None:
@@ -35,7 +45,8 @@ def digest_of(function: Callable[..., object]) -> str | None:
 
     They are a digest of its syntax tree, so comments, white space and docstrings do not count; nor do its
     decorators, nor what it calls. For a `functools.partial`, a method or a wrapper it is the function inside
-    that counts. A lambda counts as a function does. Code typed at a prompt or passed to `exec` has no source.
+    that counts. A lambda counts as a function does, unless its line has another one like it. Code typed at a
+    prompt or passed to `exec` has no source.
 
     Example:
         >>> from torchyoga.storage import Storage
@@ -43,13 +54,116 @@ def digest_of(function: Callable[..., object]) -> str | None:
         (32, None)
     """
     try:
-        inside = inside_of(function)
-        is_lambda = isinstance(inside, types.FunctionType) and inside.__code__.co_name == "<lambda>"
-        words = _lambda_words(inside.__code__) if is_lambda else "\n".join(words_of(definition_of(inside)))
-    # `inspect` raises these where there is no source, and where the source is not that of a function.
-    except (OSError, TypeError, ValueError, IndexError, SyntaxError, tokenize.TokenError, RecursionError):
+        return _digest(_tree_of(inside_of(function)))
+    except _NO_SOURCE:
         return None
-    return hexdigest(words)
+
+
+class OwnCode(NamedTuple):
+    """The code of a function, and of its own module.
+
+    Attributes:
+        parts: a digest of each function, class and constant of the module that the function names, or that
+            these name in turn, by name; None if one of them has no source.
+        source: the source of the function and of these, without comments, 64 KiB at most.
+    """
+
+    parts: dict[str, str] | None
+    source: str
+
+
+def own_code_of(function: Callable[..., object]) -> OwnCode:
+    """The code of a function or class, and of its own module; empty if it has no source.
+
+    Functions and classes are those that the names are bound to now; of anything else it is the expression
+    that the module assigns to the name that counts, since a list may grow while the program runs.
+
+    Example:
+        >>> found = own_code_of(digest_of)
+        >>> found.source.startswith("def digest_of"), "inside_of" in found.parts, "ast" in found.parts
+        (True, True, False)
+    """
+    first = inside_of(function)
+    names, bound = _names_of_module(first)
+    waiting: deque[tuple[str, object]] = deque([("", first)])
+    seen: set[object] = {id(first)}
+    parts: dict[str, str] = {}
+    sources, left = list[str](), MOST_SOURCE
+    while waiting and len(parts) < _MOST_PARTS:
+        part, value = waiting.popleft()
+        try:
+            digest, text, named = _read(value, bound.get(part))
+        except _NO_SOURCE:
+            return OwnCode(None, "\n\n\n".join(sources))
+        if part:
+            parts[part] = digest
+        left -= len(text.encode(errors="replace")) + 3
+        sources += [text] * (left >= 0)
+        captured = {f"captured {name}": one for name, one in _captured_by(value)}
+        for name, one in [*captured.items(), *((name, names.get(name)) for name in sorted(named))]:
+            inside = inside_of(one) if callable(one) else None
+            is_own = isinstance(inside, (types.FunctionType, type)) and inside.__module__ == first.__module__
+            found = inside if is_own else bound.get(name)
+            if found is not None and id(found) not in seen:
+                seen.add(id(found))
+                waiting.append((name, found))
+    return OwnCode(parts, "\n\n\n".join(sources))
+
+
+def _names_of_module(function: Any) -> tuple[Mapping[str, object], dict[str, ast.stmt]]:
+    """The names of a function's module: what they are bound to now, and the statements that bind them."""
+    module = sys.modules.get(getattr(function, "__module__", None) or "__main__")
+    names = getattr(function, "__globals__", None) or getattr(module, "__dict__", {})
+    bound: dict[str, ast.stmt] = {}
+    with contextlib.suppress(*_NO_SOURCE):
+        file = inspect.getfile(function)
+        linecache.checkcache(file)
+        for statement in _parsed("".join(linecache.getlines(file))).body:
+            if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                bound[statement.name] = statement
+            elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
+                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                stored = (node for target in targets for node in ast.walk(target))
+                bound |= {node.id: statement for node in stored if isinstance(node, ast.Name)}
+    return names, bound
+
+
+def _read(value: Any, statement: ast.stmt | None) -> tuple[str, str, set[str]]:
+    """A digest of a function, class or statement, its text, and the names that it looks up in its module.
+
+    Args:
+        value: the function, class or statement.
+        statement: what counts if a class has no source, as a namedtuple has none.
+    """
+    if value not in _known:
+        try:
+            tree = value if isinstance(value, ast.stmt) else _tree_of(value)
+        except _NO_SOURCE:
+            if statement is None:
+                raise
+            tree = statement
+        text = ast.unparse(tree)
+        _known[value] = _digest(tree), text, _named_in(text, value)
+    return _known[value]
+
+
+def _captured_by(value: object) -> Iterator[tuple[str, object]]:
+    """The variables of enclosing functions that a function uses, and their values."""
+    if isinstance(value, types.FunctionType):
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # nothing has been assigned yet
+                yield name, cell.cell_contents
+
+
+def _named_in(text: str, value: object) -> set[str]:
+    """The names that some code looks up in its module."""
+    if isinstance(value, types.FunctionType) and value.__code__.co_freevars:
+        # Else these would be names of the module.
+        text = f"def around({', '.join(value.__code__.co_freevars)}):\n{textwrap.indent(text, ' ')}"
+    tables = [symtable.symtable(text, "<code>", "exec")]
+    for table in tables:  # which grows
+        tables += table.get_children()
+    return {one.get_name() for table in tables for one in table.get_symbols() if one.is_global()}
 
 
 def inside_of(function: Callable[..., object]) -> Callable[..., object]:
@@ -66,7 +180,7 @@ def inside_of(function: Callable[..., object]) -> Callable[..., object]:
     return function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
 
 
-def undisturbed(parse: Callable[[], _Parsed]) -> _Parsed:
+def _undisturbed(parse: Callable[[], _Parsed]) -> _Parsed:
     """The result of parsing, also while other threads parse."""
     for _ in range(_MOST_TRIES - 1):
         # Python 3.11 counts the depth of trees for all threads at once: python/cpython#106905.
@@ -76,123 +190,57 @@ def undisturbed(parse: Callable[[], _Parsed]) -> _Parsed:
     return parse()
 
 
-def definition_of(function: Callable[..., object]) -> ast.AST:
-    """The syntax tree of a function or class."""
-    source = undisturbed(lambda: inspect.getsource(function))  # which parses for a class
+def _tree_of(function: Any) -> ast.AST:
+    """The syntax tree of a function, class or lambda; raises one of `_NO_SOURCE` if there is none."""
+    if isinstance(function, types.FunctionType) and function.__code__.co_name == "<lambda>":
+        return _lambda_of(function.__code__)
+    source = _undisturbed(lambda: inspect.getsource(function))  # which parses for a class
     is_indented = source[:1].isspace()
     # A block keeps the lines of long texts unchanged, which textwrap.dedent would not.
     text = "if True:\n" + source if is_indented else source
-    body: Any = undisturbed(lambda: ast.parse(text)).body
+    body: Any = _undisturbed(lambda: ast.parse(text)).body
     (found,) = body[0].body if is_indented else body
     if not isinstance(found, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        raise ValueError("a lambda")
+        raise ValueError("not a definition")
     if found.name != function.__name__:
         raise ValueError("the file has changed since it was imported")
     found.decorator_list = []
     return found
 
 
-def _lambda_words(code: types.CodeType) -> str:
-    """The syntax tree of a lambda as text; ValueError if the file does not hold it, or two that may be it."""
-    lines, _ = inspect.findsource(code)
-    trees, codes = _lambdas("".join(lines))
-    if not any(_is_same(one, code) for one in codes):
-        raise ValueError("the file has changed since it was imported")
-    trees = [tree for tree in trees if tree.lineno == code.co_firstlineno]
-    found = {"\n".join(words_of(tree)): tree for tree in trees}
-    if len(found) > 1:
-        found = {words: tree for words, tree in found.items() if _is_like(tree, code)}
-    if len(found) > 1:
-        trees = [tree for tree in trees if _place(tree.body) == _place_of(code)]
-        found = {"\n".join(words_of(tree)): tree for tree in trees}
-    if len(found) != 1:
-        raise ValueError("another lambda on the line may be this one")
-    return next(iter(found))
-
-
-def lambdas_at(code: types.CodeType) -> list[ast.Lambda]:
-    """The lambdas that begin where this one does; OSError or SyntaxError without a source."""
-    lines, _ = inspect.findsource(code)
-    return [tree for tree in _lambdas("".join(lines))[0] if tree.lineno == code.co_firstlineno]
+def _lambda_of(code: types.CodeType) -> ast.Lambda:
+    """The syntax tree of a lambda; ValueError if its line has no lambda of these arguments, or two."""
+    count = code.co_argcount + code.co_kwonlyargcount
+    trees = [
+        node
+        for node in ast.walk(_parsed("".join(inspect.findsource(code)[0])))
+        if isinstance(node, ast.Lambda)
+        and node.lineno == code.co_firstlineno
+        and [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+        == [*code.co_varnames[:count]]
+    ]
+    if len({*map(_digest, trees)}) != 1:
+        raise ValueError("the file has changed, or another lambda of the line may be this one")
+    return trees[0]
 
 
 @functools.lru_cache(maxsize=8)
-def _lambdas(source: str) -> tuple[list[ast.Lambda], list[types.CodeType]]:
-    """All lambdas of a file, and what they are compiled to."""
-    tree = undisturbed(lambda: ast.parse(source))
-    codes = [compile(tree, "<lambdas>", "exec", dont_inherit=True)]
-    for code in codes:  # which grows
-        codes += _inner(code)
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
-    return found, [code for code in codes if code.co_name == "<lambda>"]
+def _parsed(source: str) -> ast.Module:
+    """The syntax tree of a file."""
+    return _undisturbed(lambda: ast.parse(source))
 
 
-def _inner(code: types.CodeType) -> list[types.CodeType]:
-    return [inner for inner in code.co_consts if isinstance(inner, types.CodeType)]
+def _digest(tree: ast.AST) -> str:
+    return hexdigest("\n".join(_words_of(tree)))
 
 
-def _is_same(one: types.CodeType, other: types.CodeType) -> bool:
-    """True for what two readings of one file make of one lambda."""
-    return (
-        _is_of_same_names(one, other)
-        and (one.co_firstlineno, one.co_code) == (other.co_firstlineno, other.co_code)
-        and all(_is_same(*both) for both in zip(_inner(one), _inner(other), strict=True))
-    )
-
-
-def _is_of_same_names(one: types.CodeType, other: types.CodeType) -> bool:
-    """True if two codes have the same variables, attributes and constants."""
-    names = ("co_name", "co_names", "co_varnames", "co_freevars", "co_cellvars")
-    counts = ("co_argcount", "co_posonlyargcount", "co_kwonlyargcount")
-    return (
-        all(getattr(one, name) == getattr(other, name) for name in names + counts)
-        and len(one.co_consts) == len(other.co_consts)
-        and all(
-            type(mine) is type(its)
-            and (isinstance(mine, (types.CodeType, frozenset)) or ascii(mine) == ascii(its))
-            for mine, its in zip(one.co_consts, other.co_consts, strict=True)
-            # Those of inner functions say where they stand, before Python 3.11.
-            if not (isinstance(its, str) and "<lambda>." in its)
-        )
-    )
-
-
-def _is_like(tree: ast.Lambda, code: types.CodeType) -> bool:
-    """True for a lambda with the variables, attributes and constants of this code."""
-    # Alone, what it captures would be globals. Its code alone may differ: calls of modules' functions do.
-    around = undisturbed(lambda: ast.parse(f"def around({', '.join(code.co_freevars)}): return 0"))
-    (function,) = around.body
-    assert isinstance(function, ast.FunctionDef)
-    function.body = [ast.copy_location(ast.Return(tree), function)]
-    (outer,) = _inner(compile(around, "<lambda>", "exec", dont_inherit=True))
-    return any(_is_of_same_names(inner, code) for inner in _inner(outer))
-
-
-def _place(node: ast.expr) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Line and column of where an expression begins and ends."""
-    return (node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)
-
-
-def _place_of(code: types.CodeType) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """The same of what some code was compiled from; None before Python 3.11, which does not say it."""
-    if not hasattr(code, "co_positions"):
-        return None
-    known = [
-        ((line, column), (end, end_column))
-        for line, end, column, end_column in code.co_positions()
-        if None not in (line, end, column, end_column)
-        and end_column  # the beginning of the code has no width
-    ]
-    return (min(start for start, _ in known), max(end for _, end in known)) if known else None
-
-
-def words_of(node: object) -> Iterator[str]:
+def _words_of(node: object) -> Iterator[str]:
     """A syntax tree as text; empty fields are left out, since versions of Python differ in their fields."""
     if isinstance(node, list):
         node = [item for item in node if not _is_comment(item)]
         yield f"[{len(node)}"
         for item in node:
-            yield from words_of(item)
+            yield from _words_of(item)
     elif not isinstance(node, ast.AST):
         yield f"{type(node).__name__} {hex(node) if type(node) is int else ascii(node)}"
     else:
@@ -207,7 +255,7 @@ def words_of(node: object) -> Iterator[str]:
                 value = [one for target in value for one in getattr(target, "elts", [target])]
             if isinstance(node, ast.Constant) or (value is not None and value != []):
                 yield name
-                yield from words_of(value)
+                yield from _words_of(value)
         yield "."
 
 

@@ -24,10 +24,9 @@ import torch
 from ..process.digests import hexdigest
 from ..rows.types import Json
 from ..stores.history.tags import check_message, user_name
-from ..versions.lineage import MOST_SOURCE, Parent
+from ..versions.lineage import Parent
 from ..versions.manifest import Manifest
-from .code import digest_of, inside_of
-from .reach import Reached, reached_by
+from .code import OwnCode, digest_of, inside_of, own_code_of
 
 __all__ = [
     "Record",
@@ -40,7 +39,6 @@ __all__ = [
 
 Record: TypeAlias = bool | Literal["source"]
 _GIT_SECONDS = 2.0
-_MOST_PACKAGES = 80
 _LIBRARIES = ("torch", "numpy", "builtins", "torchyoga", "tensorflow", "keras", "datasets", "pandas")
 
 
@@ -105,40 +103,37 @@ def _lineage(
 ) -> Json:
     if record is False:
         return {}
-    reached = Reached() if function is None else reached_by(function)
+    own = OwnCode(None, "") if function is None else own_code_of(function)
     inside = None if function is None else inside_of(function)
     module = getattr(inside, "__module__", None) or "__main__"
-    source = reached.source if len(reached.source.encode(errors="replace")) <= MOST_SOURCE else ""
     found: Json = {
         "function": None if inside is None else f"{module}.{getattr(inside, '__qualname__', '?')}"[:300],
-        "code": None if function is None else _digest(function, reached),
-        "packages": _packages(reached),
+        "code": None if function is None else _digest(function, own),
+        "packages": _packages(),
         "user": user_name(),
         "host": socket.gethostname()[:300],
         "seconds": round(seconds, 3),
         "message": message,
-        "source": source.encode(errors="backslashreplace").decode(),
+        "source": own.source.encode(errors="backslashreplace").decode(),
         "record": "source" if record == "source" else None,
         **commit_of(_folder_of(module)),
     }
     return {name: value for name, value in found.items() if value not in (None, "")}
 
 
-def _digest(function: Callable[..., object], reached: Reached) -> str | None:
+def _digest(function: Callable[..., object], own: OwnCode) -> str | None:
     code = digest_of(function)
     if code is None:
         return None
-    text = "\n".join([code, *(f"{name} {digest}" for name, digest in sorted(reached.parts.items()))])
+    text = "\n".join([code, *(f"{name} {digest}" for name, digest in sorted((own.parts or {}).items()))])
     return hexdigest(text.encode(errors="backslashreplace"))
 
 
-def _packages(reached: Reached) -> dict[str, str]:
-    """Versions by name."""
+def _packages() -> dict[str, str]:
+    """Versions of Python and of what every dataset needs, by name."""
     own = getattr(sys.modules.get(__name__.partition(".")[0]), "__version__", None)
     found = {"python": platform.python_version(), "torch": str(torch.__version__), "numpy": np.__version__}
-    found |= {"torchyoga": own} if isinstance(own, str) else {}
-    others = {name: version for name, version in sorted(reached.packages.items()) if len(name) <= 100}
-    return {**dict(list(others.items())[:_MOST_PACKAGES]), **{k: v[:100] for k, v in found.items()}}
+    return {**found, "torchyoga": own} if isinstance(own, str) else found
 
 
 def _folder_of(module: str) -> str | None:

@@ -3,8 +3,7 @@
 Files are read only if their names, sizes or times differ.
 The record has one digest of those for each pattern, and one of the contents; the first is compared at each
 call, the second only if it differs, so files that were copied to another machine or checked out again are no
-change. Up to 4,096 files have a mark of 8 hex digits each, from which changed ones are named; names are not
-in the record.
+change. Names are not in the record.
 """
 
 from __future__ import annotations
@@ -20,14 +19,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..process.digests import hexdigest
-from ..process.texts import escaped
 from ..rows.types import Json
 from .code import inside_of
 
 __all__ = ["SourceFiles"]
 
-_MOST_MARKS, _MARK = 4096, 8
-_MOST_PATTERNS, _MOST_NAMED = 100, 5
+_MOST_PATTERNS = 100
 _BYTES = 2**20  # read at once
 
 
@@ -90,16 +87,8 @@ class SourceFiles:
                     f"sources: {pattern!r} matches no file in {self._folder}, the folder of the function's "
                     "file; correct it, or pass an absolute pattern"
                 )
-            marks = [_mark(salt, file) for file in files]
-            found.append(
-                {
-                    "pattern": _salted(salt, pattern),
-                    "count": len(files),
-                    "look": _look(salt, files),
-                    "digest": _salted(salt, *marks),
-                    "marks": [mark[:_MARK] for mark in marks] if len(files) <= _MOST_MARKS else [],
-                }
-            )
+            digests = {"pattern": _salted(salt, pattern), "look": _look(salt, files)}
+            found.append({**digests, "digest": _contents(salt, files)})
         return found
 
     def differing(self, record: Sequence[Json], salt: str) -> list[str]:
@@ -110,10 +99,8 @@ class SourceFiles:
             one, files = known.pop(_salted(salt, pattern), None), self._files(pattern)
             if one is None:
                 found.append(f"the files {pattern!r} were not among its sources")
-            elif files and _look(salt, files) != one["look"]:
-                marks = [_mark(salt, file) for file in files]
-                if _salted(salt, *marks) != one["digest"]:
-                    found.append(_change(pattern, files, marks, one))
+            elif files and _look(salt, files) != one["look"] and _contents(salt, files) != one["digest"]:
+                found.append(f"the files {pattern!r} have changed")
         if known:
             found.append(f"{len(known)} of its sources are not named any more")
         return found
@@ -137,18 +124,6 @@ class SourceFiles:
         return sorted({*found})
 
 
-def _change(pattern: str, files: Sequence[_File], marks: Sequence[str], record: Json) -> str:
-    known = {*record["marks"]}
-    changed = [
-        file.name for file, mark in zip(files, marks, strict=True) if known and mark[:_MARK] not in known
-    ]
-    names = ", ".join(repr(escaped(name[:100])) for name in changed[:_MOST_NAMED])
-    more = f" and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
-    what = f"{names}{more} of " if names else ""
-    count = f"; there were {record['count']} and are {len(files)}" if record["count"] != len(files) else ""
-    return f"the files {what}{pattern!r} have changed{count}"
-
-
 def _salted(salt: str, *texts: str) -> str:
     return hexdigest(salt, *(b"%d %b" % (len(data), data) for data in map(os.fsencode, texts)))
 
@@ -157,8 +132,8 @@ def _look(salt: str, files: Sequence[_File]) -> str:
     return _salted(salt, *(f"{file.name}/{file.nbytes}/{file.written}" for file in files))
 
 
-def _mark(salt: str, file: _File) -> str:
-    return _salted(salt, file.name, _content(file))
+def _contents(salt: str, files: Sequence[_File]) -> str:
+    return _salted(salt, *(text for file in files for text in (file.name, _content(file))))
 
 
 @functools.lru_cache(maxsize=2**16)

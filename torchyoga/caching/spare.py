@@ -1,4 +1,4 @@
-"""Versions that need not be kept, and files that nobody needs -> removed, with what is kept beside them."""
+"""Versions that need not be kept, and files that no version needs -> removed, with their row hashes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..stores.contract import Versions
 from ..stores.history.keep import Keep, removed_versions, spare_versions
 from ..stores.history.tags import refuse_tagged
 from ..stores.sharing import Sharing
-from ..versions.names import folder_of, kept_id, natural
+from ..versions.names import folder_of, natural
 from ..versions.outline import DataFile
 
 __all__ = ["cleanable", "cleaned", "freed", "removed"]
@@ -25,7 +25,7 @@ def cleaned(store: Versions, grace: float, keep: Keep | None, id: str | None) ->
         gone = removed_versions(sharing(one), keep, grace)
         if gone:
             # One that is there was built again meanwhile.
-            _remove_kept(store, one, {*gone}.difference(store.versions(one)), 0)
+            _remove_hashes(store, one, {*gone}.difference(store.versions(one)), 0)
         names += [folder_of(one, version) for version in gone]
     return sorted(names + store.clean(grace, id, sweep=lambda one: sharing(one).clean), key=natural)
 
@@ -67,10 +67,10 @@ def _freed(sharing: Sharing, spare: Collection[str]) -> dict[str, int]:
 
 
 def removed(store: Versions, id: str, version: str, timeout: float, force: bool) -> None:
-    """Removes a version and what is kept beside it, as `Storage.remove` describes it."""
+    """Removes a version and its row hashes, as `Storage.remove` describes it."""
     refuse = None if force else partial(refuse_tagged, store, id, version)
     Sharing(store, id).remove_one(version, timeout, refuse)
-    _remove_kept(store, id, [version], timeout)
+    _remove_hashes(store, id, [version], timeout)
 
 
 def _ids(store: Versions, keep: Keep | None, id: str | None) -> list[str]:
@@ -80,11 +80,8 @@ def _ids(store: Versions, keep: Keep | None, id: str | None) -> list[str]:
     return sorted({one for one, _ in store.published()}) if id is None else [id]
 
 
-def _remove_kept(store: Versions, id: str, versions: Collection[str], timeout: float) -> None:
-    """Removes what is kept beside versions."""
-    kept, of = store.kept, {kept_id(id, version) for version in versions}
-    few = [(one, name) for one in of for name in kept.versions(one)] if len(of) < 2 else kept.published()
-    for one, name in few:
-        if one in of:
-            with suppress(NotFoundError):
-                Sharing(kept, one).remove_one(name, timeout, None)
+def _remove_hashes(store: Versions, id: str, versions: Collection[str], timeout: float) -> None:
+    """Removes the row hashes that are kept beside versions."""
+    for version in {*versions}.intersection(store.hashes.versions(id)):
+        with suppress(NotFoundError):
+            Sharing(store.hashes, id).remove_one(version, timeout, None)

@@ -1,6 +1,7 @@
 """A published version and a call -> whether the version is the one that the call would make.
 
-A function's code, what it reaches and the files that it reads are a record, which is compared.
+A function's code, that of its module which it names, and the files that it reads are a record, which is
+compared.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ..process.texts import escaped
 from ..versions.lineage import Lineage
 from ..versions.manifest import FunctionEntry, Manifest
 from .arguments import Call, salted
-from .reach import reached_by
+from .code import own_code_of
 from .source_files import SourceFiles
 
 __all__ = ["FunctionCode", "Stale", "stale_advice"]
@@ -98,11 +99,10 @@ class FunctionCode:
         Raises:
             FileNotFoundError: a pattern of `files` matches none.
         """
-        reached = reached_by(self.function)
+        parts = own_code_of(self.function).parts
         return replace(
             entry,
-            reached=_digests(entry.salt, reached.parts) if reached.is_known else None,
-            packages=reached.packages,
+            parts=None if parts is None else _salted(entry.salt, parts),
             sources=tuple(self.files.recorded(entry.salt)),
         )
 
@@ -111,21 +111,12 @@ class FunctionCode:
         found = []
         if None not in (self.code, entry.code) and self.code != entry.code:
             found.append("is written otherwise")
-        reached = reached_by(self.function)
-        if reached.is_known and entry.reached is not None:
-            now = _digests(entry.salt, reached.parts)
-            other = sorted(
-                name for name in now.keys() | entry.reached.keys() if now.get(name) != entry.reached.get(name)
-            )
+        parts = own_code_of(self.function).parts
+        if parts is not None and entry.parts is not None:
+            now, then = _salted(entry.salt, parts), entry.parts
+            other = sorted(name for name in now.keys() | then.keys() if now.get(name) != then.get(name))
             if other:
-                found.append(f"reaches other code: {_some(other)}")
-            packages = [
-                f"{name} {reached.packages[name]} instead of {escaped(then)[:40]}"
-                for name, then in sorted(entry.packages.items())
-                if reached.packages.get(name, then) != then
-            ]
-            if packages:
-                found.append(f"uses other packages: {', '.join(packages[:_MOST_NAMED])}")
+                found.append(f"uses other code: {_some(other)}")
         changed = self.files.differing(entry.sources, entry.salt)
         if changed:
             found.append(f"reads other files: {', '.join(changed[:_MOST_NAMED])}")
@@ -134,8 +125,8 @@ class FunctionCode:
     def difference(self, manifest: Manifest) -> str:
         """The stored source beside the present one, as lines to add to a message; empty if there is none."""
         then = Lineage.of(manifest.lineage).source
-        now = reached_by(self.function).source
-        if not then or not now or then == now:
+        parts, now = own_code_of(self.function)
+        if parts is None or not then or then == now:
             return ""
         lines = [*difflib.unified_diff(then.splitlines(), now.splitlines(), "then", "now", n=1, lineterm="")]
         shown = [escaped(line[:_MOST_WIDTH]) for line in lines[:_MOST_LINES]]
@@ -143,7 +134,7 @@ class FunctionCode:
         return "\n".join(["", *shown, *more])
 
 
-def _digests(salt: str, parts: Mapping[str, str]) -> dict[str, str]:
+def _salted(salt: str, parts: Mapping[str, str]) -> dict[str, str]:
     return {name: salted(salt, name, digest.encode()) for name, digest in parts.items()}
 
 

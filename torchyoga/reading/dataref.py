@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     import pyarrow
     from torch.utils.data import Dataset
 
-    from ..caching import kept as _kept
     from ..coding import decoded as _decoded
     from ..rows import collate as _collate
     from ..tables import exports as _exports
@@ -73,7 +72,6 @@ if TYPE_CHECKING:
     from . import counting as _counting
 else:
     # A DataRef makes views, and views are DataRefs: this circle is closed when a method is first called.
-    _kept = later("torchyoga.caching.kept")
     _collate = later("torchyoga.rows.collate")
     _decoded = later("torchyoga.coding.decoded")
     _exports = later("torchyoga.tables.exports")
@@ -113,7 +111,6 @@ __all__ = [
     "ReweightedView",
     "RowView",
     "SlicedRef",
-    "WhenStale",
     "identity",
     "known_schema",
     "nameless_pin",
@@ -171,7 +168,6 @@ _LONGEST_TITLE = 200
 _WHERE = 'ref.where("label", lambda label: label == 3)'
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 2**16, 2**25
 _READS = {"take", "take_seeded", "_taken", "take_parts", "__getitem__", "__getitems__"}
-WhenStale = Literal["warn", "error", "rebuild"]  # what to do about a selection that another condition made
 
 
 class DataRef(ABC, Dataset[RowT]):
@@ -359,9 +355,6 @@ class DataRef(ABC, Dataset[RowT]):
         self,
         names: str | Sequence[str],
         condition: Condition,
-        *,
-        name: str | None = None,
-        stale: WhenStale = "warn",
     ) -> RowView[RowT]:
         """The rows for which a condition on some columns holds, in their order; only these columns are read.
 
@@ -373,18 +366,10 @@ class DataRef(ABC, Dataset[RowT]):
                 `any` and `all`, which turn a bool for each value into one for each row. Text is an array of
                 objects.
             condition: returns a bool for each row, (B,).
-            name: keep the selection under this name beside the published version, so that later calls, in
-                any process, read it and do not call the condition. See docs/views.md.
-            stale: what to do if the selection kept there was made by another condition: "warn" reads it,
-                "error" raises ExistsError, "rebuild" replaces it. Conditions are compared by their code,
-                defaults and captured values.
 
         Raises:
             KeyError: there is no such column.
-            ValueError: the condition returns something else; the message gives the rows. Or the selection is
-                to be kept, but the rows are not those of one published version.
-            ExistsError: other columns, or with `stale="error"` another condition, made what is kept.
-            CorruptError: what is kept is damaged.
+            ValueError: the condition returns something else; the message gives the rows.
 
         Example:
             >>> ref = yoga.from_arrays({"x": np.arange(9), "y": np.arange(9) % 3})
@@ -392,17 +377,12 @@ class DataRef(ABC, Dataset[RowT]):
             [2, 5, 8]
             >>> [int(row["x"]) for row in ref.where(["x", "y"], lambda c: c["x"] < 3 * c["y"])]
             [1, 2, 5]
-            >>> ref = storage.submit({"y": np.arange(9)}, "numbers-to-select", "1")
-            >>> len(ref.where("y", lambda y: y < 5, name="low"))
-            5
         """
         if not callable(condition):
             raise TypeError(
                 f"where takes a function as its condition, found {condition!r:.80}; write {_WHERE}"
             )
-        if name is None:
-            return _where.where(self, names, condition)
-        return _kept.kept_where(self, names, condition, name, stale)
+        return _where.where(self, names, condition)
 
     def select(self, rows: Iterable[int] | Numbers) -> DataRef[RowT]:
         """These rows, in this order; a row may come more than once. The first n and the rest are slices.
@@ -738,8 +718,6 @@ class DataRef(ABC, Dataset[RowT]):
         padded: float | Mapping[str, float] | None = None,
         balance: bool = False,
         seed: SupportsIndex = 0,
-        name: str | None = None,
-        stale: WhenStale = "warn",
     ) -> PackView | _of_documents.MixedPacks:
         """Rows that are packs of rows: as many as fit into a budget of tokens, end to end.
 
@@ -775,8 +753,6 @@ class DataRef(ABC, Dataset[RowT]):
                 divide them into 64 runs: with `shuffle="block", shuffle_window=1` all ranks work on packs of
                 one run, which take about as long.
             seed: any int; another one fills the packs with other rows.
-            name: keep the packs under this name beside the published version, as `where` does.
-            stale: what to do if the packs kept there were made in another way: see `where`.
 
         Raises:
             KeyError: there is no such column.
@@ -799,12 +775,11 @@ class DataRef(ABC, Dataset[RowT]):
         known_schema(self)
         request = _request.Request.of(self.schema, column_or_budgets, budget, cost, long, max_rows, balance)
         columns = _request.PackColumns(along, labels, ignore_index, first_position, bool(documents), padded)
-        make = None if name is None else _kept.pack_keeper(name, stale)
         if self.recipe is not None:
             return _of_documents.packs_of(
-                self.recipe, lambda one: _packed.packed(one, request, columns, seed, make)
+                self.recipe, lambda one: _packed.packed(one, request, columns, seed)
             )
-        return _packed.packed(self, request, columns, seed, make)
+        return _packed.packed(self, request, columns, seed)
 
     def token_windows(
         self,

@@ -15,7 +15,7 @@ from ..versions.file_entry import FileEntry, is_data_file
 from ..versions.listed import pieces_of
 from ..versions.location import MANIFEST, Files, is_foreign, list_bytes
 from ..versions.manifest import Manifest, is_like_manifest
-from ..versions.names import KEPT, natural
+from ..versions.names import HASHES, natural
 from ..versions.outline import Outline
 from ..versions.staging import Staging
 from .notes import Notes
@@ -124,8 +124,8 @@ class Versions(ABC):
 
     @property
     @abstractmethod
-    def kept(self) -> Versions:
-        """Selections that are kept beside these versions; see `versions.names.kept_id`."""
+    def hashes(self) -> Versions:
+        """The row hashes that are kept beside these versions, each under the same id and version."""
 
     @abstractmethod
     def notes(self, folder: str) -> Notes:
@@ -261,13 +261,13 @@ class Versions(ABC):
             sweep: gives `Sharing.clean` of an id, if some manifests have been read already.
         """
 
-    def clean_kept(self, grace: float, sizes: dict[str, int] | None) -> list[str]:
-        """The same of what is kept beside the versions."""
+    def clean_hashes(self, grace: float, sizes: dict[str, int] | None) -> list[str]:
+        """The same for the row hashes that are kept beside the versions."""
         below: dict[str, int] | None = None if sizes is None else {}
-        removed = self.kept.clean(grace, None, below)
+        removed = self.hashes.clean(grace, None, below)
         if sizes is not None and below is not None:
-            sizes |= {f"{KEPT}/{name}": nbytes for name, nbytes in below.items()}
-        return [f"{KEPT}/{name}" for name in removed]
+            sizes |= {f"{HASHES}/{name}": nbytes for name, nbytes in below.items()}
+        return [f"{HASHES}/{name}" for name in removed]
 
     @abstractmethod
     def sizes(self, manifest: Manifest) -> dict[str, int]:

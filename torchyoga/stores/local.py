@@ -6,7 +6,7 @@
 <root>/.parts/<attempt>/                     a part of a build by many, under way or interrupted
 <root>/.builds/<id>/<version>/               what those builders agree on; see `building.parts.board`
 <root>/.locks/<id>/<version>.lock            held by the builder; the kernel frees it when the builder dies
-<root>/.views/                               the same again, with the selections that are kept beside versions
+<root>/.hashes/                              the same again, with the row hashes that are kept beside versions
 
 Note 7. The manifest is the commit.
 Data files carry the token of their build in their names, so an overwrite puts new files beside the old ones
@@ -40,7 +40,7 @@ from ..process.progress import Bar, progress_bar
 from ..versions.file_entry import FileEntry, is_data_file, is_token
 from ..versions.location import MANIFEST, Folder, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest, is_like_manifest
-from ..versions.names import KEPT, decoded, encoded, folder_of, natural
+from ..versions.names import HASHES, decoded, encoded, folder_of, natural
 from ..versions.outline import Outline
 from ..versions.staging import Staging
 from .contract import Held, Seen, Shown, Sweep, Versions, sealed
@@ -103,9 +103,9 @@ class Store(Versions):
         return Folder(self.where(manifest.id, manifest.version), self._root.shared)
 
     @property
-    def kept(self) -> Store:
+    def hashes(self) -> Store:
         """The store in a folder that no id has."""
-        return Store(self._root.at(KEPT))
+        return Store(self._root.at(HASHES))
 
     def notes(self, folder: str) -> FolderNotes:
         """The notes in a folder below the root."""
@@ -433,8 +433,8 @@ class Store(Versions):
                     self._root.at(f".staging/{entry.name}").remove_empty()
             self._clean_folders(before)
             self._clean_locks(before)
-        if only is None and any(entry.name == KEPT and entry.is_folder for entry in self._listed("")):
-            removed += self.clean_kept(grace, sizes)
+        if only is None and any(entry.name == HASHES and entry.is_folder for entry in self._listed("")):
+            removed += self.clean_hashes(grace, sizes)
         return sorted(removed)
 
     def _clean_parts(self, before: float, only: str | None, sizes: dict[str, int] | None) -> list[str]:

@@ -4,7 +4,7 @@
 <url>/<id>/<version>/<build>-00000.mdb       its data files
 <url>/.builds/<id>/<version>/                what many builders agree on; see `building.parts.board`
 <url>/.leases/<id>/<version>/00000001.json   which process builds it; see `lease`
-<url>/.views/                                the same again, with the selections that are kept beside versions
+<url>/.hashes/                               the same again, with the row hashes that are kept beside versions
 
 Note 18. The manifest is created, never overwritten blindly.
 The builder that creates it first has published. Which version may be replaced is settled before anything is
@@ -42,7 +42,7 @@ from ..versions.file_entry import FileEntry, is_data_file
 from ..versions.lineage import sendable
 from ..versions.location import MANIFEST, Folder, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest
-from ..versions.names import KEPT, decoded, encoded, folder_of, natural
+from ..versions.names import HASHES, decoded, encoded, folder_of, natural
 from ..versions.outline import Outline
 from ..versions.staging import Staging
 from .cache import Cache
@@ -134,9 +134,9 @@ class Mirror(Versions):
             yield self._downloads(manifest, scratch)
 
     @property
-    def kept(self) -> Mirror:
+    def hashes(self) -> Mirror:
         """The versions under a folder that no id has."""
-        return Mirror(self._remote.at(KEPT), self._cache, self._lease_seconds)
+        return Mirror(self._remote.at(HASHES), self._cache, self._lease_seconds)
 
     def notes(self, folder: str) -> RemoteNotes:
         """The notes in a folder behind the URL."""
@@ -498,10 +498,10 @@ class Mirror(Versions):
         for of, files in old.items():
             forgotten = partial(self._forgotten, of, before=before)
             removed += (sweep(of) if sweep else Sharing(self, of).clean)(files, forgotten, sizes)
-        is_kept = id is None and any(folder.startswith(f"{KEPT}/") for folder in folders)
+        has_hashes = id is None and any(folder.startswith(f"{HASHES}/") for folder in folders)
         if sizes is not None:
-            if is_kept:
-                self.clean_kept(grace, sizes)
+            if has_hashes:
+                self.clean_hashes(grace, sizes)
             if id is None:
                 self._local.clean(own_grace, None, sizes)
             return []
@@ -509,8 +509,8 @@ class Mirror(Versions):
         if id is not None:
             return sorted(removed)
         uploads = self._remote.abort_uploads(before, _is_of_version)
-        if is_kept:
-            removed += self.clean_kept(grace, None)
+        if has_hashes:
+            removed += self.clean_hashes(grace, None)
         return sorted(removed + uploads + self._local.clean(own_grace) + self._cache.tidy())
 
     def _clean_plans(

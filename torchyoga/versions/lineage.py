@@ -95,10 +95,10 @@ class Lineage:
 
     Attributes:
         function: the name of the function or class that made the rows, with its module.
-        code: a digest of its source, and of what that reaches.
+        code: a digest of its code, and of that of its module which it names.
         source: that source.
         commit: of the git repository; `dirty`: files that it tracks had changed.
-        packages: versions of Python, of torchyoga and of the packages that the code uses, by name.
+        packages: versions of Python, torch, NumPy and torchyoga, by name.
         user: the user name; `host`: of the machine.
         seconds: that the build took; `builders`: of many, who built how much of it.
         message: what the user said about it.

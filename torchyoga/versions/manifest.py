@@ -64,7 +64,6 @@ LARGEST_MANIFEST = 256 * 2**20  # bytes
 _ANY_ELEMENTS, _ELEMENT_BYTES = 2**16, 4
 _TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _DIGEST = re.compile(r"[0-9a-f]{32}")
-_MARK = re.compile(r"[0-9a-f]{8}")
 _DAMAGE = ValueError, TypeError, KeyError, AttributeError, RecursionError  # what parsing raises
 # Keys are sorted, so every text of `to_bytes` begins like this, also if it was cut.
 _BEGIN = re.compile(rb'\{\s*"build":\s*"[0-9a-f]{16}"')
@@ -78,26 +77,22 @@ class FunctionEntry:
         code: a digest of its source; None if there was no source.
         salt: is hashed with each argument, so that the digests of two versions cannot be compared.
         arguments: a digest of each argument that does not choose the version, by name.
-        reached: a digest of each function, class and constant that its code reaches, by name; None if that
-            was not recorded.
-        packages: versions of the packages that its code uses, by name.
+        parts: a digest of each function, class and constant of its module that it names, by name; None if
+            that is not known.
         sources: of each pattern of files that it reads, as `caching.source_files` records them.
     """
 
     code: str | None
     salt: str
     arguments: dict[str, str]
-    reached: dict[str, str] | None = None
-    packages: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, str] | None = None
     sources: tuple[Json, ...] = ()
 
     def to_json(self) -> Json:
         """Plain data."""
         found: Json = {"code": self.code, "salt": self.salt, "arguments": self.arguments}
-        if self.reached is not None:
-            found["reached"] = self.reached
-        optional = {"packages": self.packages, "sources": list(self.sources)}
-        return {**found, **{name: value for name, value in optional.items() if value}}
+        optional = {"parts": self.parts, "sources": list(self.sources) or None}
+        return {**found, **{name: value for name, value in optional.items() if value is not None}}
 
     @staticmethod
     def from_json(data: Json) -> FunctionEntry:
@@ -105,20 +100,14 @@ class FunctionEntry:
         code, salt, arguments = data["code"], data["salt"], data["arguments"]
         if not all(map(_DIGEST.fullmatch, [salt, *arguments.values(), *([] if code is None else [code])])):
             raise ValueError("digests of a function and its arguments must be 32 hex digits")
-        reached, packages = data.get("reached"), data.get("packages", {})
-        if not all(map(_DIGEST.fullmatch, (reached or {}).values())):
-            raise ValueError("digests of what a function reaches must be 32 hex digits")
-        if not all(isinstance(text, str) for text in packages.values()):
-            raise TypeError("versions of packages must be text")
+        parts = data.get("parts")
+        if not all(map(_DIGEST.fullmatch, (parts or {}).values())):
+            raise ValueError("digests of what a function names must be 32 hex digits")
         sources = tuple(data.get("sources", []))
         for one in sources:
-            digests = [one[name] for name in ("pattern", "look", "digest")]
-            marks = one["marks"]
-            if not (all(map(_DIGEST.fullmatch, digests)) and all(map(_MARK.fullmatch, marks))):
+            if not all(_DIGEST.fullmatch(one[name]) for name in ("pattern", "look", "digest")):
                 raise ValueError("not a record of files that a function reads")
-            if type(one["count"]) is not int or not isinstance(marks, list):
-                raise TypeError("not a record of files that a function reads")
-        return FunctionEntry(code, salt, arguments, reached, packages, sources)
+        return FunctionEntry(code, salt, arguments, parts, sources)
 
 
 T = TypeVar("T")  # a FileEntry or a Parent

@@ -6,13 +6,11 @@ import re
 from functools import lru_cache
 from urllib.parse import quote, unquote
 
-from ..process.digests import hexdigest
-
-__all__ = ["CACHED", "KEPT", "SUFFIXES", "decoded", "encoded", "folder_of", "kept_id", "natural"]
+__all__ = ["CACHED", "HASHES", "SUFFIXES", "decoded", "encoded", "folder_of", "natural"]
 
 SUFFIXES = ("mdb", "h5", "list")  # of data files: one for each format, and that of lists of them
 CACHED = (*SUFFIXES, "shard", "index")  # of files in a cache: also of other libraries
-KEPT = ".views"  # the folder of selections that are kept beside versions: no id has this name
+HASHES = ".hashes"  # the folder of the row hashes that are kept beside versions: no id has this name
 _LONGEST = 240  # bytes of a name
 
 
@@ -69,18 +67,3 @@ def decoded(name: str) -> str | None:
 def folder_of(id: str, version: str) -> str:
     """The folder of a version below the root of a store."""
     return f"{encoded('id', id)}/{encoded('version', version)}"
-
-
-def kept_id(id: str, version: str) -> str:
-    """The id, below `KEPT`, of what is kept beside a version; no other version has the same.
-
-    Example:
-        >>> kept_id("photos", "1.0")
-        'photos/1.0'
-    """
-    found = folder_of(id, version)
-    try:
-        encoded("id", found)
-    except ValueError:  # too long for one name; those above have a slash, this has none
-        return hexdigest(found)
-    return found

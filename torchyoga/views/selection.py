@@ -10,13 +10,12 @@ half a million rows selected by bits, a list of 4 MB is kept besides once they a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import CorruptError
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property
 from ..rows.data import bounds_of
@@ -26,7 +25,6 @@ __all__ = ["Selection", "ones_of"]
 
 Mask = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
-Part = npt.NDArray[np.integer[Any]]  # (M,) one array of those that a form is made from
 _WORDS = 8  # 64 bits each, that are counted together
 _BITS = 64 * _WORDS
 _CHUNK = 2**16  # words looked at together
@@ -49,9 +47,6 @@ class _Form(Protocol):
 
     def arrays(self) -> tuple[npt.NDArray[np.generic], ...]:
         """The arrays that it consists of."""
-
-    def parts(self) -> dict[str, Part]:
-        """The parts that it is made from."""
 
 
 class Selection:
@@ -103,31 +98,6 @@ class Selection:
         for some in rows:
             np.bitwise_or.at(octets, some >> 3, np.uint8(1) << (some & 7).astype(np.uint8))
         return cls(total, octets.view("<u8"))
-
-    @classmethod
-    def from_parts(cls, total: int, parts: Mapping[str, Part]) -> Selection:
-        """The selection that has these `parts`.
-
-        Args:
-            total: number of rows N to select from.
-            parts: as `parts` gave them.
-
-        Raises:
-            CorruptError: no selection of so many rows has them; says why.
-
-        Example:
-            >>> found = Selection.of_mask(np.arange(99) > 3)
-            >>> found.parts, Selection.from_parts(99, found.parts).pin == found.pin
-            ({'start': array([4]), 'stop': array([99])}, True)
-        """
-        made = cls.__new__(cls)
-        made.total, made._form = total, _form_of(total, parts)
-        return made
-
-    @property
-    def parts(self) -> dict[str, Part]:
-        """The arrays that it is made from: for runs `start` and `stop`, else `row`, or `bits`."""
-        return self._form.parts()
 
     def __len__(self) -> int:
         return self._form.count
@@ -218,9 +188,6 @@ class _Runs:
     def arrays(self) -> tuple[npt.NDArray[np.generic], ...]:
         return self._starts, self._stops, self._firsts
 
-    def parts(self) -> dict[str, Part]:
-        return {"start": self._starts, "stop": self._stops}
-
 
 class _Listed:
     """A list of rows.
@@ -246,9 +213,6 @@ class _Listed:
 
     def arrays(self) -> tuple[npt.NDArray[np.generic], ...]:
         return (self._rows,)
-
-    def parts(self) -> dict[str, Part]:
-        return {"row": self._rows}
 
 
 class _BitPerRow:
@@ -300,9 +264,6 @@ class _BitPerRow:
     def arrays(self) -> tuple[npt.NDArray[np.generic], ...]:
         return self._runs, self._before
 
-    def parts(self) -> dict[str, Part]:
-        return {"bits": self._runs.reshape(-1)}
-
 
 def _found(counts: npt.NDArray[np.uint8], left: Ints, which: Ints) -> tuple[Ints, Ints]:
     """In which column the count of ones exceeds what is left, and what is left there.
@@ -322,84 +283,18 @@ def _smallest(total: int, words: Words) -> _Form:
     padded = np.zeros(-(-max(1, len(words)) // _WORDS) * _WORDS, np.uint64)
     padded[: len(words)] = words
     bits = _BitPerRow(padded)
-    kind = _smallest_kind(total, _num_runs(padded), bits.count)
+    sizes = {
+        _Runs: 24 * _num_runs(padded),
+        _Listed: (4 if total < 2**32 else 8) * bits.count,
+        _BitPerRow: sum(array.nbytes for array in bits.arrays()),
+    }
+    kind = min(sizes, key=lambda kind: sizes[kind])  # the first of those that are as small
     if kind is _BitPerRow:
         return bits
     if kind is _Listed:
-        return _Listed(_rows_of(padded, bits.count).astype(_row_type(total)))
-    starts, stops = _borders(padded)
-    return _Runs(starts, stops)
-
-
-def _smallest_kind(total: int, num_runs: int, count: int) -> type[_Form]:
-    """The form that takes least for some of so many rows."""
-    num_words = _num_words(total)
-    sizes: dict[type[_Form], int] = {
-        _Runs: 24 * num_runs,
-        _Listed: _row_type(total).itemsize * count,
-        _BitPerRow: 8 * num_words + 8 * num_words // _WORDS,
-    }
-    return min(sizes, key=lambda kind: sizes[kind])  # the first of those that are as small
-
-
-def _num_words(total: int) -> int:
-    """How many words of bits so many rows take, in whole runs of `_WORDS`."""
-    return -(-max(1, total) // _BITS) * _WORDS
-
-
-def _row_type(total: int) -> np.dtype[np.integer[Any]]:
-    """The type of the rows of a list, some of so many."""
-    return np.dtype(np.uint32 if total < 2**32 else np.int64)
-
-
-def _form_of(total: int, parts: Mapping[str, Part]) -> _Form:
-    """The form made from these arrays; CorruptError if no selection of so many rows has it."""
-    kinds: dict[frozenset[str], tuple[type[_Form], np.dtype[np.generic]]] = {
-        frozenset(("start", "stop")): (_Runs, np.dtype(np.int64)),
-        frozenset(("row",)): (_Listed, _row_type(total)),
-        frozenset(("bits",)): (_BitPerRow, np.dtype(np.uint64)),
-    }
-    kind, dtype = kinds.get(frozenset(parts), (None, None))
-    if kind is None or not 0 <= total < 2**62:
-        raise CorruptError(f"no selection of {total} rows has the parts {sorted(parts)}")
-    arrays = list(parts.values())
-    if len({array.shape for array in arrays}) > 1 or any(a.ndim != 1 or a.dtype != dtype for a in arrays):
-        found = [f"{array.dtype} of shape {array.shape}" for array in arrays]
-        raise CorruptError(f"the parts {sorted(parts)} must be {dtype} of one length, found {found}")
-    form, num_runs = _checked(total, {name: np.ascontiguousarray(part) for name, part in parts.items()})
-    if _smallest_kind(total, num_runs, form.count) is not kind:
-        raise CorruptError(f"{form.count} rows in {num_runs} runs are not kept as {sorted(parts)}")
-    return form
-
-
-def _checked(total: int, parts: Mapping[str, Part]) -> tuple[_Form, int]:
-    """A form, and how many runs of rows it has; CorruptError for rows that are not there, or out of order."""
-    if "bits" in parts:
-        words = parts["bits"].astype(np.uint64, copy=False)
-        if len(words) != _num_words(total):
-            raise CorruptError(f"the bits of {total} rows take {_num_words(total)} words, found {len(words)}")
-        beyond = _rows_of(words[-_WORDS:], int(_ones(words[-_WORDS:]).sum())) + 64 * (len(words) - _WORDS)
-        if (beyond >= total).any():
-            raise CorruptError(f"row {beyond.max()} of {total} is selected")
-        return _BitPerRow(words), _num_runs(words)
-    if "row" in parts:
-        rows = parts["row"]
-        _refuse_disorder(rows, total - 1)
-        breaks = int((rows[1:] - rows[:-1] > 1).sum())
-        return _Listed(rows.astype(_row_type(total), copy=False)), breaks + min(1, len(rows))
-    starts = parts["start"].astype(np.int64, copy=False)
-    stops = parts["stop"].astype(np.int64, copy=False)
-    # Each run ends behind where it starts, and the next one starts behind a gap.
-    _refuse_disorder(np.stack([starts, stops], axis=1).reshape(-1), total)
-    return _Runs(starts, stops), len(starts)
-
-
-def _refuse_disorder(rows: Part, last: int) -> None:
-    """Raises CorruptError unless the rows ascend, each once, and none is beyond the last."""
-    if len(rows) and (int(rows[0]) < 0 or int(rows[-1]) > last):
-        raise CorruptError(f"rows {rows[0]} to {rows[-1]} of 0 to {last} are selected")
-    if not (rows[1:] > rows[:-1]).all():
-        raise CorruptError("the selected rows are not in ascending order, each once")
+        rows = _rows_of(padded, bits.count)
+        return _Listed(rows.astype(np.uint32) if total < 2**32 else rows)
+    return _Runs(*_borders(padded))
 
 
 def _num_runs(words: Words) -> int:

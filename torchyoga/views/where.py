@@ -17,7 +17,7 @@ from ..rows.types import Ints
 from .scan import scan
 from .selection import Selection
 
-__all__ = ["SelectedRef", "base_of", "selected", "where"]
+__all__ = ["SelectedRef", "where"]
 
 Mask = npt.NDArray[np.bool_]
 _FEW_ROWS = 256  # of a file; more would take the files of a whole window out of a small cache
@@ -77,23 +77,11 @@ def where(ref: DataRef, names: str | Sequence[str], condition: Condition) -> Sel
 
     See `DataRef.where`.
     """
-    if isinstance(ref, SelectedRef) and type(ref) is SelectedRef:
-        # Both conditions at once, so that no row number is looked up twice.
-        kept = (ref.rows_at(start + np.flatnonzero(mask)) for start, mask in _masks(ref, names, condition))
-        return selected(ref, Selection.of_rows(kept, len(ref.whole)))
-    return selected(ref, Selection.of_masks(mask for _, mask in _masks(ref, names, condition)))
-
-
-def base_of(ref: DataRef) -> DataRef:
-    """The DataRef whose rows `where` selects: the one below a selection, else the DataRef itself."""
-    return ref.whole if isinstance(ref, SelectedRef) and type(ref) is SelectedRef else ref
-
-
-def selected(ref: DataRef, selection: Selection) -> SelectedRef:
-    """The selection that `where` makes of a DataRef, given which rows of `base_of(ref)` hold."""
-    base = base_of(ref)
-    splits = ref.splits if base is not ref and isinstance(ref, SelectedRef) else ()
-    return SelectedRef(base, selection, splits)
+    if type(ref) is not SelectedRef:
+        return SelectedRef(ref, Selection.of_masks(mask for _, mask in _masks(ref, names, condition)))
+    # Both conditions at once, so that no row number is looked up twice.
+    kept = (ref.rows_at(start + np.flatnonzero(mask)) for start, mask in _masks(ref, names, condition))
+    return SelectedRef(ref.whole, Selection.of_rows(kept, len(ref.whole)), ref.splits)
 
 
 def _masks(ref: DataRef, names: str | Sequence[str], condition: Condition) -> Iterator[tuple[int, Mask]]:

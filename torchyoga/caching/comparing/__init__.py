@@ -1,1 +1,4 @@
-"""Two datasets, row by row: what differs between them, `diff`, by hashes that are kept beside a version."""
+"""Two versions, row by row: what differs between them.
+
+Door: `diff`. Rows are compared by hashes, which are kept beside a version.
+"""

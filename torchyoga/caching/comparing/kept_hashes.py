@@ -1,11 +1,15 @@
-"""The hashes of all rows of a published version, kept beside it: 16 bytes a row, read or made once."""
+"""The hashes of all rows of a published version, kept beside it: 16 bytes a row, read or made once.
+
+They are a small version of the same id and version in `Versions.hashes`, so that they are locked, published,
+checked, downloaded and cleaned as all versions are.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -14,22 +18,23 @@ import numpy.typing as npt
 
 from ...building.build import BuildOptions
 from ...building.sources import BlockSource
-from ...errors import CorruptError, NotFoundError
+from ...errors import CorruptError, NotFoundError, YogaError
+from ...process.warned import warn_user
 from ...reading.version_ref import VersionRef
 from ...rows.block import Block, Rows
 from ...rows.data import Data
 from ...rows.hashing import HASH, Hashes, row_hashes
 from ...rows.schema import Schema
-from ...rows.types import Array, Json
+from ...rows.types import Json
+from ...stores.checking import check
 from ...stores.contract import Versions
-from ...stores.refs import ref_of
+from ...stores.refs import ref_of, store_of
 from ...versions.manifest import Manifest
-from ..keeping import Keeping, Kind
+from ..submission import submitted
 from .blocks import RowBlocks
 from .spool import Spool
 
 __all__ = [
-    "HASHES",
     "HashReader",
     "check_hashes",
     "hashes_of",
@@ -38,9 +43,8 @@ __all__ = [
     "with_hashes",
 ]
 
-HASHES = Kind("submit", "the row hashes", "hash", suffix=" hashes")
 WORTH_ROWS, WORTH_BYTES = 2**14, 2**24  # of a version: hashes of fewer are made in less time than kept
-_NAME = "row"
+_PATIENCE = 86400.0  # seconds, while another process makes them
 _SCHEMA = Schema.of({"hash": np.zeros(2, np.uint64)})
 _STEP = 2**18  # hashes read at once
 _LOOKS = 8  # rows that are hashed again when kept hashes are read, besides the first and the last
@@ -78,20 +82,27 @@ class _Kept:
 
 
 def kept_hashes(ref: VersionRef) -> HashReader | None:
-    """The hashes that are kept beside a version; None if there are none."""
-    keeping = _keeping(ref)
-    return None if keeping is None else keeping.found()
+    """The hashes that are kept beside a version; None if there are none of its rows, or they are damaged."""
+    store, version = store_of(ref.location, ref.manifest), ref.manifest
+    with contextlib.suppress(CorruptError, NotFoundError):
+        found = store.hashes.find(version.id, version.version) if store is not None else None
+        if store is None or found is None or any(found.info.get(k) != v for k, v in _info(ref).items()):
+            return None
+        reader, length = _Kept(_checked(store, found, ref), ref), len(ref)
+        if length and not ref.location.is_remote:  # else whole files would be downloaded
+            some = {0, length - 1, *(secrets.randbelow(length) for _ in range(_LOOKS))}
+            rows = np.array(sorted(some), np.int64)
+            _compare(reader, rows, RowBlocks(ref, ref.schema).take(rows))
+        return reader
+    return None
 
 
 def hashes_of(ref: VersionRef) -> HashReader:
     """The hashes of a version as they are kept; else computed, and kept where that is worth its while and the
     store can be written."""
-    keeping = _keeping(ref)
-    if keeping is None:
-        return _computed(ref, 0, len(ref))
     if len(ref) >= WORTH_ROWS or ref.manifest.nbytes >= WORTH_BYTES:
-        return keeping.read_or_made()
-    return keeping.found() or keeping.make()
+        return _read_or_made(ref, lambda: _computed(ref, 0, len(ref)), is_asked=False)
+    return kept_hashes(ref) or _computed(ref, 0, len(ref))
 
 
 def submitted_with_hashes(submit: Callable[[BuildOptions], VersionRef], options: BuildOptions) -> VersionRef:
@@ -107,83 +118,82 @@ def submitted_with_hashes(submit: Callable[[BuildOptions], VersionRef], options:
         spool.append(row_hashes(block))
 
     ref = submit(replace(options, each_block=add))
-    made: HashReader = spool
+    made = spool
     if spool.num_rows < len(ref):  # an interrupted build has left the first rows
-        whole = _computed(ref, 0, len(ref) - spool.num_rows)
+        made = _computed(ref, 0, len(ref) - spool.num_rows)
         for start in range(0, spool.num_rows, _STEP):
-            whole.append(spool.read(start, min(start + _STEP, spool.num_rows)))
-        made = whole
-    _Keeping(ref, is_asked=True, made=made).read_or_made()
+            made.append(spool.read(start, min(start + _STEP, spool.num_rows)))
+    _read_or_made(ref, lambda: made, is_asked=True)
     return ref
 
 
 def with_hashes(ref: VersionRef) -> VersionRef:
     """A version, after the hashes of its rows were computed and kept, unless they are kept already."""
-    _Keeping(ref, is_asked=True).read_or_made()
+    _read_or_made(ref, lambda: _computed(ref, 0, len(ref)), is_asked=True)
     return ref
 
 
-def check_hashes(store: Versions, id: str, version: str, kept: Manifest) -> None:
-    """Computes the hashes of a version again, and compares them with those kept.
+def check_hashes(store: Versions, id: str, version: str) -> None:
+    """Computes the hashes that are kept beside a version again, and compares them.
 
     Raises:
-        CorruptError: they are others.
-        NotFoundError: the version was removed or overwritten meanwhile.
+        CorruptError: they are damaged, or are not those of the rows.
     """
-    ref = ref_of(store, store.manifest(id, version))
-    if kept.info.get(HASHES.source) != ref.fingerprint:
-        return  # of rows that were overwritten since
-    reader = _Kept(_checked(store.kept, kept, ref), ref)
-    for start, block in _blocks(ref, 0, len(ref)):
-        _compare(reader, np.arange(start, start + block.num_rows), block)
+    with contextlib.suppress(NotFoundError):  # there are none, or they were removed meanwhile
+        try:
+            check(store.hashes, id, version)
+            ref, kept = ref_of(store, store.manifest(id, version)), store.hashes.manifest(id, version)
+            if kept.info.get("hashed_from") != ref.fingerprint:
+                return  # of rows that were overwritten since
+            reader = _Kept(_checked(store, kept, ref), ref)
+            for start, block in _blocks(ref, 0, len(ref)):
+                _compare(reader, np.arange(start, start + block.num_rows), block)
+        except CorruptError as error:
+            raise CorruptError(
+                f"the row hashes of {id!r} {version!r} are damaged: {error}. Remove "
+                f"{store.hashes.where(id, version)}; `diff` makes them again"
+            ) from error
 
 
-class _Keeping(Keeping[HashReader]):
-    """Hashes that are read, or made and kept.
+def _read_or_made(ref: VersionRef, make: Callable[[], HashReader], is_asked: bool) -> HashReader:
+    """The hashes that are kept; else they are made and kept, once by all processes that may write.
 
     Args:
         ref: the version.
+        make: makes them.
         is_asked: there is a warning if they cannot be kept.
-        made: the hashes, if they are made already.
     """
-
-    def __init__(self, ref: VersionRef, is_asked: bool, made: HashReader | None = None) -> None:
-        super().__init__(HASHES, ref, _NAME, None, "rebuild")
-        self._version = ref
-        self._is_asked = is_asked
-        self._made = made
-
-    def found(self) -> HashReader | None:
-        """Those that are kept."""
-        return self._read()
-
-    def make(self) -> HashReader:
-        return self._made or _computed(self._version, 0, len(self._version))
-
-    def loaded(self, manifest: Manifest) -> HashReader:
-        found = _Kept(_checked(self.place.store, manifest, self._version), self._version)
-        length = len(self._version)
-        if length and not self._version.location.is_remote:  # else whole files would be downloaded
-            some = {0, length - 1, *(secrets.randbelow(length) for _ in range(_LOOKS))}
-            rows = np.array(sorted(some), np.int64)
-            _compare(found, rows, RowBlocks(self._version, self._version.schema).take(rows))
-        return found
-
-    def parts(self, made: HashReader) -> Mapping[str, Array] | BlockSource:
-        return _HashedSource(made, len(self._version))
-
-    def info(self, made: HashReader) -> Json:
-        return {"hash": HASH}
-
-    def difference(self, manifest: Manifest) -> str | None:
-        found = manifest.info.get("hash")
-        return None if found == HASH else f"as {found!r:.80}, not as {HASH!r}"
-
-    def warn(self, problem: Exception) -> None:
-        if self._is_asked:
-            super().warn(problem)
+    found, store = kept_hashes(ref), store_of(ref.location, ref.manifest)
+    if found is not None or store is None:
+        return found or make()
+    id, version, hashes = ref.manifest.id, ref.manifest.version, store.hashes  # which knows its leases
+    made: HashReader | None = None
+    try:
+        with hashes.lock(id, version, _PATIENCE):
+            found = kept_hashes(ref)
+            if found is not None:
+                return found
+            seen = hashes.seen(id, version)
+            made = make()
+            now = store.find(id, version)
+            if now is None or now.fingerprint != ref.fingerprint:
+                raise NotFoundError("it has been overwritten or removed since this DataRef was made")
+            options = BuildOptions(progress=False, info=_info(ref), stats=False)
+            hashes.check_place(id, version)
+            submitted(_HashedSource(made, len(ref)), hashes, id, version, options, replaces=seen)
+    except (OSError, YogaError) as error:
+        made = made or make()
+        problem = f"the row hashes of {id!r} {version!r} could not be kept: {error}"
+        if is_asked:
+            warn_user(f"{problem}; the next diff computes them again")
         else:
-            _log.info("%s could not be kept: %s", self.place.what, problem)
+            _log.info("%s", problem)
+    return made
+
+
+def _info(ref: VersionRef) -> Json:
+    """What is kept with the hashes of a version: whose they are, and how they are made."""
+    return {"hashed_from": ref.fingerprint, "hash": HASH}
 
 
 class _HashedSource(BlockSource):
@@ -205,13 +215,6 @@ class _HashedSource(BlockSource):
             yield Block(_SCHEMA, len(found), (Data(found),))
 
 
-def _keeping(ref: VersionRef) -> _Keeping | None:
-    """The keeper of hashes beside a version; None if it does not lie in a store."""
-    with contextlib.suppress(ValueError):
-        return _Keeping(ref, is_asked=False)
-    return None
-
-
 def _computed(ref: VersionRef, start: int, stop: int) -> Spool:
     found = Spool(2)
     for _, block in _blocks(ref, start, stop):
@@ -229,7 +232,7 @@ def _checked(store: Versions, manifest: Manifest, ref: VersionRef) -> VersionRef
         raise CorruptError(f"there are {manifest.num_rows} hashes of {len(ref)} rows")
     if manifest.num_rows and manifest.schema != _SCHEMA:
         raise CorruptError("it does not hold hashes of rows")
-    return ref_of(store, manifest)
+    return ref_of(store.hashes, manifest)
 
 
 def _compare(reader: _Kept, rows: npt.NDArray[np.int64], block: Block) -> None:

@@ -54,7 +54,6 @@ def packed(
     request: Request,
     columns: PackColumns,
     seed: SupportsIndex,
-    make: Callable[[DataRef, Request], Packing] | None,
 ) -> PackedRef:
     """Rows that are packs of rows: see `DataRef.packed`.
 
@@ -63,7 +62,6 @@ def packed(
         request: how they are packed.
         columns: what the packs hold.
         seed: of the order in which they fill the packs.
-        make: finds packs that were kept, or makes and keeps them; None packs the rows.
     """
     number = as_int("seed", seed)
     warn_if_arranged(ref, "packed")
@@ -74,7 +72,7 @@ def packed(
         request.check(schema)
     if padded is not None and schema is not None and (request.cost or request.column is None):
         raise ValueError("padded needs one budget, of the tokens of a column: they fill the packs up to it")
-    packing = (make or packing_of)(ref, request)
+    packing = packing_of(ref, request)
     _warn_of_losses(packing.report, request)
     if schema is None:  # of a version without rows
         return PackedRef(ref, packing, None, number)

@@ -8,15 +8,13 @@ back, by arithmetic.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import CorruptError
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...rows.data import bounds_of
@@ -89,27 +87,6 @@ class PackPlan:
             place[:] = part
         return found, sizes
 
-    @staticmethod
-    def from_words(words: npt.NDArray[np.integer], sizes: Sequence[int], total: int) -> PackPlan:
-        """The plan that has these `words`, of so many rows; raises as `from_parts` does."""
-        if len(sizes) != len(_PARTS) or min(sizes) < 0 or sum(sizes) != len(words):
-            raise CorruptError(f"{len(words)} numbers are not those of a plan with parts of {sizes}")
-        return PackPlan.from_parts(_cut(words, sizes), total)
-
-    @staticmethod
-    def from_parts(parts: Mapping[str, Ints], total: int) -> PackPlan:
-        """The plan that has these `parts`, of so many rows.
-
-        Raises:
-            CorruptError: no plan of so many rows has them.
-        """
-        if set(parts) != set(_PARTS):
-            raise CorruptError(f"no plan of packs has the parts {sorted(parts)}")
-        rows, sizes, costs, counts, bounds, classes, each, pieces, begins = (parts[name] for name in _PARTS)
-        _check(total, rows, sizes, costs, Groups(counts, bounds, classes, each), pieces, begins)
-        table: Table = rows.astype(_row_type(total))
-        return PackPlan(table, sizes, costs, Groups(counts, bounds, classes, each), pieces, begins)
-
     @cached_property
     def pin(self) -> str:
         """A name for it: the same for the same packs of the same rows, in every process."""
@@ -120,15 +97,10 @@ class PackPlan:
         return hexdigest(*parts)
 
 
-def _cut(words: npt.NDArray[np.integer], sizes: Sequence[int]) -> dict[str, Ints]:
-    """The parts; the rows as they are, for they are many."""
-    rows, *others = np.split(words, bounds_of(sizes)[1:-1])
-    return dict(zip(_PARTS, [rows, *(part.astype(np.int64) for part in others)], strict=True))
-
-
 def _of_words(words: npt.NDArray[np.integer], sizes: Sequence[int], row_type: str) -> PackPlan:
     """A plan that was pickled."""
-    rows, kinds, costs, counts, bounds, classes, each, pieces, begins = _cut(words, sizes).values()
+    rows, *others = np.split(words, bounds_of(sizes)[1:-1])
+    kinds, costs, counts, bounds, classes, each, pieces, begins = (part.astype(np.int64) for part in others)
     groups = Groups(counts, bounds, classes, each)
     return PackPlan(rows.astype(row_type), kinds, costs, groups, pieces, begins)
 
@@ -301,38 +273,3 @@ def _by_squares(groups: Groups, costs: Ints) -> Groups:
 
 def _row_type(total: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype(np.uint32) if total <= 2**32 else np.dtype(np.uint64)
-
-
-def _check(
-    total: int, rows: Ints, sizes: Ints, costs: Ints, groups: Groups, pieces: Ints, begins: Ints
-) -> None:
-    """Raises CorruptError unless these are the parts of a plan of so many rows."""
-    counts, bounds, classes, each = groups
-    sound = (
-        len(rows) == sizes.sum()
-        and len(costs) == len(sizes)
-        and len(bounds) == len(counts) + 1
-        and len(classes) == len(each) == bounds[-1]
-        and len(pieces) == len(begins)
-        and bounds[0] == 0
-        and all((some >= 0).all() for some in (rows, costs, classes, pieces))
-        and all((some > 0).all() for some in (sizes, counts, each, begins, np.diff(bounds), np.diff(pieces)))
-        and (rows < total).all()
-        and all(
-            (some <= len(rows)).all() for some in (sizes, counts, each)
-        )  # so that no product is too large
-        and float((each * np.repeat(counts, np.diff(bounds))).sum(dtype=np.float64)) == len(rows)
-        and (classes < len(sizes)).all()
-        and (pieces < len(rows)).all()
-    )
-    if sound:
-        used = np.zeros(len(sizes), np.int64)
-        np.add.at(used, classes, each * np.repeat(counts, np.diff(bounds)))
-        seen = np.zeros(total, np.bool_)
-        ends = [-1, *pieces.tolist(), len(rows)]  # without later pieces of the same rows
-        for before, behind in itertools.pairwise(ends):
-            for start in range(before + 1, behind, _COUNTED_AT_ONCE):
-                seen[rows[start : min(start + _COUNTED_AT_ONCE, behind)]] = True
-        sound = bool((used == sizes).all()) and int(seen.sum()) == len(rows) - len(pieces)
-    if not sound:
-        raise CorruptError(f"its parts are not those of a plan of {total} rows")
