@@ -53,7 +53,6 @@ OF_A_REF |= {
     "take_seeded",
     "view_pin",
     "growing",
-    "survives_fork",
 }
 OF_A_REF |= {"stats", "to_arrow", "to_huggingface", "to_pandas", "to_parquet", "to_polars"}
 OF_A_REF |= {"recipe"}

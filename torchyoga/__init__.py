@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from .storage import Storage
     from .stores.history.keep import Keep
     from .tables.arrow_ref import from_arrow
-    from .tables.foreign.array_record import from_arrayrecord
     from .tables.foreign.json_lines import from_jsonl
-    from .tables.foreign.lance import from_lance
     from .tables.foreign.litdata import from_litdata
     from .tables.foreign.mds import from_mds
     from .tables.foreign.tfrecord import from_tfrecord
@@ -78,13 +76,11 @@ __all__ = [
     "doctor",
     "errors",
     "flat_map",
-    "from_arrayrecord",
     "from_arrays",
     "from_arrow",
     "from_hdf5",
     "from_huggingface",
     "from_jsonl",
-    "from_lance",
     "from_litdata",
     "from_lmdb",
     "from_mds",
@@ -132,13 +128,11 @@ _PLACES = {  # of the public names
     "diff": ".caching.comparing.diff",
     "doctor": ".tools.doctor.examination",
     "flat_map": ".adapters.flat_map",
-    "from_arrayrecord": ".tables.foreign.array_record",
     "from_arrays": ".adapters.arrays",
     "from_arrow": ".tables.arrow_ref",
     "from_hdf5": ".adapters.hdf5",
     "from_huggingface": ".tables.huggingface",
     "from_jsonl": ".tables.foreign.json_lines",
-    "from_lance": ".tables.foreign.lance",
     "from_litdata": ".tables.foreign.litdata",
     "from_lmdb": ".adapters.pickled",
     "from_mds": ".tables.foreign.mds",

@@ -180,8 +180,6 @@ GROUPS = {
             "from_mds",
             "from_litdata",
             "from_tfrecord",
-            "from_arrayrecord",
-            "from_lance",
             "from_petastorm",
             "from_lmdb",
             "webdataset",

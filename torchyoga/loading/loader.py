@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -216,7 +215,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             drop_last=drop_last,
             timeout=timeout,
             worker_init_fn=worker_init_fn,
-            multiprocessing_context=multiprocessing_context or _context_for(dataset, num_workers),
+            multiprocessing_context=multiprocessing_context,
             generator=generator,
             **torch_arguments,
         )
@@ -533,13 +532,6 @@ class _Choice:
         ours = _OwnBatchSampler(self.sampler, self.batch_size, self.drop_last)
         ours.is_seeded = is_seeded
         return ours
-
-
-def _context_for(dataset: object, num_workers: int) -> str | None:
-    """How processes that read a dataset have to start; None for the way in which they do by default."""
-    must_be_new = num_workers and isinstance(dataset, DataRef) and not dataset.survives_fork
-    is_fork = (multiprocessing.get_start_method(allow_none=True) or "fork") == "fork"
-    return "forkserver" if must_be_new and is_fork and sys.platform != "win32" else None
 
 
 def _with_random_access(dataset: object) -> MapStyle:

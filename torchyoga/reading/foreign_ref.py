@@ -1,23 +1,18 @@
-"""Rows of datasets that others have written: what DataRefs of them share, and one that asks a library."""
+"""Rows of datasets that others have written: what DataRefs of them share."""
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..process.lazy import cached_property
-from ..process.stages import Stage, timed
-from ..rows.block import Block, Rows
-from ..rows.data import Data
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Ints, Row
 from .dataref import DataRef, Numbers
-from .readahead import Prefetch, ReadAhead
 
-__all__ = ["ForeignRef", "ForeignRows", "LibraryRef", "LibraryRows"]
+__all__ = ["ForeignRef", "ForeignRows"]
 
 
 class ForeignRows(Protocol):
@@ -155,96 +150,3 @@ class ForeignRef(DataRef):
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in super().__getstate__().items() if key != "_alone"}
-
-
-class LibraryRows(ForeignRows, Protocol):
-    """The rows of one dataset, which each process opens anew; they pickle. Several threads may call them."""
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of an average row."""
-
-    @property
-    def opened_by(self) -> int | None:
-        """The process that has opened it, where the library does not work in others that this one forks."""
-
-    @property
-    def prefetch(self) -> Prefetch | None:
-        """Makes rows ready before they are taken; None if nothing does."""
-
-    def gather(self, rows: Ints, columns: Sequence[int]) -> Sequence[Data]:
-        """These columns of rows (N,), at least one.
-
-        Raises:
-            CorruptError: the dataset is damaged, or has changed; says which row.
-        """
-
-    def alone(self, columns: Sequence[int]) -> Callable[[int], Sequence[Row] | None] | None:
-        """A quick function of the number of one row to the values of these columns, or to None where `gather`
-        is to say what is wrong; None if there is none."""
-
-
-class LibraryRef(ForeignRef):
-    """Rows of a dataset that another library reads.
-
-    Args:
-        source: reads them.
-        of: the columns; all by default.
-    """
-
-    def __init__(self, source: LibraryRows, of: Projection | None = None) -> None:
-        super().__init__(source, of)
-        self._source = source
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return LibraryRef, (self._source, self._of)
-
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers, as `Rows` over one gathered block.
-
-        Raises:
-            ValueError: this process was forked after the dataset was opened, which the library does not
-                survive.
-        """
-        if not len(rows):
-            return []
-        if self._is_forked:
-            raise ValueError(
-                f"{self._source.name}: the library that reads it does not survive a fork, and this process "
-                "was forked after it was opened; start processes with multiprocessing_context='forkserver', "
-                "as torchyoga's DataLoader does by itself"
-            )
-        with timed(Stage.READ):
-            data = self._source.gather(rows, self._columns)
-        return Rows(Block(self._schema, len(rows), tuple(data)))
-
-    @property
-    def _is_forked(self) -> bool:
-        return self._source.opened_by not in (None, os.getpid())
-
-    @property
-    def _is_cold(self) -> bool:
-        return False
-
-    def _values_of_one(self) -> Callable[[int], Sequence[Row] | None] | None:
-        alone = self._source.alone(self._columns)
-        return None if alone is None else lambda number: None if self._is_forked else alone(number)
-
-    def _with(self, of: Projection) -> LibraryRef:
-        return LibraryRef(self._source, of)
-
-    @property
-    def survives_fork(self) -> bool:
-        """False if the library does not."""
-        return self._source.opened_by is None
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of an average row with all columns."""
-        return self._source.row_bytes
-
-    @cached_property
-    def readahead(self) -> ReadAhead | None:
-        """The reader ahead, if there is one."""
-        prefetch = self._source.prefetch
-        return None if prefetch is None else ReadAhead(self.row_bytes, prefetch)
