@@ -248,7 +248,6 @@ def test_the_public_names() -> None:
         "Checkpoint",
         "DataLoader",
         "DataRef",
-        "Keep",
         "Log",
         "Meter",
         "OpenTelemetry",

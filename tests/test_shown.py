@@ -189,5 +189,5 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
             "log",
             "path",
         ),
-        *("remove", "submit", "tag", "tag_history", "tags", "timeout", "untag", "url", "versions"),
+        *("remove", "submit", "tag", "tag_history", "tags", "timeout", "url", "versions"),
     }

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from .sampling.batch_sampler import ResumableBatchSampler
     from .sampling.sampler import ResumableSampler
     from .storage import Storage
-    from .stores.history.keep import Keep
     from .tables.arrow_ref import from_arrow
     from .tables.foreign.json_lines import from_jsonl
     from .tables.foreign.litdata import from_litdata
@@ -57,7 +56,6 @@ __all__ = [
     "Checkpoint",
     "DataLoader",
     "DataRef",
-    "Keep",
     "Log",
     "Meter",
     "OpenTelemetry",
@@ -111,7 +109,6 @@ _PLACES = {  # of the public names
     "Checkpoint": ".checkpoint.checkpoint",
     "DataLoader": ".loading.loader",
     "DataRef": ".reading.dataref",
-    "Keep": ".stores.history.keep",
     "Log": ".loading.meter.metered",
     "Meter": ".loading.meter.meter",
     "OpenTelemetry": ".loading.meter.metered",

@@ -82,7 +82,7 @@ PAGES_OF = {
                 "compact",
                 "convert",
             ],
-            "Tags and history": ["tag", "tags", "untag", "tag_history", "log"],
+            "Tags and history": ["tag", "tags", "tag_history", "log"],
             "Built by many": ["plan"],
         },
     },
@@ -127,7 +127,7 @@ GROUPS = {
         "Storages and versions",
         "Keep a dataset once, fetch it anywhere, compare versions.",
         "torchyoga",
-        ["Storage", "Keep", "diff", "ray_executor"],
+        ["Storage", "diff", "ray_executor"],
         [
             "torchyoga.caching.comparing.diff.Diff",
             "torchyoga.caching.parts.planned.PlannedBuild",

@@ -91,7 +91,7 @@ def test_a_sweep_reads_each_list_once(storage: Storage) -> None:
     for number in range(12):
         storage.append({"x": np.arange(2)}, "d", str(number + 1), after=str(number))
     with calls_of(type(store_of(storage)).read_list) as calls:
-        storage.clean(0, keep=yoga.Keep(last=2), id="d")
+        storage.clean(0, keep_last=2, id="d")
     reads = Counter(call["entry"].name for call in calls)
     assert storage.versions("d") == ["10", "11", "12"]
     assert max(reads.values()) <= 2  # by what looks for files, and by what looks for the newest
@@ -253,10 +253,11 @@ def test_a_forged_name_deletes_nothing(name: str, tmp_path: Path) -> None:
     storage = Storage(tmp_path / "storage")
     storage.submit({"x": np.arange(2)}, "d", "good", format="hdf5")
     storage.append({"x": np.arange(2)}, "d", "9", after="good")
+    storage.tag("d", "kept", "good")
     found, path = content(storage, "9")
     found["files"][0]["name"] = name
     path.write_bytes(json.dumps({**found, "checksum": json_digest(found)}).encode())
-    storage.clean(0, keep=yoga.Keep(versions=["good"], last=0))
+    storage.clean(0, keep_last=0)
     storage.remove("d", "9")
     storage.clean(0)
     storage.check("d", "good")
