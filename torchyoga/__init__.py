@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from .tables.foreign.tfrecord import from_tfrecord
     from .tables.foreign.tokens import from_megatron, from_tokens
     from .tables.foreign.zarr import from_zarr
-    from .tables.frames import from_pandas, from_polars
     from .tables.huggingface import from_huggingface
     from .tables.parquet.petastorm import from_petastorm
     from .tables.parquet.ref import from_parquet
@@ -83,10 +82,8 @@ __all__ = [
     "from_lmdb",
     "from_mds",
     "from_megatron",
-    "from_pandas",
     "from_parquet",
     "from_petastorm",
-    "from_polars",
     "from_tfrecord",
     "from_tokens",
     "from_zarr",
@@ -134,10 +131,8 @@ _PLACES = {  # of the public names
     "from_lmdb": ".adapters.pickled",
     "from_mds": ".tables.foreign.mds",
     "from_megatron": ".tables.foreign.tokens",
-    "from_pandas": ".tables.frames",
     "from_parquet": ".tables.parquet.ref",
     "from_petastorm": ".tables.parquet.petastorm",
-    "from_polars": ".tables.frames",
     "from_tfrecord": ".tables.foreign.tfrecord",
     "from_tokens": ".tables.foreign.tokens",
     "from_zarr": ".tables.foreign.zarr",

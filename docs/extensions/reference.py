@@ -161,8 +161,6 @@ GROUPS = {
             "from_zarr",
             "from_parquet",
             "from_arrow",
-            "from_pandas",
-            "from_polars",
             "from_huggingface",
             "image_folder",
             "shards",
