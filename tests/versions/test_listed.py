@@ -325,22 +325,22 @@ def test_a_manifest_with_lists_is_pickled(storage: Storage) -> None:
     assert [*found.files] == [*storage.fetch("d", "3").manifest.files]
 
 
-def test_a_version_of_before_becomes_one_with_lists(tmp_path: Path) -> None:
-    shutil.copytree(GOLDEN / "v2", tmp_path / "storage")
+def test_a_version_of_nested_rows_becomes_one_with_lists(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / "v1" / "nested", tmp_path / "storage" / "nested")
     storage = Storage(tmp_path / "storage")
-    rows = [*storage.fetch("golden", "hdf5")]
+    rows = [*storage.fetch("nested", "hdf5")]
     before, names = "hdf5", [str(number) for number in range(7)]
     for name in names:
-        storage.append(storage.fetch("golden", "lmdb")[:2], "golden", name, after=before)
+        storage.append(storage.fetch("nested", "lmdb")[:2], "nested", name, after=before)
         before = name
-    ref = storage.fetch("golden", before)
-    assert store_of(storage).manifest("golden", before).lists
+    ref = storage.fetch("nested", before)
+    assert store_of(storage).manifest("nested", before).lists
     assert len(ref) == len(rows) + 14
-    storage.check("golden", before)
+    storage.check("nested", before)
 
 
 def test_the_golden_history_is_readable_for_ever(tmp_path: Path) -> None:
-    storage = Storage(GOLDEN / "v3")
+    storage = Storage(GOLDEN / "v1")
     assert len(storage.log("grown")) == 12
     for version in storage.versions("grown"):
         storage.check("grown", version)

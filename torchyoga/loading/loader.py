@@ -21,7 +21,6 @@ from ..order.full import as_int
 from ..order.saved import Saved
 from ..order.shard import Remainder
 from ..process.control_group import num_cpus
-from ..process.seeding import ROW_SEEDS_VERSION
 from ..process.stages import Stopwatch
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
@@ -203,7 +202,6 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         self._pipeline.may_be_threads = may_be_threads
         self._accelerated = Accelerated()
         self._taken_from_lightning: Sequence[Saved] | None = None  # states that are not to be taken again
-        self._has_warned = False  # that random numbers differ from a state's
         super().__init__(
             cast("Dataset[BatchT]", dataset),
             batch_size=batch_size if choice.batch_sampler is None else 1,
@@ -227,8 +225,6 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         is_seeded = self._seeds_rows or seeds_collation
         if is_seeded:
             indices.cursor.needs_seed = True
-            if not indices.may_repeat:
-                indices.cursor.extra["row_seeds"] = ROW_SEEDS_VERSION
         if isinstance(dataset, DataRef) and dataset.libraries:
             indices.cursor.extra["libraries"] = ", ".join(sorted(dataset.libraries))
         shown = choice.batch_sampler_to_show(indices, is_seeded)
@@ -385,15 +381,6 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
                 f"the state is of rows that were decoded by {other!s:.200}, here it is {own!s:.200}: decoded "
                 "values may differ in the last bits"
             )
-        if "row_seeds" in self._indices.cursor.extra and not self._has_warned:
-            found = state.get("row_seeds", ROW_SEEDS_VERSION)
-            if found != ROW_SEEDS_VERSION:
-                self._has_warned = True
-                warn_user(
-                    f"the state's row seeds are of version {found}, this torchyoga has version "
-                    f"{ROW_SEEDS_VERSION}: the rows are the same, but random augmentation of the rest may be "
-                    "another than it would have been"
-                )
 
     def rows_in_step(self, step: int, epoch: int | None = None) -> npt.NDArray[np.int64]:
         """The rows of batch `step` of an epoch, of all ranks; see `ResumableBatchSampler.rows_in_step`."""
