@@ -6,6 +6,7 @@ python tests/golden/make.py
 from __future__ import annotations
 
 import datetime
+import shutil
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -90,3 +91,4 @@ if __name__ == "__main__":
     storage.add_columns([{"y": row["y"]} for row in rows_of["4"]], "wide", "4", replace=True, record=False)
     storage.drop_columns(["x"], "wide", "5", record=False)
     storage.delete_rows("wide", "5", rows=[0], to="6", record=False)
+    shutil.rmtree(Path(__file__).parent / "v1" / ".locks")
