@@ -24,7 +24,6 @@ from torchyoga.formats.hdf5_filters import (
     compression_arguments,
     decoded,
     filters_of,
-    memory_file,
 )
 
 VALUES = np.round(np.random.default_rng(0).random((40, 7)) * 100).astype("<f8")
@@ -32,8 +31,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gzip": {"compression": "gzip"},
     "gzip, shuffled": {"compression": "gzip", "shuffle": True},
     "shuffled": {"shuffle": True},
-    "checksums": {"compression": "gzip", "shuffle": True, "fletcher32": True},
-    "checksums only": {"fletcher32": True},
 }
 
 
@@ -41,7 +38,7 @@ Stored = list[tuple[int, np.ndarray]]  # mask and bytes of each chunk
 
 
 def chunks(options: dict[str, Any], values: np.ndarray = VALUES) -> tuple[Any, Stored]:
-    with memory_file() as file:
+    with h5py.File.in_memory() as file:
         dataset = file.create_dataset("x", data=values, chunks=(8, *values.shape[1:]), **options)
         file.flush()
         places = [(start, *(0,) * (values.ndim - 1)) for start in range(0, len(values), 8)]
@@ -59,7 +56,7 @@ def test_chunks_are_decoded_as_hdf5_does(kind: str) -> None:
 
 
 def test_other_filters_are_left_to_hdf5() -> None:
-    for options in ({"compression": "lzf"}, {"scaleoffset": 1}, compression_arguments("zstd")):
+    for options in ({"compression": "lzf"}, {"fletcher32": True}, compression_arguments("zstd")):
         assert chunks(options)[0] is None
     assert chunks({})[0] == ()
 
@@ -77,11 +74,9 @@ def test_damaged_chunks_are_refused(kind: str) -> None:
     filters, stored = chunks(OPTIONS[kind])
     mask, data = stored[0]
     cuts = (0, 1, 3, 5, len(data) // 2, len(data) - 1)
-    flips = range(0, len(data), 5) if kind.startswith("checksums") else ()
-    flipped = [np.concatenate([data[:i], data[i : i + 1] ^ 8, data[i + 1 :]]) for i in flips]
-    for bad in [*(data[:cut] for cut in cuts), *flipped]:
+    for cut in cuts:
         with pytest.raises(CorruptError):
-            decoded(filters, bad, mask, 8 * 7 * 8)
+            decoded(filters, data[:cut], mask, 8 * 7 * 8)
 
 
 def test_a_chunk_of_another_length_is_not_given_to_hdf5() -> None:

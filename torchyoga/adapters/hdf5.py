@@ -2,7 +2,7 @@
 
 HDF5 says once where the chunks of a dataset lie; then rows are copied out of the mapped file, without HDF5.
 Values of variable length or of types that HDF5 converts, datasets composed of others, and chunks with other
-filters than deflate, shuffle and checksums are read through HDF5, by a handle of the process.
+filters than deflate and shuffle are read through HDF5, by a handle of the process.
 """
 
 from __future__ import annotations

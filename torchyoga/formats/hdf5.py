@@ -46,7 +46,6 @@ from .hdf5_filters import (
     announced,
     compression_arguments,
     decoded,
-    memory_file,
     shuffled,
 )
 from .mapped.checks import unit_bytes_of, unit_checksums
@@ -555,7 +554,7 @@ class _Decoder:
         key = (os.getpid(), *self.layout.look(self.chunk_items))
         found = self.scratches.get(key)
         if found is None:
-            file = memory_file()
+            file = h5py.File.in_memory()
             try:
                 dataset = _create_dataset(file, "x", self.layout, self.chunk_items, self.compression)
             except ValueError as error:

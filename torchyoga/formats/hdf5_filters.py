@@ -1,22 +1,16 @@
 """Stored bytes of an HDF5 chunk -> its items.
 
-Deflate, shuffle and Fletcher checksums are undone here, so that reading needs no HDF5 and no handle. All
-other filters are left to HDF5.
-
-Fletcher's sums are compared modulo 65535.
-HDF5's own reduction may or may not tell 0 from 65535.
+Deflate and shuffle are undone here, so that reading needs no HDF5 and no handle. All other filters are left
+to HDF5.
 """
 
 from __future__ import annotations
 
-import itertools
-import os
 import zlib
 from collections.abc import Sequence
 from types import ModuleType
 from typing import NamedTuple
 
-import h5py
 import numpy as np
 from h5py import h5p, h5z
 from h5py._objects import phil
@@ -34,14 +28,13 @@ __all__ = [
     "compression_arguments",
     "decoded",
     "filters_of",
-    "memory_file",
     "require_filters",
     "shuffled",
 ]
 
 # Before h5py 3.16 its direct chunk methods do not take this lock, and other threads may be inside HDF5.
 HDF5_LOCK = phil
-_BY_HAND = {h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32}
+_BY_HAND = {h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE}
 COMPRESSIONS = ("gzip", "lzf", "blosc", "zstd")
 _PLUGIN = "hdf5plugin"
 GZIP_LEVEL = 4  # HDF5's own default
@@ -119,21 +112,11 @@ def decoded(filters: Sequence[Filter], data: Bytes, mask: int, nbytes: int) -> B
         if mask >> i & 1:
             continue
         code, size = filters[i]
-        if code == h5z.FILTER_DEFLATE:
-            data = _inflated(data, 2 * nbytes + 64)  # other filters may be inside
-        else:
-            data = _checked(data) if code == h5z.FILTER_FLETCHER32 else _unshuffled(data, size)
+        is_deflate = code == h5z.FILTER_DEFLATE  # another one may be inside
+        data = _inflated(data, 2 * nbytes + 64) if is_deflate else _unshuffled(data, size)
     if data.nbytes != nbytes:
         raise CorruptError(f"a chunk holds {data.nbytes} bytes instead of {nbytes}")
     return data
-
-
-def memory_file() -> h5py.File:
-    """A new HDF5 file that lies in memory only."""
-    return h5py.File(f"in memory {os.getpid()} {next(_names)}", "w", driver="core", backing_store=False)
-
-
-_names = itertools.count()
 
 
 def announced(compression: str, data: Bytes, nbytes: int) -> int | None:
@@ -167,19 +150,6 @@ def _inflated(data: Bytes, most: int) -> Bytes:
     if not engine.eof:
         raise CorruptError(f"a chunk is cut, or decompresses to more than {most} bytes")
     return np.frombuffer(found, np.uint8)
-
-
-def _checked(data: Bytes) -> Bytes:
-    """The bytes before the checksum of HDF5's Fletcher filter: sums modulo 65535 of big-endian words."""
-    body, stored = data[:-4], data[-4:].tobytes()
-    words = np.frombuffer(body.tobytes() + b"\0" * (body.nbytes % 2), ">u2").astype(np.uint64)
-    weights = np.arange(len(words), 0, -1, dtype=np.uint64) % 65535
-    sums = int((words * weights % 65535).sum()) % 65535, int(words.sum()) % 65535
-    halves = [int.from_bytes(half, "little") for half in (stored[2:], stored[:2])]
-    turned = [int.from_bytes(half, "big") for half in (stored[2:], stored[:2])]  # as HDF5 before 1.6.3 did
-    if len(stored) != 4 or sums not in [(a % 65535, b % 65535) for a, b in (halves, turned)]:
-        raise CorruptError("a chunk does not match its checksum")
-    return body
 
 
 def shuffled(data: Bytes, size: int) -> Bytes:
