@@ -129,7 +129,7 @@ from torchyoga.stores.opened import opened
 store = opened(sys.argv[1])
 assert store.manifest("some", "1.1").num_rows == 10
 assert len(log_of(store, "some")) == 2 and tags_of(store, "some") == {"prod": "1.1"}
-assert not cleanable(store, 0, None, None)
+assert not cleanable(store, 0, None, True, None)
 print(*({"numpy", "torch", "h5py", "lmdb", "fsspec", "tqdm", "asyncio"} & set(sys.modules)))
 """
     assert run(code, str(tmp_path)) == []
