@@ -1,6 +1,6 @@
 """Other libraries' datasets in place, beside their own readers: rows a second, shuffled, warm, in turns.
 
-python benchmarks/foreign.py  # of mosaicml-streaming, litdata, megatron-core, array_record, Lance, TensorFlow
+python benchmarks/foreign.py  # of mosaicml-streaming, litdata, megatron-core, TensorFlow
 """
 
 from __future__ import annotations
@@ -116,50 +116,10 @@ def rate(count: int, act: Callable[[], object]) -> float:
     return count / (time.perf_counter() - began)
 
 
-def array_record(folder: Path) -> tuple[Any, yoga.DataRef]:
-    """Records of ArrayRecord, by its reader and in place."""
-    from array_record.python.array_record_data_source import ArrayRecordDataSource
-    from array_record.python.array_record_module import ArrayRecordWriter
-
-    writer = ArrayRecordWriter(str(folder), "group_size:1")
-    for row in rows():
-        writer.write(row["image"].tobytes())
-    writer.close()
-    return ArrayRecordDataSource([str(folder)]), yoga.from_arrayrecord(folder)
-
-
-class _Taken:
-    """A Lance dataset as a map-style one."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __len__(self) -> int:
-        return int(self.dataset.count_rows())
-
-    def __getitem__(self, number: int) -> Any:
-        return self.__getitems__([number])[0]
-
-    def __getitems__(self, numbers: list[int]) -> list[Any]:
-        found: list[Any] = self.dataset.take(numbers).to_pylist()
-        return found
-
-
-def lance(folder: Path) -> tuple[Any, yoga.DataRef]:
-    """A dataset of Lance, by its `take` and in place."""
-    import lance
-    import pyarrow as pa
-
-    lance.write_dataset(pa.Table.from_pylist([{**r, "image": r["image"].tobytes()} for r in rows()]), folder)
-    return _Taken(lance.dataset(folder)), yoga.from_lance(folder)
-
-
 def compare(name: str, theirs: Any, ours: yoga.DataRef) -> None:
     """Prints rows a second of both, and how many times as fast the second is."""
     are_tokens = name == "megatron"
     options: dict[str, Any] = {"shuffle": True, "collate_fn": np.concatenate} if are_tokens else {}
-    if name in BY_LIBRARY:
-        options = {"shuffle": True}
     ragged = {"collate_fn": yoga.jagged} if are_tokens else {}
     loader = torch.utils.data.DataLoader(theirs, 256, **options)
     rows = ours["tokens"] if are_tokens else ours
@@ -198,12 +158,9 @@ def first(loader: Iterable[object]) -> None:
     used(itertools.islice(loader, SINGLE))
 
 
-BY_LIBRARY = {"array_record": array_record, "lance": lance}
-
-
 def main() -> None:
     """Compares with those that are installed."""
-    for module, make in {"streaming": mds, "litdata": litdata, "megatron": megatron, **BY_LIBRARY}.items():
+    for module, make in {"streaming": mds, "litdata": litdata, "megatron": megatron}.items():
         if importlib.util.find_spec(module) is None:
             print(f"{module} is not installed")
             continue

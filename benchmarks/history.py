@@ -117,7 +117,7 @@ def _at(storage: yoga.Storage, count: int, as_first: float) -> list[list[str]]:
     yoga.Storage(copy).remove("d", str(count // 2))
     remove = time.perf_counter() - started
     started = time.perf_counter()
-    yoga.Storage(copy).clean(0, keep=yoga.Keep(last=5))
+    yoga.Storage(copy).clean(0, keep_last=5)
     sweep = time.perf_counter() - started
     shutil.rmtree(copy)
 

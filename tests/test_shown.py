@@ -52,7 +52,6 @@ OF_A_REF |= {
     "recipe",
     "take_seeded",
     "view_pin",
-    "survives_fork",
 }
 OF_A_REF |= {"stats", "to_arrow", "to_huggingface", "to_pandas", "to_parquet", "to_polars"}
 OF_A_REF |= {"recipe"}
@@ -129,7 +128,7 @@ from torchyoga.stores.opened import opened
 store = opened(sys.argv[1])
 assert store.manifest("some", "1.1").num_rows == 10
 assert len(log_of(store, "some")) == 2 and tags_of(store, "some") == {"prod": "1.1"}
-assert not cleanable(store, 0, None, None)
+assert not cleanable(store, 0, None, True, None)
 print(*({"numpy", "torch", "h5py", "lmdb", "fsspec", "tqdm", "asyncio"} & set(sys.modules)))
 """
     assert run(code, str(tmp_path)) == []
@@ -187,5 +186,5 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
             "log",
             "path",
         ),
-        *("remove", "submit", "tag", "tag_history", "tags", "timeout", "untag", "url", "versions"),
+        *("remove", "submit", "tag", "tag_history", "tags", "timeout", "url", "versions"),
     }

@@ -31,17 +31,13 @@ if TYPE_CHECKING:
     from .sampling.batch_sampler import ResumableBatchSampler
     from .sampling.sampler import ResumableSampler
     from .storage import Storage
-    from .stores.history.keep import Keep
     from .tables.arrow_ref import from_arrow
-    from .tables.foreign.array_record import from_arrayrecord
     from .tables.foreign.json_lines import from_jsonl
-    from .tables.foreign.lance import from_lance
     from .tables.foreign.litdata import from_litdata
     from .tables.foreign.mds import from_mds
     from .tables.foreign.tfrecord import from_tfrecord
     from .tables.foreign.tokens import from_megatron, from_tokens
     from .tables.foreign.zarr import from_zarr
-    from .tables.frames import from_pandas, from_polars
     from .tables.huggingface import from_huggingface
     from .tables.parquet.petastorm import from_petastorm
     from .tables.parquet.ref import from_parquet
@@ -56,7 +52,6 @@ __all__ = [
     "Checkpoint",
     "DataLoader",
     "DataRef",
-    "Keep",
     "RaggedColumn",
     "ResumableBatchSampler",
     "ResumableSampler",
@@ -70,21 +65,17 @@ __all__ = [
     "doctor",
     "errors",
     "flat_map",
-    "from_arrayrecord",
     "from_arrays",
     "from_arrow",
     "from_hdf5",
     "from_huggingface",
     "from_jsonl",
-    "from_lance",
     "from_litdata",
     "from_lmdb",
     "from_mds",
     "from_megatron",
-    "from_pandas",
     "from_parquet",
     "from_petastorm",
-    "from_polars",
     "from_tfrecord",
     "from_tokens",
     "from_zarr",
@@ -104,7 +95,6 @@ _PLACES = {  # of the public names
     "Checkpoint": ".checkpoint.checkpoint",
     "DataLoader": ".loading.loader",
     "DataRef": ".reading.dataref",
-    "Keep": ".stores.history.keep",
     "RaggedColumn": ".views.ragged",
     "ResumableBatchSampler": ".sampling.batch_sampler",
     "ResumableSampler": ".sampling.sampler",
@@ -116,21 +106,17 @@ _PLACES = {  # of the public names
     "diff": ".caching.comparing.diff",
     "doctor": ".tools.doctor.examination",
     "flat_map": ".adapters.flat_map",
-    "from_arrayrecord": ".tables.foreign.array_record",
     "from_arrays": ".adapters.arrays",
     "from_arrow": ".tables.arrow_ref",
     "from_hdf5": ".adapters.hdf5",
     "from_huggingface": ".tables.huggingface",
     "from_jsonl": ".tables.foreign.json_lines",
-    "from_lance": ".tables.foreign.lance",
     "from_litdata": ".tables.foreign.litdata",
     "from_lmdb": ".adapters.pickled",
     "from_mds": ".tables.foreign.mds",
     "from_megatron": ".tables.foreign.tokens",
-    "from_pandas": ".tables.frames",
     "from_parquet": ".tables.parquet.ref",
     "from_petastorm": ".tables.parquet.petastorm",
-    "from_polars": ".tables.frames",
     "from_tfrecord": ".tables.foreign.tfrecord",
     "from_tokens": ".tables.foreign.tokens",
     "from_zarr": ".tables.foreign.zarr",

@@ -54,11 +54,9 @@ if TYPE_CHECKING:
     from .stores import opened as _opened
     from .stores import refs as _refs
     from .stores.history import choice as _choice
-    from .stores.history import keep as _keep
     from .stores.history import log as _log
     from .stores.history import tags as _tags
     from .stores.history import transfer as _transfer
-    from .stores.history.keep import Keep
     from .stores.history.log import VersionLog
     from .stores.history.tags import TagEntry
 else:  # loaded when they are first called, so that a first dataset opens at once
@@ -77,7 +75,6 @@ else:  # loaded when they are first called, so that a first dataset opens at onc
     _encoding = later("torchyoga.coding.encoding")
     _checking = later("torchyoga.stores.checking")
     _choice = later("torchyoga.stores.history.choice")
-    _keep = later("torchyoga.stores.history.keep")
     _log = later("torchyoga.stores.history.log")
     _tags = later("torchyoga.stores.history.tags")
     _transfer = later("torchyoga.stores.history.transfer")
@@ -893,7 +890,8 @@ class Storage:
         self,
         grace: float = 86400.0,
         *,
-        keep: Keep | None = None,
+        keep_last: int | None = None,
+        keep_tagged: bool = True,
         id: str | None = None,
         dry_run: Literal[False] = False,
     ) -> builtins.list[str]: ...
@@ -902,7 +900,8 @@ class Storage:
         self,
         grace: float = 86400.0,
         *,
-        keep: Keep | None = None,
+        keep_last: int | None = None,
+        keep_tagged: bool = True,
         id: str | None = None,
         dry_run: Literal[True],
     ) -> dict[str, int]: ...
@@ -910,18 +909,21 @@ class Storage:
         self,
         grace: float = 86400.0,
         *,
-        keep: Keep | None = None,
+        keep_last: int | None = None,
+        keep_tagged: bool = True,
         id: str | None = None,
         dry_run: bool = False,
     ) -> builtins.list[str] | dict[str, int]:
-        """Removes what interrupted builds and uploads have left, and files that were replaced; with `keep`
-        also versions.
+        """Removes what interrupted builds and uploads have left, and files that were replaced; with
+        `keep_last` also versions.
 
         Args:
             grace: seconds; younger files and versions stay, because they may belong to a running build, or to
                 readers that have not downloaded them yet. Those in a store are dated by its own clock.
-            keep: which versions of each id to keep: `yoga.Keep(last=5, tagged=True)`. All others are removed,
-                as `remove` does it; None removes none. One that is being built is never touched.
+            keep_last: how many of the newest versions of each id to keep; None keeps all. Kept are also those
+                that a tag names, and the one that a kept one was made from, so that the two can be compared.
+                All others are removed, as `remove` does it. One that is being built is never touched.
+            keep_tagged: False removes versions that a tag names, too.
             id: only this dataset; None for all.
             dry_run: remove nothing.
 
@@ -931,28 +933,40 @@ class Storage:
 
         Raises:
             RemoteError: the store cannot be reached or written.
-            ValueError, TypeError: an argument is out of range.
+            ValueError, TypeError: an argument is out of range, or no version at all would be kept.
+
+        Example:
+            >>> for number in range(4):
+            ...     ref = storage.submit([number], "counted", str(number))
+            >>> entry = storage.tag("counted", "prod", "0")
+            >>> [*storage.clean(0, keep_last=1, id="counted", dry_run=True)]
+            ['counted/1', 'counted/2']
+            >>> storage.versions("counted")
+            ['0', '1', '2', '3']
         """
         if not isinstance(grace, (int, float)) or not grace >= 0:
             raise ValueError(f"grace must be at least 0 seconds, found {grace!r}; it cleans all versions")
-        if keep is not None and not isinstance(keep, _keep.Keep):
-            raise TypeError(f"keep must be a yoga.Keep, such as yoga.Keep(last=5), found {keep!r:.80}")
-        asked = self._store, grace, keep, id
+        if not isinstance(keep_tagged, bool):
+            raise TypeError(f"keep_tagged must be True or False, found {keep_tagged!r:.80}")
+        if keep_last is None and not keep_tagged:
+            raise ValueError("keep_tagged=False is about versions; say with keep_last how many of these stay")
+        last = None if keep_last is None else as_int("keep_last", keep_last, low=0)
+        asked = self._store, grace, last, keep_tagged, id
         return _spare.cleanable(*asked) if dry_run else _spare.cleaned(*asked)
 
-    def tag(self, id: str, tag: str, version: str, *, message: str | None = None) -> TagEntry:
-        """Makes a tag name a version from now on, and returns the entry of its history.
+    def tag(self, id: str, tag: str, version: str | None, *, message: str | None = None) -> TagEntry:
+        """Makes a tag name a version from now on, or none, and returns the entry of its history.
 
         If several processes move a tag at once, each move is in its history, and the last one counts.
 
         Args:
             id: which dataset.
             tag: any non-empty text, such as "prod".
-            version: a published version of it.
+            version: a published version of it; None takes the tag away, and its history stays.
             message: why, up to 4,096 characters.
 
         Raises:
-            NotFoundError: the version is not published; says which ones are.
+            NotFoundError: the version is not published, or there is no tag to take away; says which ones are.
             BusyError: others still build that version after a minute.
             ValueError, TypeError: the tag is not a name, or the message not a text.
             RemoteError: the store cannot be reached or written.
@@ -963,23 +977,12 @@ class Storage:
             1
             >>> storage.fetch("photos", tag="prod").fingerprint == ref.fingerprint
             True
+            >>> storage.tag("photos", "prod", None).version, storage.tags("photos")
+            (None, {})
         """
+        if version is None:
+            return _tags.untagged(self._store, id, tag, message)
         return _tags.tagged(self._store, id, tag, version, message, self.timeout)
-
-    def untag(self, id: str, tag: str, *, message: str | None = None) -> TagEntry:
-        """Takes a tag away, so that it names no version; its history stays.
-
-        Raises:
-            NotFoundError: it names none; says which tags there are.
-            RemoteError: the store cannot be reached or written.
-
-        Example:
-            >>> ref = storage.submit([1, 2], "untagged", "1.0")
-            >>> entries = storage.tag("untagged", "prod", "1.0"), storage.untag("untagged", "prod")
-            >>> storage.tags("untagged"), [entry.version for entry in entries]
-            ({}, ['1.0', None])
-        """
-        return _tags.untagged(self._store, id, tag, message)
 
     def tags(self, id: str) -> dict[str, str]:
         """The version that each tag of an id names, also if that was removed since.

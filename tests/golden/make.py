@@ -1,5 +1,4 @@
-"""Writes the golden versions of formats 1 to 3. Run once for each version of the format; the files are never
-written again.
+"""Writes the golden versions of the format. Run once; the files are never written again.
 
 python tests/golden/make.py
 """
@@ -7,6 +6,7 @@ python tests/golden/make.py
 from __future__ import annotations
 
 import datetime
+import shutil
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,8 @@ def rows() -> list[Any]:
     ]
 
 
-def rows_2() -> list[Any]:
-    """A row of all that format 2 added, five times."""
+def nested() -> list[Any]:
+    """A row of None, lists, times and decimals, five times."""
     return [
         {
             "age": None if i % 2 else i,
@@ -74,29 +74,21 @@ def wide() -> dict[str, list[dict[str, Any]]]:
 
 if __name__ == "__main__":
     storage = yoga.Storage(Path(__file__).parent / "v1")
-    if not storage.versions("golden"):
-        storage.submit(rows(), "golden", "1")
+    storage.submit(rows(), "golden", "1", record=False)
     for version, compression in (("hdf5", None), ("hdf5 gzip", "gzip"), ("hdf5 lzf", "lzf")):
-        if version not in storage.versions("golden"):
-            storage.submit(rows(), "golden", version, format="hdf5", compression=compression)
-    storage = yoga.Storage(Path(__file__).parent / "v2")
+        storage.submit(rows(), "golden", version, format="hdf5", compression=compression, record=False)
     for format in ("lmdb", "hdf5"):
-        if format not in storage.versions("golden"):
-            storage.submit(rows_2(), "golden", format, format=format)
-    storage = yoga.Storage(Path(__file__).parent / "v3", format="hdf5")
-    for number in range(12 - len(storage.versions("grown"))):
+        storage.submit(nested(), "nested", format, format=format, record=False)
+    storage = yoga.Storage(Path(__file__).parent / "v1", format="hdf5")
+    storage.submit({"x": np.array(grown(0))}, "grown", "0", record=False)
+    for number in range(1, 12):
         data = {"x": np.array(grown(number)[-2:])}
-        if number:
-            storage.append(data, "grown", str(number), after=str(number - 1), record=False)
-        else:
-            storage.submit(data, "grown", "0", record=False)
-    if not storage.versions("wide"):
-        rows_of = wide()
-        storage.submit(rows_of["1"], "wide", "1", record=False)
-        storage.add_columns([{"z": row["z"]} for row in rows_of["2"]], "wide", "2", record=False)
-        storage.append(rows_of["3"][3:], "wide", "3", record=False)
-        storage.add_columns(
-            [{"y": row["y"]} for row in rows_of["4"]], "wide", "4", replace=True, record=False
-        )
-        storage.drop_columns(["x"], "wide", "5", record=False)
-        storage.delete_rows("wide", "5", rows=[0], to="6", record=False)
+        storage.append(data, "grown", str(number), after=str(number - 1), record=False)
+    rows_of = wide()
+    storage.submit(rows_of["1"], "wide", "1", record=False)
+    storage.add_columns([{"z": row["z"]} for row in rows_of["2"]], "wide", "2", record=False)
+    storage.append(rows_of["3"][3:], "wide", "3", record=False)
+    storage.add_columns([{"y": row["y"]} for row in rows_of["4"]], "wide", "4", replace=True, record=False)
+    storage.drop_columns(["x"], "wide", "5", record=False)
+    storage.delete_rows("wide", "5", rows=[0], to="6", record=False)
+    shutil.rmtree(Path(__file__).parent / "v1" / ".locks")

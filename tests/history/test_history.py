@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import secrets
 import tempfile
@@ -114,7 +115,7 @@ def test_damage_is_shown_by_the_log_and_keeps_all(tmp_path: Path) -> None:
     assert "damaged: " in str(log)
     with pytest.raises(CorruptError, match="newest version of 'photos' is not known"):
         storage.fetch("photos", latest=True)
-    assert storage.clean(0, keep=yoga.Keep(last=1)) == []
+    assert storage.clean(0, keep_last=1) == []
 
 
 def test_the_log_is_a_table(tmp_path: Path) -> None:
@@ -168,8 +169,9 @@ def test_a_forged_lineage_does_no_harm(tmp_path: Path) -> None:
 # -- clean
 
 
-@pytest.mark.parametrize("last", range(4))
-@pytest.mark.parametrize("tagged", [True, False])
+@pytest.mark.parametrize(
+    ("last", "tagged"), [*itertools.product(range(4), [True]), *itertools.product(range(1, 4), [False])]
+)
 @pytest.mark.parametrize("chained", [True, False])
 def test_what_is_kept_of_four_versions(tmp_path: Path, last: int, tagged: bool, chained: bool) -> None:
     storage = yoga.Storage(tmp_path / "storage")
@@ -177,32 +179,36 @@ def test_what_is_kept_of_four_versions(tmp_path: Path, last: int, tagged: bool, 
         published(storage, str(n), [n], str(n - 1) if chained and n else None)
     storage.submit([1], "others", "1.0")
     storage.tag("photos", "prod", "1")
-    kept = {str(n) for n in range(4 - last, 4)} | ({"1"} if tagged else set()) | {"0"}
+    kept = {str(n) for n in range(4 - last, 4)} | ({"1"} if tagged else set())
     if chained:
         kept |= {str(int(v) - 1) for v in kept if int(v)}
-    keep = yoga.Keep(last=last, tagged=tagged, versions=["0", "missing"])
+    clean = functools.partial(storage.clean, keep_last=last, keep_tagged=tagged)
     gone = [f"photos/{v}" for v in map(str, range(4)) if v not in kept]
-    planned = storage.clean(0, keep=keep, id="photos", dry_run=True)
+    planned = clean(0, id="photos", dry_run=True)
     assert [*planned] == gone
     assert all(nbytes > 0 for nbytes in planned.values())
     assert storage.versions("photos") == [*"0123"]
-    assert storage.clean(keep=keep, id="photos", dry_run=True) == {}  # younger than a day
-    assert storage.clean(keep=keep) == []
+    assert clean(id="photos", dry_run=True) == {}  # younger than a day
+    assert clean() == []
     with store_of(storage).lock("photos", "2"):  # it is being built
-        assert "photos/2" not in storage.clean(0, keep=keep, id="photos")
-    storage.clean(0, keep=keep, id="photos")
+        assert "photos/2" not in clean(0, id="photos")
+    clean(0, id="photos")
     assert storage.versions("photos") == sorted(kept)
     assert storage.versions("others") == ["1.0"]
 
 
-def test_keep_is_checked() -> None:
-    for wrong in ({"last": -1}, {"last": 1.5}, {"last": 0, "tagged": False}, {"versions": [""]}):
-        with pytest.raises(ValueError, match=r"last|version"):
-            yoga.Keep(**wrong)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="found a text"):
-        yoga.Keep(versions="1.0")
-    with pytest.raises(TypeError, match="must be True or False"):
-        yoga.Keep(tagged=1)  # type: ignore[arg-type]
+def test_what_to_keep_is_checked(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path / "storage")
+    for wrong in (
+        {"keep_last": -1},
+        {"keep_last": 1.5},
+        {"keep_last": 0, "keep_tagged": False},
+        {"keep_tagged": False},
+    ):
+        with pytest.raises(ValueError, match=r"keep_last|no version at all"):
+            storage.clean(0, **wrong)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="keep_tagged must be True or False"):
+        storage.clean(0, keep_last=1, keep_tagged=1)  # type: ignore[call-overload]
 
 
 def test_a_version_tagged_meanwhile_stays(tmp_path: Path) -> None:
@@ -218,7 +224,7 @@ def test_a_version_tagged_meanwhile_stays(tmp_path: Path) -> None:
         return deleting(id, version, *args)
 
     told(storage, deleting=late)
-    assert storage.clean(0, keep=yoga.Keep(last=1)) == []
+    assert storage.clean(0, keep_last=1) == []
     assert list(storage.fetch("photos", tag="prod")) == [1]
 
 
@@ -301,7 +307,8 @@ class History(RuleBasedStateMachine):
     @rule(version=st.sampled_from(VERSIONS), row=st.integers(0, 2))
     def submit(self, version: str, row: int) -> None:
         self.storage.submit([row], "x", version, overwrite=True, record=False)
-        self.rows[version] = [row]
+        self.rows.pop(version, None)
+        self.rows[version] = [row]  # the newest one
 
     @rule(version=st.sampled_from(VERSIONS), force=st.booleans())
     def remove(self, version: str, force: bool) -> None:
@@ -328,20 +335,20 @@ class History(RuleBasedStateMachine):
     def untag(self, tag: str) -> None:
         if self.named(tag) is None:
             with pytest.raises(NotFoundError):
-                self.storage.untag("x", tag)
+                self.storage.tag("x", tag, None)
         else:
-            self.storage.untag("x", tag)
+            self.storage.tag("x", tag, None)
             self.moves[tag].append(None)
 
-    @rule(versions=st.sets(st.sampled_from(VERSIONS), min_size=1), tagged=st.booleans())
-    def clean(self, versions: set[str], tagged: bool) -> None:
-        keep = yoga.Keep(last=0, tagged=tagged, versions=sorted(versions))
-        kept = set(versions)
+    @rule(last=st.integers(1, 2), tagged=st.booleans())
+    def clean(self, last: int, tagged: bool) -> None:
+        kept = {*[*self.rows][-last:]}
+        clean = functools.partial(self.storage.clean, 0, keep_last=last, keep_tagged=tagged)
         if tagged:
             kept |= {found[0] for tag in TAGS if (found := self.named(tag))}
         gone = sorted(f"x/{version}" for version in self.rows.keys() - kept)
-        assert [name for name in self.storage.clean(0, keep=keep, dry_run=True) if name in gone] == gone
-        assert set(gone) <= set(self.storage.clean(0, keep=keep))
+        assert [name for name in clean(dry_run=True) if name in gone] == gone
+        assert set(gone) <= set(clean())
         self.rows = {version: rows for version, rows in self.rows.items() if version in kept}
 
     @rule()

@@ -47,12 +47,12 @@ def test_a_tag_moves_and_its_history_stays(storage: yoga.Storage) -> None:
     storage.tag("photos", "prod", "1.1")
     assert storage.fetch("photos", tag="prod").fingerprint == second.fingerprint
     assert storage.tags("photos") == {"a/b ü": "1.0", "prod": "1.1"}
-    storage.untag("photos", "prod", message="wrong")
+    storage.tag("photos", "prod", None, message="wrong")
     assert storage.tags("photos") == {"a/b ü": "1.0"}
     with pytest.raises(NotFoundError, match=r"no tag 'prod' .*its tags are \['a/b ü'\]"):
         storage.fetch("photos", tag="prod")
     with pytest.raises(NotFoundError, match="no tag 'prod'"):
-        storage.untag("photos", "prod")
+        storage.tag("photos", "prod", None)
     found = storage.tag_history("photos", "prod")
     assert [(entry.number, entry.version, entry.message) for entry in found] == [
         (1, "1.0", "reviewed"),
@@ -77,7 +77,7 @@ def test_a_tagged_version_is_removed_only_by_force(storage: yoga.Storage) -> Non
         storage.remove("photos", "1.0")
     assert storage.versions("photos") == ["1.0", "1.1"]
     storage.check("photos", "1.0")
-    storage.untag("photos", "best")
+    storage.tag("photos", "best", None)
     storage.tag("photos", "prod", "1.1")
     storage.remove("photos", "1.0")
     with pytest.raises(NotFoundError, match=r"no version '1\.0'"):
@@ -124,7 +124,7 @@ def test_what_a_tag_named_then(local: yoga.Storage) -> None:
     moves = [(0, "1.0"), (10, "1.1"), (5, "1.0"), (20, None), (30, "1.1")]  # days by the clock, of each move
     for day, version in moves:
         if version is None:
-            local.untag("photos", "prod")
+            local.tag("photos", "prod", None)
         else:
             local.tag("photos", "prod", version)
         note = max((local.path / ".tags").rglob("*.json"))

@@ -65,7 +65,7 @@ def history(folder: Path, format: str = "lmdb") -> Storage:
     storage.tag("d", "prod", "4", message="one")
     storage.tag("d", "prod", "8", message="two")
     storage.tag("d", "gone", "9")
-    storage.untag("d", "gone", message="a mistake")
+    storage.tag("d", "gone", None, message="a mistake")
     for version in ("2", "6", "side"):
         storage.remove("d", version)
     storage.clean(0)

@@ -681,28 +681,6 @@ def test_in_a_job_of_several_processes_the_seed_is_zero(
     assert yoga.ResumableSampler(20, 2, 1).state_dict()["seed"] == 0
 
 
-# -- row seeds have a version
-
-
-def test_a_state_of_other_row_seeds_is_reported_once() -> None:
-    class Drawing(torch.utils.data.Dataset[Any]):
-        def __len__(self) -> int:
-            return 20
-
-        def __getitem__(self, index: int) -> Any:
-            return int(torch.randint(1000, ()))
-
-    one = loader(Drawing(), shuffle=True, seed=3)
-    rows(itertools.islice(one, 2))
-    state = one.state_dict()
-    assert state["row_seeds"] == 2
-    one.load_state_dict(state)
-    with pytest.warns(UserWarning, match="the state's row seeds are of version 1"):
-        one.load_state_dict({**state, "row_seeds": 1})
-    one.load_state_dict({**state, "row_seeds": 1})
-    assert "row_seeds" not in loader(shuffle=True).state_dict()
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_collate_function_gets_a_list(workers: int) -> None:
     """As torch's loader gives it: collators of transformers ask for one."""

@@ -68,7 +68,9 @@ def test_threads_take_turns() -> None:
 
 
 def dead(remote: Remote, number: int, **content: object) -> None:
-    text = json.dumps({"holder": "process 7 on mars", "given_up": False, "beat": "x", **content})
+    text = json.dumps(
+        {"holder": "process 7 on mars", "given_up": False, "deleter": number, "beat": "x", **content}
+    )
     remote.write(f"l/{number:08d}.json", text.encode())
 
 
@@ -80,15 +82,6 @@ def test_a_silent_holder_is_taken_over(caplog: pytest.LogCaptureFixture) -> None
         assert claims(remote) == ["00000005.json"]
     assert time.monotonic() - started > 0.9
     assert "taking over from process 7 on mars, which is silent" in caplog.text
-
-
-@pytest.mark.parametrize(("is_given_up", "deleter"), [(True, 0), (False, 4)])
-def test_claims_that_do_not_say_whether_their_holders_delete(is_given_up: bool, deleter: int) -> None:
-    """As those of earlier versions: if such a holder has not ended, it may delete."""
-    remote = memory()
-    dead(remote, 4, given_up=is_given_up)
-    with Lease(remote, "l", "work", 0.1, PATIENCE) as lease:
-        assert (lease.number, lease.deleter, lease.may_be_deleted) == (5, deleter, deleter > 0)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from interleaved import ALL_FAULTS, Machine, Modelled, Stored, World, current, d
 from stored import over
 from test_protocol import EVERY, LEASE, PATIENCE, over_mirror, simplify
 
-from torchyoga import Keep, Storage, storage
+from torchyoga import Storage, storage
 from torchyoga.adapters import sources
 from torchyoga.building import build as building
 from torchyoga.errors import BusyError, ExistsError, LostError, NotFoundError, RemoteError, YogaError
@@ -449,7 +449,7 @@ def clean(machines: Machines, storage: Storage) -> None:
 
 def sweep(machines: Machines, storage: Storage) -> None:
     """Removes all versions but the newest, and the one that it was made from, in one sweep."""
-    storage.clean(0, keep=Keep(last=1), id="a")
+    storage.clean(0, keep_last=1, id="a")
 
 
 def overwrite(machines: Machines, storage: Storage) -> None:

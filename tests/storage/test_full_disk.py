@@ -155,7 +155,7 @@ def tag(storage: yoga.Storage) -> object:
 
 
 def untag(storage: yoga.Storage) -> object:
-    return storage.untag("old", "test")
+    return storage.tag("old", "test", None)
 
 
 def together(storage: yoga.Storage) -> object:

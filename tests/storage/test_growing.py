@@ -75,7 +75,6 @@ def test_an_append_shares_files_and_says_of_what(storage: Storage) -> None:
     assert new.info == {"a": 1, "b": 2}
     manifest = store_of(storage).manifest("d", "2")
     assert [file.of for file in manifest.files] == ["1", None]
-    assert manifest.requires == ("shared-files",)
     assert manifest.lineage["message"] == "May"
     (parent,) = manifest.parents
     assert (parent.version, parent.fingerprint, parent.rows, parent.is_prefix) == (
@@ -102,7 +101,7 @@ def test_nothing_that_another_version_names_is_deleted(storage: Storage) -> None
     storage.convert("d", "3", format="hdf5", compression="gzip")
     storage.clean(0)
     check_rows(storage, "3", rows_of(0, 1, 2, 3))
-    assert store_of(storage).manifest("d", "3").requires == ()
+    assert [file.of for file in store_of(storage).manifest("d", "3").files] == [None]
 
 
 def data_files(storage: Storage) -> list[str]:
@@ -355,15 +354,6 @@ def resealed(content: Any) -> bytes:
 
     content.pop("checksum", None)
     return json.dumps({**content, "checksum": json_digest(content)}).encode()
-
-
-@pytest.mark.damages("manifests are forged")
-def test_a_manifest_says_what_it_requires(tmp_path: Path) -> None:
-    manifest, content = forged_manifest(tmp_path)
-    assert manifest.requires == ("shared-files", "deleted-rows")
-    for requires in (["shared-files"], ["deleted-rows"], []):
-        with pytest.raises(CorruptError, match="does not say that it requires"):
-            Manifest.from_bytes(resealed({**content, "requires": requires}))
 
 
 @pytest.mark.damages("manifests are forged")

@@ -17,7 +17,6 @@ import pytest
 from stored import objects_of, store_of
 from victims import Victim
 
-import torchyoga as yoga
 from torchyoga.errors import NotFoundError, YogaError
 from torchyoga.storage import Storage
 from torchyoga.stores.sharing import Sharing
@@ -212,9 +211,9 @@ def test_a_sweep_reads_each_manifest_once(kind: str, tmp_path: Path, monkeypatch
     counts = Counts(place)
     place.ours.remove("d", "2")
     counts.check(3)
-    assert place.ours.clean(0, keep=yoga.Keep(last=2), id="d", dry_run=True).keys() >= {"d/1", "d/9"}
+    assert place.ours.clean(0, keep_last=2, id="d", dry_run=True).keys() >= {"d/1", "d/9"}
     counts.check(3)
-    place.ours.clean(0, keep=yoga.Keep(last=2), id="d")
+    place.ours.clean(0, keep_last=2, id="d")
     counts.check(8)
     assert place.ours.versions("d") == ["10", "11", "12"]
     place.ours.clean(0)
@@ -230,8 +229,7 @@ def test_many_versions_with_files_of_their_own_go_in_one_sweep(kind: str, tmp_pa
     for number in range(70):
         place.ours.submit(rows_of(number), "d", f"v{number:02}", record=False)
     counts = Counts(place)
-    keep = yoga.Keep(last=0, versions=["v68", "v69"])
-    gone = place.ours.clean(0, keep=keep, id="d")
+    gone = place.ours.clean(0, keep_last=2, id="d")
     assert gone == sorted(f"d/{version}" for version in ["1", "2", *(f"v{n:02}" for n in range(68))])
     counts.check(10)
     assert len(place.data_files()) == 2

@@ -31,10 +31,10 @@ def frame() -> pd.DataFrame:
 
 
 def test_pandas_comes_in(frame: pd.DataFrame) -> None:
-    ref = yoga.from_pandas(frame)
+    ref = yoga.from_arrow(frame)
     assert np.isnan(ref[1]["x"])
     assert [ref[1][name] for name in ("n", "kind", "name", "when")] == [None] * 4
-    assert [row["kind"] for row in yoga.from_pandas(frame, words=True)] == ["b", None, "a"]
+    assert [row["kind"] for row in yoga.from_arrow(frame, words=True)] == ["b", None, "a"]
     assert ref[0]["ids"].tolist() == [0, 1]
     columns = {column.name: column for column in ref.schema.columns}  # type: ignore[union-attr]
     assert columns["when"].meaning.timezone == "UTC"
@@ -42,7 +42,7 @@ def test_pandas_comes_in(frame: pd.DataFrame) -> None:
 
 
 def test_pandas_comes_back(frame: pd.DataFrame) -> None:
-    again = yoga.from_pandas(frame).to_pandas()
+    again = yoga.from_arrow(frame).to_pandas()
     assert list(again["name"]) == ["one", None, "three"] or again["name"].isna().tolist() == [
         False,
         True,
@@ -56,13 +56,13 @@ def test_pandas_comes_back(frame: pd.DataFrame) -> None:
 
 def test_an_index_with_a_name_is_a_column() -> None:
     frame = pd.DataFrame({"x": [1, 2]}, index=pd.Index(["a", "b"], name="key"))
-    assert yoga.from_pandas(frame)[1] == {"x": 2, "key": "b"}
-    assert yoga.from_pandas(frame.reset_index(drop=True))[1] == {"x": 2}
+    assert yoga.from_arrow(frame)[1] == {"x": 2, "key": "b"}
+    assert yoga.from_arrow(frame.reset_index(drop=True))[1] == {"x": 2}
 
 
 def test_columns_of_several_types_are_refused() -> None:
     with pytest.raises(errors.SchemaError, match=r"the DataFrame cannot be kept.*odd"):
-        yoga.from_pandas(pd.DataFrame({"odd": pd.Series([1, "a", object()], dtype=object)}))
+        yoga.from_arrow(pd.DataFrame({"odd": pd.Series([1, "a", object()], dtype=object)}))
 
 
 def test_polars_comes_in_and_back() -> None:
@@ -74,7 +74,7 @@ def test_polars_comes_in_and_back() -> None:
             "kind": pl.Series(["u", "v", "u"], dtype=pl.Enum(["u", "v"])),
         }
     )
-    ref = yoga.from_polars(frame)
+    ref = yoga.from_arrow(frame)
     assert ref[2]["tags"] == ["b", None]
     assert ref[1]["x"] is None
     assert ref[2]["box"] == {"a": 3, "b": None}
@@ -84,7 +84,7 @@ def test_polars_comes_in_and_back() -> None:
         == frame.with_columns(pl.col("kind").cast(pl.String)).to_dicts()
     )
     with pytest.raises(TypeError, match=r"collect\(\)"):
-        yoga.from_polars(frame.lazy())
+        yoga.from_arrow(frame.lazy())
 
 
 @pytest.mark.parametrize("zone", ["+05:30", "-15:00", "+01:00", "Europe/Berlin"])
@@ -109,8 +109,8 @@ def test_columns_that_arrow_lacks_are_named(kind: Any) -> None:
     odd = [[1]] if isinstance(kind, pl.List) else [1]
     frame = pl.DataFrame({"x": [1], "odd": pl.Series(odd, dtype=kind)})
     with pytest.raises(SchemaError, match=r"column 'odd' is of the type .*128.*drop\('odd'\)|type Object"):
-        yoga.from_polars(frame)
-    assert list(yoga.from_polars(frame.drop("odd"))["x"]) == [1]
+        yoga.from_arrow(frame)
+    assert list(yoga.from_arrow(frame.drop("odd"))["x"]) == [1]
 
 
 def of_every_kind(frame: pd.DataFrame) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def test_whole_numbers_and_bools_with_nulls_keep_their_values(tmp_path: Path) ->
         }
     )
     kept = yoga.Storage(tmp_path).submit(frame, "frame", "1", progress=False)
-    for ref in (yoga.from_pandas(frame), kept):
+    for ref in (yoga.from_arrow(frame), kept):
         pd.testing.assert_frame_equal(ref.to_pandas(), frame)
         assert ref[:1].to_pandas()["a"].dtype == np.int64
 
@@ -214,16 +214,16 @@ def test_whole_numbers_within_lists_and_dicts_keep_their_values_beside_none() ->
     assert (frame["box"][0]["n"], frame["box"][0]["ids"].tolist()) == (large, [large, None])
     assert frame["pairs"][0][0] == {"key": "a", "value": large}
     assert yoga.from_arrow(table[1:2].select(["ids"])).to_pandas()["ids"][0].dtype == np.int64
-    assert yoga.from_pandas(frame).to_arrow().to_pylist() == yoga.from_arrow(table).to_arrow().to_pylist()
+    assert yoga.from_arrow(frame).to_arrow().to_pylist() == yoga.from_arrow(table).to_arrow().to_pylist()
 
 
 def test_columns_of_one_name_are_to_be_renamed() -> None:
     with pytest.raises(SchemaError, match=r"rename one of the columns \['a'\]"):
-        yoga.from_pandas(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+        yoga.from_arrow(pd.DataFrame([[1, 2]], columns=["a", "a"]))
 
 
 def test_words_are_shown_and_fill_what_is_none() -> None:
-    ref = yoga.from_pandas(pd.DataFrame({"kind": pd.Categorical(["x", None, "y"])}))
+    ref = yoga.from_arrow(pd.DataFrame({"kind": pd.Categorical(["x", None, "y"])}))
     assert "codes of x, y" in str(ref.schema)
     assert [int(row["kind"]) for row in ref.filled({"kind": "y"})] == [0, 1, 1]
     with pytest.raises(ValueError, match="'z' is not one of the words of 'kind': x, y"):

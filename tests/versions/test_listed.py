@@ -92,7 +92,7 @@ def test_a_sweep_reads_each_list_once(storage: Storage) -> None:
     for number in range(12):
         storage.append({"x": np.arange(2)}, "d", str(number + 1), after=str(number))
     with calls_of(type(store_of(storage)).read_list) as calls:
-        storage.clean(0, keep=yoga.Keep(last=2), id="d")
+        storage.clean(0, keep_last=2, id="d")
     reads = Counter(call["entry"].name for call in calls)
     assert storage.versions("d") == ["10", "11", "12"]
     assert max(reads.values()) <= 2  # by what looks for files, and by what looks for the newest
@@ -255,10 +255,11 @@ def test_a_forged_name_deletes_nothing(name: str, tmp_path: Path) -> None:
     storage = Storage(tmp_path / "storage")
     storage.submit({"x": np.arange(2)}, "d", "good", format="hdf5")
     storage.append({"x": np.arange(2)}, "d", "9", after="good")
+    storage.tag("d", "kept", "good")
     found, path = content(storage, "9")
     found["files"][0]["name"] = name
     path.write_bytes(json.dumps({**found, "checksum": json_digest(found)}).encode())
-    storage.clean(0, keep=yoga.Keep(versions=["good"], last=0))
+    storage.clean(0, keep_last=0)
     storage.remove("d", "9")
     storage.clean(0)
     storage.check("d", "good")
@@ -326,22 +327,22 @@ def test_a_manifest_with_lists_is_pickled(storage: Storage) -> None:
     assert [*found.files] == [*storage.fetch("d", "3").manifest.files]
 
 
-def test_a_version_of_before_becomes_one_with_lists(tmp_path: Path) -> None:
-    shutil.copytree(GOLDEN / "v2", tmp_path / "storage")
+def test_a_version_of_nested_rows_becomes_one_with_lists(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / "v1" / "nested", tmp_path / "storage" / "nested")
     storage = Storage(tmp_path / "storage")
-    rows = [*storage.fetch("golden", "hdf5")]
+    rows = [*storage.fetch("nested", "hdf5")]
     before, names = "hdf5", [str(number) for number in range(7)]
     for name in names:
-        storage.append(storage.fetch("golden", "lmdb")[:2], "golden", name, after=before)
+        storage.append(storage.fetch("nested", "lmdb")[:2], "nested", name, after=before)
         before = name
-    ref = storage.fetch("golden", before)
-    assert store_of(storage).manifest("golden", before).lists
+    ref = storage.fetch("nested", before)
+    assert store_of(storage).manifest("nested", before).lists
     assert len(ref) == len(rows) + 14
-    storage.check("golden", before)
+    storage.check("nested", before)
 
 
 def test_the_golden_history_is_readable_for_ever(tmp_path: Path) -> None:
-    storage = Storage(GOLDEN / "v3")
+    storage = Storage(GOLDEN / "v1")
     assert len(storage.log("grown")) == 12
     for version in storage.versions("grown"):
         storage.check("grown", version)

@@ -312,7 +312,7 @@ def test_places_of_rows_that_are_not_there(ref: yoga.DataRef) -> None:
 def test_lists_that_are_ranges_are_kept_as_ranges(ref: yoga.DataRef) -> None:
     down = ref.select(range(9, -1, -1))
     assert isinstance(down, JoinedRef)
-    assert down.rows.pieces == (range(9, -1, -1),)
+    assert down.rows.piece == range(9, -1, -1)
     assert ids(down) == list(range(9, -1, -1))
 
 

@@ -1,8 +1,8 @@
 """An HDF5 file of any other program -> rows, in place.
 
 HDF5 says once where the chunks of a dataset lie; then rows are copied out of the mapped file, without HDF5.
-Only variable-length values, and datasets composed of others, are read through HDF5, by a handle of the
-process.
+Values of variable length or of types that HDF5 converts, datasets composed of others, and chunks with other
+filters than deflate and shuffle are read through HDF5, by a handle of the process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from h5py import h5d, h5p, h5t
 
 from ..errors import BusyError, CorruptError, NotFoundError, SchemaError
-from ..formats.hdf5_filters import FilterPipeline, require_filters
+from ..formats.hdf5_filters import decoded, filters_of, require_filters
 from ..formats.mapped.gather import Bytes, MappedFile, Memory, address_of
 from ..formats.mapped.items import Decoded, Items, Mapped
 from ..formats.mapped.pages import Watch
@@ -97,7 +97,7 @@ def _opened_as(
                 f"{place}: the datasets have different numbers of rows: {lengths}; rows go along the first "
                 "axis"
             )
-        opening = _Opening(place, cache_bytes)
+        opening = _Opening(place, cache_bytes, bool(file.swmr_mode))
         leaves = {key: opening.leaves(dataset) for key, dataset in datasets.items()}
         # Mapped only now: a writer may have made the file longer while its layout was read.
         about = os.stat(place)
@@ -235,8 +235,8 @@ def _tree(leaves: _Leaves, path: tuple[str, ...]) -> tuple[Node, list[tuple[str,
 class _Opening:
     """The memory and the cache with which the datasets of one file are read."""
 
-    def __init__(self, place: Path, cache_bytes: int) -> None:
-        self.place = place
+    def __init__(self, place: Path, cache_bytes: int, is_written: bool) -> None:
+        self.place, self.is_written = place, is_written
         self.num_decoded = 0  # datasets that share the cache
         self.pool = BufferPool()
         self._cache_bytes = cache_bytes
@@ -325,7 +325,7 @@ class _Opening:
         if layout == h5d.CONTIGUOUS and dataset.id.get_offset() is None:  # never written
             value = _fill(dataset, dtype, 1, where)
             return lambda rows, offset, size: np.tile(value[offset : offset + size], len(rows) * count)
-        chunks = _ChunkTable(dataset, dtype, properties, where)
+        chunks = _ChunkTable(dataset, dtype, _ByHdf5(self, dataset.name), where)
         self.num_decoded += chunks.are_decoded
         items = functools.cache(lambda: chunks.items(self.mapped, self.cache_bytes))
         if chunks.hold_rows and count == 1:  # a field of a compound value is read alone
@@ -431,23 +431,24 @@ def _fill(dataset: h5py.Dataset, dtype: Dtype, count: int, where: str) -> Bytes:
 
 
 class _ChunkTable:
-    """Where the chunks of a dataset lie; a contiguous dataset is one, or several if HDF5 must convert it."""
+    """Where the chunks of a dataset lie; a contiguous dataset is one, or several if HDF5 must convert it.
 
-    def __init__(self, dataset: h5py.Dataset, dtype: Dtype, properties: h5p.PropDCID, where: str) -> None:
-        stored = h5t.decode(dataset.id.get_type().encode())  # its own, not one of the file
-        self._where = where
+    Chunks with values that HDF5 must convert, or filters that it must undo, are read through it.
+    """
+
+    def __init__(self, dataset: h5py.Dataset, dtype: Dtype, by_hdf5: _ByHdf5, where: str) -> None:
+        stored, properties = dataset.id.get_type(), dataset.id.get_create_plist()
+        self._where, self._by_hdf5 = where, by_hdf5
         self._itemsize = dtype.itemsize
         self._shape: tuple[int, ...] = dataset.shape
-        self._converts = not _is_plain(stored, dtype)
+        converts = not _is_plain(stored, dtype)
         chunked = properties.get_layout() == h5d.CHUNKED
         if chunked:
             self._chunk = properties.get_chunk()
         else:
             row_bytes = stored.get_size() * int(np.prod(self._shape[1:], dtype=np.int64))
-            length = max(1, _BLOCK_BYTES // row_bytes) if self._converts else self._shape[0]
+            length = max(1, _BLOCK_BYTES // row_bytes) if converts else self._shape[0]
             self._chunk = (length, *self._shape[1:])
-            properties = h5p.create(h5p.DATASET_CREATE)
-            properties.set_chunk(self._chunk)
         self._grid = tuple(-(-n // c) for n, c in zip(self._shape[1:], self._chunk[1:], strict=True))
         self._pieces = int(np.prod(self._grid, dtype=np.int64))
         self._starts = np.arange(0, self._shape[0], self._chunk[0])
@@ -461,12 +462,12 @@ class _ChunkTable:
             self._nbytes[:], self._masks[:] = rows * row_bytes, 0
         values = int(np.prod(self._chunk, dtype=np.int64))
         self._fill = _fill(dataset, dtype, values, where) if (self._offsets < 0).any() else None
-        self._stored_bytes = values * stored.get_size()
-        self._pipeline: FilterPipeline | None = None
-        if self._converts or properties.get_nfilters():
-            self._pipeline = FilterPipeline(properties, stored, dtype, self._converts)
-        elif chunked and (self._nbytes[self._offsets >= 0] != self._stored_bytes).any():
-            raise CorruptError(f"{where} has chunks that are not {self._stored_bytes} bytes long")
+        filters = filters_of(properties)
+        self._filters = None if converts else filters  # None: HDF5 reads the chunks
+        self.are_decoded = self._filters != ()  # their bytes are not those of the values
+        wrong = self._nbytes[self._offsets >= 0] != values * stored.get_size()
+        if chunked and filters == () and wrong.any():
+            raise CorruptError(f"{where} has chunks that are not {values * stored.get_size()} bytes long")
 
     def _note_chunks(self, dataset: h5py.Dataset) -> None:
         found: list[h5d.StoreInfo] = []
@@ -480,11 +481,6 @@ class _ChunkTable:
         self._offsets[numbers], self._nbytes[numbers], self._masks[numbers] = facts.T
 
     @property
-    def are_decoded(self) -> bool:
-        """True if their bytes are not those of the values."""
-        return self._pipeline is not None
-
-    @property
     def hold_rows(self) -> bool:
         """True if every row lies in one piece, and nothing else in it."""
         return bool(self._chunk[1:] == self._shape[1:])
@@ -496,7 +492,7 @@ class _ChunkTable:
             raise CorruptError(f"{self._where} has chunks beyond the end of the file; it is cut or damaged")
         piece_bytes = int(np.prod(self._chunk, dtype=np.int64)) * self._itemsize
         stride = piece_bytes // self._chunk[0]
-        if self._pipeline is not None:
+        if self.are_decoded:
             decode = functools.partial(self._decode, file)
             return Decoded(
                 [self._starts], [self._shape[0]], self._pieces, stride, decode, piece_bytes, cache_bytes
@@ -516,14 +512,19 @@ class _ChunkTable:
             assert self._fill is not None
             out[:] = self._fill
             return
-        assert self._pipeline is not None
-        data = file.data[offset : offset + nbytes]
-        if self._converts and not self._pipeline.properties.get_nfilters():  # the end of a contiguous dataset
-            data = np.pad(data, (0, self._stored_bytes - nbytes))
         try:
-            self._pipeline.decode(data, int(self._masks[number]), out)
+            if self._filters is None:
+                out[:] = self._by_hdf5.chunk(self._corner(number), self._chunk)
+            else:
+                data = file.data[offset : offset + nbytes]
+                out[:] = decoded(self._filters, data, int(self._masks[number]), out.nbytes)
         except CorruptError as error:
             raise CorruptError(f"{self._where}, from row {self._starts[block]} on: {error}") from error
+
+    def _corner(self, number: int) -> tuple[int, ...]:
+        """The first place of a chunk along each axis."""
+        place = np.unravel_index(number, (len(self._starts), *self._grid))
+        return tuple(int(at) * size for at, size in zip(place, self._chunk, strict=True))
 
     def rows(self, found: Bytes, num_rows: int) -> Bytes:
         """Rows put together from their pieces; (rows * row bytes,)."""
@@ -553,17 +554,32 @@ class _ByHdf5:
 
     def __call__(self, rows: Ints) -> Array:
         """(rows, ...) as h5py gives them."""
-        dataset = self._handles.get(os.getpid())
-        if dataset is None:
-            file = h5py.File(_Readable(self._opening.mapped.data), "r")
-            dataset = self._handles[os.getpid()] = file[self._name]
         wanted, inverse = np.unique(rows, return_inverse=True)
         some = slice(int(wanted[0]), int(wanted[-1]) + 1)
+        return self._read(some if some.stop - some.start == len(wanted) else wanted)[inverse]
+
+    def chunk(self, corner: tuple[int, ...], shape: tuple[int, ...]) -> Bytes:
+        """The values of a chunk, as bytes; 0 where it reaches beyond the dataset."""
+        read = self._read(tuple(slice(at, at + size) for at, size in zip(corner, shape, strict=True)))
+        if read.shape[: len(shape)] != shape:
+            whole = np.zeros((*shape, *read.shape[len(shape) :]), read.dtype)
+            whole[tuple(map(slice, read.shape))] = read
+            read = whole
+        return read.reshape(-1).view(np.uint8)
+
+    def _read(self, place: object) -> Array:
+        dataset = self._handles.get(os.getpid())
         try:
-            found = dataset[some] if some.stop - some.start == len(wanted) else dataset[wanted]
-        except OSError as error:
+            # HDF5 reads such a file by its own drivers only, and one that stays open as it was at first.
+            if self._opening.is_written:
+                with _opened(self._opening.place) as file:
+                    return np.asarray(file[self._name][place])
+            if dataset is None:
+                file = h5py.File(_Readable(self._opening.mapped.data), "r")
+                dataset = self._handles[os.getpid()] = file[self._name]
+            return np.asarray(dataset[place])
+        except (OSError, RuntimeError, ValueError) as error:
             raise CorruptError(f"{self._opening.place}: {self._name!r} cannot be read: {error}") from error
-        return np.asarray(found[inverse])
 
 
 class _Readable(io.RawIOBase):

@@ -8,7 +8,7 @@ from functools import cache, partial
 
 from ..errors import NotFoundError
 from ..stores.contract import Versions
-from ..stores.history.keep import Keep, removed_versions, spare_versions
+from ..stores.history.keep import removed_versions, spare_versions
 from ..stores.history.tags import refuse_tagged
 from ..stores.sharing import Sharing
 from ..versions.names import folder_of, natural
@@ -17,12 +17,12 @@ from ..versions.outline import DataFile
 __all__ = ["cleanable", "cleaned", "freed", "removed"]
 
 
-def cleaned(store: Versions, grace: float, keep: Keep | None, id: str | None) -> list[str]:
+def cleaned(store: Versions, grace: float, last: int | None, tagged: bool, id: str | None) -> list[str]:
     """Removes versions, then files, as `Storage.clean` describes it; returns their names."""
     names, sharing = [], cache(partial(Sharing, store))
-    for one in _ids(store, keep, id):
-        assert keep is not None, "else there are no ids"
-        gone = removed_versions(sharing(one), keep, grace)
+    for one in _ids(store, last, tagged, id):
+        assert last is not None, "else there are no ids"
+        gone = removed_versions(sharing(one), last, tagged, grace)
         if gone:
             # One that is there was built again meanwhile.
             _remove_hashes(store, one, {*gone}.difference(store.versions(one)), 0)
@@ -30,13 +30,15 @@ def cleaned(store: Versions, grace: float, keep: Keep | None, id: str | None) ->
     return sorted(names + store.clean(grace, id, sweep=lambda one: sharing(one).clean), key=natural)
 
 
-def cleanable(store: Versions, grace: float, keep: Keep | None, id: str | None) -> dict[str, int]:
+def cleanable(
+    store: Versions, grace: float, last: int | None, tagged: bool, id: str | None
+) -> dict[str, int]:
     """The names of what `cleaned` would remove, sorted, and the bytes of each."""
     found: dict[str, int] = {}
     sharing = cache(partial(Sharing, store))
-    for one in _ids(store, keep, id):
-        assert keep is not None, "else there are no ids"
-        spare = spare_versions(sharing(one), keep, grace)
+    for one in _ids(store, last, tagged, id):
+        assert last is not None, "else there are no ids"
+        spare = spare_versions(sharing(one), last, tagged, grace)
         found |= {
             folder_of(one, version): nbytes for version, nbytes in _freed(sharing(one), [*spare]).items()
         }
@@ -73,10 +75,12 @@ def removed(store: Versions, id: str, version: str, timeout: float, force: bool)
     _remove_hashes(store, id, [version], timeout)
 
 
-def _ids(store: Versions, keep: Keep | None, id: str | None) -> list[str]:
-    """The ids whose versions may be removed."""
-    if keep is None:
+def _ids(store: Versions, last: int | None, tagged: bool, id: str | None) -> list[str]:
+    """The ids whose versions may be removed; none if `last` does not say how many of these to keep."""
+    if last is None:
         return []
+    if not (last or tagged):
+        raise ValueError("this keeps no version at all; use Storage.remove for that, or keep the newest one")
     return sorted({one for one, _ in store.published()}) if id is None else [id]
 
 

@@ -45,7 +45,7 @@ def stale_advice(manifest: Manifest, call: Call, recipe: FunctionCode, stale: St
     anew = f"choose another version, or call storage.remove({manifest.id!r}, {manifest.version!r}) first"
     difference = ""
     if made is None:
-        found = f"{what} does not say what made it, for submit or an older torchyoga did"
+        found = f"{what} does not say what made it, for submit did"
         if call.names:
             found += f", so {', '.join(call.names)} could not be compared"
         advice = f"to build it with {call.function.name}, {anew}; stale='ignore' reads it and says nothing"

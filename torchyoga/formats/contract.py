@@ -140,14 +140,12 @@ def read_table(data: Bytes, index: Mapping[str, object]) -> Ints:
 def with_units(
     extents: Sequence[Extent], data: Bytes, index: Mapping[str, object], schema: Schema
 ) -> list[Extent]:
-    """The extents with the checksums of their units, if the manifest says that there are some.
+    """The extents with the checksums of their units.
 
     Raises:
         CorruptError: they do not fit the extents.
     """
     entry = index.get("units")
-    if entry is None:
-        return list(extents)
     place: list[Any] = [entry.get(key) if isinstance(entry, dict) else None for key in ("offset", "nbytes")]
     if not all(type(number) is int and 0 <= number <= data.nbytes for number in place):
         raise CorruptError(f"the manifest's entry of checksums is damaged: {entry!r:.200}")

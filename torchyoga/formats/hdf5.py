@@ -18,6 +18,7 @@ import contextlib
 import io
 import json
 import os
+import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -26,12 +27,11 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5a, h5d, h5p, h5s, h5t
+from h5py import h5a, h5d, h5p, h5s, h5t, h5z
 from h5py._objects import ObjectID
 
 from ..errors import CorruptError, SchemaError
 from ..files.checksum import combine_crc32, crc32
-from ..process.lazy import cached_property
 from ..process.task_thread import TaskThread
 from ..rows.block import Block
 from ..rows.column import Column
@@ -42,9 +42,10 @@ from .hdf5_filters import (
     COMPRESSIONS,
     GZIP_LEVEL,
     HDF5_LOCK,
-    FilterPipeline,
+    Filter,
+    announced,
     compression_arguments,
-    memory_file,
+    decoded,
     shuffled,
 )
 from .mapped.checks import unit_bytes_of, unit_checksums
@@ -461,7 +462,7 @@ def read_extents(data: Bytes, index: Mapping[str, object], schema: Schema) -> li
         raise CorruptError(f"the manifest names an unknown compression: {compression!r:.80}")
     table = read_table(data, index)
     extents: list[Extent] = []
-    pipelines: dict[tuple[object, ...], FilterPipeline] = {}
+    scratches: dict[tuple[object, ...], _Scratch] = {}
     at = 0
     for column in schema.columns:
         elements = 0
@@ -494,7 +495,7 @@ def read_extents(data: Bytes, index: Mapping[str, object], schema: Schema) -> li
                 extents.append(Extent(starts, offsets, nbytes, crcs, lows, highs))
             elif name == "values" and compression is not None and layout.item_bytes:
                 sizes, most = np.diff(starts) * layout.item_bytes, chunk_items * layout.item_bytes
-                decode = _Decoder(layout, chunk_items, compression, masks, sizes, item_crcs, pipelines)
+                decode = _Decoder(layout, chunk_items, compression, masks, sizes, item_crcs, scratches)
                 extents.append(Extent(starts, offsets, nbytes, crcs, block_bytes=most, decode=decode))
             else:
                 extents.append(Extent(starts, offsets, nbytes, crcs))
@@ -504,9 +505,16 @@ def read_extents(data: Bytes, index: Mapping[str, object], schema: Schema) -> li
     return with_units(extents, data, index, schema)
 
 
+_Scratch = tuple[threading.Lock, h5d.DatasetID, h5py.File]
+
+
 @dataclass(frozen=True, eq=False)
 class _Decoder:
-    """Undoes the compression of the chunks of one dataset."""
+    """Undoes the compression of the chunks of one dataset.
+
+    All but gzip is left to HDF5: it gets the stored bytes as the only chunk of a dataset in memory. So its
+    library never sees the file, and has no file open when a process forks.
+    """
 
     layout: _Layout
     chunk_items: int
@@ -514,26 +522,43 @@ class _Decoder:
     masks: Ints
     nbytes: Ints  # of the items of each chunk
     item_crcs: Ints
-    pipelines: dict[tuple[object, ...], FilterPipeline]  # for all columns: those that look alike share one
+    scratches: dict[tuple[object, ...], _Scratch]  # for all columns: those that look alike share one
 
     def __call__(self, block: int, stored: Bytes, out: Bytes) -> None:
-        self._pipeline.decode(stored, int(self.masks[block]), out)
+        mask, shuffle = int(self.masks[block]), Filter(h5z.FILTER_SHUFFLE, self.layout.dtype.itemsize)
+        filters = [shuffle] if self.compression in ("gzip", "lzf") else []  # before it is compressed
+        if self.compression == "gzip":
+            filters.append(Filter(h5z.FILTER_DEFLATE))
+        elif not mask >> len(filters) & 1:  # else this chunk was not compressed
+            filters, stored = [], self._by_hdf5(stored, out.nbytes)
+        out[:] = decoded(filters, stored, mask, out.nbytes)
         # HDF5 does not report a chunk that decompresses to less than it should.
         if crc32(out[: int(self.nbytes[block])].data) != int(self.item_crcs[block]):
             raise CorruptError("what it decompresses to does not match its checksum")
 
-    @cached_property
-    def _pipeline(self) -> FilterPipeline:
-        look = self.layout.look(self.chunk_items)
-        found = self.pipelines.get(look)
-        if found is None:
-            found = self.pipelines[look] = self._new_pipeline()
-        return found
+    def _by_hdf5(self, stored: Bytes, nbytes: int) -> Bytes:
+        if (found := announced(self.compression, stored, nbytes)) != nbytes:
+            raise CorruptError(f"a chunk holds {found} bytes instead of {nbytes}")
+        lock, dataset, _ = self._scratch()
+        items = np.empty((self.chunk_items, *self.layout.item_shape), self.layout.dtype)
+        with lock:
+            try:
+                with HDF5_LOCK:
+                    dataset.write_direct_chunk((0,) * items.ndim, stored.tobytes())
+                dataset.read(h5s.ALL, h5s.ALL, items, mtype=self.layout.type)
+            except (OSError, RuntimeError, ValueError) as error:
+                raise CorruptError(f"HDF5 cannot decode a chunk: {error}") from error
+        return items.reshape(-1).view(np.uint8)
 
-    def _new_pipeline(self) -> FilterPipeline:
-        with memory_file() as file:
+    def _scratch(self) -> _Scratch:
+        key = (os.getpid(), *self.layout.look(self.chunk_items))
+        found = self.scratches.get(key)
+        if found is None:
+            file = h5py.File.in_memory()
             try:
                 dataset = _create_dataset(file, "x", self.layout, self.chunk_items, self.compression)
             except ValueError as error:
                 raise SchemaError(str(error)) from error
-            return FilterPipeline(dataset.id.get_create_plist(), self.layout.type, self.layout.dtype)
+            dataset.resize(self.chunk_items, 0)
+            found = self.scratches[key] = threading.Lock(), dataset.id, file
+        return found

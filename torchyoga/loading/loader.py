@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ from ..order.full import as_int
 from ..order.saved import Saved
 from ..order.shard import Remainder
 from ..process.control_group import num_cpus
-from ..process.seeding import ROW_SEEDS_VERSION
 from ..process.stages import Stopwatch
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
@@ -205,7 +203,6 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         self._pipeline.may_be_threads = may_be_threads
         self._accelerated = Accelerated()
         self._taken_from_lightning: Sequence[Saved] | None = None  # states that are not to be taken again
-        self._has_warned = False  # that random numbers differ from a state's
         super().__init__(
             cast("Dataset[BatchT]", dataset),
             batch_size=batch_size if choice.batch_sampler is None else 1,
@@ -217,7 +214,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             drop_last=drop_last,
             timeout=timeout,
             worker_init_fn=worker_init_fn,
-            multiprocessing_context=multiprocessing_context or _context_for(dataset, num_workers),
+            multiprocessing_context=multiprocessing_context,
             generator=generator,
             **torch_arguments,
         )
@@ -229,8 +226,6 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         is_seeded = self._seeds_rows or seeds_collation
         if is_seeded:
             indices.cursor.needs_seed = True
-            if not indices.may_repeat:
-                indices.cursor.extra["row_seeds"] = ROW_SEEDS_VERSION
         if isinstance(dataset, DataRef) and dataset.libraries:
             indices.cursor.extra["libraries"] = ", ".join(sorted(dataset.libraries))
         shown = choice.batch_sampler_to_show(indices, is_seeded)
@@ -387,15 +382,6 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
                 f"the state is of rows that were decoded by {other!s:.200}, here it is {own!s:.200}: decoded "
                 "values may differ in the last bits"
             )
-        if "row_seeds" in self._indices.cursor.extra and not self._has_warned:
-            found = state.get("row_seeds", ROW_SEEDS_VERSION)
-            if found != ROW_SEEDS_VERSION:
-                self._has_warned = True
-                warn_user(
-                    f"the state's row seeds are of version {found}, this torchyoga has version "
-                    f"{ROW_SEEDS_VERSION}: the rows are the same, but random augmentation of the rest may be "
-                    "another than it would have been"
-                )
 
     def rows_in_step(self, step: int, epoch: int | None = None) -> npt.NDArray[np.int64]:
         """The rows of batch `step` of an epoch, of all ranks; see `ResumableBatchSampler.rows_in_step`."""
@@ -534,13 +520,6 @@ class _Choice:
         ours = _OwnBatchSampler(self.sampler, self.batch_size, self.drop_last)
         ours.is_seeded = is_seeded
         return ours
-
-
-def _context_for(dataset: object, num_workers: int) -> str | None:
-    """How processes that read a dataset have to start; None for the way in which they do by default."""
-    must_be_new = num_workers and isinstance(dataset, DataRef) and not dataset.survives_fork
-    is_fork = (multiprocessing.get_start_method(allow_none=True) or "fork") == "fork"
-    return "forkserver" if must_be_new and is_fork and sys.platform != "win32" else None
 
 
 def parts_of(loader: DataLoader[Any]) -> tuple[Indices, Pipeline]:

@@ -28,7 +28,6 @@ from .forks import renew_in_children
 from .lazy import torch
 
 __all__ = [
-    "ROW_SEEDS_VERSION",
     "GeneratorsPutBack",
     "OwnGenerators",
     "batch_seeds",
@@ -45,7 +44,6 @@ __all__ = [
     "worker_seed",
 ]
 
-ROW_SEEDS_VERSION = 2  # part of every saved state: other seeds would be another number
 
 Words = npt.NDArray[np.uint64]
 _STEP, _WORD = np.uint64(0x9E3779B97F4A7C15), 2**64 - 1
@@ -112,7 +110,7 @@ def unmoved_seed(generator: torch.Generator | None = None) -> int:
 
 @lru_cache(maxsize=64)
 def _key(kind: str, seed: int, epoch: int) -> int:
-    return word_of(f"torchyoga {ROW_SEEDS_VERSION} {kind} {seed} {epoch}".encode())
+    return word_of(f"torchyoga {kind} {seed} {epoch}".encode())
 
 
 def _mixed(key: int, numbers: Ints) -> Words:

@@ -304,12 +304,6 @@ class DataRef(ABC, Dataset[RowT]):
         return is_plain and all(isinstance(one, DataRef) and one.only_copies for one in below)
 
     @property
-    def survives_fork(self) -> bool:
-        """False if a library reads its rows that does not work in forked processes."""
-        below = getattr(self, "sources", [getattr(self, "whole", None)])
-        return all(one.survives_fork for one in below if isinstance(one, DataRef))
-
-    @property
     def libraries(self) -> list[str]:
         """The libraries that decode rows, with their versions, where another may give other values."""
         below = getattr(self, "sources", [getattr(self, "whole", None)])

@@ -18,7 +18,7 @@ from ..rows.pieces import check_parts
 from ..rows.projection import Projection
 from ..rows.types import Array, Ints, Row
 from ..versions.location import Progress
-from .library_ref import ForeignRef, ForeignRows
+from .foreign_ref import ForeignRef, ForeignRows
 from .readahead import ReadAhead
 from .shards import MappedShards, ShardFiles
 

@@ -15,22 +15,10 @@ from .node import MAX_COLUMNS, MAX_NODES, Node, leaf_names
 from .outline import ShownColumn, outline
 from .types import Json, Row
 
-__all__ = ["FEATURES", "PACK_LENGTHS", "Schema"]
+__all__ = ["PACK_LENGTHS", "Schema"]
 
-# What rows may have that readers of format 1 would read wrongly.
-FEATURES = frozenset({"nullable", "lists", "times", "decimals"})
 PACK_LENGTHS = "lengths"
 _MOST_LINES, _MOST_NAME = 60, 60  # of the table
-_BY_KIND = {
-    "nullable": "nullable",
-    "varying": "lists",
-    "texts": "lists",
-    "datetime": "times",
-    "date": "times",
-    "time": "times",
-    "timedelta": "times",
-    "decimal": "decimals",
-}
 
 
 @dataclass(frozen=True)
@@ -88,12 +76,6 @@ class Schema:
             age     int or None
         """
         return Schema(*learned_like(row, ragged, nullable))
-
-    @cached_property
-    def requires(self) -> tuple[str, ...]:
-        """The names of what a reader must know to read such rows, beyond format 1."""
-        kinds = {*self.tree.kinds, *(column.kind for column in self.columns)}
-        return tuple(sorted({_BY_KIND[kind] for kind in kinds if kind in _BY_KIND}))
 
     @property
     def is_sequence(self) -> bool:

@@ -239,7 +239,7 @@ class Lease:
             content = json.loads(self._remote.read(name, _LARGEST))
             holder, beat = str(content["holder"])[:200], str(content["beat"])[:100]
             is_given_up = content["given_up"] is True
-            deleter = content.get("deleter", 0 if is_given_up else number)  # older claims have none
+            deleter = content["deleter"]
             if type(deleter) is not int or not 0 <= deleter <= number:
                 raise ValueError
             written = found.written if found else None

@@ -24,6 +24,7 @@ from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Ints, Json, Row
 from .arrow import ArrowPlan, Decimals, found_in, plan_of
+from .frames import table_of_frame
 from .in_place import GatheredPart, part_of
 
 __all__ = ["ArrowRef", "Nulls", "Tabular", "from_arrow", "from_table", "remade", "table_of", "without_nulls"]
@@ -160,22 +161,26 @@ def from_arrow(
     words: bool = False,
     decimals: Decimals = "error",
 ) -> DataRef:
-    """An Arrow table or file as a DataRef: nothing is cached, and what can be read in place is not copied.
+    """A table, data frame or Arrow file as a DataRef; what can be read in place is not copied.
 
     Args:
-        data: a `pyarrow.Table`, record batches, anything that gives an Arrow stream, or the path of a file
-            of Arrow's IPC format (`.arrow`, `.feather`; a file or a stream). A file is mapped, and a DataRef
-            over it pickles by its path; one that is compressed is decompressed into memory.
+        data: a `pyarrow.Table`, record batches, a DataFrame of pandas or polars, anything else that gives an
+            Arrow stream, or the path of a file of Arrow's IPC format (`.arrow`, `.feather`; a file or a
+            stream). A file is mapped, and a DataRef over it pickles by its path; one that is compressed is
+            decompressed into memory.
         columns: names of the columns to keep, all by default.
         nulls: by default columns with nulls give None. Values for some, as in `{"label": -1}`, are those of
             `DataRef.filled`; "mask" adds the masks of `DataRef.masked`; "error" refuses nulls.
-        words: True gives the words of columns that are dictionaries; by default rows have their codes, and
-            the schema has the words.
+        words: True gives the words of columns that are dictionaries, such as categories and enums of data
+            frames; by default rows have their codes, and the schema has the words.
         decimals: decimals of more than 18 digits are an "error", "float" or "text".
 
     Numbers, times, text, bytes, lists of numbers, arrays of a fixed shape, and structs of such are gathered
     from where they lie; other columns are converted as they are read. Lists of numbers are arrays, maps are
     lists of dicts with `key` and `value`. Each chunk is a file to a block shuffle.
+
+    Of a pandas DataFrame, an index that has a name is a column, too. NaN in a column of floats stays NaN;
+    `None`, `NaT` and `pandas.NA` are nulls.
 
     Raises:
         NotFoundError: there is no such file, or it has changed since it was pickled.
@@ -196,29 +201,15 @@ def from_arrow(
     return without_nulls(ref, nulls, counts)
 
 
-def from_table(
-    table: pa.Table,
-    nulls: Nulls,
-    words: bool,
-    decimals: Decimals,
-    name: str = "table",
-    way: tuple[object, ...] = (),
-) -> DataRef:
-    """The DataRef that `from_arrow` makes of a table in memory.
+def from_table(table: pa.Table, name: str, way: tuple[object, ...]) -> DataRef:
+    """A DataRef over a table in memory.
 
     Args:
         table: the table.
-        nulls: as of `from_arrow`.
-        words: as of `from_arrow`.
-        decimals: as of `from_arrow`.
         name: what this is, for messages.
-        way: a function and its arguments that give the DataRef, and something besides, anew for pickling; by
-            default the table itself is pickled.
+        way: a function and its arguments that give the DataRef, and something besides, anew for pickling.
     """
-    how = _KeptColumns(None, words, decimals)
-    given = (_of_table, table, how)
-    ref, counts = _over(name, table.to_batches(), table.schema, way or given, how)
-    return without_nulls(ref, nulls, counts)
+    return _over(name, table.to_batches(), table.schema, way, _KeptColumns(None, False, "error"))[0]
 
 
 def without_nulls(ref: DataRef, nulls: Nulls, counts: Mapping[str, int]) -> DataRef:
@@ -268,6 +259,9 @@ def table_of(data: Tabular) -> pa.Table:
         return pa.Table.from_batches([data])
     if isinstance(data, pa.RecordBatchReader):
         return data.read_all()
+    frame = table_of_frame(data)
+    if frame is not None:
+        return frame
     if hasattr(data, "__arrow_c_stream__"):
         return pa.table(data)
     if isinstance(data, Iterable) and not isinstance(data, (dict, str, bytes)):
@@ -275,7 +269,8 @@ def table_of(data: Tabular) -> pa.Table:
         if batches and all(isinstance(batch, pa.RecordBatch) for batch in batches):
             return pa.Table.from_batches(batches)
     raise TypeError(
-        f"from_arrow takes a pyarrow.Table, record batches or the path of an Arrow file, found {data!r:.80}"
+        "from_arrow takes a pyarrow.Table, record batches, a DataFrame or the path of an Arrow file, found "
+        f"{data!r:.80}"
     )
 
 
@@ -292,8 +287,8 @@ def remade(of: Callable[..., tuple[DataRef, object]], *arguments: object) -> Dat
     return of(*arguments)[0]
 
 
-def _of_table(table: pa.Table, how: _KeptColumns, name: str = "arrow") -> tuple[ArrowRef, dict[str, int]]:
-    return _over(name, table.to_batches(), table.schema, (_of_table, table, how), how)
+def _of_table(table: pa.Table, how: _KeptColumns) -> tuple[ArrowRef, dict[str, int]]:
+    return _over("table", table.to_batches(), table.schema, (_of_table, table, how), how)
 
 
 def _over(

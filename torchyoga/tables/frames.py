@@ -1,7 +1,8 @@
-"""Data frames of pandas and polars as DataRefs."""
+"""Data frames of pandas and polars -> Arrow tables, and back."""
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -9,38 +10,32 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import SchemaError
-from ..reading.dataref import DataRef
-from .arrow import Decimals
-from .arrow_ref import Nulls, from_table
 from .buffers import retyped
 
-__all__ = ["Frame", "frame_of", "from_pandas", "from_polars", "polars_frame_of"]
+__all__ = ["Frame", "frame_of", "polars_frame_of", "table_of_frame"]
 
 Frame: TypeAlias = Any  # a DataFrame of pandas or of polars
 
 
-def from_pandas(
-    frame: Frame, *, nulls: Nulls = None, words: bool = False, decimals: Decimals = "error"
-) -> DataRef:
-    """A pandas DataFrame as a DataRef; a row is a dict of its columns.
-
-    Args:
-        frame: the DataFrame. An index that has a name is a column, too.
-        nulls: see `from_arrow`.
-        words: see `from_arrow`; a categorical column has codes and words.
-        decimals: see `from_arrow`.
-
-    NaN in a column of floats stays NaN; `None`, `NaT` and `pandas.NA` are nulls.
+def table_of_frame(data: object) -> pa.Table | None:
+    """A DataFrame of pandas or polars as an Arrow table; None for anything else.
 
     Raises:
-        SchemaError: a column holds objects that Arrow has no type for, such as values of several types.
-
-    Example:
-        >>> import pandas as pd
-        >>> ref = from_pandas(pd.DataFrame({"x": [0.5, 1.5], "name": ["a", "b"]}))
-        >>> ref[1]
-        {'x': np.float64(1.5), 'name': 'b'}
+        TypeError: it is a LazyFrame.
+        SchemaError: a column holds what Arrow has no type for, such as objects of several types.
     """
+    pandas, polars = sys.modules.get("pandas"), sys.modules.get("polars")
+    if pandas is not None and isinstance(data, pandas.DataFrame):
+        return _of_pandas(data)
+    if polars is not None and isinstance(data, polars.DataFrame):
+        return _of_polars(data)
+    if polars is not None and isinstance(data, polars.LazyFrame):
+        raise TypeError("a LazyFrame has no rows yet; call collect() and pass the DataFrame")
+    return None
+
+
+def _of_pandas(frame: Frame) -> pa.Table:
+    """A table in which NaN of floats stays NaN, and an index that has a name is a column."""
     named = None if any(name is not None for name in frame.index.names) else False
     try:
         table = pa.Table.from_pandas(frame, preserve_index=named)
@@ -55,7 +50,35 @@ def from_pandas(
             table = table.set_column(
                 table.column_names.index(name), name, pa.array(values, from_pandas=False)
             )
-    return from_table(table.replace_schema_metadata(None), nulls, words, decimals)
+    return table.replace_schema_metadata(None)
+
+
+def _of_polars(frame: Frame) -> pa.Table:
+    import polars
+
+    level = polars.CompatLevel.oldest()
+    kinds = frame.schema
+    odd = [name for name, kind in kinds.items() if kind == polars.Object]  # Arrow would have addresses
+    try:
+        table = frame.to_arrow(compat_level=level)
+    except pa.ArrowException:
+        odd += [column.name for column in frame if not _has_arrow_type(column, level)]
+        if not odd:
+            raise
+    if odd:
+        raise SchemaError(
+            f"column {odd[0]!r} is of the type {kinds[odd[0]]}, which Arrow lacks; cast it, as to Int64 or "
+            f"String, or leave it out: frame.drop({odd[0]!r})"
+        )
+    return table
+
+
+def _has_arrow_type(column: Any, level: Any) -> bool:
+    try:
+        column[:0].to_arrow(compat_level=level)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def frame_of(table: pa.Table) -> Frame:
@@ -98,54 +121,3 @@ def polars_frame_of(table: pa.Table) -> Frame:
 
     fields = [field.with_type(retyped(field.type, in_known_zone)) for field in table.schema]
     return polars.from_arrow(table.cast(pa.schema(fields)))
-
-
-def from_polars(
-    frame: Frame, *, nulls: Nulls = None, words: bool = False, decimals: Decimals = "error"
-) -> DataRef:
-    """A polars DataFrame as a DataRef; a row is a dict of its columns.
-
-    Args:
-        frame: the DataFrame; a LazyFrame has to be collected first.
-        nulls: see `from_arrow`.
-        words: see `from_arrow`; columns of categories and enums have codes and words.
-        decimals: see `from_arrow`.
-
-    Raises:
-        SchemaError: a column cannot be kept.
-
-    Example:
-        >>> import polars as pl
-        >>> ref = from_polars(pl.DataFrame({"x": [0.5, 1.5], "tags": [["a"], []]}))
-        >>> ref[0]
-        {'x': np.float64(0.5), 'tags': ['a']}
-    """
-    if not hasattr(frame, "to_arrow"):
-        raise TypeError(
-            f"from_polars takes a DataFrame, found a {type(frame).__name__}; call collect() first"
-        )
-    import polars
-
-    level = polars.CompatLevel.oldest()
-    kinds = frame.schema
-    odd = [name for name, kind in kinds.items() if kind == polars.Object]  # Arrow would have addresses
-    try:
-        table = frame.to_arrow(compat_level=level)
-    except pa.ArrowException:
-        odd += [column.name for column in frame if not _has_arrow_type(column, level)]
-        if not odd:
-            raise
-    if odd:
-        raise SchemaError(
-            f"column {odd[0]!r} is of the type {kinds[odd[0]]}, which Arrow lacks; cast it, as to Int64 or "
-            f"String, or leave it out: frame.drop({odd[0]!r})"
-        )
-    return from_table(table, nulls, words, decimals)
-
-
-def _has_arrow_type(column: Any, level: Any) -> bool:
-    try:
-        column[:0].to_arrow(compat_level=level)
-    except pa.ArrowException:
-        return False
-    return True

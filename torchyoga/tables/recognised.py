@@ -37,8 +37,6 @@ def recognised(data: object) -> DataRef | None:
     if not wanted:
         return None
     room, name = wanted[0]
-    if name == "LazyFrame":
-        raise TypeError("a LazyFrame has no rows yet; call collect() and pass the DataFrame")
     if name == "DatasetDict":
         raise TypeError(f"a DatasetDict holds several datasets; pass one of its splits: {sorted(data)}")  # type: ignore[call-overload]
     try:
@@ -72,15 +70,11 @@ def _known(cls: type) -> tuple[str, str] | None:
 
 
 def _made(room: str, data: object) -> DataRef | None:
-    if room == "pyarrow":
-        from .arrow_ref import from_arrow
-
-        return from_arrow(data)
     if room == "datasets":
         from .huggingface import HuggingFaceRef, from_huggingface
 
         made = from_huggingface(data)
         return None if isinstance(made, HuggingFaceRef) else made
-    from .frames import from_pandas, from_polars
+    from .arrow_ref import from_arrow
 
-    return from_pandas(data) if room == "pandas" else from_polars(data)
+    return from_arrow(data)

@@ -72,10 +72,6 @@ _FORMATS = {
     "zarr": _Format(
         ".zarr", "tables.foreign.zarr:from_zarr", r"\.zarr", inside=("zarr.json", ".zgroup", ".zarray")
     ),
-    "lance": _Format(".lance", "tables.foreign.lance:from_lance", r"\.lance", is_several=True),
-    "arrayrecord": _Format(
-        ".array_record", "tables.foreign.array_record:from_arrayrecord", r"\.array_?record[^/]*"
-    ),
     "images": _Format(
         "images", "adapters.image_folder:image_folder", r"\.(jpe?g|png|webp|gif|bmp|tiff?)", is_several=True
     ),

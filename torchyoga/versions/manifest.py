@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from ..errors import CorruptError
 from ..process.digests import json_digest
 from ..process.lazy import cached_property, later
-from ..rows.schema import FEATURES, Schema
+from ..rows.schema import Schema
 from ..rows.types import Json
 from .checks import fingerprint_of, list_of, refuse_unfit
 from .columns import MOST_GROUPS, ColumnGroup, Keys, groups_of
@@ -39,12 +39,8 @@ else:
     np, _statistics = later("numpy"), later("torchyoga.rows.stats.statistics")
 
 __all__ = [
-    "COLUMN_GROUPS",
-    "DELETED_ROWS",
     "FORMAT_VERSION",
     "LARGEST_MANIFEST",
-    "LISTS",
-    "SHARED_FILES",
     "FunctionEntry",
     "Manifest",
     "content_of",
@@ -54,10 +50,7 @@ __all__ = [
     "telling_damage_of",
 ]
 
-# What a version may require besides its schema.
-SHARED_FILES, DELETED_ROWS, LISTS = "shared-files", "deleted-rows", "listed-files"
-COLUMN_GROUPS = "column-groups"
-FORMAT_VERSION = 3  # the latest, of versions with lists; one whose rows need nothing of 2 is of format 1
+FORMAT_VERSION = 1
 LARGEST_MANIFEST = 256 * 2**20  # bytes
 # `to_bytes` writes each element of an object or a list on a line of its own: a long text of shorter elements
 # is not ours, and would take minutes to parse.
@@ -196,16 +189,6 @@ class Manifest:
         """The files in the version's own folder, each once: its lists, then those with rows."""
         rows = (piece for piece in pieces_of(self.files) if not piece.num_listed)
         return tuple({file.name: file for file in (*self.lists, *rows) if file.of is None}.values())
-
-    @property
-    def requires(self) -> tuple[str, ...]:
-        """The features that a reader must know to read its rows rightly, besides format 1."""
-        found, pieces = self.schema.requires if self.schema else (), pieces_of(self.files)
-        is_deleted = any(piece.deleted or piece.index.get("deleted") for piece in pieces)
-        found += (SHARED_FILES,) if any(piece.of is not None or piece.num_listed for piece in pieces) else ()
-        found += (DELETED_ROWS,) if is_deleted else ()
-        found += (LISTS,) if self.lists else ()
-        return found + ((COLUMN_GROUPS,) if self.groups or self.written else ())
 
     def shared(self) -> Manifest:
         """This version with its files as another version of the same id names them."""
@@ -399,10 +382,8 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The text of `manifest.json`, with its own checksum."""
-        requires = self.requires
         content = {
-            "torchyoga": FORMAT_VERSION if LISTS in requires else 2 if requires else 1,
-            **({"requires": list(requires)} if requires else {}),
+            "torchyoga": FORMAT_VERSION,
             "id": self.id,
             "version": self.version,
             "build": self.build,
@@ -420,7 +401,7 @@ class Manifest:
             **({"stats": self.stats} if self.stats else {}),
         }
         content["checksum"] = json_digest(content)
-        if LISTS in requires:  # of which there are many
+        if self.lists:  # of a long history
             return json.dumps(content, separators=(",", ":"), sort_keys=True).encode()
         return json.dumps(content, indent=1, sort_keys=True).encode()
 
@@ -459,7 +440,7 @@ class Manifest:
             if manifest.files and schema is None:
                 raise ValueError("it has files but no schema")
             pieces = pieces_of(manifest.files)
-            _refuse_forged(manifest, content.get("requires", []))
+            _refuse_forged(manifest)
             if manifest.fingerprint != fingerprint_of(schema, pieces, manifest.groups):
                 raise ValueError("its fingerprint is not that of its schema and the checks of its files")
             return manifest
@@ -533,7 +514,7 @@ def _refuse_other_list(piece: FileEntry, files: Sequence[FileEntry], of: Manifes
     found = list_of(files, piece.name, b"", piece.index["digest"])
     if replace(found, nbytes=piece.nbytes, crc=piece.crc, of=piece.of) != piece:
         raise ValueError("its files do not have the rows and bytes that the manifest says")
-    _refuse_forged(replace(of, files=tuple(files), parents=()), [SHARED_FILES, DELETED_ROWS, COLUMN_GROUPS])
+    _refuse_forged(replace(of, files=tuple(files), parents=()))
 
 
 def content_of(text: bytes, refuse_twice: bool = True) -> Json:
@@ -544,12 +525,11 @@ def content_of(text: bytes, refuse_twice: bool = True) -> Json:
     content = _plain_data(text, _object if refuse_twice else None)
     if not isinstance(content, dict) or type(content.get("torchyoga")) is not int:
         raise ValueError("it is not a manifest of torchyoga")
-    if not 1 <= content["torchyoga"] <= FORMAT_VERSION:
+    if content["torchyoga"] != FORMAT_VERSION:
         raise ValueError(
-            f"it is of format version {content['torchyoga']!r:.20}, this torchyoga reads 1 to "
-            f"{FORMAT_VERSION}; update torchyoga"
+            f"it is of format version {content['torchyoga']!r:.20}, this torchyoga reads {FORMAT_VERSION}; "
+            "update torchyoga"
         )
-    _refuse_unknown(content.get("requires", []))
     if content.pop("checksum", None) != json_digest(content):
         raise ValueError("its checksum does not match its content")
     return content
@@ -576,20 +556,9 @@ def _groups_in(content: Json, schema: Schema | None) -> tuple[Keys, ...]:
     return found
 
 
-def _refuse_unknown(requires: object) -> None:
-    """Raises ValueError unless this reader knows all that a version requires."""
-    known = {*FEATURES, SHARED_FILES, DELETED_ROWS, LISTS, COLUMN_GROUPS}
-    unknown = set(map(str, requires)) - known if isinstance(requires, list) else {str(requires)}
-    if unknown:
-        raise ValueError(f"it requires {', '.join(sorted(unknown))!r:.200}, unknown here; update torchyoga")
-
-
-def _refuse_forged(manifest: Manifest, requires: object) -> None:
+def _refuse_forged(manifest: Manifest) -> None:
     """Raises ValueError for shared files or deleted rows that the writer of a manifest cannot have meant."""
     files = pieces_of(manifest.files)
-    for name in (SHARED_FILES, DELETED_ROWS, LISTS, COLUMN_GROUPS):
-        if name in manifest.requires and not (isinstance(requires, list) and name in requires):
-            raise ValueError(f"it does not say that it requires {name}")
     if any(file.name.startswith(f"{manifest.build}-") for file in files if file.of is not None):
         raise ValueError("it says that files of its own build are of another version")
     reduced = [file for file in files if file.deleted is not None]

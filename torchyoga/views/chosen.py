@@ -72,7 +72,7 @@ class RepeatedRef(RowView):
 
 def select(ref: DataRef, rows: Ints) -> DataRef:
     """These rows, each in 0..len - 1, in this order: see `DataRef.select`."""
-    return JoinedRef([ref], RowMap([_small(rows.copy(), len(ref))]))
+    return JoinedRef([ref], RowMap(_small(rows.copy(), len(ref))))
 
 
 def order_by(ref: DataRef, name: str, descending: bool = False) -> DataRef:
@@ -102,7 +102,7 @@ def order_by(ref: DataRef, name: str, descending: bool = False) -> DataRef:
         ) from error
     if there is not None:
         order = np.concatenate([there[order], np.flatnonzero(last == 1), np.flatnonzero(last == 2)])
-    return JoinedRef([ref], RowMap([_small(order, len(ref))]))
+    return JoinedRef([ref], RowMap(_small(order, len(ref))))
 
 
 def _last(values: Array) -> npt.NDArray[np.int8]:
@@ -152,7 +152,7 @@ def concat(refs: Sequence[DataRef]) -> DataRef:
     found = in_one_order(found)
     check_alike(found, [f"DataRef {number}" for number in range(len(found))])
     kept = [ref for ref in found if len(ref)] or found[:1]
-    return JoinedRef(kept, RowMap([range(sum(map(len, kept)))]))
+    return JoinedRef(kept, RowMap(range(sum(map(len, kept)))))
 
 
 def in_one_order(refs: Sequence[DataRef]) -> list[DataRef]:

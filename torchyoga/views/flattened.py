@@ -8,6 +8,8 @@ people change `subset.indices`; a list of the same ints is compared by identity,
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -101,11 +103,9 @@ def _flattened(dataset: object) -> DataRef | None:
         return None
     found = [source for source, _ in sources.values()]
     found = [source for source in found if len(source)] or found[:1]  # those without rows have no schema
-    if len(found) == 1 and len(rows.pieces) < 2:
+    if len(found) == 1 and isinstance(rows.piece, range):
         (source,) = found
-        piece = rows.pieces[0] if rows.pieces else range(0)
-        if isinstance(piece, range):
-            return source if piece == range(len(source)) else SlicedRef(source, piece)
+        return source if rows.piece == range(len(source)) else SlicedRef(source, rows.piece)
     return JoinedRef(named_alike(found), rows)
 
 
@@ -123,7 +123,7 @@ def _row_map(dataset: object, sources: dict[int, tuple[DataRef, int]]) -> RowMap
         ends = np.cumsum([len(part) for part in parts if part is not None]).tolist()
         if ends != dataset.cumulative_sizes:
             return None
-        return RowMap([piece for part in parts if part is not None for piece in part.pieces])
+        return RowMap(_end_to_end([part.piece for part in parts if part is not None and len(part)]))
     if type(dataset) is SlicedRef:
         whole = _row_map(dataset.whole, sources)
         return None if whole is None else whole.chosen(dataset.rows)
@@ -131,7 +131,19 @@ def _row_map(dataset: object, sources: dict[int, tuple[DataRef, int]]) -> RowMap
     if id(dataset) not in sources:
         sources[id(dataset)] = dataset, sum(len(source) for source, _ in sources.values())
     start = sources[id(dataset)][1]
-    return RowMap([range(start, start + len(dataset))])
+    return RowMap(range(start, start + len(dataset)))
+
+
+def _end_to_end(pieces: Sequence[range | Ints]) -> range | Ints:
+    """Pieces, each with rows, as one: a range where each begins at the number at which the last one ends."""
+    ranges = [piece for piece in pieces if isinstance(piece, range) and piece.step == 1]
+    if len(ranges) == len(pieces) and all(one.stop == two.start for one, two in pairwise(ranges)):
+        return range(ranges[0].start, ranges[-1].stop) if ranges else range(0)
+    listed = [
+        np.arange(piece.start, piece.stop, piece.step) if isinstance(piece, range) else piece
+        for piece in pieces
+    ]
+    return np.concatenate(listed)
 
 
 def _numbers(indices: Any, length: int) -> range | Ints | None:

@@ -91,8 +91,7 @@ class Rolling:
         while not is_over():
             try:
                 if what == "clean":
-                    keep = yoga.Keep(last=2) if chance.random() < 0.5 else None
-                    storage.clean(0, keep=keep, id="d")
+                    storage.clean(0, keep_last=2 if chance.random() < 0.5 else None, id="d")
                     continue
                 numbers = sorted(map(int, storage.versions("d")))
                 own = [number for number in numbers[:-1] if number % 2]

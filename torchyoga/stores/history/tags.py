@@ -303,7 +303,7 @@ def tagged(store: Versions, id: str, tag: str, version: str, message: str | None
 
 
 def untagged(store: Versions, id: str, tag: str, message: str | None) -> TagEntry:
-    """Takes a tag away, as `Storage.untag` describes it."""
+    """Takes a tag away, as `Storage.tag` describes it."""
     check_message(message)
     chain = _Chain(store, id, tag)
     try:

@@ -40,7 +40,7 @@ from .named_files import NamedFiles
 
 __all__ = ["from_jsonl"]
 
-_KIND = "json lines 2"
+_KIND = "json lines 1"
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # how files begin that are compressed
 _PIECE = 2**22  # bytes in which lines are looked for at once
 _SAMPLE = 1000  # rows from which it is learned what all look like

@@ -206,9 +206,7 @@ def _of_tables(paths: tuple[str, ...], columns: Sequence[str] | None) -> tuple[D
             f"{os.path.dirname(paths[0])}: its chunks have no schema that holds all values: {error}; write "
             "all of them with one schema"
         ) from error
-    return from_table(
-        joined, None, False, "error", os.path.dirname(paths[0]), (_of_tables, paths, columns)
-    ), None
+    return from_table(joined, os.path.dirname(paths[0]), (_of_tables, paths, columns)), None
 
 
 def _refuse(config: Json, name: str) -> None:

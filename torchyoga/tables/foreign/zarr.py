@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,14 +17,16 @@ from ...errors import CorruptError, NotFoundError, RemoteError, SchemaError
 from ...process.digests import json_digest
 from ...process.distinct import spread
 from ...process.lazy import cached_property
+from ...process.stages import Stage, timed
 from ...reading.dataref import DataRef
 from ...reading.file_parts import Threads
-from ...reading.library_ref import LibraryRef
-from ...reading.readahead import Prefetch
-from ...rows.block import Block
+from ...reading.foreign_ref import ForeignRef
+from ...reading.readahead import Prefetch, ReadAhead
+from ...rows.block import Block, Rows
 from ...rows.data import Data, bounds_of
+from ...rows.projection import Projection
 from ...rows.schema import Schema
-from ...rows.types import Array, Ints, Json
+from ...rows.types import Array, Ints, Json, Row
 from ...stores.address import directory_of, is_url
 from ...stores.objects import Remote
 from ..gathered import contiguous
@@ -87,7 +89,52 @@ def from_zarr(
         place = Remote(text, storage_options) if is_url(text) else str(directory_of(text))
     else:
         place = group
-    return LibraryRef(_ZarrArrays(place, columns, cache_bytes, None))
+    return ZarrRef(_ZarrArrays(place, columns, cache_bytes, None))
+
+
+class ZarrRef(ForeignRef):
+    """Rows of some arrays.
+
+    Args:
+        source: reads them.
+        of: the columns; all by default.
+    """
+
+    def __init__(self, source: _ZarrArrays, of: Projection | None = None) -> None:
+        super().__init__(source, of)
+        self._source = source
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ZarrRef, (self._source, self._of)
+
+    def take(self, rows: Ints) -> Sequence[Row]:
+        """The rows of these numbers, as `Rows` over one gathered block."""
+        if not len(rows):
+            return []
+        with timed(Stage.READ):
+            data = self._source.gather(rows, self._columns)
+        return Rows(Block(self._schema, len(rows), tuple(data)))
+
+    @property
+    def _is_cold(self) -> bool:
+        return False
+
+    def _values_of_one(self) -> Callable[[int], Sequence[Row] | None] | None:
+        return None  # to decode chunks takes longest
+
+    def _with(self, of: Projection) -> ZarrRef:
+        return ZarrRef(self._source, of)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of an average row with all columns."""
+        return self._source.row_bytes
+
+    @cached_property
+    def readahead(self) -> ReadAhead | None:
+        """The reader ahead, if there is one."""
+        prefetch = self._source.prefetch
+        return None if prefetch is None else ReadAhead(self.row_bytes, prefetch)
 
 
 def _opened(place: Place) -> Any:
@@ -180,7 +227,7 @@ def _arrays_of(root: Any, columns: Columns | None, title: str) -> dict[str, Any]
 
 
 class _ZarrArrays:
-    """The rows of some arrays: `reading.library_ref.LibraryRows`.
+    """The rows of some arrays, which each process opens anew; several threads may call it.
 
     Args:
         place: where they are.
@@ -217,7 +264,6 @@ class _ZarrArrays:
 
     prefetch: Prefetch | None
     only_copies = False
-    opened_by = None
 
     def __reduce__(self) -> tuple[object, ...]:
         return _ZarrArrays, (*self._given, self._described)
@@ -243,9 +289,6 @@ class _ZarrArrays:
             ):
                 some += [np.ascontiguousarray(data.part(part)).tobytes().hex() for part in column.parts]
         return json_digest(some)
-
-    def alone(self, columns: Sequence[int]) -> None:
-        """None: to decode chunks takes longest."""
 
     def gather(self, rows: Ints, columns: Sequence[int]) -> Sequence[Data]:
         """These columns; no other arrays are read."""

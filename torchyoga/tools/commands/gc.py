@@ -37,18 +37,17 @@ def command(id: str | None, keep: int | None, untagged: bool, grace: float, yes:
       yoga gc --keep 5 --yes
     """
     from ...caching.spare import cleanable, cleaned
-    from ...stores.history.keep import Keep
 
     if untagged and keep is None:
         raise click.UsageError("--untagged is about versions; say with --keep how many stay")
     store = versions_in(asked.storage)
     if id is not None:
         known_versions(store, id)
-    kept = None if keep is None else Keep(last=keep, tagged=not untagged)
-    found = cleanable(store, grace, kept, id)
+    kept = grace, keep, not untagged, id
+    found = cleanable(store, *kept)
     if yes:
         sizes, found = found, {}
-        for name in cleaned(store, grace, kept, id):
+        for name in cleaned(store, *kept):
             found[name] = sizes.get(name, 0)
     total = sum(found.values())
     plain = [{"name": name, "bytes": nbytes} for name, nbytes in found.items()]
