@@ -181,10 +181,12 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
             "delete_rows",
             "drop_columns",
             "fetch",
+            "file_bytes",
             "format",
             "list",
             "log",
             "path",
+            "plan",
         ),
         *("remove", "submit", "tag", "tag_history", "tags", "timeout", "url", "versions"),
     }

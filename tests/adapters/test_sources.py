@@ -58,7 +58,7 @@ def test_functions_may_return_any_source(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     numbers = type("Both", (), {"__iter__": lambda self: iter(squares), "__call__": lambda self: 1 / 0})()
     assert list(storage.submit(numbers, "a", "both")) == squares
-    with pytest.raises(TypeError, match="a NoneType"):
+    with pytest.raises(TypeError, match="returned None; let it return the dataset"):
         storage.submit(lambda: None, "a", "nothing")
 
 

@@ -29,7 +29,10 @@ def test_batches_are_those_of_default_collate(kind: str, tmp_path: Path) -> None
         expected = outcome(lambda chunks=chunks: [default_collate(chunk) for chunk in chunks])
         for loader in (DataLoader(ref, batch_size=size), yoga.DataLoader(ref, batch_size=size)):
             found = outcome(lambda loader=loader: list(loader))
-            if isinstance(expected, type):
+            if kind == "dates":  # torch has no tensors for arrays of times: ours count as single times do
+                assert expected is TypeError
+                assert found[0][0].shape == (size, 1)
+            elif isinstance(expected, type):
                 assert found is expected
             else:
                 assert_rows_equal(found, expected)

@@ -337,7 +337,7 @@ def test_together_reads_few_rows_besides_however_many_build(tmp_path):
 def test_together_where_no_plan_can_be_made(tmp_path):
     def work() -> None:
         with pytest.raises(SchemaError, match="have no rows"):
-            Storage(tmp_path / "storage").submit(yoga.shards(slow_nothing, [1, 2]), "a", "1", together=True)
+            Storage(tmp_path / "storage").submit(yoga.flat_map([1, 2], slow_nothing), "a", "1", together=True)
 
     began = time.monotonic()
     assert [wait() for wait in [forked(work) for _ in range(6)]] == [0] * 6
