@@ -252,7 +252,7 @@ def test_a_value_that_is_not_a_receipt_is_refused() -> None:
         ([good[0], {**good[1], "seed": 6}], "has seed 6, rank 0's has 7; give all the same seed="),
         ([good[0], {**good[1], "fingerprint": "f"}], "has fingerprint 'f', rank 0's has None"),
         ([good[0], {**good[1], "length": LENGTH + 1}], "has length 24, rank 0's has 23"),
-        ([good[0], {**good[1], "version": 1}], "has version 1, rank 0's has 2"),
+        ([good[0], {**good[1], "version": 2}], "has version 2, rank 0's has 1"),
         ([good[0], {**good[1], "shuffle": False}], "has shuffle False, rank 0's has True"),
         ([good[0], {**good[1], "num_replicas": 3}], "has num_replicas 3, rank 0's has 2"),
         ([good[0], {**good[1], "rows": "3"}], "damaged"),

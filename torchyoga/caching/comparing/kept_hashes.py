@@ -11,7 +11,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ...building.build import BuildOptions
 from ...building.sources import BlockSource
 from ...errors import CorruptError, NotFoundError, YogaError
+from ...process.lazy import later
 from ...process.warned import warn_user
 from ...reading.version_ref import VersionRef
 from ...rows.block import Block, Rows
@@ -30,9 +31,13 @@ from ...stores.checking import check
 from ...stores.contract import Versions
 from ...stores.refs import ref_of, store_of
 from ...versions.manifest import Manifest
-from ..submission import submitted
 from .blocks import RowBlocks
 from .spool import Spool
+
+if TYPE_CHECKING:
+    from .. import submission as _submission
+else:  # it loads torch, which a check does without
+    _submission = later("torchyoga.caching.submission")
 
 __all__ = [
     "HashReader",
@@ -180,7 +185,7 @@ def _read_or_made(ref: VersionRef, make: Callable[[], HashReader], is_asked: boo
                 raise NotFoundError("it has been overwritten or removed since this DataRef was made")
             options = BuildOptions(progress=False, info=_info(ref), stats=False)
             hashes.check_place(id, version)
-            submitted(_HashedSource(made, len(ref)), hashes, id, version, options, replaces=seen)
+            _submission.submitted(_HashedSource(made, len(ref)), hashes, id, version, options, replaces=seen)
     except (OSError, YogaError) as error:
         made = made or make()
         problem = f"the row hashes of {id!r} {version!r} could not be kept: {error}"
