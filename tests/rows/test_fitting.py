@@ -64,6 +64,12 @@ def test_values_that_fit_are_taken(like: Any, value: Any, expected: Any) -> None
     assert_rows_equal([taken(like, value)], [expected])
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_float_is_taken_as_complex_without_a_warning() -> None:
+    assert taken(1j, 1.5) == 1.5
+    assert taken(np.complex64(1), np.float32(0.5)) == 0.5
+
+
 @pytest.mark.parametrize(("like", "value"), LOST, ids=repr)
 def test_values_that_would_change_are_refused(like: Any, value: Any) -> None:
     with pytest.raises(

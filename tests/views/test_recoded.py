@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -80,6 +80,63 @@ def test_codes_are_those_of_one_list_of_names(pair: str, tmp_path: Path) -> None
     yoga.DataLoader(grown, 1, seed=1, appended="next").load_state_dict(state)
     check_names(storage.append(one, "grown"), both + len(one))  # its schema has more names by now
     storage.check("grown", "2")
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_rows_after_map_are_not_joined_with_other_codes(pair: str, tmp_path: Path) -> None:
+    one, other = PAIRS[pair](tmp_path)
+    storage = yoga.Storage(tmp_path / "storage")
+    mapped, last = (ref.map(dict) for ref in (one, other))
+    for refs in ([mapped, last], [mapped, other], [one, last], [yoga.concat([mapped, mapped]), last]):
+        with pytest.raises(SchemaError, match=r"call map last, as concat\(\[one, other\]\)\.map\(function\)"):
+            yoga.concat(refs)
+    with pytest.raises(SchemaError, match="call map last"):
+        yoga.mix({"a": mapped, "b": last}, "size")
+    with pytest.raises(SchemaError, match="call map last"):
+        storage.submit(ConcatDataset([mapped, last]), "d", "1")
+    storage.submit(one, "d", "1", info=one.info)
+    with pytest.raises(SchemaError, match="the new rows"):
+        storage.append(last, "d")
+    assert len(yoga.concat([mapped, one])) == 2 * len(one)
+    assert len(storage.append(mapped, "d")) == 2 * len(one)
+
+
+def test_map_batches_keeps_no_codes_of_others(tmp_path: Path) -> None:
+    refs = [folder(tmp_path / "a", "cat", "dog"), folder(tmp_path / "b", "ant", "dog")]
+    with pytest.raises(SchemaError, match=r"the label 0 is 'ant'.* call map last"):
+        yoga.concat([ref.map_batches(lambda columns: {"y": columns["label"]}) for ref in refs])
+
+
+def test_rows_with_classes_are_not_appended_to_other_names(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path / "storage")
+    storage.submit(folder(tmp_path / "a", "cat", "dog"), "d", "1")
+    rows = [{"image": PNG, "label": 0, "path": "ant/"}]
+    for new in (yoga.from_arrays({"x": np.zeros(1)}).map(lambda _: rows[0]), Told(rows)):
+        if isinstance(new, DataRef):
+            new = storage.submit(new, "other", "1", info={"class_to_idx": {"ant": 0}})
+        with pytest.raises(SchemaError, match="the label 0 is 'ant'"):
+            storage.append(new, "d")
+
+
+class Told(list[Any]):
+    class_to_idx: ClassVar = {"ant": 0}
+
+
+@pytest.mark.parametrize("code", [2, -1, True, np.int8(2), np.int8(-1)], ids=repr)
+def test_numbers_that_are_no_codes_are_refused(code: Any, tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit(frame("cat", "dog"), "d", "1")
+    good = {"label": np.int8(1), "path": "dog/"}
+    with pytest.raises(SchemaError, match=r"'label': expected codes of its 2 names, 0 to 1, found "):
+        storage.append([good, {**good, "label": code}], "d")
+    assert storage.append([good, good], "d")[3]["label"] == 1
+
+
+def test_names_are_not_dropped_where_the_old_codes_have_none(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit([{"label": np.int8(0), "path": "cat/"}], "d", "1")
+    with pytest.raises(SchemaError, match=r"'label' of the new rows has names for its codes, cat, dog"):
+        storage.append(frame("cat", "dog"), "d")
 
 
 def test_a_name_is_taken_for_its_code_and_an_unknown_one_refused(tmp_path: Path) -> None:

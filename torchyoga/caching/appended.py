@@ -28,7 +28,18 @@ from ..versions.listed import with_more
 from ..versions.manifest import Manifest
 from ..versions.regrouped import with_rows
 from ..views.info import info_of
-from ..views.recoded import codes_in, codes_of_both, extended, joined_names, named_in, recoded, with_names
+from ..views.recoded import (
+    check_names,
+    codes_in,
+    codes_of_both,
+    extended,
+    joined_names,
+    lacks_names,
+    named_in,
+    recoded,
+    rows_before,
+    with_names,
+)
 from .submission import given_info
 
 __all__ = ["Growth", "appended", "own_format"]
@@ -179,20 +190,38 @@ def _coded_alike(data: object, old: Manifest, schema: Schema) -> tuple[object, S
     """New rows whose codes are those of a version for the same names; the schema, with names that are new;
     and entries of the info about new classes of columns that do not have the names themselves."""
     found = info_of(data)
-    if isinstance(data, DataRef) and data.schema is not None:
-        names = joined_names([schema, data.schema])
+    before_map = rows_before(data) if isinstance(data, DataRef) else [None]
+    theirs = data.schema if isinstance(data, DataRef) else None
+    if theirs is None:
+        every = [schema, *(one for one in before_map if one is not None)]
+        check_names(before_map, every, "the new rows")
+    elif isinstance(data, DataRef):
+        _check_named(schema, theirs)
+        names = joined_names([schema, theirs])
         schema, data = with_names(schema, names), recoded(data, names)
         found = info_of(data)
     assert old.schema is not None
     before = named_in(old.info, old.schema, schema)
     mine = codes_in(before)
-    both = codes_of_both(schema, mine, found, repr(old.version), "the new rows") if mine else mine
-    if both == mine:
+    both = codes_of_both(theirs, mine, found, repr(old.version), "the new rows") if mine else mine
+    if both == mine or not lacks_names(schema):
         return data, schema, {}
     added: Json = {"class_to_idx": both} if "class_to_idx" in before else {}
     if "classes" in before and sorted(both.values()) == list(range(len(both))):
         added["classes"] = sorted(both, key=both.__getitem__)
     return data, schema, added
+
+
+def _check_named(old: Schema, new: Schema) -> None:
+    """Raises SchemaError if new rows have names of codes that the column before has not."""
+    plain = {one.name for one in old.columns if one.letter in "iu" and one.meaning.words is None}
+    for column in new.columns:
+        if column.meaning.words is not None and column.name in plain:
+            raise SchemaError(
+                f"column {column.name!r} of the new rows has names for its codes, "
+                f"{', '.join(column.meaning.words)!s:.200}, which that of the old rows has not; convert the "
+                "codes to plain numbers first, as by map, or submit all rows as a version of its own"
+            )
 
 
 def own_format(manifest: Manifest, format: str, compression: str | None) -> tuple[str, str | None]:

@@ -154,6 +154,8 @@ class Collector:
         tree = self._fit.tree
         if self._row_type is not None or tree.kind not in ("dict", "list", "tuple", "namedtuple"):
             return
+        if self._converts and any(column.meaning.words is not None for column in self._fit.columns):
+            return  # numbers that are no codes are refused
         keys: Sequence[str | int] = tree.keys if tree.kind == "dict" else range(len(tree.children))
         puts, columns = [], iter(self._columns)
         for key, child in zip(keys, tree.children, strict=True):

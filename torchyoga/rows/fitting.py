@@ -31,11 +31,13 @@ def fitted_leaf(column: Column, leaf: Leaf) -> Leaf:
         >>> fitted_leaf(Column("x", "scalar", "<f4", (), 0), encode(5))[:3]
         ('scalar', '<f4', array(5., dtype=float32))
     """
-    if (leaf.kind, leaf.dtype) == (column.kind, column.dtype):
-        return leaf
     words = column.meaning.words
     if words is not None and leaf.kind in _TEXTS[0]:
         leaf = encode(_code_of(column.name, words, as_text(leaf.array.tobytes())))
+    elif words is not None:
+        _check_codes(column.name, words, leaf)
+    if (leaf.kind, leaf.dtype) == (column.kind, column.dtype):
+        return leaf
     if any({leaf.kind, column.kind} <= alike for alike in _TEXTS):
         return leaf._replace(kind=column.kind)
     letters = [letter_of(one.kind, one.dtype) for one in (leaf, column)]
@@ -68,6 +70,17 @@ def _code_of(name: str, words: tuple[str, ...], word: str) -> int:
     return words.index(word)
 
 
+def _check_codes(name: str, words: tuple[str, ...], leaf: Leaf) -> None:
+    """Raises SchemaError if numbers are no codes of these names."""
+    letter, codes = letter_of(leaf.kind, leaf.dtype), leaf.array
+    most = max(1, len(words)) - 1  # without names, all values are None, kept as 0
+    if letter == "b" or (letter in "iu" and codes.size and not 0 <= codes.min() <= codes.max() <= most):
+        raise SchemaError(
+            f"column {name!r}: expected codes of its {len(words)} names, 0 to {most}, found "
+            f"{codes.tolist()!r:.80}; pass the names, or codes with names, which may be new"
+        )
+
+
 def _without_loss(leaf: Leaf, column: Column) -> Array | None:
     """The values of a leaf in the dtype of a column; None if others would come back."""
     given = _numbers(leaf)
@@ -84,7 +97,7 @@ def _without_loss(leaf: Leaf, column: Column) -> Array | None:
             most = int(2 / about.eps)  # up to here a float has every whole number
             is_same = not given.size or (int(given.min()) >= -most and int(given.max()) <= most)
         else:
-            back = made.astype(given.dtype)
+            back = (made.real if given.dtype.kind in "bf" else made).astype(given.dtype)
             is_same = bool(((back == given) | ((back != back) & (given != given))).all())
             if made.dtype.kind in "iu" and given.dtype.kind in "iu":
                 is_same = is_same and bool(((made < 0) == (given < 0)).all())

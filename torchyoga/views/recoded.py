@@ -25,19 +25,23 @@ from ..rows.schema import Schema
 from ..rows.types import Ints, Json, Row, Seeds
 
 __all__ = [
+    "check_names",
     "codes_in",
     "codes_of_both",
     "extended",
     "has_codes",
     "joined_names",
+    "lacks_names",
     "named_alike",
     "named_in",
     "Names",
     "recoded",
+    "rows_before",
     "with_names",
 ]
 
 Names: TypeAlias = Mapping[str, tuple[str, ...]]  # of the codes of columns, by the column's name
+_LAST = "append the rows as they were before map, or call map last, as concat([one, other]).map(function)"
 
 
 def named_alike(refs: Sequence[DataRef]) -> list[DataRef]:
@@ -47,16 +51,56 @@ def named_alike(refs: Sequence[DataRef]) -> list[DataRef]:
         SchemaError: the names are too many for a column; or an `info` names the codes of a column otherwise
             than another one does, and no column says that it has them.
     """
-    schemas = [ref.schema for ref in refs if ref.schema is not None]
-    if len({id(schema) for schema in schemas}) < 2:
+    if len(refs) < 2:
         return list(refs)
-    names = joined_names(schemas)
-    known: Mapping[str, int] = {}
+    names = joined_names([ref.schema for ref in refs if ref.schema is not None])
     found = [recoded(ref, names) for ref in refs]
-    for number, ref in enumerate(found):
-        if ref.schema is not None:
-            known = codes_of_both(ref.schema, known, ref.info, "those before", f"DataRef {number}")
+    called = [f"DataRef {number}" for number in range(len(found))]
+    known: Mapping[str, int] = {}
+    for name, ref in zip(called, found, strict=True):
+        if ref.schema is not None and has_codes(ref.schema):
+            known = codes_of_both(ref.schema, known, ref.info, "those before", name)
+    mapped = {name: ref for name, ref in zip(called, found, strict=True) if ref.schema is None}
+    if not mapped:
+        return found
+    before = {name: rows_before(ref) for name, ref in zip(called, found, strict=True)}
+    every = [schema for schemas in before.values() for schema in schemas if schema is not None]
+    for name in called:
+        check_names(before[name], every, name)
+    # Where a column names its codes, they are changed before the function; where only an `info` does, the
+    # function may be what changes them to those of rows without one.
+    are_named = any(not lacks_names(schema) for name in mapped for schema in before[name])
+    known = {}
+    for name, ref in zip(called, found, strict=True):
+        if (are_named or name in mapped) and any(one is None or has_codes(one) for one in before[name]):
+            known = codes_of_both(None, known, ref.info, "those before", name)
     return found
+
+
+def rows_before(ref: DataRef) -> Sequence[Schema | None]:
+    """How rows look, or those that a function makes them of; None where that is not known."""
+    below: Sequence[DataRef] = getattr(ref, "sources", [getattr(ref, "whole", None)])
+    if ref.schema is not None or None in below:
+        return [ref.schema]
+    return [schema for one in below for schema in rows_before(one)]
+
+
+def check_names(before: Sequence[Schema | None], every: Sequence[Schema], called: str) -> None:
+    """Raises SchemaError if rows that a function changes have other codes than the rest for the same names.
+
+    Args:
+        before: how they look before the function.
+        every: how all rows look, the first ones first.
+        called: what they are called.
+    """
+    names = joined_names(every)
+    for column in (column for schema in before if schema is not None for column in schema.columns):
+        words, wanted = column.meaning.words, names.get(column.name, ())
+        if words is not None and words != wanted[: len(words)]:
+            raise SchemaError(
+                f"column {column.name!r} of {called} has codes of {', '.join(words)!s:.200}, the "
+                f"rows of all have those of {', '.join(wanted)!s:.200}; {_LAST}"
+            )
 
 
 def extended(old: Schema, new: Schema) -> Schema | None:
@@ -207,13 +251,20 @@ def has_codes(schema: Schema | None) -> bool:
     return schema is not None and any(one.letter in "iu" and one.shape == () for one in schema.columns)
 
 
+def lacks_names(schema: Schema | None) -> bool:
+    """True if rows may have a whole number whose column does not name it."""
+    return schema is None or any(
+        one.letter in "iu" and one.shape == () and one.meaning.words is None for one in schema.columns
+    )
+
+
 def codes_of_both(
-    schema: Schema, mine: Mapping[str, int], info: Json, first: str, second: str
+    schema: Schema | None, mine: Mapping[str, int], info: Json, first: str, second: str
 ) -> dict[str, int]:
     """The code of each class of rows whose classes have these codes, and of others, as their `info` says it.
 
     Args:
-        schema: of both.
+        schema: of both; None if it is not known.
         mine: the codes of the first.
         info: of the second.
         first: what the first is called.
@@ -223,9 +274,7 @@ def codes_of_both(
         SchemaError: a code would mean one class in some rows and another one in others, in a column that
             does not say the names of its codes itself.
     """
-    if not any(
-        one.letter in "iu" and one.shape == () and one.meaning.words is None for one in schema.columns
-    ):
+    if not lacks_names(schema):
         return dict(mine)
     words = {code: word for word, code in mine.items()}
     theirs = codes_in(info)
@@ -235,6 +284,6 @@ def codes_of_both(
             raise SchemaError(
                 f"class_to_idx of {second} says that the label {code} is {word!r}, that of {first} that "
                 f"{otherwise}; change the labels of {second} first, as by target_transform or map, to the "
-                f"codes {dict(mine)!s:.500}"
+                f"codes {dict(mine)!s:.500}. Where a column names its codes, {_LAST}"
             )
     return {**mine, **theirs}
