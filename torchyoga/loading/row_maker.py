@@ -17,7 +17,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from ..process.buffers import placing
 from ..process.noted import note_batch, note_row
 from ..process.raised import Raised, text_of, torch_can_raise
-from ..process.seeding import row_seeds, seeder, where, where_all
+from ..process.seeding import row_seeds, seed_noted, seeder, where, where_all
 from ..process.stages import Stage, Stopwatch, WorkerClock, timed
 from ..process.stops import listened, outlive
 from ..process.warned import warn_user
@@ -239,7 +239,8 @@ class RowMaker:
             seeder()(pairs[0][1])
             before = where_all()
             try:
-                many = together(rows)
+                with seed_noted():
+                    many = together(rows)
             except Exception:
                 if where_all() == before:
                     raise
@@ -283,9 +284,9 @@ class RowMaker:
         self._seeding.quiet.note(has_drawn=True)
         if get_worker_info() is None and made_together(self.dataset) is not None:
             warn_user(
-                f"{type(self.dataset).__name__}.__getitems__ draws random numbers, so each row is made by a "
-                "call of its own from now on, seeded by (seed, epoch, row): the same under any workers and "
-                "batch size. To get a batch by one call, draw in collate_fn, which is seeded for each batch, "
+                f"{type(self.dataset).__name__}.__getitems__ draws random numbers or asks for "
+                "torch.initial_seed(), so each row is made by a call of its own from now on, seeded by "
+                "(seed, epoch, row): the same under any workers and batch size. To get a batch by one call, draw in collate_fn, which is seeded for each batch, "
                 "or pass seed_rows=False"
             )
 
