@@ -318,13 +318,13 @@ class _Asking:
     def __enter__(self) -> None:
         with self._lock:
             self._within.append(threading.get_ident())
-            torch.random.default_generator = self
+            torch.random.default_generator = self  # type: ignore[attr-defined,assignment]
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._within.remove(threading.get_ident())
             if not self._within:
-                torch.random.default_generator = torch.default_generator
+                torch.random.default_generator = torch.default_generator  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> object:
         return getattr(torch.default_generator, name)
@@ -340,7 +340,7 @@ class _Asking:
         before, mine = vars(self).get("_within", []), threading.get_ident()
         self._within = [thread for thread in before if thread == mine]
         if before and not self._within:
-            torch.random.default_generator = torch.default_generator
+            torch.random.default_generator = torch.default_generator  # type: ignore[attr-defined]
 
 
 _asking = _Asking()
