@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -126,3 +127,47 @@ def test_map_and_where_say_which_row_raised() -> None:
     with pytest.raises(ZeroDivisionError) as divided:
         list(DIGITS.map_batches(lambda columns: {"x": 1 // int(BAD not in columns["x"]) * columns["x"]}))
     assert "27" in divided.value.__notes__[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):
+    """An exception that refuses to be given an attribute."""
+
+    code: int
+
+
+class Unreadable(Exception):
+    @property
+    def __notes__(self) -> Any:
+        raise OSError("notes cannot be read")
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("error", [Frozen(3), Unreadable("bad")], ids=lambda error: type(error).__name__)
+def test_an_exception_that_takes_no_attribute_comes_as_itself(error: Exception, workers: int) -> None:
+    data = SlowDigits(lambda: fail(error))
+    batches = iter(yoga.DataLoader(data, 8, num_workers=workers))
+    with pytest.raises(type(error)) as caught:
+        list(batches)
+    assert [note[: len("in row 27")] for note in vars(caught.value)["__notes__"]] == ["in row 27"]
+    assert len(list(batches)) == 1
+
+
+@pytest.mark.parametrize("data", [SlowDigits, lambda fail: Subset(SlowDigits(fail), range(LENGTH))])
+def test_an_exception_that_is_raised_again_notes_the_batch_of_now(data: Any) -> None:
+    error = ValueError("one object")
+    error.__notes__ = ["the user's"]  # type: ignore[attr-defined,unused-ignore]
+    for size in (8, 4):
+        with pytest.raises(ValueError, match="one object") as caught:
+            list(yoga.DataLoader(data(lambda: fail(error)), size))
+        theirs, ours = caught.value.__notes__  # type: ignore[attr-defined,unused-ignore]
+        assert (theirs, f"batch {BAD // size} of" in ours) == ("the user's", True)
+    broken = DIGITS.map(lambda row: fail(error))
+    for number in (7, 13):
+        with pytest.raises(ValueError, match="one object"):
+            broken[number]
+    assert [f"in row {number} " in "".join(error.__notes__) for number in (7, 13)] == [False, True]  # type: ignore[attr-defined,unused-ignore]

@@ -206,6 +206,27 @@ def test_rows_that_come_by_one_call_and_draw_are_the_same_in_any_batch(around: s
     assert whole[16:] == found[16:]
 
 
+def test_rows_that_come_by_one_call_and_ask_for_the_seed_are_the_same_in_any_batch() -> None:
+    data = Together(torch.initial_seed)
+    found = []
+    for size, workers, options in ((1, 0, {"seed_rows": True}), (9, 0, {}), (16, 2, {})):
+        loader = yoga.DataLoader(data, size, seed=5, num_workers=workers, collate_fn=list, **options)
+        with contextlib.nullcontext() if options else pytest.warns(UserWarning, match="torch.initial_seed"):
+            found.append([own for batch in loader for _, own, _ in batch])
+    assert len(set(found[0])) == 64
+    assert found[1] == found[0]
+    assert found[2] == found[0]
+    assert torch.random.default_generator is torch.default_generator  # type: ignore[attr-defined]
+
+    def fails() -> None:
+        torch.initial_seed()
+        raise KeyError
+
+    with pytest.raises(KeyError), pytest.warns(UserWarning, match="torch.initial_seed"):
+        next(iter(yoga.DataLoader(Together(fails), 8, seed=5)))
+    assert torch.random.default_generator is torch.default_generator  # type: ignore[attr-defined]
+
+
 def test_a_batch_that_a_dataset_collates_is_seeded_as_one_and_a_row_that_fails_is_not_made_again() -> None:
     class Whole(Together):
         def __getitems__(self, rows: list[int]) -> Any:

@@ -179,7 +179,10 @@ class Pipeline:
         plan.ring, plan.seen_by, plan.is_unordered, plan.watch = None, None, False, Stopwatch()
         wanted = next(iter(plan), None)
         if wanted is None:
-            raise ValueError(f"epoch {look.start.epoch} has no batch from position {look.start.position} on")
+            raise ValueError(
+                f"epoch {look.start.epoch} has no batch from position {look.start.position} on, so none "
+                "tells types and shapes; add rows, or pass drop_last=False or a smaller batch_size"
+            )
         source = flattened(loader.dataset)
         dataset = _dataset_of(loader) if source is None else source
         rows = RowMaker(dataset, self._seeding(is_here=True), loader.collate_fn, None, plan.watch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import getitem, length_hint
 
@@ -17,7 +17,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from ..process.buffers import placing
 from ..process.noted import note_batch, note_row
 from ..process.raised import Raised, text_of, torch_can_raise
-from ..process.seeding import row_seeds, seeder, where, where_all
+from ..process.seeding import row_seeds, seed_noted, seeder, where, where_all
 from ..process.stages import Stage, Stopwatch, WorkerClock, timed
 from ..process.stops import listened, outlive
 from ..process.warned import warn_user
@@ -96,7 +96,7 @@ class RowMaker:
             return _wrapped(error, worker.id)
 
     def _single(self, row: SingleRow) -> Batch:
-        with self._seeding.meanwhile(), _ending_no_epoch():
+        with self._seeding.meanwhile(), _EndingNoEpoch():
             doing = ""
             try:
                 if self._seeding.rows:
@@ -149,7 +149,7 @@ class RowMaker:
 
     def _all(self, job: Job) -> list[Batch]:
         worker = get_worker_info()
-        with self._seeding.meanwhile(), _ending_no_epoch():
+        with self._seeding.meanwhile(), _EndingNoEpoch():
             try:
                 return self._made(job)
             except Exception as error:
@@ -239,7 +239,8 @@ class RowMaker:
             seeder()(pairs[0][1])
             before = where_all()
             try:
-                many = together(rows)
+                with seed_noted():
+                    many = together(rows)
             except Exception:
                 if where_all() == before:
                     raise
@@ -283,10 +284,10 @@ class RowMaker:
         self._seeding.quiet.note(has_drawn=True)
         if get_worker_info() is None and made_together(self.dataset) is not None:
             warn_user(
-                f"{type(self.dataset).__name__}.__getitems__ draws random numbers, so each row is made by a "
-                "call of its own from now on, seeded by (seed, epoch, row): the same under any workers and "
-                "batch size. To get a batch by one call, draw in collate_fn, which is seeded for each batch, "
-                "or pass seed_rows=False"
+                f"{type(self.dataset).__name__}.__getitems__ draws random numbers or asks for "
+                "torch.initial_seed(), so each row is made by a call of its own from now on, seeded by "
+                "(seed, epoch, row): the same under any workers and batch size. To get a batch "
+                "by one call, draw in collate_fn, which is seeded for each batch, or pass seed_rows=False"
             )
 
     def _maker(self, dataset: MapStyle) -> Callable[[Index], Row]:
@@ -353,10 +354,12 @@ def _wrapped(error: Exception, worker: int) -> Raised:
     return Raised(error, f"in DataLoader worker process {worker}")
 
 
-@contextlib.contextmanager
-def _ending_no_epoch() -> Iterator[None]:
-    """Makes a StopIteration of the user's an error: torch would take it for the end of the epoch."""
-    try:
-        yield
-    except StopIteration as stop:
-        raise stopped(stop)  # noqa: B904 -- contextlib would raise the cause again
+class _EndingNoEpoch:
+    """A context that makes a StopIteration of the user's an error: for torch it would end the epoch."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, StopIteration):
+            raise stopped(error) from error

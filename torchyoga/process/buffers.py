@@ -9,11 +9,10 @@ at import shows), buffers are fresh memory, and batches are copied out of their 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -110,17 +109,21 @@ def is_placing() -> bool:
     return _place is not None
 
 
-@contextlib.contextmanager
-def placing(place: Slot) -> Iterator[None]:
+class placing:
     """Within the `with` statement all pools of this process hand out memory of `place`, as long as it lasts.
 
     It is for a process of one thread, such as a worker that fills shared memory.
     """
-    global _place
-    _place = place
-    try:
-        yield
-    finally:
+
+    def __init__(self, place: Slot) -> None:
+        self._of = place
+
+    def __enter__(self) -> None:
+        global _place
+        _place = self._of
+
+    def __exit__(self, *_: object) -> None:
+        global _place
         _place = None
 
 

@@ -24,7 +24,11 @@ class Raised(ExceptionWrapper):
     def __init__(self, error: Exception, where: str) -> None:
         self.notes = notes_of(error)
         set_notes(error, [])  # else they were in the traceback's text as well
-        trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        try:
+            trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        except Exception:  # such as of a property `__notes__`
+            lines = traceback.format_tb(error.__traceback__)
+            trace = "".join([*lines, f"{type(error).__name__}: {text_of(error)}\n"])
         self.message = f"Caught {type(error).__name__} {where}.\nOriginal {trace}"
         # Bytes can be sent, whatever the class is, and if its module is unknown to the parent.
         self.cls, self.own, self.text = _pickled(type(error)), _pickled(error), text_of(error)
@@ -46,18 +50,19 @@ class Raised(ExceptionWrapper):
         cause, own = RuntimeError(message), _error_of(lambda: pickle.loads(self.own))
         if own is None or text_of(own) != self.text:
             return cause
-        own.__cause__ = cause
+        BaseException.__setattr__(own, "__cause__", cause)  # its class may refuse
         return own
 
 
 def torch_can_raise(error: Exception) -> bool:
     """True if torch, too, can make an exception of this class anew of a message."""
-    wrapper = ExceptionWrapper((type(error), error, error.__traceback__))  # type: ignore[no-untyped-call]
     try:
+        wrapper = ExceptionWrapper((type(error), error, error.__traceback__))  # type: ignore[no-untyped-call]
         wrapper.reraise()  # type: ignore[no-untyped-call]
     except Exception as made:
-        is_alike = type(made) is type(error) and wrapper.exc_msg in text_of(made)
-        return is_alike and bool(_pickled(type(error)))
+        if type(made) is not type(error):
+            return False
+        return wrapper.exc_msg in text_of(made) and bool(_pickled(type(error)))
     return False
 
 

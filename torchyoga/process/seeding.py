@@ -35,6 +35,7 @@ __all__ = [
     "generators",
     "row_seeds",
     "sampler_seed",
+    "seed_noted",
     "seeder",
     "seeds_within",
     "splitmix",
@@ -294,8 +295,60 @@ def where() -> tuple[object, ...]:
 
 
 def where_all() -> tuple[object, ...]:
-    """Where `random`, NumPy and torch are, under the condition of `where`."""
-    return *where(), torch.default_generator.get_state().numpy().tobytes()
+    """Where `random`, NumPy and torch are, under the condition of `where`; how often torch's seed was
+    asked for within `seed_noted()`."""
+    return *where(), torch.default_generator.get_state().numpy().tobytes(), _asking.count
+
+
+class _Asking:
+    """A context that counts calls of `torch.initial_seed()`, by any thread; contexts may end in any order.
+
+    It stands in for torch's generator where that function looks for it, as a function could be imported by
+    name before it is replaced.
+
+    Attributes:
+        count: how often the seed was asked for.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.renew()
+        renew_in_children(self)
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._within.append(threading.get_ident())
+            torch.random.default_generator = self  # type: ignore[attr-defined,assignment]
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._within.remove(threading.get_ident())
+            if not self._within:
+                torch.random.default_generator = torch.default_generator  # type: ignore[attr-defined]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(torch.default_generator, name)
+
+    def initial_seed(self) -> int:
+        """That of the generator."""
+        self.count += 1
+        return torch.default_generator.initial_seed()
+
+    def renew(self) -> None:
+        self._lock = threading.Lock()
+        # In a forked child the other threads' contexts never end.
+        before, mine = vars(self).get("_within", []), threading.get_ident()
+        self._within = [thread for thread in before if thread == mine]
+        if before and not self._within:
+            torch.random.default_generator = torch.default_generator  # type: ignore[attr-defined]
+
+
+_asking = _Asking()
+
+
+def seed_noted() -> contextlib.AbstractContextManager[None]:
+    """A context within which `where_all` also tells whether `torch.initial_seed()` was called."""
+    return _asking
 
 
 def generators() -> tuple[object, ...]:

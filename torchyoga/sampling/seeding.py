@@ -7,7 +7,8 @@ is made once more, seeded row by row, as are all that follow. torch is always se
 may ask for `torch.initial_seed()`, which moves nothing.
 
 A batch that the dataset makes in one call is seeded once, and all three are looked at after it. If one has
-moved, its numbers would depend on which rows are together: that batch and all later ones are made row by row.
+moved, or `torch.initial_seed()` was called, its numbers would depend on which rows are together: that batch
+and all later ones are made row by row.
 """
 
 from __future__ import annotations

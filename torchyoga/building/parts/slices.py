@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -203,14 +203,9 @@ class Splits:
         return None
 
 
-@contextmanager
-def _closed(rows: Iterator[Row]) -> Iterator[Iterator[Row]]:
+def _closed(rows: Iterator[Row]) -> AbstractContextManager[Iterator[Row]]:
     """Rows, and what gives them is closed at the end."""
-    try:
-        yield rows
-    finally:
-        if isinstance(rows, Generator):
-            rows.close()
+    return closing(rows) if isinstance(rows, Generator) else nullcontext(rows)
 
 
 def splits_of(source: Source) -> Splits:
