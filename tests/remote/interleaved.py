@@ -572,6 +572,13 @@ class Threads:
             current().wait(seconds, self._is_done)
 
 
+def begun(name: str, work: Callable[[], None], *, stop: Callable[[], object]) -> Threads.Thread:
+    """In the place of `begin_thread`."""
+    thread = Threads.Thread(work, name, True)
+    thread.start()
+    return thread
+
+
 class Tokens:
     """In the place of `secrets`."""
 
@@ -771,7 +778,7 @@ def modelled() -> Iterator[None]:
     """Replaces time, threads and chance of the code that works with stores by those of the model."""
     with pytest.MonkeyPatch.context() as patch:
         for room, replaced in {
-            "lease": {"time": Clock, "threading": Threads, "secrets": Tokens},
+            "lease": {"time": Clock, "threading": Threads, "begin_thread": begun, "secrets": Tokens},
             "mirror": {"secrets": Tokens, "ThreadPoolExecutor": AtOnce},
             "objects": {"time": Clock, "random": Chance, "secrets": Tokens, "ThreadPoolExecutor": AtOnce},
         }.items():

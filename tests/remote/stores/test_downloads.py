@@ -249,7 +249,7 @@ def test_a_full_shuffle_that_the_cache_cannot_keep_warns_at_once(fetch: Any) -> 
             next(iter(loader))
         (found,) = caught if source is ref else [*caught, None]  # half of it fits; and one warning is enough
         if found is not None:
-            assert f"size of the dataset ({ref.manifest.nbytes} bytes)" in str(found.message)
+            assert f"size of the dataset, {ref.manifest.nbytes} bytes" in str(found.message)
             assert "reads from 64 files" in str(found.message)
 
 
