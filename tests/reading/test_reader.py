@@ -321,25 +321,6 @@ def test_the_end_of_a_row_is_checked_with_it(tmp_path: Path, count: int) -> None
             reader.take(np.array([at - 1]))
 
 
-def test_files_without_checksums_of_units_are_checked_block_by_block(tmp_path: Path) -> None:
-    written = write(tmp_path, [[4, 4]])
-    path, entry = tmp_path / written.files[0].name, written.files[0]
-    plain = entry.__class__(
-        **{**vars(entry), "index": {name: value for name, value in entry.index.items() if name != "units"}}
-    )
-    reader = Reader(str(tmp_path), written.schema, [plain])
-    assert_rows(reader, np.arange(8))
-    assert reader.verify_all() == []
-    data = bytearray(path.read_bytes())
-    data[data.index(np.full(120, 6, "<f4").tobytes()) + 40] ^= 1
-    path.write_bytes(data)
-    reader = Reader(str(tmp_path), written.schema, [plain])
-    with pytest.raises(CorruptError, match=r"image/values .* checksum does not match"):
-        reader.take(np.array([6]))
-    (problem,) = reader.verify_all()
-    assert "image/values" in problem
-
-
 def test_damaged_checksums_of_units_are_reported(tmp_path: Path) -> None:
     written = write(tmp_path, [[4, 4]])
     path, entry = tmp_path / written.files[0].name, written.files[0]
