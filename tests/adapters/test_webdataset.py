@@ -80,12 +80,6 @@ def rows_of(shard: int, count: int = 20) -> list[dict[str, object]]:
 ROWS = [row for shard in range(3) for row in rows_of(shard)]
 
 
-@pytest.fixture(autouse=True)
-def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Indices are not kept in the cache of the user."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-
-
 @pytest.fixture
 def shards(tmp_path: Path) -> Path:
     """A folder of three shards."""
