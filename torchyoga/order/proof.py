@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..errors import StateError
-from .full import keyed_bytes
+from ..process.words import keyed_bytes
 from .place import Place, taken
 from .saved import Saved
 from .shard import Shard
