@@ -126,7 +126,7 @@ class _Network(NamedTuple):
         word, width = words.dtype.type, words.dtype.itemsize * 8
         sizes = self.bits // 2, self.bits - self.bits // 2  # of the high half and of the low one
         middle, highest = word(width // 2 - 1), [word(width - size) for size in sizes]
-        halves = [words >> word(sizes[1]), words & word((1 << sizes[1]) - 1)]
+        halves: list[_Words] = [words >> word(sizes[1]), words & word((1 << sizes[1]) - 1)]
         hashed, shifted = np.empty_like(words), np.empty_like(words)
         for number in range(_ROUNDS) if forward else reversed(range(_ROUNDS)):
             multiply, add, remultiply = self.rounds[number]
