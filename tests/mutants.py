@@ -71,17 +71,8 @@ ROOMS = {
     "stores/mirror": "remote/stores/stores remote/races remote/remote",
 }
 _LONGEST = 1800  # seconds of the tests of a room
-_PYTEST = [
-    "-x",
-    "-p",
-    "no:cacheprovider",
-    "-p",
-    "no:xdist",
-    "--tb=line",
-    "--no-header",
-    "--hypothesis-profile",
-    "quick",
-]
+_PYTEST = ["-x", "--tb=line", "--no-header", "--hypothesis-profile", "quick"]
+_WITHOUT = ["-p", "no:cacheprovider", "-p", "no:xdist"]
 
 
 def files_of(room: str) -> list[str]:
@@ -159,7 +150,7 @@ class Copy:
 
     def _run(self, files: Sequence[str], seconds: float) -> tuple[int | None, str]:
         """The exit code of pytest, None if it took too long, and the line of the test that failed."""
-        command = [sys.executable, "-m", "pytest", *_PYTEST, "-m", "not rest and not soak", *files]
+        command = [sys.executable, "-m", "pytest", *_PYTEST, *_WITHOUT, "-m", "not rest and not soak", *files]
         env = {**os.environ, "PYTHONPATH": str(self.folder)}
         with tempfile.TemporaryFile("w+") as log:
             child = subprocess.Popen(
