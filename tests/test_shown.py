@@ -174,7 +174,6 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
             "cacheable",
             "check",
             "clean",
-            "compact",
             "compression",
             "convert",
             "copy",
@@ -188,5 +187,5 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
             "path",
             "plan",
         ),
-        *("remove", "submit", "tag", "tag_history", "tags", "timeout", "url", "versions"),
+        *("remove", "submit", "tag", "tags", "timeout", "url", "versions"),
     }

@@ -123,7 +123,7 @@ def test_the_last_one_that_names_files_takes_them_along(storage: Storage) -> Non
     storage.submit(rows_of(0), "d", "1")
     storage.append([], "d", "2", after="1")
     storage.remove("d", "1")
-    storage.compact("d", "2")
+    storage.convert("d", "2")
     storage.clean(0)
     assert len(data_files(storage)) == 1
 
@@ -429,7 +429,7 @@ def test_any_sequence_gives_what_lists_give(
         elif what in ("compact", "convert") and name in known:
             to = None if other in known else other
             if what == "compact":
-                storage.compact("d", name, to=to)
+                storage.convert("d", name, to=to)
             else:
                 storage.convert("d", name, format=FORMATS and sorted(FORMATS)[size % 2], to=to)
             known[to or name] = known[name]
