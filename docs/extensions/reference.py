@@ -52,7 +52,6 @@ PAGES_OF = {
                 "info",
                 "classes",
                 "class_to_idx",
-                "features",
                 "stats",
                 "fingerprint",
             ],

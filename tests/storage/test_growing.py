@@ -162,7 +162,7 @@ def test_parts_lengths_and_columns_of_reduced_versions(tmp_path: Path) -> None:
     numbers = np.array([4, 0, 2])
     kept = np.array([1, 2, 3, 6, 7])[numbers]
     assert ref.lengths(numbers).tolist() == kept.tolist()
-    found = ref.take_parts(numbers, np.zeros(3, np.int64), np.ones(3, np.int64))
+    found = ref._take_parts(numbers, np.zeros(3, np.int64), np.ones(3, np.int64))
     assert found.tolist() == [0, 0, 0]
     assert [len(row) for row in ref.__getitems__([4, 0, 2])] == kept.tolist()
     assert storage.fetch("d", "3").file_starts.tolist() == [0, 3, 5]
