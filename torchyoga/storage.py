@@ -146,13 +146,9 @@ class Storage:
         self.timeout = timeout
         self._lease_seconds = lease_seconds
         self._store = _opened.opened(url, storage_options, cache_dir, cache_bytes, lease_seconds, shared)
+        self.url = self._store.name
         file_bytes = self._store.file_bytes if file_bytes is None else file_bytes
         self.file_bytes = as_int("file_bytes", file_bytes, 1)
-
-    @property
-    def url(self) -> str:
-        """The directory or URL."""
-        return self._store.name
 
     @property
     def path(self) -> Path:
@@ -484,16 +480,17 @@ class Storage:
         record: Record = True,
         message: str | None = None,
     ) -> DataRef:
-        """Writes a version in another format: the same rows, the same fingerprint.
+        """Writes a version into files of its own, in any format: the same rows, the same fingerprint.
 
-        With `codecs` the values of some columns are encoded otherwise, so the fingerprint is another one, and
-        a state of the old version does not fit.
+        Small files become files of ordinary size. The bytes of deleted rows are gone once no other version
+        names the files in which they lie. With `codecs` the values of some columns are encoded otherwise, so
+        the fingerprint is another one, and a state of the old version does not fit.
 
         Args:
             id: which dataset.
             version: which version of it; replaced in one step, while readers that have it open go on reading
                 the old files.
-            format: the file format, by default the storage's.
+            format: the file format; by default the version's own, and its compression.
             compression: a compression that the format has, or None.
             to: publish under this version instead and keep the old one.
             progress: show a progress bar; by default on a terminal.
@@ -516,6 +513,10 @@ class Storage:
             >>> after = storage.convert("x", "1.0", format="hdf5", compression="gzip")
             >>> after.fingerprint == before.fingerprint, after[3]["x"]
             (True, np.int64(3))
+            >>> reduced = storage.delete_rows("x", "1.0", rows=[0, 3], to="1.1")
+            >>> storage.remove("x", "1.0")  # its file stays, for "1.1" names it
+            >>> storage.convert("x", "1.1").fingerprint == reduced.fingerprint  # now the file is gone
+            True
             >>> texts = storage.submit([{"text": "line " * 50}] * 3, "lines", "1.0")
             >>> small = storage.convert("lines", "1.0", codecs={"text": yoga.codecs.zstd()}, to="2.0")
             >>> len(small[0]["text"]) < 50, small.decoded()[0] == texts[0]
@@ -530,6 +531,9 @@ class Storage:
             self._store.check_place(id, target)
             replaces = self._store.seen(id, version) if to is None else None
             whole = _refs.fetched(self._store, id, version)
+            if format is None:
+                own = _appended.own_format(whole.manifest, options.format, options.compression)
+                options = replace(options, format=own[0], compression=compression or own[1])
             kept = replace(
                 options,
                 info=whole.manifest.info,
@@ -691,7 +695,7 @@ class Storage:
     ) -> DataRef:
         """Publishes a version of the rows of `after` without some columns; no data is read or written.
 
-        The bytes stay in the files, which are shared; to take them away, `compact` the new version and remove
+        The bytes stay in the files, which are shared; to take them away, `convert` the new version and remove
         the others. A state that was saved over `after` loads.
 
         Args:
@@ -718,33 +722,6 @@ class Storage:
         with self._new_version(growth, version) as to:
             return _columns.dropped(names, growth, to, lineage)
 
-    def compact(
-        self, id: str, version: str, *, to: str | None = None, progress: bool | None = None
-    ) -> DataRef:
-        """Writes a version into files of its own: the same rows, the same fingerprint.
-
-        Small files become files of ordinary size. The bytes of deleted rows are gone once no other version
-        names the files in which they lie.
-
-        Args:
-            id: which dataset.
-            version: which version of it; replaced in one step, while readers that have it open go on.
-            to: publish under this version instead and keep the old one.
-            progress: show a progress bar; by default on a terminal.
-
-        Raises:
-            NotFoundError, ExistsError, BusyError, LostError, CorruptError: as `convert`.
-
-        Example:
-            >>> old = storage.submit({"x": np.arange(5)}, "compacted", "1")
-            >>> reduced = storage.delete_rows("compacted", "1", rows=[0, 3], to="2")
-            >>> storage.remove("compacted", "1")  # its file stays, for "2" names it
-            >>> storage.compact("compacted", "2").fingerprint == reduced.fingerprint
-            True
-        """
-        found = _appended.own_format(self._store.manifest(id, version), self.format, self.compression)
-        return self.convert(id, version, format=found[0], compression=found[1], to=to, progress=progress)
-
     def delete_rows(
         self,
         id: str,
@@ -759,7 +736,7 @@ class Storage:
         """Publishes a version without some rows, which shares the files of the old one.
 
         The fingerprint is that of the other rows submitted by themselves. The bytes of the rows stay in the
-        files; to take them away, remove the old version and `compact` the new one.
+        files; to take them away, remove the old version and `convert` the new one.
 
         Args:
             id: which dataset.
@@ -984,22 +961,22 @@ class Storage:
             return _tags.untagged(self._store, id, tag, message)
         return _tags.tagged(self._store, id, tag, version, message, self.timeout)
 
-    def tags(self, id: str) -> dict[str, str]:
-        """The version that each tag of an id names, also if that was removed since.
+    @overload
+    def tags(self, id: str) -> dict[str, str]: ...
+    @overload
+    def tags(self, id: str, tag: str) -> builtins.list[TagEntry]: ...
+    def tags(self, id: str, tag: str | None = None) -> dict[str, str] | builtins.list[TagEntry]:
+        """The version that each tag of an id names, also if that was removed since; or the moves of one tag.
 
-        Raises:
-            CorruptError: the last note of a tag is damaged; names it.
-        """
-        return _tags.tags_of(self._store, id)
-
-    def tag_history(self, id: str, tag: str) -> builtins.list[TagEntry]:
-        """All moves of a tag, the first one first: which version, who, when, and why.
+        Args:
+            id: which dataset.
+            tag: return all moves of this tag, the first one first: which version, who, when, and why.
 
         Raises:
             NotFoundError: there never was such a tag.
-            CorruptError: a note is damaged or missing; names it.
+            CorruptError: a note of a tag is damaged or missing; names it.
         """
-        return _tags.tag_history(self._store, id, tag)
+        return _tags.tags_of(self._store, id) if tag is None else _tags.tag_history(self._store, id, tag)
 
     def log(self, id: str, limit: int | None = None) -> VersionLog:
         """The versions of an id, the newest first; `print` it for a table.

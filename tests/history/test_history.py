@@ -372,7 +372,7 @@ class History(RuleBasedStateMachine):
                 with pytest.raises(NotFoundError):
                     self.storage.fetch("x", tag=tag)
             if self.moves[tag]:
-                history = [entry.version for entry in self.storage.tag_history("x", tag)]
+                history = [entry.version for entry in self.storage.tags("x", tag)]
                 assert history == [move[0] if move else None for move in self.moves[tag]]
 
 

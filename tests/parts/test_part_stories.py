@@ -142,7 +142,7 @@ class Stories(RuleBasedStateMachine):
     @rule(data=st.data())
     @precondition(lambda self: self.versions)
     def compact(self, data: st.DataObject) -> None:
-        self.storage.compact("a", self.drawn(data, self.versions))
+        self.storage.convert("a", self.drawn(data, self.versions))
 
     @rule(data=st.data(), tag=st.sampled_from(["prod", "test"]))
     @precondition(lambda self: self.versions)

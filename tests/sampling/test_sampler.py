@@ -496,7 +496,7 @@ class Followed(InFiles):
         self.reads: list[int] = []
 
     @cached_property
-    def readahead(self) -> ReadAhead:
+    def _readahead(self) -> ReadAhead:
         return ReadAhead(8, self)  # type: ignore[arg-type]
 
     is_cold, ahead_bytes = False, None

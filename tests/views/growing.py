@@ -36,7 +36,7 @@ class Rows(yoga.DataRef):
         return f"{self.name} {self.sizes[-1]}"
 
     @property
-    def prefixes(self) -> Sequence[tuple[str, int]]:
+    def _prefixes(self) -> Sequence[tuple[str, int]]:
         return [(f"{self.name} {size}", size) for size in self.sizes[:-1]]
 
     @property

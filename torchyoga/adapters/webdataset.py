@@ -151,9 +151,9 @@ class _Parsed(DataRef):
         return self.whole.file_starts
 
     @property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         """Bytes of an average row before it is parsed."""
-        return self.whole.row_bytes
+        return self.whole._row_bytes
 
     @property
     def fingerprint(self) -> str:
@@ -226,9 +226,9 @@ class _Behind(DataRef):
         # Once the first row is wanted: `list` asks for the length before, and so for the index.
         yield from super().__iter__() if self._at_hand() else ShardRows(self.shards).rows(0)
 
-    def projected(self, of: Projection) -> DataRef:
+    def _projected(self, of: Projection) -> DataRef:
         """The same rows with these columns."""
-        return self._whole.projected(of)
+        return self._whole._projected(of)
 
     @property
     def schema(self) -> Schema | None:
@@ -246,9 +246,9 @@ class _Behind(DataRef):
         return self._whole.file_starts
 
     @property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         """Bytes of an average row."""
-        return self._whole.row_bytes
+        return self._whole._row_bytes
 
     @property
     def fingerprint(self) -> str | None:
@@ -256,14 +256,14 @@ class _Behind(DataRef):
         return self._whole.fingerprint
 
     @property
-    def keeps_rows(self) -> bool:
+    def _keeps_rows(self) -> bool:
         """True if values are parsed; else each batch is gathered anew."""
         return bool(self.shards.parse)
 
     @cached_property
-    def readahead(self) -> ReadAhead | None:
+    def _readahead(self) -> ReadAhead | None:
         """Downloads shards before their rows are taken."""
-        return self._whole.readahead
+        return self._whole._readahead
 
     def _title(self) -> str:
         return f"DataRef {self.shards.title}"

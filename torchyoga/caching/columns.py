@@ -118,7 +118,7 @@ class Given(NamedTuple):
     def through(self, function: Callable[..., object], whole: VersionRef) -> DataRef:
         """The rows of a version through the function."""
         ref: DataRef = whole if self.columns is None else whole.columns([*self.columns])
-        most = max(1, min(_CALL_ROWS, _CALL_BYTES // max(1, ref.row_bytes)))
+        most = max(1, min(_CALL_ROWS, _CALL_BYTES // max(1, ref._row_bytes)))
         return ComputedRef(ref, function, most_rows=self.most_rows or most)
 
 

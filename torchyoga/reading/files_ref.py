@@ -85,7 +85,7 @@ class FilesRef(DataRef):
 
         return waited
 
-    def projected(self, of: Projection) -> DataRef:
+    def _projected(self, of: Projection) -> DataRef:
         """The same rows with these columns; files that hold none of them are not touched."""
         columns = tuple(self.held.columns[number] for number in of.columns)
         content = of.pinned(self.fingerprint)
@@ -109,7 +109,7 @@ class FilesRef(DataRef):
         return equal_runs(len(self)) if self.held.starts is None else self.held.starts
 
     @cached_property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         """Bytes of an average row."""
         parts = [column for column in self.held.columns if isinstance(column, FileParts)]
         total = sum(int(part.nbytes.sum()) for part in parts)

@@ -136,7 +136,7 @@ class OrderedIndices(Indices):
     def _follow(self, iteration: Iteration, progress: Progress | None) -> None:
         """Lets files be read ahead in the order of an iteration from where it begins."""
         source = flattened(self.dataset)
-        readahead = None if source is None else source.readahead
+        readahead = None if source is None else source._readahead
         if readahead is not None:
             rows = chunks(self.cursor.order, iteration.shard, iteration.start)
             readahead.follow(rows, progress or iteration.progress)

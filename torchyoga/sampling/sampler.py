@@ -289,7 +289,7 @@ class Handed:
             indices.begun = Begun(iteration, tasks, self.settled)
             is_second = bool(indices.running)
             indices.running.append(self)
-        readahead = indices.dataset.readahead if isinstance(indices.dataset, DataRef) else None
+        readahead = indices.dataset._readahead if isinstance(indices.dataset, DataRef) else None
         for numbers in chunks(cursor.order, iteration.shard, iteration.start):
             wanted = numbers.tolist()
             steps = [wanted] if readahead is None else readahead.handed_out(wanted, numbers)

@@ -148,7 +148,7 @@ def text_of(id: str, kind: str, entries: Sequence[Json]) -> tuple[bytes, str]:
     plain = json.dumps({"id": id, kind: entries}, sort_keys=True, separators=(",", ":")).encode()
     if len(plain) > LARGEST_LIST:
         raise ValueError(
-            f"the deleted rows of {id!r} need more than {LARGEST_LIST} bytes; call compact first"
+            f"the deleted rows of {id!r} need more than {LARGEST_LIST} bytes; convert the version first"
         )
     text = zlib.compress(plain, 9)
     return text, hexdigest(text)

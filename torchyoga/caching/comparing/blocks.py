@@ -69,7 +69,7 @@ class RowBlocks:
         """The rows of these numbers; at least one."""
         ref, of = self.ref, self.of
         if of is not None and ref.schema is not None:
-            ref, of = ref.projected(of), None
+            ref, of = ref._projected(of), None
         schema = ref.schema or self.schema
         try:
             found = block_of(in_epoch(ref, 0, 0).take(rows), schema)
@@ -94,7 +94,7 @@ class RowBlocks:
                 yield first, np.arange(first, min(first + step, stop))
 
     def _row_bytes(self) -> int:
-        known = self.ref.row_bytes
+        known = self.ref._row_bytes
         if known or self.schema is None:
             return known
         return sum(_RAGGED_BYTES if column.is_ragged else column.row_bytes for column in self.schema.columns)

@@ -81,7 +81,7 @@ def differing_values(old: DataRef, new: DataRef) -> tuple[str, ...] | None:
     if not isinstance(old, VersionRef) or not isinstance(new, VersionRef) or len(old) != len(new):
         return None
     was, now = (old.fingerprint, len(old)), (new.fingerprint, len(new))
-    if old.schema is None or new.schema is None or (was not in new.prefixes and now not in old.prefixes):
+    if old.schema is None or new.schema is None or (was not in new._prefixes and now not in old._prefixes):
         return None
     mine, theirs = (checks_of_columns(ref.manifest.column_groups) for ref in (old, new))
     common = values_of(new.schema)

@@ -463,7 +463,7 @@ def named_by(store: Versions, id: str, tag: str, at: object = None) -> TagEntry:
     if found.version is None:
         raise NotFoundError(
             f"the tag {tag!r} of {id!r} named nothing at {asked.isoformat()}, since it was taken away at "
-            f"{found.when.isoformat()}; tag_history shows when it named what"
+            f"{found.when.isoformat()}; storage.tags(id, tag) shows when it named what"
         )
     return found
 

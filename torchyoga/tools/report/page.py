@@ -148,8 +148,8 @@ def _facts(ref: DataRef, columns: Columns, title: str | None) -> _Facts:
         }
         lead += [bytes_text(manifest.nbytes)]
         found["where"] = ref.location.name if isinstance(ref, VersionColumns) else ""
-    elif ref.row_bytes:
-        found["size of a row"] = f"about {bytes_text(ref.row_bytes)}"
+    elif ref._row_bytes:
+        found["size of a row"] = f"about {bytes_text(ref._row_bytes)}"
     if columns.total:
         lead.append(count_of(columns.total, "column"))
     if ref.fingerprint is not None:
