@@ -394,7 +394,7 @@ class AlwaysDeadly(Plain):
 def drive_with(patch, **bounds):
     """Whoever hands out parts has these bounds."""
     for name, bound in bounds.items():
-        patch.setattr(f"torchyoga.caching.parts.driver.{name}", bound)
+        patch.setattr(f"torchyoga.caching.parts.many.{name}", bound)
 
 
 def test_a_part_that_kills_each_worker_ends_the_build(tmp_path, monkeypatch):
@@ -424,7 +424,7 @@ class Forgetful(Executor):
 @pytest.mark.rest
 @pytest.mark.parametrize("executor", [Forgetful, pytest.param(Forgetful(), marks=pytest.mark.rest)])
 def test_futures_that_never_come_are_not_waited_for(executor, storage, monkeypatch):
-    drive_with(monkeypatch, _LONGEST_SILENCE=1.0, _QUIET=0.5)
+    drive_with(monkeypatch, _LONGEST_SILENCE=1.0, _SHORTEST=0.5, _UNKNOWN=0.5)
     ref = Storage(storage.url, lease_seconds=1).submit(Plain(40), "a", "1", executor=executor)
     assert len(ref) == 40
 

@@ -53,11 +53,7 @@ def publish(
     if len(notes) < plan.num_parts:
         return None
     manifest = _manifest(plan, notes)
-    max_rows = options.max_rows
-    if max_rows is not None and manifest.num_rows > max_rows:
-        raise ValueError(
-            f"{plan.signature[0]} has {manifest.num_rows} rows, more than max_rows={max_rows}; raise max_rows"
-        )
+    options.refuse_more_rows(str(plan.signature[0]), manifest.num_rows)
     try:
         with store.lock(plan.id, plan.version, timeout):
             there = store.find(plan.id, plan.version)

@@ -1,25 +1,51 @@
-"""Data that a user passes -> a version of it, built by workers of an executor or by all who call."""
+"""Data that a user passes -> a version of it, built by workers of an executor, or by all who call.
+
+Note 10. The driver believes notes, not futures.
+A future may fail although its part is done, as when a pool breaks for another part; or never come, as when an
+engine has lost its worker. A part that is noted is done, whoever built it.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
+import secrets
+import statistics
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import suppress
 
+from ... import errors
 from ...building.build import BuildOptions
-from ...building.parts.board import Board
+from ...building.parts.board import Board, Look, PartFailure, here
 from ...building.parts.slices import Splits, digest_of, splits_of
-from ...errors import ExistsError, LostError, NotFoundError
+from ...errors import BusyError, ExistsError, LostError, NotFoundError, YogaError
+from ...process.progress import Bar, progress_bar
 from ...reading.version_ref import VersionRef
 from ...rows.collector import block_of
 from ...stores.contract import Seen, Versions
 from ...stores.refs import fetched
 from ..submission import prepared
-from .driver import build_all
-from .planned import BuildJob
+from .planned import BuildJob, run_part
 from .planning import Many, agreed_plan
+from .pools import Pools
 
 __all__ = ["Many", "submitted_by_many"]
 
+_log = logging.getLogger("torchyoga")
+_WINDOW, _UNKNOWN_WINDOW = 2, 1000  # parts in flight: for each worker, or if their number is unknown
+_SLOW, _FEWEST = 3.0, 3  # medians, of so many parts: from then on a part is late
+_SHORTEST, _UNKNOWN = 5.0, 60.0  # seconds: no part is late before; and before so many parts are done
+_LONGEST_SILENCE = 180.0  # seconds without a note or a sign of life, until workers count as dead
+_MOST_SILENCES = 10  # times as long for an executor that cannot be made anew
+_ENDING = 10.0  # seconds to wait for work under way when a build has failed
+_UNSEEN = 3  # times that a part is said to be done, and is not noted
+_MOST_DEATHS = 5  # of pools, without a part done in between
+_FIRST_POLL, _LONGEST_POLL, _POLL_SHARE = 0.02, 2.0, 10  # seconds; and times what a listing takes
+_CURRENT = 5.0  # seconds between two looks whether the plan is still there
+_ALIKE, _ALL = 3, 6  # attempts at a part
 _TRIES = 10  # to publish, when files of parts are gone
 _COMPARED = 3  # rows of a version that is there already
 
@@ -66,7 +92,7 @@ def submitted_by_many(
                 # Another one if that was removed.
                 plan = agreed_plan(store, id, version, splits, options, many, None, replaces)
                 job = BuildJob(store, plan, data, options, many, splits)
-                build_all(job, False if is_quiet else options.progress)
+                _build_all(job, False if is_quiet else options.progress)
                 ref = job.publish()
             except ExistsError:
                 if not is_joined:
@@ -97,3 +123,262 @@ def _the_same(ref: VersionRef, splits: Splits) -> VersionRef:
             f"{id!r} {version!r} is published already, and {differs}; fetch it, or choose another version"
         )
     return ref
+
+
+def _build_all(job: BuildJob, progress: bool | None) -> None:
+    """Has every part built by workers of the executor; without one, here and wherever else this is called.
+
+    Args:
+        job: the build.
+        progress: show a progress bar over all parts, wherever they are built.
+
+    Raises:
+        SchemaError: a row does not fit; of whatever class else the error is with which a part failed.
+        YogaError: a part fails again and again, or workers die again and again.
+        BusyError: others have begun the last parts, and do not end.
+    """
+    plan = job.plan
+    unit = " rows" if plan.of_rows else " inputs"
+    with progress_bar(progress, plan.bounds[-1], f"{plan.id} {plan.version}", unit) as bar:
+        watch = _BuildWatch(job, bar)
+        if job.many.executor is None:
+            _help(job, watch)
+        else:
+            _drive(job, watch)
+
+
+def _help(job: BuildJob, watch: _BuildWatch) -> None:
+    """Builds parts that nobody builds until every part is noted; if all are begun, one whose builder is
+    silent or late."""
+    begun: Counter[int] = Counter()  # parts that were built here
+    ended = time.monotonic()
+    for look in watch.looks():
+        left = set(range(job.plan.num_parts)) - look.done
+        late = {part for part in look.alive if watch.is_late(part, begun[part])}
+        choices = sorted(left - look.alive - look.silent or look.silent or late)
+        if choices:
+            part = secrets.choice(choices)  # drawn, since many look at once
+            begun[part] += 1
+            try:
+                job.build(part, is_taken=part in look.alive | look.silent)
+            except Exception as error:
+                watch.see(part, error, "this process")
+            ended = time.monotonic()
+        elif time.monotonic() - max(watch.progressed, ended) > job.many.timeout:
+            raise BusyError(
+                f"others have begun the last parts of {job.plan.id!r} {job.plan.version!r}, and none was "
+                f"done for {job.many.timeout:.0f} s; wait longer, or stop them"
+            )
+        else:
+            time.sleep(watch.poll)
+
+
+def _drive(job: BuildJob, watch: _BuildWatch) -> None:
+    """Keeps the workers of an executor busy until every part is noted."""
+    pools = Pools(job.many.executor)
+    driver = _Driver(job, watch, pools)
+    try:
+        for look in watch.looks():
+            driver.hand_out(look)
+            driver.take_in()
+    except BaseException as error:
+        for future in driver.futures:  # takes back what no worker has begun
+            future.cancel()
+        if isinstance(error, Exception):  # not for Ctrl-C; the next call may build from corrected data
+            wait(driver.futures, timeout=_ENDING)
+        raise
+    finally:
+        pools.close()
+
+
+class _Driver:
+    """Hands parts to the workers of an executor, and takes in what comes back.
+
+    Attributes:
+        futures: parts in flight.
+    """
+
+    def __init__(self, job: BuildJob, watch: _BuildWatch, pools: Pools) -> None:
+        self._job, self._plan, self._watch, self._pools = job, job.plan, watch, pools
+        self._silence = max(_LONGEST_SILENCE, 3 * job.many.lease_seconds)
+        self.futures: dict[Future[tuple[float, str]], int] = {}
+        self._built: dict[int, list[str]] = {}  # parts that are said to be done: by which processes
+        self._extra: Counter[int] = Counter()  # parts handed out again although they are in flight
+        self._deaths = 0
+
+    def hand_out(self, look: Look) -> None:
+        """Fills the workers with parts that nobody has, and then with those that are late."""
+        self._left = sorted(set(range(self._plan.num_parts)) - look.done)
+        self._deaths = 0 if self._watch.new else self._deaths
+        silence = self._silence if self._pools.can_renew else _MOST_SILENCES * self._silence
+        if time.monotonic() - self._watch.heard > silence:
+            self._renew(f"no sign of life for {silence:.0f} s")
+        for part in self._left:
+            if len(self._built.get(part, ())) >= _UNSEEN:
+                raise YogaError(
+                    f"{self._plan.named(part)} was built {_UNSEEN} times, last by {self._built[part][-1]}, "
+                    f"but {here()} sees no note of it in {self._job.board.place}: do all machines see the "
+                    "same files there? Use a directory that they share, or a store behind a URL"
+                )
+        flying = set(self.futures.values())
+        # Parts of another builder that is alive come last: it may yet be done with them.
+        fresh = sorted(set(self._left) - flying, key=lambda part: (part in look.alive, part))
+        workers = self._pools.workers
+        window = _UNKNOWN_WINDOW if workers is None else _WINDOW * workers
+        for part in fresh[: max(0, window - len(self.futures))]:
+            self._hand(part)
+        for part in sorted(flying - look.done):
+            times = self._extra[part]
+            if part in look.silent:
+                is_late = times < _MOST_DEATHS
+            else:
+                is_late = not (fresh and part in look.alive) and self._watch.is_late(part, times)
+            if is_late:
+                _log.info("%s is late; another worker builds it, too", self._plan.named(part))
+                self._extra[part] += 1
+                self._hand(part)
+
+    def _hand(self, part: int) -> None:
+        for _ in range(_MOST_DEATHS + 1):
+            try:
+                self.futures[self._pools.submit(run_part, self._job.payload, part)] = part
+                return
+            except BrokenExecutor as error:
+                self._renew(str(error))
+
+    def take_in(self) -> None:
+        """Waits for the first futures, and not for long."""
+        if not self.futures:
+            time.sleep(self._watch.poll)
+            return
+        ended, _ = wait(self.futures, timeout=self._watch.poll, return_when=FIRST_COMPLETED)
+        died = None
+        for future in ended:
+            part = self.futures.pop(future)
+            error = None if future.cancelled() else future.exception()
+            if isinstance(error, BrokenExecutor):
+                died = str(error)
+            elif error is not None:
+                self._watch.see(part, error, "a worker")
+            elif not future.cancelled():
+                self._built.setdefault(part, []).append(future.result()[1])
+        if died is not None:
+            self._renew(died)
+
+    def _renew(self, why: str) -> None:
+        """Goes on with new workers; a part that has no note is handed out again."""
+        self._deaths += 1
+        if self._deaths > _MOST_DEATHS:
+            raise YogaError(
+                f"workers died {self._deaths} times without a part done in between ({why}), perhaps as "
+                f"memory ran out; {self._plan.named(self._left[0])} is the first of {len(self._left)} left. "
+                "Parts that are done stay: call again with fewer workers, or look at the rows of that part"
+            )
+        _log.warning(
+            "%r %r: workers have died (%s); going on with new ones", self._plan.id, self._plan.version, why
+        )
+        self._pools.renew(why)
+        self.futures.clear()
+        self._watch.begin_anew()
+
+
+class _BuildWatch:
+    """Looks at the notes of a build.
+
+    Args:
+        job: the build.
+        bar: shows what is done.
+
+    Attributes:
+        new: parts that are done, and were not at the look before.
+        progressed: when there were some for the last time.
+        heard: when there were some, or somebody showed life.
+        poll: seconds until the next look is worth it.
+    """
+
+    def __init__(self, job: BuildJob, bar: Bar) -> None:
+        self._board, self._plan, self._bar = job.board, job.plan, bar
+        self._known: set[str] | None = None  # failures before the first look do not count
+        self._noted: defaultdict[int, list[PartFailure]] = defaultdict(list)
+        self._raised: defaultdict[int, list[PartFailure]] = defaultdict(list)
+        self._last: dict[int, BaseException] = {}
+        self._took: list[float] = []  # seconds of parts that were done meanwhile
+        self.new: set[int] = set()
+        self.progressed = time.monotonic()
+        self.poll = _FIRST_POLL
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forgets who has begun: they are dead."""
+        self.heard = time.monotonic()
+        self._begun: dict[int, float] = {}  # when a claim on a part was first seen
+
+    def looks(self) -> Iterator[Look]:
+        """Looks at the notes, until every part is done, or another builder has published the version.
+
+        Raises:
+            Exception: of a part that failed three times alike, six times, or cannot but fail.
+        """
+        plan, done = self._plan, set[int]()
+        asked = before = -_CURRENT
+        while True:
+            began = time.monotonic()
+            look = self._board.look(plan)
+            now = time.monotonic()
+            self.new = look.done - done
+            self._bar.update(sum(plan.bounds[part + 1] - plan.bounds[part] for part in self.new))
+            if self.new:
+                self.progressed, self.poll = now, _FIRST_POLL / 1.5
+            if self.new or look.alive:
+                self.heard = now
+            if before > 0:  # parts done before the first look show nothing
+                self._took += [now - self._begun.get(part, before) for part in self.new]
+            for part in look.alive:
+                self._begun.setdefault(part, now)
+            self.poll = min(_LONGEST_POLL, max(_POLL_SHARE * (now - began), 1.5 * self.poll))
+            is_gone = False
+            if not done <= look.done or now - asked >= _CURRENT:
+                is_gone, asked = not self._board.is_current(plan), now
+            if len(look.done) >= plan.num_parts or is_gone:
+                return
+            self._check(look)
+            yield look
+            done, before = look.done, now
+
+    def is_late(self, part: int, times: int) -> bool:
+        """True for a part that takes much longer than others did, or that nobody begins although nobody is at
+        work; twice as long for each of the `times` that it was given to another builder."""
+        usual = _SLOW * statistics.median(self._took) if len(self._took) >= _FEWEST else _UNKNOWN
+        allowed: float = max(_SHORTEST, usual) * 2**times
+        return time.monotonic() - self._begun.get(part, self.heard) > allowed
+
+    def see(self, part: int, error: BaseException, host: str) -> None:
+        """Takes an error that came back from a worker, and may have been noted, too."""
+        self._last[part] = error
+        self._raised[part].append(PartFailure(part, type(error).__name__, str(error), host))
+
+    def _check(self, look: Look) -> None:
+        known = look.failed if self._known is None else self._known
+        self._known = known | look.failed
+        for failure in self._board.failures(sorted(look.failed - known)):
+            if 0 <= failure.part < self._plan.num_parts:  # else it is forged
+                self._noted[failure.part].append(failure)
+        for part in {*self._noted, *self._raised} - look.done:
+            failures = max(self._noted[part], self._raised[part], key=len)
+            alike = Counter((failure.kind, failure.text) for failure in failures)
+            if failures[-1].is_final or len(failures) >= _ALL or max(alike.values()) >= _ALIKE:
+                raise self._error(failures[-1], len(failures)) from self._last.get(part)
+
+    def _error(self, failure: PartFailure, times: int) -> Exception:
+        row = "" if failure.row is None else f", at row {failure.row}"
+        often = "" if times == 1 else f" {times} times"
+        text = (
+            f"{self._plan.named(failure.part)} failed{often} on {failure.host}{row}: {failure.kind}: "
+            f"{failure.text}\nNothing was published; parts that are done stay, so correct it and call again"
+        )
+        if self._last.get(failure.part) is None and failure.trace:
+            text += f"\n\n{failure.trace}"
+        known = OSError if failure.kind == "OSError" else getattr(errors, failure.kind, None)
+        if isinstance(known, type) and issubclass(known, (YogaError, OSError)):
+            return known(text)
+        return YogaError(text)

@@ -90,11 +90,8 @@ def agreed_plan(
         SchemaError: rows do not fit each other, or there are none to show a schema.
         CorruptError: the plan that is there is damaged.
     """
-    most = options.max_rows
-    if most is not None and splits.of_rows and splits.count > most:
-        raise ValueError(
-            f"{splits.source.name} has {splits.count} rows, more than max_rows={most}; raise max_rows"
-        )
+    if splits.of_rows:
+        options.refuse_more_rows(splits.source.name, splits.count)
     store.check_place(id, version)
     board = Board(store, id, version, many.lease_seconds)
     wanted = Plan(
@@ -187,12 +184,9 @@ def _differs(board: Board, plan: Plan, wanted: Plan, splits: Splits, options: Bu
     """Why a plan is not for what is wanted; None if it is."""
     if plan.signature != wanted.signature or plan.bounds[-1] != splits.count:
         return "its source, code or options are others"
-    if (plan.function is None) != (wanted.function is None):
-        return "only one of them is made by a function whose arguments are known"
-    if plan.function is not None and options.differing is not None:
-        names = options.differing(plan.function)
-        if names:
-            return f"it is made with another {' and another '.join(names)}"
+    difference = options.difference_from(plan.function)
+    if difference is not None:
+        return difference
     if plan.replaces != wanted.replaces:
         return "another version is to be replaced"
     looks = [*plan.looks]
