@@ -46,8 +46,6 @@ from ..versions.staging import Staging
 from .record import KeptRows, Record
 from .sources import BlockSource, PlacedSource, RowSource, SeekableBlocks, Source
 
-__all__ = ["BuildOptions", "Written", "build", "info_with", "written"]
-
 T = TypeVar("T")
 _log = logging.getLogger("torchyoga")
 _FILE_SECONDS, _FILE_SHARE = 2.0, 0.1  # an interruption costs 2 s of work, or a tenth of all so far
@@ -112,8 +110,10 @@ class BuildOptions:
 
     def difference_from(self, made: FunctionEntry | None) -> str | None:
         """Why rows that were made by a recorded function are not those of `function`; None if they are."""
-        if (made is None) != (self.function is None):
-            return "only one of them is made by a function whose arguments are known"
+        if made is None and self.function is not None:
+            return "it has no record of a function and its arguments"
+        if made is not None and self.function is None:
+            return "it was made by a function, with arguments that are unknown now"
         names = self.differing(made) if made is not None and self.differing is not None else []
         return f"it was made with another {' and another '.join(names)}" if names else None
 

@@ -29,8 +29,6 @@ from ..versions.manifest import FunctionEntry
 from ..versions.staging import Staging
 from .sources import PlacedSource, RowSource, SeekableBlocks
 
-__all__ = ["KeptRows", "Record"]
-
 _Asked: TypeAlias = Callable[[Callable[[], Iterable[Any]]], Iterator[Any]]  # passes on what the source gives
 
 _ROWS_TO_COMPARE, _SHARE_TO_COMPARE = 32, 0.1  # at most, of the rows kept by an interrupted build

@@ -9,8 +9,6 @@ from typing import Any, TypeAlias
 
 from ...process.texts import in_columns
 
-__all__ = ["TITLES", "Bars", "ColumnStats", "LengthStats", "TableStats", "cells_of"]
-
 Shown: TypeAlias = "int | float | str | Decimal | None"
 _MOST_SHOWN = 40  # characters of a value in a table
 TITLES = ("column", "nulls", "values", "NaN", "zeros", "min", "max", "mean", "std", "lengths", "most often")

@@ -25,8 +25,6 @@ from typing import Any
 from ...process.lazy import np
 from ..types import Array, Json
 
-__all__ = ["MOST_BINS", "Numbers", "bins_of", "checked_counts", "edges_of"]
-
 MOST_BINS = 64
 _CHUNK = 2**18  # bytes that stay in a core's cache while they are read several times
 _COUNTS = ("count", "nan", "inf", "minus_inf", "sampled", "zeros")
@@ -281,7 +279,7 @@ def bins_of(low: float, high: float) -> tuple[int, int, int]:
     """The bins of values from `low` to `high`; ints have bins of ints.
 
     Returns:
-        The power of two that is the width of a bin, and the numbers of the first bin and of the last: bin i
+        The power of two that is the width of a bin, and the numbers of the first bin and of the last. Bin i
         begins at i * 2**power.
 
     Example:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 else:
     np, torch, pieces = later("numpy"), later("torch"), later("torchyoga.rows.pieces")
 
-__all__ = ["MOST_BYTES", "Statistics", "TableStatistics"]
 
 MOST_BYTES = 4096  # of a column's statistics in a manifest
 _WIDE = 64  # numbers of a row, beyond which some are sampled; see `numbers`

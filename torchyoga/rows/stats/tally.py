@@ -16,8 +16,6 @@ from ...process.lazy import np
 from ..types import Array, Json
 from .numbers import checked_counts
 
-__all__ = ["MOST_DISTINCT", "MOST_TEXT", "MOST_TOP", "Tally", "Value"]
-
 MOST_DISTINCT = 10_000
 MOST_TEXT = 64  # bytes of a text
 MOST_TOP = 100  # values that a manifest has

@@ -17,22 +17,19 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import suppress
 
-from ... import errors
-from ...building.build import BuildOptions
-from ...building.parts.board import Board, Look, PartFailure, here
-from ...building.parts.slices import Splits, digest_of, splits_of
-from ...errors import BusyError, ExistsError, LostError, NotFoundError, YogaError
-from ...process.progress import Bar, progress_bar
-from ...reading.version_ref import VersionRef
-from ...rows.collector import block_of
-from ...stores.contract import Seen, Versions
-from ...stores.refs import fetched
-from ..submission import prepared
-from .planned import BuildJob, run_part
-from .planning import Many, agreed_plan
+from .. import errors
+from ..building.board import Board, Look, PartFailure, here
+from ..building.build import BuildOptions
+from ..building.plan import Splits, digest_of, splits_of
+from ..errors import BusyError, ExistsError, LostError, NotFoundError, YogaError
+from ..process.progress import Bar, progress_bar
+from ..reading.version_ref import VersionRef
+from ..rows.collector import block_of
+from ..stores.contract import Seen, Versions
+from ..stores.refs import fetched
+from .planned import BuildJob, Many, agreed_plan, run_part
 from .pools import Pools
-
-__all__ = ["Many", "submitted_by_many"]
+from .submission import prepared
 
 _log = logging.getLogger("torchyoga")
 _WINDOW, _UNKNOWN_WINDOW = 2, 1000  # parts in flight: for each worker, or if their number is unknown
