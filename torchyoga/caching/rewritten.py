@@ -19,8 +19,6 @@ from ..versions.deleted import MOST_DELETED, Deleted
 from ..versions.file_entry import FileEntry
 from .appended import Growth
 
-__all__ = ["Numbers", "Where", "deleted_rows", "reduced"]
-
 Numbers = Sequence[int] | Ints
 Where = tuple[str | Sequence[str], Condition]
 

@@ -27,7 +27,7 @@ from ...order.full import as_int
 from ...process.texts import bytes_text, count_of, number
 from ...reading.dataref import DataRef, title_of
 from ...reading.version_ref import VersionColumns, VersionRef
-from ...stores.history.log import VersionLog, log_of
+from ...stores.log import VersionLog, log_of
 from ...stores.refs import store_of
 from ...versions.file_entry import FileEntry
 from ...versions.lineage import Lineage
