@@ -36,7 +36,7 @@ def measure(folder: Path, rounds: int) -> dict[str, tuple[float, int]]:
         DELETE: lambda name: storage.delete_rows(
             "grown", "old", rows=np.arange(0, ROWS - new, SHARE), to=name
         ),
-        COMPACT: lambda name: storage.compact("grown", "old", to=name, progress=False),
+        COMPACT: lambda name: storage.convert("grown", "old", to=name, progress=False),
     }
     found: dict[str, list[tuple[float, int]]] = {way: [] for way in ways}
     for number in range(rounds):

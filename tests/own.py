@@ -45,7 +45,7 @@ class Made(yoga.DataRef[Any]):
         return self._said[1]
 
     @property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         return self._said[2]
 
 

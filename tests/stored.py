@@ -144,7 +144,7 @@ def tidied(
         storage.delete_rows(id, before, rows=[gone], to=name)
         rows[name] = [one for number, one in enumerate(rows[before]) if number != gone]
     elif what == "compact":
-        storage.compact(id, before)
+        storage.convert(id, before)
     elif what == "remove" and len(rows) > 1:
         storage.remove(id, before)
         del rows[before]

@@ -14,47 +14,31 @@ import torch
 
 import torchyoga as yoga
 
-OF_A_REF = {"class_to_idx", "classes", "features", "file_starts", "fingerprint", "info", "is_thread_safe"}
-OF_A_REF |= {"readahead", "row_bytes", "schema", "stream", "take"}
+OF_A_REF = {
+    "class_to_idx",
+    "classes",
+    "file_starts",
+    "fingerprint",
+    "info",
+    "is_thread_safe",
+    "schema",
+    "take",
+}
 OF_A_REF |= {
     "columns",
     "lengths",
     "map",
     "map_batches",
     "order_by",
-    "projected",
     "repeat",
     "select",
     "split",
+    "where",
     "zip",
 }
-OF_A_REF |= {
-    "where",
-    "windows",
-    "packed",
-    "prefixes",
-    "token_windows",
-    "token_batches",
-    "take_parts",
-    "filled",
-    "masked",
-    "decoded",
-    "arrangement",
-    "balanced",
-    "bucketed",
-    "libraries",
-    "numbered",
-    "weighted",
-    "in_epoch",
-    "is_random",
-    "keeps_rows",
-    "only_copies",
-    "recipe",
-    "take_seeded",
-    "view_pin",
-}
-OF_A_REF |= {"stats", "to_arrow", "to_huggingface", "to_pandas", "to_parquet", "to_polars"}
-OF_A_REF |= {"recipe"}
+OF_A_REF |= {"balanced", "bucketed", "decoded", "filled", "in_epoch", "masked", "packed", "stats", "stream"}
+OF_A_REF |= {"to_arrow", "to_huggingface", "to_pandas", "to_parquet", "to_polars"}
+OF_A_REF |= {"token_batches", "token_windows", "weighted", "windows"}
 OF_STATES = {"load_state_dict", "receipt", "set_epoch", "state_after", "state_dict"}
 
 
@@ -120,9 +104,9 @@ def test_manifests_are_read_without_numpy_and_torch(tmp_path: Path) -> None:
     storage.tag("some", "prod", "1.1")
     code = """
 import sys
-from torchyoga.caching.spare import cleanable
-from torchyoga.stores.history.log import log_of
-from torchyoga.stores.history.tags import tags_of
+from torchyoga.stores.spare import cleanable
+from torchyoga.stores.log import log_of
+from torchyoga.stores.tags import tags_of
 from torchyoga.stores.opened import opened
 
 store = opened(sys.argv[1])
@@ -174,7 +158,6 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
             "cacheable",
             "check",
             "clean",
-            "compact",
             "compression",
             "convert",
             "copy",
@@ -188,5 +171,5 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
             "path",
             "plan",
         ),
-        *("remove", "submit", "tag", "tag_history", "tags", "timeout", "url", "versions"),
+        *("remove", "submit", "tag", "tags", "timeout", "url", "versions"),
     }

@@ -285,7 +285,7 @@ def test_what_users_call_comes_first_on_the_page_of_a_class_and_the_contract_las
     main = reference.class_pages("torchyoga.DataRef")["DataRef"]
     shown = re.findall(r"DataRef\.(\w+)", main)
     assert shown.index("where") < shown.index("schema") < shown.index("take")
-    assert "take_seeded" in main.partition("A DataRef of your own")[2]
+    assert "in_epoch" in main.partition("A DataRef of your own")[2]
     for name in reference.PAGES_OF:
         pages = reference.class_pages(name).values()
         said = [one for page in pages for one in re.findall(rf"{re.escape(name)}\.(\w+)", page)]

@@ -140,7 +140,7 @@ class Numbers(torchyoga.DataRef[Any]):
         return Schema.of(np.arange(2))
 
     @property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         return 16
 
 
@@ -247,7 +247,7 @@ class NamedByAddress(Numbers):
 
 class NegativeBytes(Numbers):
     @property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         return -1
 
 
@@ -287,7 +287,7 @@ class ReadsAhead(Numbers):
         self.kind = kind
 
     @property
-    def readahead(self) -> ReadAhead:  # type: ignore[override]
+    def _readahead(self) -> ReadAhead:  # type: ignore[override]
         self.__dict__.setdefault("made", self.kind(16))
         found: ReadAhead = self.__dict__["made"]
         return found
@@ -313,7 +313,7 @@ class AnnouncesBackwards(ReadAhead):
 
 class NewReadAhead(Numbers):
     @property
-    def readahead(self) -> ReadAhead:  # type: ignore[override]
+    def _readahead(self) -> ReadAhead:  # type: ignore[override]
         return ReadAhead(16)
 
 

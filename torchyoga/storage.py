@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from datetime import date
 from functools import partial
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, overload
 from .errors import BusyError
 from .formats.contract import format_named
 from .order.full import as_int
+from .process.contexts import contextmanager
 from .process.lazy import later
 from .reading.dataref import DataRef
 from .reading.instead import advised
@@ -37,47 +38,44 @@ if TYPE_CHECKING:
     from .caching import cacheable as _cacheable
     from .caching import columns as _columns
     from .caching import lineage as _lineage
+    from .caching import many as _many
+    from .caching import planned as _planned
     from .caching import rewritten as _rewritten
-    from .caching import spare as _spare
+    from .caching import row_hashes as _kept_hashes
     from .caching import submission as _submission
-    from .caching.comparing import kept_hashes as _kept_hashes
     from .caching.lineage import Record
-    from .caching.parts import many as _many
-    from .caching.parts import planned as _planned
-    from .caching.parts.many import Many
-    from .caching.parts.planned import PlannedBuild
+    from .caching.planned import Many, PlannedBuild
     from .caching.rewritten import Numbers, Where
     from .caching.staleness import Stale
     from .coding import encoding as _encoding
     from .coding.encoders import Encoder
     from .stores import checking as _checking
+    from .stores import log as _log
     from .stores import opened as _opened
     from .stores import refs as _refs
-    from .stores.history import choice as _choice
-    from .stores.history import log as _log
-    from .stores.history import tags as _tags
-    from .stores.history import transfer as _transfer
-    from .stores.history.log import VersionLog
-    from .stores.history.tags import TagEntry
+    from .stores import spare as _spare
+    from .stores import tags as _tags
+    from .stores import transfer as _transfer
+    from .stores.log import VersionLog
+    from .stores.tags import TagEntry
 else:  # loaded when they are first called, so that a first dataset opens at once
     _sources = later("torchyoga.adapters.sources")
     _build = later("torchyoga.building.build")
     _appended = later("torchyoga.caching.appended")
     _cacheable = later("torchyoga.caching.cacheable")
     _columns = later("torchyoga.caching.columns")
-    _kept_hashes = later("torchyoga.caching.comparing.kept_hashes")
+    _kept_hashes = later("torchyoga.caching.row_hashes")
     _lineage = later("torchyoga.caching.lineage")
-    _many = later("torchyoga.caching.parts.many")
-    _planned = later("torchyoga.caching.parts.planned")
+    _many = later("torchyoga.caching.many")
+    _planned = later("torchyoga.caching.planned")
     _rewritten = later("torchyoga.caching.rewritten")
-    _spare = later("torchyoga.caching.spare")
+    _spare = later("torchyoga.stores.spare")
     _submission = later("torchyoga.caching.submission")
     _encoding = later("torchyoga.coding.encoding")
     _checking = later("torchyoga.stores.checking")
-    _choice = later("torchyoga.stores.history.choice")
-    _log = later("torchyoga.stores.history.log")
-    _tags = later("torchyoga.stores.history.tags")
-    _transfer = later("torchyoga.stores.history.transfer")
+    _log = later("torchyoga.stores.log")
+    _tags = later("torchyoga.stores.tags")
+    _transfer = later("torchyoga.stores.transfer")
     _opened = later("torchyoga.stores.opened")
     _refs = later("torchyoga.stores.refs")
 
@@ -146,13 +144,9 @@ class Storage:
         self.timeout = timeout
         self._lease_seconds = lease_seconds
         self._store = _opened.opened(url, storage_options, cache_dir, cache_bytes, lease_seconds, shared)
+        self.url = self._store.name
         file_bytes = self._store.file_bytes if file_bytes is None else file_bytes
         self.file_bytes = as_int("file_bytes", file_bytes, 1)
-
-    @property
-    def url(self) -> str:
-        """The directory or URL."""
-        return self._store.name
 
     @property
     def path(self) -> Path:
@@ -338,7 +332,7 @@ class Storage:
         options = replace(options, lineage=_lineage.lineage_of(data, record, message))
         count = None if parts is None else as_int("parts", parts, low=1)
         replaces = self._store.seen(id, version) if overwrite else None
-        many = _many.Many(None, self._lease_seconds, self.timeout)
+        many = _planned.Many(None, self._lease_seconds, self.timeout)
         return _planned.planned_build(data, self._store, id, version, options, many, count, replaces)
 
     @advised('storage.fetch("my-data", "1.0")')
@@ -383,8 +377,8 @@ class Storage:
             >>> len(storage.fetch("fetched", tag="prod")), len(storage.fetch("fetched", latest=True))
             (2, 2)
         """
-        choice, how = _choice.Choice(id, version, tag, at, latest), _refs.Opening(verify, download, progress)
-        return _choice.chosen(self._store, choice, how)
+        choice, how = _refs.Choice(id, version, tag, at, latest), _refs.Opening(verify, download, progress)
+        return _refs.chosen(self._store, choice, how)
 
     @advised('@storage.cacheable("my-data", "1.0") above the function')
     def cacheable(
@@ -484,16 +478,17 @@ class Storage:
         record: Record = True,
         message: str | None = None,
     ) -> DataRef:
-        """Writes a version in another format: the same rows, the same fingerprint.
+        """Writes a version into files of its own, in any format: the same rows, the same fingerprint.
 
-        With `codecs` the values of some columns are encoded otherwise, so the fingerprint is another one, and
-        a state of the old version does not fit.
+        Small files become files of ordinary size. The bytes of deleted rows are gone once no other version
+        names the files in which they lie. With `codecs` the values of some columns are encoded otherwise, so
+        the fingerprint is another one, and a state of the old version does not fit.
 
         Args:
             id: which dataset.
             version: which version of it; replaced in one step, while readers that have it open go on reading
                 the old files.
-            format: the file format, by default the storage's.
+            format: the file format; by default the version's own, and its compression.
             compression: a compression that the format has, or None.
             to: publish under this version instead and keep the old one.
             progress: show a progress bar; by default on a terminal.
@@ -516,6 +511,10 @@ class Storage:
             >>> after = storage.convert("x", "1.0", format="hdf5", compression="gzip")
             >>> after.fingerprint == before.fingerprint, after[3]["x"]
             (True, np.int64(3))
+            >>> reduced = storage.delete_rows("x", "1.0", rows=[0, 3], to="1.1")
+            >>> storage.remove("x", "1.0")  # its file stays, for "1.1" names it
+            >>> storage.convert("x", "1.1").fingerprint == reduced.fingerprint  # now the file is gone
+            True
             >>> texts = storage.submit([{"text": "line " * 50}] * 3, "lines", "1.0")
             >>> small = storage.convert("lines", "1.0", codecs={"text": yoga.codecs.zstd()}, to="2.0")
             >>> len(small[0]["text"]) < 50, small.decoded()[0] == texts[0]
@@ -530,6 +529,9 @@ class Storage:
             self._store.check_place(id, target)
             replaces = self._store.seen(id, version) if to is None else None
             whole = _refs.fetched(self._store, id, version)
+            if format is None:
+                own = _appended.own_format(whole.manifest, options.format, options.compression)
+                options = replace(options, format=own[0], compression=compression or own[1])
             kept = replace(
                 options,
                 info=whole.manifest.info,
@@ -691,7 +693,7 @@ class Storage:
     ) -> DataRef:
         """Publishes a version of the rows of `after` without some columns; no data is read or written.
 
-        The bytes stay in the files, which are shared; to take them away, `compact` the new version and remove
+        The bytes stay in the files, which are shared; to take them away, `convert` the new version and remove
         the others. A state that was saved over `after` loads.
 
         Args:
@@ -718,33 +720,6 @@ class Storage:
         with self._new_version(growth, version) as to:
             return _columns.dropped(names, growth, to, lineage)
 
-    def compact(
-        self, id: str, version: str, *, to: str | None = None, progress: bool | None = None
-    ) -> DataRef:
-        """Writes a version into files of its own: the same rows, the same fingerprint.
-
-        Small files become files of ordinary size. The bytes of deleted rows are gone once no other version
-        names the files in which they lie.
-
-        Args:
-            id: which dataset.
-            version: which version of it; replaced in one step, while readers that have it open go on.
-            to: publish under this version instead and keep the old one.
-            progress: show a progress bar; by default on a terminal.
-
-        Raises:
-            NotFoundError, ExistsError, BusyError, LostError, CorruptError: as `convert`.
-
-        Example:
-            >>> old = storage.submit({"x": np.arange(5)}, "compacted", "1")
-            >>> reduced = storage.delete_rows("compacted", "1", rows=[0, 3], to="2")
-            >>> storage.remove("compacted", "1")  # its file stays, for "2" names it
-            >>> storage.compact("compacted", "2").fingerprint == reduced.fingerprint
-            True
-        """
-        found = _appended.own_format(self._store.manifest(id, version), self.format, self.compression)
-        return self.convert(id, version, format=found[0], compression=found[1], to=to, progress=progress)
-
     def delete_rows(
         self,
         id: str,
@@ -759,7 +734,7 @@ class Storage:
         """Publishes a version without some rows, which shares the files of the old one.
 
         The fingerprint is that of the other rows submitted by themselves. The bytes of the rows stay in the
-        files; to take them away, remove the old version and `compact` the new one.
+        files; to take them away, remove the old version and `convert` the new one.
 
         Args:
             id: which dataset.
@@ -984,22 +959,22 @@ class Storage:
             return _tags.untagged(self._store, id, tag, message)
         return _tags.tagged(self._store, id, tag, version, message, self.timeout)
 
-    def tags(self, id: str) -> dict[str, str]:
-        """The version that each tag of an id names, also if that was removed since.
+    @overload
+    def tags(self, id: str) -> dict[str, str]: ...
+    @overload
+    def tags(self, id: str, tag: str) -> builtins.list[TagEntry]: ...
+    def tags(self, id: str, tag: str | None = None) -> dict[str, str] | builtins.list[TagEntry]:
+        """The version that each tag of an id names, also if that was removed since; or the moves of one tag.
 
-        Raises:
-            CorruptError: the last note of a tag is damaged; names it.
-        """
-        return _tags.tags_of(self._store, id)
-
-    def tag_history(self, id: str, tag: str) -> builtins.list[TagEntry]:
-        """All moves of a tag, the first one first: which version, who, when, and why.
+        Args:
+            id: which dataset.
+            tag: return all moves of this tag, the first one first: which version, who, when, and why.
 
         Raises:
             NotFoundError: there never was such a tag.
-            CorruptError: a note is damaged or missing; names it.
+            CorruptError: a note of a tag is damaged or missing; names it.
         """
-        return _tags.tag_history(self._store, id, tag)
+        return _tags.tags_of(self._store, id) if tag is None else _tags.tag_history(self._store, id, tag)
 
     def log(self, id: str, limit: int | None = None) -> VersionLog:
         """The versions of an id, the newest first; `print` it for a table.
@@ -1097,7 +1072,7 @@ class Storage:
             raise ValueError("executor= and together=True are two ways to build by many; pass one of them")
         if executor is None and not together:
             return None
-        return _many.Many(executor, self._lease_seconds, self.timeout)
+        return _planned.Many(executor, self._lease_seconds, self.timeout)
 
     def _options(
         self,

@@ -323,7 +323,7 @@ def test_an_interrupted_build_continues(tmp_path: Path, caplog: pytest.LogCaptur
     folder = pets(tmp_path / "pets", 30, padding=2**18)  # so large that they are read in pieces
     ref, storage = yoga.image_folder(folder), yoga.Storage(tmp_path / "storage")
     expected = list(ref)
-    assert ref.row_bytes > 2**18
+    assert ref._row_bytes > 2**18
     last = folder / ref[29]["path"]
     data = last.read_bytes()
     last.unlink()

@@ -221,7 +221,7 @@ def test_parts_are_the_same_for_any_batches(photos: yoga.DataRef) -> None:
         assert torch.equal(found[1], second)
     one = photos.decoded({"image": decoder}, threads=1)
     rows, seeds = np.arange(24), np.arange(24, dtype=np.uint64)
-    assert_rows_equal(list(one.take_seeded(rows, seeds)), list(view.take_seeded(rows, seeds)))
+    assert_rows_equal(list(one._take_seeded(rows, seeds)), list(view._take_seeded(rows, seeds)))
 
 
 @pytest.mark.parametrize("mode", ["rgb", "gray", "rgba"])
@@ -232,7 +232,7 @@ def test_parts_are_the_same_in_each_layout(photos: yoga.DataRef, mode: Any) -> N
         photos.decoded({"image": yoga.codecs.image(32, crop="random", layout=layout, mode=mode)})
         for layout in ("hwc", "chw")
     ]
-    flat, tall = (list(view.take_seeded(rows, seeds)) for view in found)
+    flat, tall = (list(view._take_seeded(rows, seeds)) for view in found)
     for row, other in zip(flat, tall, strict=True):
         assert np.array_equal(row["image"].transpose(2, 0, 1), other["image"])
 
@@ -475,9 +475,9 @@ def test_items_of_lists_have_parts_and_errors_of_their_own(tmp_path: Path) -> No
     ref = yoga.Storage(tmp_path).submit(rows, "a", "1", schema=schema)
     view = ref.decoded({"seen": yoga.codecs.image(16, crop="random", flip=True)})
     numbers, seeds = np.arange(6), np.arange(6, dtype=np.uint64)
-    whole = list(view.take_seeded(numbers, seeds))
+    whole = list(view._take_seeded(numbers, seeds))
     assert not np.array_equal(whole[0]["seen"][0], whole[0]["seen"][1])
-    assert_rows_equal(list(view.take_seeded(numbers[3:4], seeds[3:4])), whole[3:4])
+    assert_rows_equal(list(view._take_seeded(numbers[3:4], seeds[3:4])), whole[3:4])
     rows.append({"seen": [file_of(CHINA), b"none"]})
     bad = yoga.Storage(tmp_path).submit(rows, "b", "1", schema=schema)
     with pytest.raises(CorruptError, match="row 6, column 'seen': it begins with b'none'"):

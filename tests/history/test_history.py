@@ -19,8 +19,8 @@ from stored import store_of, told
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
-from torchyoga.stores.history.graph import heads, in_time, parent_of
-from torchyoga.stores.history.log import LogEntry
+from torchyoga.stores.graph import heads, in_time, parent_of
+from torchyoga.stores.log import LogEntry
 from torchyoga.versions.lineage import Lineage, Parent, sendable
 from torchyoga.versions.outline import Outline
 
@@ -372,7 +372,7 @@ class History(RuleBasedStateMachine):
                 with pytest.raises(NotFoundError):
                     self.storage.fetch("x", tag=tag)
             if self.moves[tag]:
-                history = [entry.version for entry in self.storage.tag_history("x", tag)]
+                history = [entry.version for entry in self.storage.tags("x", tag)]
                 assert history == [move[0] if move else None for move in self.moves[tag]]
 
 

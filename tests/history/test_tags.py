@@ -17,7 +17,7 @@ from stored import store_of
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
 from torchyoga.process.digests import json_digest
-from torchyoga.stores.history.tags import TagEntry, moment, named_by
+from torchyoga.stores.tags import TagEntry, moment, named_by
 
 
 @pytest.fixture(params=["directory", "memory"])
@@ -53,7 +53,7 @@ def test_a_tag_moves_and_its_history_stays(storage: yoga.Storage) -> None:
         storage.fetch("photos", tag="prod")
     with pytest.raises(NotFoundError, match="no tag 'prod'"):
         storage.tag("photos", "prod", None)
-    found = storage.tag_history("photos", "prod")
+    found = storage.tags("photos", "prod")
     assert [(entry.number, entry.version, entry.message) for entry in found] == [
         (1, "1.0", "reviewed"),
         (2, "1.1", None),
@@ -63,7 +63,7 @@ def test_a_tag_moves_and_its_history_stays(storage: yoga.Storage) -> None:
     assert all(entry.stored is not None and entry.when.tzinfo is not None for entry in found)
     assert storage.list() == [("photos", "1.0"), ("photos", "1.1")]
     assert storage.clean(0) == []
-    assert len(storage.tag_history("photos", "prod")) == 3
+    assert len(storage.tags("photos", "prod")) == 3
 
 
 def test_a_tagged_version_is_removed_only_by_force(storage: yoga.Storage) -> None:
@@ -109,7 +109,7 @@ def test_bad_names_messages_and_versions_are_refused(local: yoga.Storage) -> Non
     with pytest.raises(TypeError, match="must be a str"):
         local.tag("photos", "prod", "1.0", message=3)  # type: ignore[arg-type]
     with pytest.raises(NotFoundError, match="no tag 'prod'"):
-        local.tag_history("photos", "prod")
+        local.tags("photos", "prod")
     assert not (local.path / ".tags").exists()
     for at in ("yesterday", "2026-13-01"):
         with pytest.raises(ValueError, match="at must be a date"):
@@ -188,7 +188,7 @@ def test_damaged_and_forged_notes(local: yoga.Storage) -> None:
     others = [b"[" * 60_000, b"{}", b"null", b"\xff", b" " * 70_000, sound.replace(b'"1.0"', b'"1.1"')]
     for text in forged + cut + others:
         note(local, 3).write_bytes(text)
-        for call in (local.fetch, local.tag_history):
+        for call in (local.fetch, local.tags):
             with pytest.raises(CorruptError, match=r"00000003\.json of the tag 'prod' is damaged"):
                 call("photos", tag="prod")
         with pytest.raises(CorruptError):
@@ -199,10 +199,10 @@ def test_damaged_and_forged_notes(local: yoga.Storage) -> None:
     note(local, 3).write_bytes(sound)
     note(local, 2).unlink()
     with pytest.raises(CorruptError, match=r"00000002\.json"):
-        local.tag_history("photos", "prod")
+        local.tags("photos", "prod")
     note(local, 99_999_999).write_bytes(sound)  # is not read for each number before it
     with pytest.raises(CorruptError, match=r"00000002\.json"):
-        local.tag_history("photos", "prod")
+        local.tags("photos", "prod")
     with pytest.raises(CorruptError, match="more than a tag can have"):
         local.tag("photos", "prod", "1.1")
 
@@ -222,7 +222,7 @@ def test_processes_and_threads_at_once_lose_no_move(local: yoga.Storage) -> None
         one.start()
     for one in [*workers, *threads]:
         one.join()
-    found = [entry.message for entry in local.tag_history("photos", "prod")]
+    found = [entry.message for entry in local.tags("photos", "prod")]
     every = [*names, *(f"thread {n}" for n in range(4))]
     assert sorted(str(m) for m in found) == sorted(f"{name} {n}" for name in every for n in range(5))
     for name in every:  # each in its own order
@@ -248,7 +248,7 @@ def test_threads_at_once_in_a_store(tmp_path: Path) -> None:
         one.start()
     for one in threads:
         one.join()
-    found = storage.tag_history("photos", "prod")
+    found = storage.tags("photos", "prod")
     assert [entry.number for entry in found] == list(range(1, 10))
     assert sorted(str(entry.message) for entry in found[1:]) == [str(n) for n in range(8)]
 
@@ -277,7 +277,7 @@ def test_a_kill_leaves_a_whole_chain(local: yoga.Storage, step: int) -> None:
     assert process.exitcode == 9
     entry = local.tag("photos", "prod", "1.1")
     assert entry.number == step + 1
-    assert [one.number for one in local.tag_history("photos", "prod")] == list(range(1, step + 2))
+    assert [one.number for one in local.tags("photos", "prod")] == list(range(1, step + 2))
     assert local.fetch("photos", tag="prod").fingerprint == local.fetch("photos", "1.1").fingerprint
     (left,) = local.path.rglob(".new-*")  # which the killed one was writing
     name = left.relative_to(local.path).as_posix()

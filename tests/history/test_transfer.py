@@ -60,7 +60,7 @@ def history(folder: Path, format: str = "lmdb") -> Storage:
     storage.append(more(), "d", "8", after="7")
     storage.append(more(), "d", "side", after="3")
     storage.append(more(), "d", "side 2", after="side")
-    storage.compact("d", "8", to="9")
+    storage.convert("d", "8", to="9")
     storage.submit(more(), "d", "1", overwrite=True)
     storage.tag("d", "prod", "4", message="one")
     storage.tag("d", "prod", "8", message="two")
@@ -98,7 +98,7 @@ def same(one: Storage, other: Storage, versions: list[str] | None = None) -> Non
 
 
 def moves(storage: Storage, tag: str) -> list[tuple[Any, ...]]:
-    return [(e.number, e.version, e.who, e.when, e.message) for e in storage.tag_history("d", tag)]
+    return [(e.number, e.version, e.who, e.when, e.message) for e in storage.tags("d", tag)]
 
 
 @pytest.mark.rest
@@ -267,7 +267,7 @@ def test_the_copy_lives_on(lists: None, to: Storage, tmp_path: Path) -> None:
     expected["10"] = [*expected["8"], 0, 1, 2]
     to.delete_rows("d", "10", rows=[0], to="11")
     expected["11"] = expected["10"][1:]
-    to.compact("d", "7")
+    to.convert("d", "7")
     for version in ("0", "3", "8", "10"):
         to.remove("d", version, force=True)
         del expected[version]
@@ -298,7 +298,7 @@ def test_any_history(lists: None, tmp_path: Path, seeds: range) -> None:
             elif what == "delete":
                 storage.delete_rows("d", before, rows=[int(random.integers(3))], to=name)
             elif what == "compact":
-                storage.compact("d", before, to=name)
+                storage.convert("d", before, to=name)
             elif what == "remove" and len(known) > 1:
                 storage.remove("d", before)
             elif what == "clean":

@@ -516,7 +516,7 @@ class Downloaded(yoga.DataRef):
     is_cold = False
 
     def __init__(self, ahead_bytes: int | None) -> None:
-        self.readahead, self.ahead_bytes = ReadAhead(8, self), ahead_bytes
+        self._readahead, self.ahead_bytes = ReadAhead(8, self), ahead_bytes
         self.read: list[int] = []
 
     def __getstate__(self) -> dict[str, Any]:
@@ -588,7 +588,7 @@ class Interrupted(yoga.DataRef):
     is_thread_safe = True
 
     def __init__(self, row_bytes: int, at_reads: set[int], at_announcements: set[int]) -> None:
-        self.readahead = ReadAhead(row_bytes, self)
+        self._readahead = ReadAhead(row_bytes, self)
         self.is_cold, self.ahead_bytes = bool(at_announcements), None
         self.left = {"reads": at_reads, "announcements": at_announcements}
         self.count = {"reads": 0, "announcements": 0}

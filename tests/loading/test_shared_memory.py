@@ -182,7 +182,7 @@ def test_the_memory_is_used_again_and_given_back(ref: yoga.DataRef) -> None:
 class Faulty(yoga.DataRef):
     """A DataRef of small rows, so that batches travel together; one row cannot be read."""
 
-    row_bytes = 8
+    _row_bytes = 8
 
     def __len__(self) -> int:
         return 40
@@ -600,7 +600,7 @@ def test_a_slot_that_is_just_being_made_is_not_there_yet() -> None:
 class Gathers(yoga.DataRef[Any]):
     """A DataRef of a user's own, which says of each row whether it may lie in the shared memory at once."""
 
-    keeps_rows = False
+    _keeps_rows = False
 
     def __len__(self) -> int:
         return 8

@@ -162,12 +162,12 @@ def test_which_data_is_only_copied(ref: yoga.DataRef, tmp_path: Path) -> None:
         yoga.concat([ref, ref]),
         arrays,
     ]
-    assert all(one.only_copies for one in copied)
+    assert all(one._only_copies for one in copied)
     packed = yoga.Storage(tmp_path / "gzip", "hdf5").submit(
         {"x": np.arange(ROWS)}, "rows", "1", format="hdf5", compression="gzip", progress=False
     )
     worked = [ref.map(lambda row: row), packed]
-    assert not any(one.only_copies for one in worked)
+    assert not any(one._only_copies for one in worked)
 
 
 def test_advice_knows_of_threads() -> None:

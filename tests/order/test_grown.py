@@ -27,7 +27,7 @@ class Versions:
         return f"rows {self.length}"
 
     @property
-    def prefixes(self) -> list[tuple[str, int]]:
+    def _prefixes(self) -> list[tuple[str, int]]:
         return [(f"rows {rows}", rows) for rows in self.before]
 
     def __len__(self) -> int:

@@ -21,8 +21,8 @@ from hypothesis.stateful import (
 from stored import store_of
 
 from torchyoga import Storage
-from torchyoga.building.parts.board import Board
-from torchyoga.caching.parts.planned import PlannedBuild
+from torchyoga.building.board import Board
+from torchyoga.caching.planned import PlannedBuild
 from torchyoga.errors import BusyError, ExistsError, NotFoundError
 
 ROWS = st.lists(st.integers(0, 99), min_size=1, max_size=7)
@@ -142,7 +142,7 @@ class Stories(RuleBasedStateMachine):
     @rule(data=st.data())
     @precondition(lambda self: self.versions)
     def compact(self, data: st.DataObject) -> None:
-        self.storage.compact("a", self.drawn(data, self.versions))
+        self.storage.convert("a", self.drawn(data, self.versions))
 
     @rule(data=st.data(), tag=st.sampled_from(["prod", "test"]))
     @precondition(lambda self: self.versions)

@@ -176,25 +176,25 @@ class Squares(DataRef[int]):
         return [row * row for row in rows.tolist()]
 
     @property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         return self.size
 
 
 def test_a_dataset_without_a_row_size_has_no_readahead() -> None:
-    assert Squares().readahead is None
-    assert Squares()[3:].readahead is None
+    assert Squares()._readahead is None
+    assert Squares()[3:]._readahead is None
     assert [len(window.ends) for window in windows_of(Squares(), [np.arange(3)] * 20)] == [1] * 20
     small = Squares(row_bytes=8)
-    assert small.readahead is small.readahead
-    assert small.readahead is not small[3:].readahead is not None
+    assert small._readahead is small._readahead
+    assert small._readahead is not small[3:]._readahead is not None
     assert [len(window.ends) for window in windows_of(small, [np.arange(3)] * 20)] == [16, 4]
 
 
 def test_copies_and_pickles_read_ahead_for_themselves() -> None:
     ref = Squares(row_bytes=8)
-    assert ref.readahead is not None
-    for _ in ref.readahead.handed_out([1, 2, 3], np.array([1, 2, 3])):
+    assert ref._readahead is not None
+    for _ in ref._readahead.handed_out([1, 2, 3], np.array([1, 2, 3])):
         pass
     for other in (copy.copy(ref), pickle.loads(pickle.dumps(ref))):
-        assert other.readahead is not ref.readahead
+        assert other._readahead is not ref._readahead
         assert other[[1, 2]] == [1, 4]

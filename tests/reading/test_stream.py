@@ -92,7 +92,7 @@ class Foreseeing(Squares):
 
     def __init__(self, length: int) -> None:
         super().__init__(length)
-        self.readahead = ReadAhead(0, self)  # type: ignore[arg-type]
+        self._readahead = ReadAhead(0, self)  # type: ignore[arg-type]
 
     def follow(self, order: Any, progress: Any) -> None:
         self.followed = [row for rows in order for row in rows.tolist()]

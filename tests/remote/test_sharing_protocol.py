@@ -464,12 +464,12 @@ def overwrite_parent(machines: Machines, storage: Storage) -> None:
 
 def compact(machines: Machines, storage: Storage) -> None:
     """The same rows in another file, beside that which version "2" shares."""
-    machines.told(storage.compact("a", "1"))
+    machines.told(storage.convert("a", "1"))
 
 
 def compact_parent(machines: Machines, storage: Storage) -> None:
     """A file of its own for the version from which others make theirs."""
-    machines.told(storage.compact("a", "2"))
+    machines.told(storage.convert("a", "2"))
 
 
 KINDS = pytest.mark.parametrize("kind", ["store", "directory"])

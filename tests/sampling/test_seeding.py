@@ -372,7 +372,7 @@ class Few(DataRef):
     """Small rows, so that many batches are read at once; one row of choice cannot be read."""
 
     is_thread_safe = True
-    row_bytes = 8
+    _row_bytes = 8
 
     def __init__(self, bad: int = -1) -> None:
         self.bad = bad

@@ -123,7 +123,7 @@ def test_the_last_one_that_names_files_takes_them_along(storage: Storage) -> Non
     storage.submit(rows_of(0), "d", "1")
     storage.append([], "d", "2", after="1")
     storage.remove("d", "1")
-    storage.compact("d", "2")
+    storage.convert("d", "2")
     storage.clean(0)
     assert len(data_files(storage)) == 1
 
@@ -162,7 +162,7 @@ def test_parts_lengths_and_columns_of_reduced_versions(tmp_path: Path) -> None:
     numbers = np.array([4, 0, 2])
     kept = np.array([1, 2, 3, 6, 7])[numbers]
     assert ref.lengths(numbers).tolist() == kept.tolist()
-    found = ref.take_parts(numbers, np.zeros(3, np.int64), np.ones(3, np.int64))
+    found = ref._take_parts(numbers, np.zeros(3, np.int64), np.ones(3, np.int64))
     assert found.tolist() == [0, 0, 0]
     assert [len(row) for row in ref.__getitems__([4, 0, 2])] == kept.tolist()
     assert storage.fetch("d", "3").file_starts.tolist() == [0, 3, 5]
@@ -429,7 +429,7 @@ def test_any_sequence_gives_what_lists_give(
         elif what in ("compact", "convert") and name in known:
             to = None if other in known else other
             if what == "compact":
-                storage.compact("d", name, to=to)
+                storage.convert("d", name, to=to)
             else:
                 storage.convert("d", name, format=FORMATS and sorted(FORMATS)[size % 2], to=to)
             known[to or name] = known[name]

@@ -592,7 +592,7 @@ def test_what_another_user_may_not_do_is_neither_damage_nor_a_riddle(tmp_path_ot
         storage.check("a", "1")
         with pytest.raises(PermissionError, match=r"Permission denied: .*\.mdb"):
             storage.check("b", "1")
-        for write in (storage.remove, storage.compact, partial(storage.tag, "a")):
+        for write in (storage.remove, storage.convert, partial(storage.tag, "a")):
             with pytest.raises(PermissionError, match=r"cannot write to the storage .*, make it writable"):
                 write("a", "1")
 

@@ -110,7 +110,7 @@ DELETERS: dict[str, Callable[[Storage], object]] = {
         storage.clean(0),  # which a store leaves the files to
     ),
     "convert": lambda storage: (storage.convert("d", "1", format="hdf5"), storage.clean(0)),
-    "compact": lambda storage: (storage.compact("d", "1"), storage.clean(0)),
+    "compact": lambda storage: (storage.convert("d", "1"), storage.clean(0)),
 }
 KINDS = pytest.mark.parametrize("kind", ["directory", "memory"])
 OFTEN, RARELY = ("remove", "remove_kin", "clean"), ("overwrite", "convert", "compact")
@@ -173,7 +173,7 @@ STOPPED: dict[str, Callable[[Storage, str], object]] = {
     "remove": lambda storage, version: storage.remove("d", version),
     "clean": lambda storage, version: (store_of(storage).remove("d", version), storage.clean(0)),
     "overwrite": lambda storage, version: storage.submit(rows_of(9), "d", version, overwrite=True),
-    "compact": lambda storage, version: storage.compact("d", version),
+    "compact": lambda storage, version: storage.convert("d", version),
 }
 
 

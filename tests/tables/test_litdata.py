@@ -40,7 +40,7 @@ def test_rows_are_what_litdata_wrote(name: str, tmp_path: Path) -> None:
     ref = yoga.from_litdata(LITDATA / name, cache_dir=tmp_path)
     assert_rows_equal(list(ref), ITEMS)
     assert_rows_equal([ref[i] for i in range(len(ref))], ITEMS)
-    assert ref.only_copies == (name == "items")
+    assert ref._only_copies == (name == "items")
 
 
 def test_rows_of_other_kinds() -> None:

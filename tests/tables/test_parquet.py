@@ -146,7 +146,7 @@ def test_the_next_group_is_decoded_ahead(tmp_path: Path) -> None:
     ref = yoga.from_parquet(written(tmp_path, 50), ["id"])
     order = np.arange(N)
     with calls_of(ParquetFiles.table) as decoded:
-        ref.readahead.follow(iter([order[:60], order[60:]]), lambda: 0)
+        ref._readahead.follow(iter([order[:60], order[60:]]), lambda: 0)
         time.sleep(0.05)
         assert not decoded, "not before rows are taken: others may read them"
         ref.take(order[:8])

@@ -142,10 +142,10 @@ def test_windows_and_packs_are_cut_as_from_a_version(corpus: yoga.DataRef, tmp_p
 def test_a_window_reads_no_more_than_its_tokens(tmp_path: Path) -> None:
     np.arange(10**6, dtype="<u4").tofile(tmp_path / "train.bin")
     ref = yoga.from_tokens(tmp_path / "train.bin", "uint32")
-    parts = ref["tokens"].take_parts(np.array([0, 0, 0]), np.array([5, 8, 999_999]), np.array([8, 9, 10**6]))
+    parts = ref["tokens"]._take_parts(np.array([0, 0, 0]), np.array([5, 8, 999_999]), np.array([8, 9, 10**6]))
     assert parts.tolist() == [5, 6, 7, 8, 999_999]
     with pytest.raises(IndexError, match="elements 5 to 1000001 of row 0, which has 1000000 elements"):
-        ref["tokens"].take_parts(np.array([0]), np.array([5]), np.array([1_000_001]))
+        ref["tokens"]._take_parts(np.array([0]), np.array([5]), np.array([1_000_001]))
 
 
 def test_every_flipped_bit_of_an_index_is_an_error(tmp_path: Path) -> None:

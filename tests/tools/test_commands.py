@@ -433,7 +433,7 @@ def test_append_of_what_cannot_be_appended(storage: yoga.Storage, source: list[s
 def test_gc_deletes_only_when_told(storage: yoga.Storage) -> None:
     assert said("gc") == "there is nothing to delete\n"
     storage.convert("images", "1.1", format="hdf5", to="1.2")
-    storage.compact("images", "1.2", to="1.3")
+    storage.convert("images", "1.2", to="1.3")
     left = storage.path / "numbers" / "1" / "00000000deadbeef-00000.part"
     left.write_bytes(b"x" * 100)
     found = parsed("gc", "images", "--keep", "1", "--grace", "0")

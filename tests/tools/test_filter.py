@@ -275,4 +275,4 @@ def test_only_its_columns_are_read(tmp_path: Path) -> None:
     found = Filter.of("x > 47", ref.schema)
     assert found.columns == ("x",)
     assert found.picked(ref, np.arange(50)).tolist() == [48, 49]
-    assert ref.columns(list(found.columns)).row_bytes == 8
+    assert ref.columns(list(found.columns))._row_bytes == 8

@@ -245,7 +245,7 @@ class Counting(yoga.DataRef[Any]):
             self.taken[name] = self.taken.get(name, 0) + len(rows)
         return [{name: int(row) for name in self.names} for row in rows]
 
-    def projected(self, of: Any) -> Counting:
+    def _projected(self, of: Any) -> Counting:
         found = Counting(self.length, self.bad, tuple(column.name for column in of.schema.columns))
         found.taken = self.taken
         return found

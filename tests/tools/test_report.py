@@ -238,7 +238,7 @@ def test_damage_is_an_error_that_says_so(ref: yoga.DataRef, storage: yoga.Storag
 class Large(yoga.DataRef):
     """Rows of which each has 100 MB, and that count how many were read."""
 
-    row_bytes = 10**8
+    _row_bytes = 10**8
     read = 0
 
     def __len__(self) -> int:
@@ -252,7 +252,7 @@ class Large(yoga.DataRef):
 class Unknown(Large):
     """The same, without saying so."""
 
-    row_bytes = 0
+    _row_bytes = 0
 
 
 def test_of_large_rows_few_are_read(tmp_path: Path) -> None:

@@ -261,7 +261,7 @@ class Counting(yoga.DataRef[Any]):
     """Endless rows, of which it counts those that are read."""
 
     schema = None
-    row_bytes = 8
+    _row_bytes = 8
 
     def __init__(self) -> None:
         self.read = 0

@@ -296,7 +296,7 @@ def test_a_version_is_compacted_while_its_lists_are_read(storage: Storage) -> No
     def late(read_list: Any, id: str, version: str, entry: Any) -> Any:
         if left and version == "4":
             left.clear()
-            storage.compact("d", "4")
+            storage.convert("d", "4")
             for older in map(str, range(4)):
                 storage.remove("d", older)
             storage.clean(0)

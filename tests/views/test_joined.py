@@ -56,12 +56,12 @@ class Counting(DataRef):
         return f"{self.first} {self.count}"
 
     @property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         return self.first + 1
 
     @cached_property
-    def readahead(self) -> ReadAhead:
-        return ReadAhead(self.row_bytes, self)
+    def _readahead(self) -> ReadAhead:
+        return ReadAhead(self._row_bytes, self)
 
     def announce(self, rows: Any, values: bool) -> None:
         self.announced.append((rows.tolist(), values))
@@ -356,22 +356,22 @@ def test_announcements_reach_the_source_that_they_are_about() -> None:
     one, other = Counting(0, 9), Counting(9, 9)
     found = flattened(Subset(ConcatDataset([one, other]), [12, 1, 17, 2]))  # type: ignore[arg-type]
     assert found is not None
-    assert found.readahead is not None
-    prefetch = found.readahead.prefetch
+    assert found._readahead is not None
+    prefetch = found._readahead.prefetch
     assert prefetch is not None
     prefetch.announce(np.array([0, 1, 3]), True)
     prefetch.probe()
     assert one.announced == [([1, 2], True), "probe"]
     assert other.announced == [([3], True), "probe"]
-    assert not found.readahead.is_cold
+    assert not found._readahead.is_cold
     other.is_cold = True
-    assert found.readahead.is_cold
-    assert found.row_bytes == (2 * 1 + 2 * 10) // 4
+    assert found._readahead.is_cold
+    assert found._row_bytes == (2 * 1 + 2 * 10) // 4
     assert found.is_thread_safe
     nameless = flattened(ConcatDataset([one, InFiles()]))  # type: ignore[list-item]
     assert nameless is not None
     assert not nameless.is_thread_safe
-    assert nameless.row_bytes == 0
+    assert nameless._row_bytes == 0
 
 
 class Following(Counting):

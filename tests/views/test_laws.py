@@ -500,8 +500,8 @@ class Wrong(yoga.DataRef):
         return self.whole.take(self.rows_at(rows))
 
     @cached_property
-    def readahead(self) -> Any:
-        return self.whole[::2].readahead
+    def _readahead(self) -> Any:
+        return self.whole[::2]._readahead
 
     @property
     def fingerprint(self) -> Any:
@@ -525,13 +525,13 @@ class Fat(Wrong):
 
 
 class Silent(Wrong):
-    readahead: Any = None
+    _readahead: Any = None
 
 
 class Astray(Wrong):
     @cached_property
-    def readahead(self) -> Any:
-        return self.whole[1:].readahead
+    def _readahead(self) -> Any:
+        return self.whole[1:]._readahead
 
 
 class Changing(Wrong):
@@ -565,9 +565,9 @@ class Looking(Wrong):
 class Seedless(Wrong):
     """Random rows that do not depend on the seeds they are given."""
 
-    is_random: Any = True
+    _is_random: Any = True
 
-    def take_seeded(self, rows: Any, seeds: Any) -> Any:
+    def _take_seeded(self, rows: Any, seeds: Any) -> Any:
         return [{**row, "x": id(row) + float(np.random.default_rng().random())} for row in self.take(rows)]
 
 
@@ -576,7 +576,7 @@ class Twice(Wrong):
 
     of: Any = None
 
-    def projected(self, of: Any) -> Any:
+    def _projected(self, of: Any) -> Any:
         found = Twice(self.whole)
         found.of = of
         return found

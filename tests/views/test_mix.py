@@ -568,7 +568,7 @@ def test_views_of_a_mixture_keep_its_order_and_parts_do_not(plain: Any) -> None:
     assert next(iter(only)).tolist() == [number // 1000 for number in expected]
     assert list(mix.columns(["source"])[3]) == ["source"]
     part = mix[:30]
-    assert part.arrangement is None
+    assert part._arrangement is None
     assert sorted(ids(delivered(part)[0])) == sorted(ids(list(mix)[:30]))
     codes = mix.where("source", lambda source: source == 1)
     assert shares(list(codes)) == {1: 18}
@@ -638,8 +638,8 @@ def test_what_a_view_without_a_name_is_made_of_is_read_once() -> None:
     data = Made(120, lambda row: {"id": row, "ids": [row]}, schema)
     views = [data.bucketed(np.arange(120)), data.weighted(np.ones(120)), data[::2]]
     for view in [*views, data.balanced("id"), yoga.mix({"a": data})]:
-        assert view.view_pin is not None
-        assert view.view_pin is view.view_pin
+        assert view._view_pin is not None
+        assert view._view_pin is view._view_pin
 
 
 def test_lengths_that_are_none(sources: Any) -> None:

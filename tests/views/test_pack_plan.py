@@ -306,7 +306,7 @@ class Lengths(yoga.DataRef):
     def lengths(self, rows: Any) -> Any:
         return self.of[rows].astype(np.int64)
 
-    def projected(self, of: Any) -> yoga.DataRef:
+    def _projected(self, of: Any) -> yoga.DataRef:
         return Lengths(self.of, of.schema)
 
     @property

@@ -181,7 +181,7 @@ def test_every_loader_gives_the_same_batches(ref: yoga.DataRef) -> None:
         yoga.DataLoader(packed[::-1][::-1], 4, num_workers=1, persistent_workers=True),
     ):
         assert_rows_equal(list(loader), expected)
-    assert packed.keeps_rows is isinstance(ref, Own)
+    assert packed._keeps_rows is isinstance(ref, Own)
     (single,) = itertools.islice(yoga.DataLoader(packed, None), 1)
     assert len(single["ids"]) == sum(single["lengths"])
 
@@ -352,9 +352,9 @@ class _Noting(Own):
         super().__init__(*given)
         self.seen: set[str] = set()
 
-    def projected(self, of: Any) -> yoga.DataRef:
+    def _projected(self, of: Any) -> yoga.DataRef:
         self.seen |= {self.schema.columns[number].name for number in of.columns}
-        return super().projected(of)
+        return super()._projected(of)
 
 
 def test_several_budgets_and_the_columns_that_a_cost_looks_at() -> None:
@@ -677,7 +677,7 @@ def test_files_of_a_store_are_downloaded_ahead(
 
 def test_delivered_packs_are_delivered_rows(ref: yoga.DataRef) -> None:
     packed = ref.packed("ids", 16)
-    readahead = packed.readahead
+    readahead = packed._readahead
     if readahead is None or readahead.prefetch is None:
         return
     followed: list[Any] = []

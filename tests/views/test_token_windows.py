@@ -366,7 +366,7 @@ def test_rows_made_with_random_numbers_are_those_of_one_epoch(ref: DataRef) -> N
 
     schema = ref.columns(["ids"]).schema
     windows = windows_of(ref.map(noisy, schema=schema), "ids", 4)
-    assert not windows.is_random
+    assert not windows._is_random
     assert [r["ids"].tolist() for r in windows] == [r["ids"].tolist() for r in windows.in_epoch(5)]
 
 
@@ -503,15 +503,15 @@ def test_parts_of_rows_are_those_of_whole_rows(ref: DataRef) -> None:
         whole = [column[int(row)] for row in rows]
         starts = np.array([rng.integers(0, len(one) + 1) for one in whole])
         stops = np.array([rng.integers(a, len(one) + 1) for a, one in zip(starts, whole, strict=True)])
-        found = column.take_parts(rows, starts, stops)
+        found = column._take_parts(rows, starts, stops)
         parts = [one[a:b] for one, a, b in zip(whole, starts, stops, strict=True)]
         assert found.tolist() == np.concatenate(parts).tolist()
-        assert len(column.take_parts(rows[:0], starts[:0], stops[:0])) == 0
+        assert len(column._take_parts(rows[:0], starts[:0], stops[:0])) == 0
     for start, stop in ((0, len(documents[3]) + 1), (-1, 2), (2, 1)):
         with pytest.raises(IndexError, match="of row 3, which has 7 elements"):
-            ref["ids"].take_parts(np.array([3]), np.array([start]), np.array([stop]))
+            ref["ids"]._take_parts(np.array([3]), np.array([start]), np.array([stop]))
     with pytest.raises(TypeError, match="not a ragged column"):
-        ref["k"].take_parts(np.array([3]), np.array([0]), np.array([1]))
+        ref["k"]._take_parts(np.array([3]), np.array([0]), np.array([1]))
 
 
 def test_runs_are_joined_and_cut_to_one_size() -> None:

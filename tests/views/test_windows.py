@@ -383,7 +383,7 @@ def test_a_batch_is_one_read_of_each_offsets() -> None:
         assert_rows_equal(list(some.take(np.array([0, 8]))), list(kept.take(np.array([0, 8]))))
         assert base.calls == calls
     assert windows["id_is_pad"][0].tolist() == [True, False]
-    assert windows["id_is_pad"].row_bytes == 2
+    assert windows["id_is_pad"]._row_bytes == 2
 
 
 @pytest.mark.damages("a byte of a column is changed")
@@ -417,11 +417,11 @@ class Followed(Own):
     is_cold, ahead_bytes = True, 100
 
     @property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         return 10
 
     @cached_property
-    def readahead(self) -> ReadAhead:
+    def _readahead(self) -> ReadAhead:
         self.announced: list[Any] = []
         return ReadAhead(10, self)
 
@@ -438,7 +438,7 @@ class Followed(Own):
 def test_all_rows_of_windows_are_announced_and_followed() -> None:
     base = Followed()
     windows = base.windows({"id": [0, 2], "done": [1]}, static=["task"])
-    ahead = windows.readahead
+    ahead = windows._readahead
     assert ahead is not None
     prefetch = ahead.prefetch
     assert prefetch is not None
@@ -452,7 +452,7 @@ def test_all_rows_of_windows_are_announced_and_followed() -> None:
     prefetch.follow([], lambda: None)
     prefetch.probe()
     assert base.announced == [([], None), "probe", "probe", "probe"]
-    assert windows["done"].readahead.row_bytes == 10  # type: ignore[union-attr]
+    assert windows["done"]._readahead.row_bytes == 10  # type: ignore[union-attr]
 
 
 # -- random rows, epochs
@@ -461,10 +461,10 @@ def test_all_rows_of_windows_are_announced_and_followed() -> None:
 class Drawn(Own):
     """Rows that are made with a seed, anew in each epoch."""
 
-    is_random = True
+    _is_random = True
     epoch = 0
 
-    def take_seeded(self, rows: Any, seeds: Any) -> list[Any]:
+    def _take_seeded(self, rows: Any, seeds: Any) -> list[Any]:
         drawn = zip(self.take(rows), seeds.tolist(), strict=True)
         return [{"x": row["x"], "a": seed, "b": seed, "c": seed, "epoch": self.epoch} for row, seed in drawn]
 
@@ -479,9 +479,9 @@ def test_rows_of_a_window_have_seeds_of_their_own() -> None:
     base = Drawn(rows, yoga.Schema.of(rows[0]))
     static = ["c", "epoch"]
     windows = base.windows({"x": [0], "a": range(-1, 2), "b": [1, 0]}, edge="repeat", static=static)
-    assert windows.is_random
+    assert windows._is_random
     seeds = np.array([5, 2**63 - 1, 5, 5], np.uint64)
-    found = list(windows.take_seeded(np.array([3, 3, 4, 0]), seeds))
+    found = list(windows._take_seeded(np.array([3, 3, 4, 0]), seeds))
     for row, seed in zip(found, seeds.tolist(), strict=True):
         assert row["c"] == row["a"][1] == seed
         assert row["b"].tolist() == row["a"].tolist()[:0:-1]
@@ -489,16 +489,16 @@ def test_rows_of_a_window_have_seeds_of_their_own() -> None:
     assert len({n for row in found[:2] for n in row["a"].tolist()}) == 6
     assert found[0]["a"].tolist() == found[2]["a"].tolist()
     assert found[3]["a"][0] == 5, "the first row, repeated, is the same"
-    again = list(windows.take_seeded(np.array([0, 3]), seeds[[3, 0]]))
+    again = list(windows._take_seeded(np.array([0, 3]), seeds[[3, 0]]))
     assert_rows_equal(again, [found[3], found[0]])
     later = windows.in_epoch(3)
-    assert [row["epoch"] for row in later.take_seeded(np.array([0, 3]), seeds[:2])] == [3, 3]
+    assert [row["epoch"] for row in later._take_seeded(np.array([0, 3]), seeds[:2])] == [3, 3]
     assert later.fingerprint == windows.fingerprint
-    assert later.columns(["c"]).is_random
+    assert later.columns(["c"])._is_random
     assert windows.whole is base  # type: ignore[attr-defined]
     fixed = Own().columns(["id"]).windows(2)
     assert fixed.in_epoch(3) is fixed
-    assert not fixed.is_random
+    assert not fixed._is_random
 
 
 # -- nests
@@ -660,7 +660,7 @@ def test_worker_processes_give_the_same_batches(ref: yoga.DataRef) -> None:
     view = ref.windows({"id": range(3), "obs": [0, 4]}, 2, "episode", "repeat", ["task"])
     alone = yoga.DataLoader(view, 4, shuffle=True, seed=1)
     several = yoga.DataLoader(view, 4, shuffle=True, seed=1, num_workers=2)
-    assert view.keeps_rows is isinstance(ref, Own)
+    assert view._keeps_rows is isinstance(ref, Own)
     for _ in range(2):
         expected = list(alone)
         kept = list(several)  # all held at once, so that memory used again would be seen

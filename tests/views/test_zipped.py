@@ -78,7 +78,7 @@ def test_a_side_is_read_for_its_own_columns_only() -> None:
             self.asked.append(self.name)
             return [{f"{self.name}1": int(row), f"{self.name}2": 2 * int(row)} for row in rows]
 
-        def projected(self, of: Projection) -> yoga.DataRef:
+        def _projected(self, of: Projection) -> yoga.DataRef:
             self.asked.append(sorted(column.name for column in of.schema.columns))
             return ProjectedRef(self, of)
 

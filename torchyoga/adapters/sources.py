@@ -131,7 +131,7 @@ def as_ref(data: object) -> object:
 def _by_number(data: object, num_workers: int) -> Source:
     """A source of any data, whose rows can begin anywhere if the data has rows by number."""
     _, source = dataset_and_source(data, num_workers)
-    if isinstance(source, RefSource) and not source.ref.is_random:
+    if isinstance(source, RefSource) and not source.ref._is_random:
         return _torch_source(source.ref, num_workers) or source
     return source
 
@@ -324,7 +324,7 @@ class RefSource(SeekableBlocks):
 
     def differ(self) -> bool:
         """True if rows would be others in the next epoch, as the first, middle and last one show."""
-        if not self.ref.is_random or not len(self.ref):
+        if not self.ref._is_random or not len(self.ref):
             return False
         numbers = spread(len(self.ref), 3)
         one, other = (block_of(in_epoch(self.ref, epoch, 0).take(numbers), self.schema) for epoch in (0, 1))
@@ -375,7 +375,7 @@ class _FilesSource(RowSource):
     def rows(self, start: int) -> Iterator[Row]:
         """The rows from `start` on."""
         assert self.length is not None
-        step = max(1, min(_PIECE_ROWS, _PIECE_BYTES // max(1, self._ref.row_bytes)))
+        step = max(1, min(_PIECE_ROWS, _PIECE_BYTES // max(1, self._ref._row_bytes)))
         begun: deque[Callable[[], Rows]] = deque()
         for first in range(start, self.length, step):
             begun.append(self._ref.begin(np.arange(first, min(first + step, self.length))))

@@ -145,9 +145,9 @@ class _Samples(ChangedRows[Row]):
         """The same functions of the values of other samples."""
         return _Samples(self.shards, whole, self.left_out)
 
-    def projected(self, of: Projection) -> DataRef:
+    def _projected(self, of: Projection) -> DataRef:
         """The same rows with these columns; members of others are not read unless values are parsed."""
-        return super().projected(of) if self.shards.parse else self.over(self.whole.projected(of))
+        return super()._projected(of) if self.shards.parse else self.over(self.whole._projected(of))
 
     @property
     def schema(self) -> Schema | None:
@@ -169,7 +169,7 @@ class _Samples(ChangedRows[Row]):
         return told_of(self.left_out)
 
     @property
-    def keeps_rows(self) -> bool:
+    def _keeps_rows(self) -> bool:
         """True if values are parsed."""
         return bool(self.shards.parse)
 

@@ -19,8 +19,6 @@ from ..versions.deleted import MOST_DELETED, Deleted
 from ..versions.file_entry import FileEntry
 from .appended import Growth
 
-__all__ = ["Numbers", "Where", "deleted_rows", "reduced"]
-
 Numbers = Sequence[int] | Ints
 Where = tuple[str | Sequence[str], Condition]
 
@@ -42,7 +40,7 @@ def reduced(
     gone = deleted_rows(whole, rows, where)
     files = tuple(file for group in old.column_groups for file in _left_in(group, whole, gone))
     if sum(file.deleted.count for file in files if file.deleted is not None) > MOST_DELETED:
-        raise ValueError(f"more than {MOST_DELETED} rows would be deleted; call compact first")
+        raise ValueError(f"more than {MOST_DELETED} rows would be deleted; convert the version first")
     first = int(gone[0])  # a version that lacks a row of a parent does not begin with that
     before = [replace(one, is_prefix=one.is_prefix and first >= one.rows) for one in old.parents]
     with growth.before():

@@ -127,9 +127,9 @@ class DecodedRef(ChangedRows):
         return DecodedRef, (self.whole, self._decoders, self._threads)
 
     @property
-    def is_random(self) -> bool:
+    def _is_random(self) -> bool:
         """True if parts or mirrors are chosen at random, or the rows of the whole are random."""
-        return self.whole.is_random or any(decoder.is_random for decoder in self._decoders.values())
+        return self.whole._is_random or any(decoder.is_random for decoder in self._decoders.values())
 
     most_read_at_once = 1
 
@@ -221,7 +221,7 @@ class DecodedRef(ChangedRows):
                 part.cancel()
             wait(parts)
 
-    def projected(self, of: Projection) -> DataRef:
+    def _projected(self, of: Projection) -> DataRef:
         """Some columns; the others are neither read nor decoded."""
         schema = self.whole.schema
         assert schema is not None
@@ -230,7 +230,7 @@ class DecodedRef(ChangedRows):
         columns = (
             replace(schema.columns[n], name=name) for n, name in zip(numbers, leaf_names(tree), strict=True)
         )
-        whole = self.whole.projected(Projection(Schema(tree, tuple(columns)), tuple(numbers)))
+        whole = self.whole._projected(Projection(Schema(tree, tuple(columns)), tuple(numbers)))
         decoders = {place: self._decoders[n] for place, n in enumerate(numbers) if n in self._decoders}
         return DecodedRef(whole, decoders, self._threads) if decoders else whole
 
@@ -247,10 +247,10 @@ class DecodedRef(ChangedRows):
         return Node("texts", (), (node, node))
 
     @property
-    def libraries(self) -> list[str]:
+    def _libraries(self) -> list[str]:
         """The libraries that decode, with their versions."""
         own = [name for one in self._decoders.values() for name in one.libraries if name]
-        return list(dict.fromkeys([*own, *self.whole.libraries]))
+        return list(dict.fromkeys([*own, *self.whole._libraries]))
 
     def _pinned(self, whole: str) -> str:
         told = sorted((number, repr(one)) for number, one in self._decoders.items())

@@ -147,7 +147,7 @@ def _is_mostly_text(source: DataRef) -> bool:
     """True if rows have text or bytes, and more of what varies in length than of anything else."""
     columns = () if source.schema is None else source.schema.columns
     fixed = sum(column.row_bytes for column in columns if not column.is_ragged)
-    return 2 * fixed < source.row_bytes and any(is_ragged_kind(column.kind) for column in columns)
+    return 2 * fixed < source._row_bytes and any(is_ragged_kind(column.kind) for column in columns)
 
 
 def can_pin() -> bool:

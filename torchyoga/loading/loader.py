@@ -183,7 +183,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         may_be_threads = is_plain and indices.is_known_ahead and not (is_for_processes or plan.is_unordered)
         is_read = read is not None and not num_workers
         reads_here = read is not None and not choice.is_single and not self._seeds_rows
-        may_be_threads = may_be_threads and reads_here and read is not None and read.only_copies
+        may_be_threads = may_be_threads and reads_here and read is not None and read._only_copies
         num_threads = 0
         if num_workers and may_be_threads:
             num_threads = max(1, min(num_workers, num_cpus() - 1))  # the training loop needs one, too
@@ -226,15 +226,11 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         is_seeded = self._seeds_rows or seeds_collation
         if is_seeded:
             indices.cursor.needs_seed = True
-        if isinstance(dataset, DataRef) and dataset.libraries:
-            indices.cursor.extra["libraries"] = ", ".join(sorted(dataset.libraries))
+        if isinstance(dataset, DataRef) and dataset._libraries:
+            indices.cursor.extra["libraries"] = ", ".join(sorted(dataset._libraries))
         shown = choice.batch_sampler_to_show(indices, is_seeded)
         if shown is not None:
             self.__dict__["batch_sampler"] = shown
-
-    @property
-    def _account(self) -> Indices:
-        return self._indices
 
     def __len__(self) -> int:
         """Batches of the epoch under way: those delivered, under whatever ranks, and those to come.
@@ -372,7 +368,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             StateError: the state is of another dataset, length, seed or kind of shuffle, or damaged.
                 `strict=False` takes its epoch and position nevertheless.
         """
-        super().load_state_dict(state, strict, appended)
+        self._indices.load_state_dict(state, strict, appended)
         self._pipeline.redrawn.load(
             state if strict else {"epoch": state["epoch"]}, self._indices.cursor.extra
         )

@@ -87,7 +87,7 @@ class EpochIndices:
         firsts = indices.firsts(iteration)
         if self.is_single:
             for row in indices.rows(iteration):
-                iteration.hand(1)
+                iteration.handed += 1
                 yield SingleRow(row, next(firsts), indices.cursor.order.seed, epoch)
             return
         ring = self.ring
@@ -98,7 +98,7 @@ class EpochIndices:
             number = step if self.is_unordered else None
             key, slot = (ring.key, ring.send()) if ring else (0, -1)
             begun = list(islice(firsts, len(window.ends)))
-            iteration.hand(len(window.ends))
+            iteration.handed += len(window.ends)
             yield Job(window, begun, indices.cursor.order.seed, epoch, key, slot, number)
             step += len(window.ends)
 
@@ -131,7 +131,7 @@ class EpochIndices:
 
     def _fitting(self, source: DataRef, most: int | None) -> int | None:
         """How many batches a window may have, so that all windows leave room for what is still to be read."""
-        readahead = source.readahead
+        readahead = source._readahead
         if readahead is None or readahead.ahead_bytes is None or not readahead.row_bytes:
             return most
         bound, nbytes = readahead.ahead_bytes, self._size[0] * readahead.row_bytes * self.at_once
@@ -150,7 +150,7 @@ class EpochIndices:
         """Bytes of two windows of files; of all rows, if they come in another order."""
         most = int(np.diff(source.file_starts).max(initial=0))
         rows = 2 * getattr(self.indices.cursor.order, "window", len(source)) * most
-        return min(rows, len(source)) * source.row_bytes
+        return min(rows, len(source)) * source._row_bytes
 
     def batches(self, iteration: Iteration) -> Iterator[Index]:
         """The rows of each batch from the start of an iteration."""

@@ -231,8 +231,8 @@ class RowMaker:
     ) -> Sequence[Row]:
         """The rows, each made with random numbers of its own, or `together` if that draws none."""
         dataset, seeds, quiet = self._in_epoch(epoch), row_seeds(seed, epoch, numbers), self._seeding.quiet
-        if isinstance(dataset, DataRef) and dataset.is_random:
-            return dataset.take_seeded(dataset.numbered(rows), seeds)
+        if isinstance(dataset, DataRef) and dataset._is_random:
+            return dataset._take_seeded(dataset._numbered(rows), seeds)
         pairs = list(zip(rows, seeds.tolist(), strict=True))
         make = self._maker(dataset) if together is None else partial(_alone, together)
         if together is not None and quiet.may_be:
@@ -335,7 +335,7 @@ def _keeps_rows(dataset: object) -> bool:
     """True for a dataset that may hold rows that it has given."""
     while type(dataset) is Subset:
         dataset = dataset.dataset
-    return not isinstance(dataset, DataRef) or dataset.keeps_rows
+    return not isinstance(dataset, DataRef) or dataset._keeps_rows
 
 
 def _or_its_error(batch: Batch) -> Batch:

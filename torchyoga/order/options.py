@@ -71,7 +71,7 @@ class OrderOptions:
         else:
             length = len(source)
         seed = 0 if self.seed is None else self.seed
-        arrangement = getattr(source, "arrangement", None)
+        arrangement = getattr(source, "_arrangement", None)
         if isinstance(arrangement, Arrangement):
             if self.locality == "shard":
                 raise ValueError(
@@ -106,10 +106,10 @@ class OrderOptions:
             fingerprint if isinstance(fingerprint, str) else None,
             draw=draw if self.seed is None else None,
         )
-        cursor.appended, cursor.prefixes = self.appended, tuple(getattr(source, "prefixes", ()))
-        arrangement = getattr(source, "arrangement", None)
+        cursor.appended, cursor.prefixes = self.appended, tuple(getattr(source, "_prefixes", ()))
+        arrangement = getattr(source, "_arrangement", None)
         cursor.arrangement = arrangement if isinstance(arrangement, Arrangement) else None
-        view = getattr(source, "view_pin", None)
+        view = getattr(source, "_view_pin", None)
         if isinstance(view, str) or cursor.fingerprint is None:
             cursor.pins = {"view": view if isinstance(view, str) else None}
         return cursor

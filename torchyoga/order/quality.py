@@ -83,7 +83,7 @@ def shuffle_quality(
     """
     num_replicas = as_int("num_replicas", num_replicas, low=1, high=MOST_SHARDS)
     options = OrderOptions(shuffle, seed, True, shuffle_window, locality, Shard(num_replicas))
-    if isinstance(getattr(dataset, "arrangement", None), Arrangement):
+    if isinstance(getattr(dataset, "_arrangement", None), Arrangement):
         raise ValueError(
             "a mixture, weights, stages or buckets are more than a shuffle of all rows; ask for the quality "
             "of the shuffle of each source"

@@ -58,12 +58,12 @@ class ColumnsRef(DataRef):
         return self._length
 
     @property
-    def keeps_rows(self) -> bool:
+    def _keeps_rows(self) -> bool:
         """False: each batch is gathered anew."""
         return False
 
     @property
-    def only_copies(self) -> bool:
+    def _only_copies(self) -> bool:
         """True for arrays; other columns may have to be decoded."""
         return self._has_runs
 
@@ -78,11 +78,11 @@ class ColumnsRef(DataRef):
         rows: Any = slice(start, stop) if self._has_runs else np.arange(start, stop)
         return Block(self._schema, stop - start, tuple(column(rows) for column in self._columns))
 
-    def projected(self, of: Projection) -> DataRef:
+    def _projected(self, of: Projection) -> DataRef:
         """The same rows with these columns; the others are not touched."""
         if self._of is not None:
             whole, first = self._of
-            return whole.projected(first.then(of))
+            return whole._projected(first.then(of))
         columns = [self._columns[number] for number in of.columns]
         remade = projected_again, (*self._remade, of)
         found = ColumnsRef(self._name, of.schema, self._length, columns, remade, self._has_runs)
@@ -90,7 +90,7 @@ class ColumnsRef(DataRef):
         return found
 
     @property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         """Bytes of an average row, as far as its schema says."""
         return sum(column.row_bytes if not column.is_ragged else _TEXT for column in self._schema.columns)
 
@@ -105,7 +105,7 @@ class ColumnsRef(DataRef):
         if self._of is not None:
             whole, of = self._of
             if of.in_schema_order is not of:  # the content is the same
-                return whole.projected(of.in_schema_order).fingerprint
+                return whole._projected(of.in_schema_order).fingerprint
         parts: list[str | bytes] = [f"{len(self)} {json.dumps(self._schema.to_json())}"]
         rows = spread(len(self), 64)
         if len(rows):
@@ -123,4 +123,4 @@ class ColumnsRef(DataRef):
 
 def projected_again(remake: Callable[..., DataRef], arguments: tuple[object, ...], of: Projection) -> DataRef:
     """Some columns of a DataRef that a function makes anew, for pickling."""
-    return remake(*arguments).projected(of)
+    return remake(*arguments)._projected(of)

@@ -90,7 +90,7 @@ def stats(ref: DataRef, rows: int | None, seed: int, progress: bool | None) -> T
     wanted = total if numbers is None else len(numbers)
     found = None if schema is None else TableStatistics(schema)
     source = in_epoch(ref, 0, 0)
-    step = max(1, min(_ROWS, _BYTES // ref.row_bytes)) if ref.row_bytes else _FIRST_ROWS
+    step = max(1, min(_ROWS, _BYTES // ref._row_bytes)) if ref._row_bytes else _FIRST_ROWS
     with progress_bar(progress, wanted, "statistics", " rows") as bar:
         start = 0
         while start < wanted:

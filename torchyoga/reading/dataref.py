@@ -167,7 +167,7 @@ _ARRAY_KINDS = frozenset(
 _LONGEST_TITLE = 200
 _WHERE = 'ref.where("label", lambda label: label == 3)'
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 2**16, 2**25
-_READS = {"take", "take_seeded", "_taken", "take_parts", "__getitem__", "__getitems__"}
+_READS = {"take", "_take_seeded", "_taken", "_take_parts", "__getitem__", "__getitems__"}
 
 
 class DataRef(ABC, Dataset[RowT]):
@@ -191,12 +191,11 @@ class DataRef(ABC, Dataset[RowT]):
     # What scripts ask a dataset for.
     classes: Any = _Told()
     class_to_idx: Any = _Told()
-    features: Any = _Told()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if not _READS.isdisjoint(vars(cls)) and "keeps_rows" not in vars(cls):
-            cls.keeps_rows = DataRef.keeps_rows  # type: ignore[method-assign]
+        if not _READS.isdisjoint(vars(cls)) and "_keeps_rows" not in vars(cls):
+            cls._keeps_rows = DataRef._keeps_rows  # type: ignore[method-assign]
 
     @abstractmethod
     def __len__(self) -> int:
@@ -207,7 +206,7 @@ class DataRef(ABC, Dataset[RowT]):
         """The rows of these numbers (int64, each in 0..N-1), in this order."""
 
     @property
-    def keeps_rows(self) -> bool:
+    def _keeps_rows(self) -> bool:
         """False if nothing here holds rows that `take` has given, and no row changes when it is made.
 
         Worker processes of a loader then gather batches straight into the memory that they share with it,
@@ -221,13 +220,13 @@ class DataRef(ABC, Dataset[RowT]):
         return None
 
     @property
-    def view_pin(self) -> str | None:
+    def _view_pin(self) -> str | None:
         """How a view is made of other rows, by which a saved state knows it; None for rows as they are."""
         whole = getattr(self, "whole", None)
-        return whole.view_pin if isinstance(whole, DataRef) else None
+        return whole._view_pin if isinstance(whole, DataRef) else None
 
     @property
-    def prefixes(self) -> Sequence[tuple[str, int]]:
+    def _prefixes(self) -> Sequence[tuple[str, int]]:
         """Fingerprint and rows of the versions that its rows begin with; none if that is not known."""
         return ()
 
@@ -254,38 +253,38 @@ class DataRef(ABC, Dataset[RowT]):
         return equal_runs(len(self))
 
     @property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         """Bytes of an average row, so that several small batches are read at once; 0 if that is not known."""
         return 0
 
     @cached_property
-    def readahead(self) -> ReadAhead | None:
+    def _readahead(self) -> ReadAhead | None:
         """The reader ahead for loaders and samplers; None if the size of a row is not known."""
-        return ReadAhead(self.row_bytes) if self.row_bytes else None
+        return ReadAhead(self._row_bytes) if self._row_bytes else None
 
     @property
-    def arrangement(self) -> Arrangement | None:
+    def _arrangement(self) -> Arrangement | None:
         """The choice of which rows come in an epoch; None if each comes once, shuffled as a loader says."""
         return None
 
     @property
-    def recipe(self) -> _mix.Recipe | None:
+    def _recipe(self) -> _mix.Recipe | None:
         """The sources and shares of a mixture whose rows may be changed; None for all else."""
         return None
 
     @property
-    def is_random(self) -> bool:
+    def _is_random(self) -> bool:
         """True if rows are made with random numbers: then a loader gives each row a seed of its own."""
         return False
 
-    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[RowT]:
+    def _take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[RowT]:
         """The rows of these numbers; those made with random numbers are made with these seeds.
 
         Args:
             rows: (B,) numbers of rows.
             seeds: (B,) a seed in 0..2**63-1 for each; the same one gives the same row.
         """
-        if not self.is_random:
+        if not self._is_random:
             return self.take(rows)
         seed_all, found = seeder(), []
         for row, seed in zip(rows, seeds.tolist(), strict=True):
@@ -294,21 +293,21 @@ class DataRef(ABC, Dataset[RowT]):
         return found
 
     @property
-    def only_copies(self) -> bool:
+    def _only_copies(self) -> bool:
         """True if to take rows is to copy them, from memory or from files on this machine.
 
         Threads of a loader then do as well as processes, which would send what they have copied.
         """
         below = getattr(self, "sources", [getattr(self, "whole", None)])
-        is_plain = self.is_thread_safe and not self.keeps_rows and not self.is_random
-        return is_plain and all(isinstance(one, DataRef) and one.only_copies for one in below)
+        is_plain = self.is_thread_safe and not self._keeps_rows and not self._is_random
+        return is_plain and all(isinstance(one, DataRef) and one._only_copies for one in below)
 
     @property
-    def libraries(self) -> list[str]:
+    def _libraries(self) -> list[str]:
         """The libraries that decode rows, with their versions, where another may give other values."""
         below = getattr(self, "sources", [getattr(self, "whole", None)])
         return list(
-            dict.fromkeys(name for one in below if isinstance(one, DataRef) for name in one.libraries)
+            dict.fromkeys(name for one in below if isinstance(one, DataRef) for name in one._libraries)
         )
 
     def in_epoch(self, epoch: int) -> DataRef[RowT]:
@@ -342,7 +341,7 @@ class DataRef(ABC, Dataset[RowT]):
         schema = known_schema(self)
         if schema is None:
             return self
-        return self.projected(Projection.of(schema, names).ordered(names))
+        return self._projected(Projection.of(schema, names).ordered(names))
 
     @advised(_WHERE)
     def where(
@@ -769,9 +768,9 @@ class DataRef(ABC, Dataset[RowT]):
         known_schema(self)
         request = _request.Request.of(self.schema, column_or_budgets, budget, cost, long, max_rows, balance)
         columns = _request.PackColumns(along, labels, ignore_index, first_position, bool(documents), padded)
-        if self.recipe is not None:
+        if self._recipe is not None:
             return _of_documents.packs_of(
-                self.recipe, lambda one: _packed.packed(one, request, columns, seed)
+                self._recipe, lambda one: _packed.packed(one, request, columns, seed)
             )
         return _packed.packed(self, request, columns, seed)
 
@@ -857,11 +856,11 @@ class DataRef(ABC, Dataset[RowT]):
             as_int("seed", seed),
             None if ignore_index is None else as_int("ignore_index", ignore_index),
         )
-        if self.recipe is not None:
+        if self._recipe is not None:
             if lengths is not None:
                 raise ValueError("lengths are of one source: cut each into windows by them, then mix those")
             return _of_documents.windows_of(
-                self.recipe, lambda one: _token_windows.token_windows(one, column, cutting, dtype, None)
+                self._recipe, lambda one: _token_windows.token_windows(one, column, cutting, dtype, None)
             )
         return _token_windows.token_windows(self, column, cutting, dtype, lengths)
 
@@ -914,11 +913,11 @@ class DataRef(ABC, Dataset[RowT]):
             0.07692307692307687
         """
         batching = _token_batches.Batching(budget, pool, max_rows, multiple_of, long, padding, collate, seed)
-        if self.recipe is not None:
+        if self._recipe is not None:
             if not isinstance(column_or_lengths, str):
                 raise ValueError("lengths are of one source: make batches of each by them, then mix those")
             return _of_documents.batches_of(
-                self.recipe, lambda one: _token_batches.token_batches(one, column_or_lengths, batching)
+                self._recipe, lambda one: _token_batches.token_batches(one, column_or_lengths, batching)
             )
         return _token_batches.token_batches(self, column_or_lengths, batching)
 
@@ -1016,7 +1015,7 @@ class DataRef(ABC, Dataset[RowT]):
         """
         _exports.to_parquet(self, path, group_bytes)
 
-    def projected(self, of: Projection) -> DataRef:
+    def _projected(self, of: Projection) -> DataRef:
         """The same rows with some of their columns only; a subclass that can read less than all overrides it.
 
         Args:
@@ -1039,7 +1038,7 @@ class DataRef(ABC, Dataset[RowT]):
         (data,) = block_of(self.take(rows), schema).data
         return np.diff(data.part("offsets"))
 
-    def take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
+    def _take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
         """Parts of rows of a ragged column, end to end: what lies from `starts` to before `stops` in each.
 
         A cached version reads no more than that; other datasets read the rows whole, each once.
@@ -1061,7 +1060,7 @@ class DataRef(ABC, Dataset[RowT]):
             ...     [{"ids": np.arange(n)} for n in (3, 5)], "documents", "1",
             ...     schema=yoga.Schema.of({"ids": np.arange(3)}, ragged=["ids"]), progress=False
             ... )
-            >>> ref["ids"].take_parts(np.array([1, 0]), np.array([2, 0]), np.array([5, 1])).tolist()
+            >>> ref["ids"]._take_parts(np.array([1, 0]), np.array([2, 0]), np.array([5, 1])).tolist()
             [2, 3, 4, 0]
         """
         schema = self._ragged_schema()
@@ -1103,12 +1102,12 @@ class DataRef(ABC, Dataset[RowT]):
         """
         if isinstance(index, str):
             schema = known_schema(self)
-            return self if schema is None else self.projected(Projection.at(schema, index))
+            return self if schema is None else self._projected(Projection.at(schema, index))
         if isinstance(index, slice):
             return SlicedRef(self, range(len(self))[index])
         if np.ndim(index) == 0:
-            return exact_rows(self.take(self.numbered([index])))[0]
-        return exact_rows(self.take(self.numbered(index)))
+            return exact_rows(self.take(self._numbered([index])))[0]
+        return exact_rows(self.take(self._numbered(index)))
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
         """(N, ...) all rows, read thousands at once: `np.asarray(ref["label"])`, for numbers and times.
@@ -1119,7 +1118,7 @@ class DataRef(ABC, Dataset[RowT]):
             raise ValueError("the rows of a DataRef are not an array: they cannot be had without a copy")
         schema, parts = self.schema, []
         column = schema.columns[0] if schema is not None and schema.tree.kind == "leaf" else None
-        if column is None or column.shape is None or column.kind not in _ARRAY_KINDS or self.is_random:
+        if column is None or column.shape is None or column.kind not in _ARRAY_KINDS or self._is_random:
             found = np.empty(len(self), object)
             for number, row in enumerate(self):
                 found[number] = row
@@ -1135,21 +1134,21 @@ class DataRef(ABC, Dataset[RowT]):
     def __getitems__(self, indices: Sequence[int] | Numbers) -> Sequence[RowT]:
         """The rows of a batch, for torch's DataLoader; `default_collate` makes them tensors in one go."""
         _ = _collate.is_ours  # once it is loaded, `default_collate` knows it
-        readahead = self.readahead
+        readahead = self._readahead
         if readahead is not None and type(indices) is list:
             rows = readahead.rows(indices, self.take)
             if rows is not None:
                 return rows
-        return self.take(self.numbered(indices))
+        return self.take(self._numbered(indices))
 
-    def numbered(self, indices: Sequence[int] | Numbers) -> Ints:
+    def _numbered(self, indices: Sequence[int] | Numbers) -> Ints:
         """Indices as the row numbers that `take` takes; those below 0 are counted from the end.
 
         Raises:
             IndexError: there is no such row.
             TypeError: they are not whole numbers.
         """
-        is_arranged = self.arrangement is not None
+        is_arranged = self._arrangement is not None
         return row_numbers(indices, len(self), is_arranged)
 
     if not TYPE_CHECKING:  # a type checker would think that there is any attribute
@@ -1194,7 +1193,7 @@ class DataRef(ABC, Dataset[RowT]):
 
     def __getstate__(self) -> Json:
         # What is read ahead is this process's, and a copy's rows may be others.
-        return {key: value for key, value in self.__dict__.items() if key != "readahead"}
+        return {key: value for key, value in self.__dict__.items() if key != "_readahead"}
 
     def __iter__(self) -> Iterator[RowT]:
         for start in range(0, len(self), 256):
@@ -1338,7 +1337,7 @@ def row_numbers(indices: Sequence[int] | Numbers, length: int, is_arranged: bool
 
 def identity(ref: DataRef) -> str:
     """The fingerprint; of rows without one, how they are made of others, or how many there are."""
-    return ref.fingerprint or ref.view_pin or f"{len(ref)} rows"
+    return ref.fingerprint or ref._view_pin or f"{len(ref)} rows"
 
 
 def nameless_pin(ref: DataRef, *parts: object) -> str | None:
@@ -1348,7 +1347,7 @@ def nameless_pin(ref: DataRef, *parts: object) -> str | None:
 
 def taken_of(ref: DataRef[RowT], rows: Ints, seeds: Seeds | None) -> Sequence[RowT]:
     """The rows of these numbers (B,); made with seeds, one for each, if there are any."""
-    return ref.take(rows) if seeds is None else ref.take_seeded(rows, seeds)
+    return ref.take(rows) if seeds is None else ref._take_seeded(rows, seeds)
 
 
 class Over(DataRef[RowT]):
@@ -1360,7 +1359,7 @@ class Over(DataRef[RowT]):
 
     Attributes:
         whole: the other DataRef.
-        view_name: what `view_pin` calls a view whose rows are not the whole's, in its order.
+        view_name: what `_view_pin` calls a view whose rows are not the whole's, in its order.
     """
 
     view_name: str | None = None
@@ -1374,7 +1373,7 @@ class Over(DataRef[RowT]):
         """The rows of these numbers; generators are drawn from as they stand."""
         return self._taken(rows, None) if len(rows) else []
 
-    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[RowT]:
+    def _take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[RowT]:
         """The rows of these numbers, made with these seeds."""
         return self._taken(rows, seeds) if len(rows) else []
 
@@ -1403,10 +1402,10 @@ class Over(DataRef[RowT]):
         return None if whole is None else self._pinned(whole)
 
     @cached_property
-    def view_pin(self) -> str | None:
+    def _view_pin(self) -> str | None:
         """How it is made of the whole; None if the fingerprint says that."""
         if self.view_name is None:
-            return self.whole.view_pin
+            return self.whole._view_pin
         return described(self.view_name, of=nameless_pin(self, self._pinned(identity(self.whole))))
 
     def in_epoch(self, epoch: int) -> DataRef[RowT]:
@@ -1415,19 +1414,19 @@ class Over(DataRef[RowT]):
         return self if whole is self.whole else self.over(whole)
 
     @property
-    def keeps_rows(self) -> bool:
+    def _keeps_rows(self) -> bool:
         """The whole's."""
-        return self.whole.keeps_rows
+        return self.whole._keeps_rows
 
     @property
-    def is_random(self) -> bool:
+    def _is_random(self) -> bool:
         """The whole's."""
-        return self.whole.is_random
+        return self.whole._is_random
 
     @property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         """Bytes of an average row of the whole."""
-        return self.whole.row_bytes
+        return self.whole._row_bytes
 
     @property
     def schema(self) -> Schema | None:
@@ -1450,23 +1449,23 @@ class ChangedRows(Over[RowT]):
 
     def _given(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
         """Rows of the whole that are changed with these seeds, if any; each is made with one of its own."""
-        own = None if seeds is None or not self.whole.is_random else seeds_within(seeds, 0)
+        own = None if seeds is None or not self.whole._is_random else seeds_within(seeds, 0)
         return taken_of(self.whole, rows, own)
 
     @property
-    def prefixes(self) -> Sequence[tuple[str, int]]:
+    def _prefixes(self) -> Sequence[tuple[str, int]]:
         """The whole's, changed alike."""
-        return [(self._pinned(name), rows) for name, rows in self.whole.prefixes]
+        return [(self._pinned(name), rows) for name, rows in self.whole._prefixes]
 
     @property
-    def arrangement(self) -> Arrangement | None:
+    def _arrangement(self) -> Arrangement | None:
         """The whole's."""
-        return self.whole.arrangement
+        return self.whole._arrangement
 
     @property
-    def recipe(self) -> _mix.Recipe | None:
+    def _recipe(self) -> _mix.Recipe | None:
         """The whole's, with sources that are changed alike."""
-        found = self.whole.recipe
+        found = self.whole._recipe
         return None if found is None else found.over(self.over)
 
     @property
@@ -1475,10 +1474,10 @@ class ChangedRows(Over[RowT]):
         return self.whole.file_starts
 
     @cached_property
-    def readahead(self) -> ReadAhead | None:
+    def _readahead(self) -> ReadAhead | None:
         """The whole's, for rows that are changed after they are read; None if the whole has none."""
-        whole = self.whole.readahead
-        return None if whole is None else ReadAhead(self.row_bytes, whole.prefetch, self.most_read_at_once)
+        whole = self.whole._readahead
+        return None if whole is None else ReadAhead(self._row_bytes, whole.prefetch, self.most_read_at_once)
 
 
 class RowView(Over[RowT]):
@@ -1504,12 +1503,12 @@ class RowView(Over[RowT]):
     view_name = "view"
 
     @property
-    def prefixes(self) -> Sequence[tuple[str, int]]:
+    def _prefixes(self) -> Sequence[tuple[str, int]]:
         """Those of the whole that have all of its rows, as versions with other columns have: chosen alike."""
-        found = self.whole.prefixes
+        found = self.whole._prefixes
         return [(self._pinned(name), len(self)) for name, rows in found if rows == len(self.whole)]
 
-    keeps_rows = Over.keeps_rows
+    _keeps_rows = Over._keeps_rows
 
     def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[RowT]:
         return taken_of(self.whole, self.rows_at(rows), seeds)
@@ -1518,21 +1517,21 @@ class RowView(Over[RowT]):
         """The lengths of rows of a ragged column, as `whole` finds them."""
         return self.whole.lengths(self.rows_at(rows))
 
-    def take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
+    def _take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
         """Parts of rows of a ragged column, as `whole` reads them."""
-        return self.whole.take_parts(self.rows_at(rows), starts, stops)
+        return self.whole._take_parts(self.rows_at(rows), starts, stops)
 
-    def projected(self, of: Projection) -> DataRef:
+    def _projected(self, of: Projection) -> DataRef:
         """The same view of `whole` with these columns."""
-        return self.over(self.whole.projected(of))
+        return self.over(self.whole._projected(of))
 
     @cached_property
-    def readahead(self) -> ReadAhead | None:
+    def _readahead(self) -> ReadAhead | None:
         """The whole's, for the rows of the view; None if the whole has none."""
-        whole = self.whole.readahead
+        whole = self.whole._readahead
         if whole is None or whole.prefetch is None:
-            return super().readahead
-        return ReadAhead(self.row_bytes, Translated(whole.prefetch, self.rows_at))
+            return super()._readahead
+        return ReadAhead(self._row_bytes, Translated(whole.prefetch, self.rows_at))
 
 
 class ReweightedView(RowView[RowT]):
@@ -1650,7 +1649,7 @@ class ProjectedRef(ChangedRows):
         super().__init__(whole, of)
         self.of = of
 
-    keeps_rows = Over.keeps_rows
+    _keeps_rows = Over._keeps_rows
 
     def _pinned(self, whole: str) -> str:
         return self.of.pinned(whole) or ""
@@ -1658,9 +1657,9 @@ class ProjectedRef(ChangedRows):
     def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
         return Rows(self.of.block(block_of(taken_of(self.whole, rows, seeds), self.whole.schema)))
 
-    def projected(self, of: Projection) -> DataRef:
+    def _projected(self, of: Projection) -> DataRef:
         """Some of these columns."""
-        return self.whole.projected(self.of.then(of))
+        return self.whole._projected(self.of.then(of))
 
     @property
     def schema(self) -> Schema:

@@ -82,7 +82,7 @@ class FilesRef(DataRef):
 
         return waited
 
-    def projected(self, of: Projection) -> DataRef:
+    def _projected(self, of: Projection) -> DataRef:
         """The same rows with these columns; files that hold none of them are not touched."""
         columns = tuple(self.held.columns[number] for number in of.columns)
         content = of.pinned(self.fingerprint)
@@ -101,7 +101,7 @@ class FilesRef(DataRef):
         return found
 
     @cached_property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         """Bytes of an average row."""
         total = sum(int(one.sizes.sum()) for one in self.held.columns if isinstance(one, WholeFiles))
         return total // max(1, len(self)) + 8 * len(self.held.columns)

@@ -58,7 +58,7 @@ class ForeignRef(DataRef):
     def __len__(self) -> int:
         return self._length
 
-    def projected(self, of: Projection) -> DataRef:
+    def _projected(self, of: Projection) -> DataRef:
         """The same rows with these columns; nothing of the others is read."""
         return self._with(of if self._of is None else self._of.then(of))
 
@@ -67,12 +67,12 @@ class ForeignRef(DataRef):
         """The same rows with these columns of all."""
 
     @property
-    def keeps_rows(self) -> bool:
+    def _keeps_rows(self) -> bool:
         """False: each batch is gathered anew."""
         return False
 
     @property
-    def only_copies(self) -> bool:
+    def _only_copies(self) -> bool:
         """True if threads of one process read as fast as processes."""
         return self._rows.only_copies
 

@@ -13,7 +13,7 @@ __all__ = ["RandomAccess", "in_epoch"]
 
 
 class RandomAccess(Protocol[RowT]):
-    """The source of a stream. It may have more of what a DataRef has, such as a `readahead`."""
+    """The source of a stream. It may have more of what a DataRef has, such as a `_readahead`."""
 
     @property
     def fingerprint(self) -> str | None:
@@ -28,7 +28,7 @@ class RandomAccess(Protocol[RowT]):
 def in_epoch(source: RandomAccess[RowT], epoch: int, seed: int) -> RandomAccess[RowT]:
     """A source as it is in an epoch; rows made with random numbers get those of (seed, epoch, row)."""
     bound: Any = source.in_epoch(epoch) if hasattr(source, "in_epoch") else source
-    return _Seeded(bound, epoch, seed) if getattr(bound, "is_random", False) else bound
+    return _Seeded(bound, epoch, seed) if getattr(bound, "_is_random", False) else bound
 
 
 class _Seeded(Generic[RowT]):
@@ -48,13 +48,13 @@ class _Seeded(Generic[RowT]):
         return found
 
     @property
-    def readahead(self) -> ReadAhead | None:
+    def _readahead(self) -> ReadAhead | None:
         """The source's."""
-        found: ReadAhead | None = self._source.readahead
+        found: ReadAhead | None = self._source._readahead
         return found
 
     def take(self, rows: Ints) -> Sequence[RowT]:
         """The rows of these numbers; all generators are put back after it."""
         with GeneratorsPutBack():
-            found: Sequence[RowT] = self._source.take_seeded(rows, row_seeds(self._seed, self._epoch, rows))
+            found: Sequence[RowT] = self._source._take_seeded(rows, row_seeds(self._seed, self._epoch, rows))
         return found

@@ -91,13 +91,13 @@ class InPlaceRef(ForeignRef):
     def _values_of_one(self) -> Callable[[int], Sequence[Row] | None] | None:
         return self._layout.alone(self._shards, self._columns)
 
-    def take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
+    def _take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
         """Parts of rows of a ragged column, end to end; nothing else of them is read."""
         if not self.schema.is_sequence or not len(rows):
-            return super().take_parts(rows, starts, stops)
+            return super()._take_parts(rows, starts, stops)
         (data,) = self._layout.gather(self._shards, rows, self._columns)
         if not isinstance(data.runs, MappedRuns):
-            return super().take_parts(rows, starts, stops)
+            return super()._take_parts(rows, starts, stops)
         check_parts(rows, np.diff(data.part("offsets")), starts, stops)
         size = data.dtype.itemsize
         return data.runs.parts(starts * size, stops * size, self._shards.empty).view(data.dtype)
@@ -106,19 +106,19 @@ class InPlaceRef(ForeignRef):
         return InPlaceRef(self._layout, of, self._shards)
 
     @property
-    def only_copies(self) -> bool:
+    def _only_copies(self) -> bool:
         """True if rows are bytes of files on this machine, as they lie there."""
-        return super().only_copies and not self._layout.files.is_remote
+        return super()._only_copies and not self._layout.files.is_remote
 
     @property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         """Bytes of an average row with all columns."""
         return sum(self._layout.files.nbytes) // max(1, len(self))
 
     @cached_property
-    def readahead(self) -> ReadAhead:
+    def _readahead(self) -> ReadAhead:
         """The reader ahead: it reads pages and downloads files before their rows are taken."""
-        return ReadAhead(self.row_bytes, _Announced(self._layout, self._shards))
+        return ReadAhead(self._row_bytes, _Announced(self._layout, self._shards))
 
 
 def files_of(starts: Ints, rows: Ints) -> Ints:

@@ -92,7 +92,7 @@ def windows_of(
         return
     windows: deque[Window] = deque()  # those that `announced` holds back
     # Which rows of a mixture of many sources come takes long to say: the first batch waits for no others.
-    is_slow_to_begin = read_here and getattr(source, "arrangement", None) is not None
+    is_slow_to_begin = read_here and getattr(source, "_arrangement", None) is not None
 
     def numbers() -> Iterator[Ints]:
         left, begun = iter(batches), 1 if is_slow_to_begin else _MOST
@@ -121,7 +121,7 @@ def begun(stream: Stream[RowT], options: IterationOptions) -> Iteration:
 
 
 def _readahead_of(source: RandomAccess) -> ReadAhead | None:
-    return getattr(source, "readahead", None)
+    return getattr(source, "_readahead", None)
 
 
 class _Lifetime:

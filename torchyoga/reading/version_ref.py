@@ -60,12 +60,12 @@ class OfVersion(DataRef):
         return self.manifest.file_starts
 
     @property
-    def keeps_rows(self) -> bool:
+    def _keeps_rows(self) -> bool:
         """False: each batch is gathered anew."""
         return False
 
     @property
-    def only_copies(self) -> bool:
+    def _only_copies(self) -> bool:
         """True if the files are on this machine, and not compressed."""
         return self._version.only_copies
 
@@ -74,9 +74,9 @@ class OfVersion(DataRef):
         return Rows(self._version.open(self._of).take(rows, self._of)) if len(rows) else []
 
     @cached_property
-    def readahead(self) -> ReadAhead:
+    def _readahead(self) -> ReadAhead:
         """The reader ahead: it reads pages and downloads files before their rows are taken."""
-        return ReadAhead(self.row_bytes, _Prefetch(self._version, self._of))
+        return ReadAhead(self._row_bytes, _Prefetch(self._version, self._of))
 
     @property
     def info(self) -> Json:
@@ -100,7 +100,7 @@ class VersionRef(OfVersion):
         super().__init__(_Version(folder, manifest, verify, marks), None)
 
     @property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         """Bytes of an average row, as it is stored."""
         return self.manifest.nbytes // max(1, len(self))
 
@@ -123,7 +123,7 @@ class VersionRef(OfVersion):
         return self.manifest.fingerprint
 
     @property
-    def prefixes(self) -> Sequence[tuple[str, int]]:
+    def _prefixes(self) -> Sequence[tuple[str, int]]:
         """Fingerprint and rows of the versions that rows were appended to."""
         return self.manifest.prefixes
 
@@ -132,7 +132,7 @@ class VersionRef(OfVersion):
         """How a row looks; None for a version without rows."""
         return self.manifest.schema
 
-    def projected(self, of: Projection) -> DataRef:
+    def _projected(self, of: Projection) -> DataRef:
         """The same rows with these columns; nothing of the others is read, compared or asked for."""
         return VersionColumns(self._version, of)
 
@@ -145,7 +145,7 @@ class VersionColumns(OfVersion):
 
     _of: Projection
 
-    keeps_rows = OfVersion.keeps_rows
+    _keeps_rows = OfVersion._keeps_rows
 
     @property
     def projection(self) -> Projection:
@@ -158,18 +158,18 @@ class VersionColumns(OfVersion):
             return super().lengths(rows)  # says what is wrong
         return self._version.open(self._of).lengths(rows, self._of.columns[0])
 
-    def take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
+    def _take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
         """Parts of rows of a ragged column, end to end; nothing else of them is read."""
         if not self.schema.is_sequence or not len(rows):
-            return super().take_parts(rows, starts, stops)
+            return super()._take_parts(rows, starts, stops)
         return self._version.open(self._of).take_parts(rows, self._of.columns[0], starts, stops)
 
-    def projected(self, of: Projection) -> DataRef:
+    def _projected(self, of: Projection) -> DataRef:
         """Some of these columns."""
         return VersionColumns(self._version, self._of.then(of))
 
     @cached_property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         """Bytes of an average row, as its columns are stored."""
         found = 0
         for group in self.manifest.column_groups:
@@ -184,7 +184,7 @@ class VersionColumns(OfVersion):
         return self._of.pinned(self.manifest.fingerprint)
 
     @property
-    def prefixes(self) -> Sequence[tuple[str, int]]:
+    def _prefixes(self) -> Sequence[tuple[str, int]]:
         """Those of the version, cut down to the columns; and with all columns: the rows are the same ones."""
         manifest = self.manifest
         whole = [(manifest.fingerprint, len(self)), *manifest.prefixes]
@@ -324,7 +324,7 @@ def _reopened(
     where: Files, fingerprint: str, verify: bool, marks: Marks | None, of: Projection | None
 ) -> DataRef:
     whole = VersionRef(where, _manifest_of(where, fingerprint), verify, marks)
-    return whole if of is None else whole.projected(of)
+    return whole if of is None else whole._projected(of)
 
 
 def _manifest_of(where: Files, fingerprint: str) -> Manifest:

@@ -51,7 +51,7 @@ def draws_random_numbers(dataset: object) -> bool:
         parts = dataset.datasets
         return any(map(draws_random_numbers, parts.values() if isinstance(parts, dict) else parts))
     if isinstance(dataset, DataRef):
-        return dataset.is_random
+        return dataset._is_random
     return type(dataset) not in _PLAIN
 
 

@@ -91,7 +91,7 @@ class ArrowRef(DataRef):
                 data[number] = found[nth]
         return Rows(Block(self._schema, len(rows), tuple(data)))
 
-    def projected(self, of: Projection) -> DataRef:
+    def _projected(self, of: Projection) -> DataRef:
         """The same rows with these columns; other fields are not touched."""
         ref = ArrowRef.__new__(ArrowRef)
         ref.__dict__.update(self.__getstate__())
@@ -103,7 +103,7 @@ class ArrowRef(DataRef):
             for part, wanted in self._parts
         ]
         ref._parts = [(part, wanted) for part, wanted in kept if wanted]
-        ref._alike = None if of.in_schema_order is of else self.projected(of.in_schema_order)
+        ref._alike = None if of.in_schema_order is of else self._projected(of.in_schema_order)
         ref._remade = projected_again, (*self._remade, of)
         return ref
 
@@ -114,7 +114,7 @@ class ArrowRef(DataRef):
         return rows.block
 
     @cached_property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         """Bytes of an average row, as a few rows show."""
         if not len(self):
             return 0

@@ -142,6 +142,6 @@ class HuggingFaceRef(DataRef):
             return [self._dataset[row] for row in rows.tolist()]
 
     @property
-    def is_random(self) -> bool:
+    def _is_random(self) -> bool:
         """True, because a transform may be."""
         return True

@@ -243,7 +243,7 @@ class _Scanned:
             yield from (([], min(_ROWS, len(self.ref) - at)) for at in range(0, len(self.ref), _ROWS))
             return
         of = _projection(known_schema(self.ref), names)
-        ref = self.ref if of is None else self.ref.projected(of)
+        ref = self.ref if of is None else self.ref._projected(of)
         yield from ((batch.columns, len(batch)) for batch in batches_of(ref, _BYTES))
 
 

@@ -176,7 +176,7 @@ def _check_properties(ref: DataRef[Row], expected: dict[int, Row]) -> None:
         and bool((np.diff(starts) >= 0).all()),
         f"file_starts is {starts!r:.200}, expected int64 from 0 to {length}, and sorted",
     )
-    expect(ref.row_bytes >= 0, f"row_bytes is {ref.row_bytes}, expected at least 0")
+    expect(ref._row_bytes >= 0, f"row_bytes is {ref._row_bytes}, expected at least 0")
     first = ref.fingerprint
     expect(first is None or isinstance(first, str), f"fingerprint is {first!r}, expected a str or None")
     expect(first == ref.fingerprint, f"fingerprint is {first!r}, and then {ref.fingerprint!r}")
@@ -199,7 +199,7 @@ def _check_copy(ref: DataRef[Row], expected: dict[int, Row]) -> None:
         raise AssertionError(f"it cannot be pickled, as worker processes need: {error}") from error
     expect(len(again) == len(ref), f"pickled, it has {len(again)} rows, and {len(ref)} before")
     compare_rows(again.take(np.array([*expected], np.int64)), [*expected], expected, "pickled")
-    for name in ("fingerprint", "schema", "info", "row_bytes", "is_thread_safe"):
+    for name in ("fingerprint", "schema", "info", "_row_bytes", "is_thread_safe"):
         found, before = getattr(again, name), getattr(ref, name)
         expect(found == before, f"pickled, its {name} is {found!r:.200}, and {before!r:.200} before")
     expect(np.array_equal(again.file_starts, ref.file_starts), "pickled, it has other file_starts")
@@ -207,12 +207,12 @@ def _check_copy(ref: DataRef[Row], expected: dict[int, Row]) -> None:
 
 def _check_read_ahead(ref: DataRef[Row], expected: dict[int, Row]) -> None:
     """Rows that were announced are the same as without, whatever is read instead."""
-    readahead = ref.readahead
+    readahead = ref._readahead
     if readahead is None:
         return
     numbers = np.random.default_rng(1).permutation(np.array([*expected], np.int64))
     order = numbers.tolist()
-    expect(readahead is ref.readahead, "readahead is another object each time, so it never reads ahead")
+    expect(readahead is ref._readahead, "readahead is another object each time, so it never reads ahead")
     handed = [number for some in readahead.handed_out(order, numbers) for number in some]
     expect(handed == order, "readahead hands out other rows than those of the sampler")
     for start in range(0, len(order), 7):

@@ -70,14 +70,14 @@ def check_view(
     view = make(base)
     if expected is not None:
         expect(len(view) == len(expected), f"the view has {len(view)} rows, expected {len(expected)}")
-        if not view.is_random:
+        if not view._is_random:
             numbers = np.random.default_rng(0).integers(0, max(1, len(view)), 2 * len(view))
             compare_rows(view.take(numbers), numbers.tolist(), dict(enumerate(expected)), "the view")
-    check_dataref(_Fixed(view) if view.is_random else view)
+    check_dataref(_Fixed(view) if view._is_random else view)
     _check_there_and_back(view, len(base))
     _check_equal(view, make(base), base)
     _check_small(view, base, most_bytes)
-    if not view.is_random:
+    if not view._is_random:
         _check_projected_twice(view)
     if reads_ahead:
         _check_announced(make, base)
@@ -115,7 +115,7 @@ class _Fixed(_Like):
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers."""
         with GeneratorsPutBack():
-            return self.whole.in_epoch(0).take_seeded(rows, row_seeds(0, 0, rows))
+            return self.whole.in_epoch(0)._take_seeded(rows, row_seeds(0, 0, rows))
 
     @property
     def fingerprint(self) -> str | None:
@@ -128,9 +128,9 @@ class _Fixed(_Like):
         return self.whole.info
 
     @property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         """The whole's."""
-        return self.whole.row_bytes
+        return self.whole._row_bytes
 
 
 def _check_there_and_back(view: DataRef, length: int) -> None:
@@ -212,7 +212,7 @@ class _Recorded(_Like):
         return self.whole.take(rows)
 
     @cached_property
-    def readahead(self) -> ReadAhead:
+    def _readahead(self) -> ReadAhead:
         """A reader that records rows instead of reading them."""
         return ReadAhead(1, _Recording(self))
 
@@ -240,9 +240,9 @@ def _check_announced(make: Callable[[DataRef], DataRef], base: DataRef) -> None:
     view = make(recorded)
     some = np.random.default_rng(2).permutation(len(view))[:40]
     recorded.taken.clear()
-    rows = view.in_epoch(0).take_seeded(some, row_seeds(0, 0, some)) if view.is_random else view.take(some)
+    rows = view.in_epoch(0)._take_seeded(some, row_seeds(0, 0, some)) if view._is_random else view.take(some)
     exact_rows(rows)
-    ahead = view.readahead
+    ahead = view._readahead
     if not recorded.taken:
         return
     expect(ahead is not None and ahead.prefetch is not None, "rows of the base are not read ahead")
@@ -262,7 +262,7 @@ def _check_epochs(view: DataRef) -> None:
     numbers = np.arange(min(50, len(view)))
     seeds = row_seeds(_SEED, 1, numbers)
     with GeneratorsPutBack():
-        found, again = (exact_rows(ref.take_seeded(numbers, seeds)) for ref in (one, other))
+        found, again = (exact_rows(ref._take_seeded(numbers, seeds)) for ref in (one, other))
     compare_rows(found, numbers.tolist(), dict(enumerate(again)), "in_epoch(1) twice")
 
 
@@ -314,7 +314,7 @@ def _check_stories(view: DataRef, workers: int) -> None:
     for shuffle in shuffles:
         whole[shuffle] = dict(_delivered(view, 5, 1, shuffle, None, None)[0])
         expect(len(whole[shuffle]) == length, f"an epoch has {len(whole[shuffle])} rows of {length}")
-        is_plain = view.arrangement is None
+        is_plain = view._arrangement is None
         expect(not is_plain or set(whole[shuffle]) == set(range(length)), "an epoch has other rows")
     stories = list(itertools.product(_RANKS, _BATCHES))
     for number, (world, batch) in enumerate(stories):

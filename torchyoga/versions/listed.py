@@ -19,19 +19,6 @@ from typing import Any, Generic, TypeVar, overload
 from ..process.digests import hexdigest
 from ..rows.types import Json
 
-__all__ = [
-    "LARGEST_LIST",
-    "LIST",
-    "MOST_LISTED",
-    "SIZES",
-    "Listed",
-    "entries_of",
-    "grouped",
-    "pieces_of",
-    "text_of",
-    "with_more",
-]
-
 T = TypeVar("T")
 # When entries are written into lists, as `grouped` takes it.
 SIZES = {"files": (4, 64, 1200), "parents": (8, 128, 1024)}
@@ -148,7 +135,7 @@ def text_of(id: str, kind: str, entries: Sequence[Json]) -> tuple[bytes, str]:
     plain = json.dumps({"id": id, kind: entries}, sort_keys=True, separators=(",", ":")).encode()
     if len(plain) > LARGEST_LIST:
         raise ValueError(
-            f"the deleted rows of {id!r} need more than {LARGEST_LIST} bytes; call compact first"
+            f"the deleted rows of {id!r} need more than {LARGEST_LIST} bytes; convert the version first"
         )
     text = zlib.compress(plain, 9)
     return text, hexdigest(text)

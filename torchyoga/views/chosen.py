@@ -165,7 +165,7 @@ def in_one_order(refs: Sequence[DataRef]) -> list[DataRef]:
         if first is not None and ref.schema is not None and ref.schema != first:
             whole = Projection(ref.schema, tuple(range(len(ref.schema.columns))))
             of = whole.ordered([column.name for column in first.columns])
-            ref = ref.projected(of) if of.schema == first else ref
+            ref = ref._projected(of) if of.schema == first else ref
         found.append(ref)
     return found
 

@@ -72,9 +72,9 @@ class ComputedRef(ChangedRows):
         return super().__getstate__()
 
     @property
-    def is_random(self) -> bool:
+    def _is_random(self) -> bool:
         """True if the function takes `draw`, or rows of the whole are random."""
-        return self._draws or self.whole.is_random
+        return self._draws or self.whole._is_random
 
     most_read_at_once = 1
 
@@ -136,7 +136,7 @@ class ComputedRef(ChangedRows):
         """How a row looks, as the first row shows it; None if there are none."""
         if self._seen is None and len(self):
             # With a seed, since to be looked at moves no generator.
-            self.take_seeded(np.zeros(1, np.int64), np.zeros(1, np.uint64))
+            self._take_seeded(np.zeros(1, np.int64), np.zeros(1, np.uint64))
         return self._seen
 
     def _pinned(self, whole: str) -> str:

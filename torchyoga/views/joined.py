@@ -80,18 +80,18 @@ class JoinedRef(DataRef):
         return {**super().__getstate__(), "_pool": pool, "_copies": Together(pool.empty)}
 
     @property
-    def keeps_rows(self) -> bool:
+    def _keeps_rows(self) -> bool:
         """True if one of the sources says so."""
-        return any(source.keeps_rows for source in self.sources)
+        return any(source._keeps_rows for source in self.sources)
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers: `Rows` over one block, if all sources have the same schema."""
         return self._at_once(self._of_sources(rows), len(rows))
 
-    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
+    def _take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
         """The rows of these numbers, made with these seeds."""
         found = [
-            (places, source.take_seeded(wanted, seeds[places]))
+            (places, source._take_seeded(wanted, seeds[places]))
             for source, places, wanted in self._of_sources(rows)
         ]
         return self._together(found, len(rows))
@@ -125,9 +125,9 @@ class JoinedRef(DataRef):
         return listed
 
     @property
-    def is_random(self) -> bool:
+    def _is_random(self) -> bool:
         """True if a source is."""
-        return any(source.is_random for source in self.sources)
+        return any(source._is_random for source in self.sources)
 
     def in_epoch(self, epoch: int) -> DataRef:
         """The same rows of the sources as they are in an epoch."""
@@ -156,15 +156,15 @@ class JoinedRef(DataRef):
             found[places] = source.lengths(wanted)
         return found
 
-    def take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
+    def _take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
         """Parts of rows of a ragged column, as the sources read them."""
         if not len(rows):
-            return self.sources[0].take_parts(rows, starts, stops)
+            return self.sources[0]._take_parts(rows, starts, stops)
         sizes = stops - starts
         begins = bounds_of(sizes)[:-1]
         out: Array | None = None
         for source, places, wanted in self._of_sources(rows):
-            found = source.take_parts(wanted, starts[places], stops[places])
+            found = source._take_parts(wanted, starts[places], stops[places])
             if len(places) == len(rows):
                 return found
             if out is None:
@@ -173,28 +173,28 @@ class JoinedRef(DataRef):
         assert out is not None, "some source has each of the rows"
         return out
 
-    def projected(self, of: Projection) -> DataRef:
+    def _projected(self, of: Projection) -> DataRef:
         """The same rows of the sources with these columns."""
-        return JoinedRef([source.projected(of) for source in self.sources], self.rows)
+        return JoinedRef([source._projected(of) for source in self.sources], self.rows)
 
     @cached_property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         """Bytes of an average row; 0 if a source does not know."""
-        sizes = [source.row_bytes for source in self.sources]
+        sizes = [source._row_bytes for source in self.sources]
         counts = self.rows.counts(self._starts).tolist()
         if not all(size for size, count in zip(sizes, counts, strict=True) if count):
             return 0
         return int(sum(map(operator.mul, sizes, counts))) // max(1, len(self))
 
     @cached_property
-    def readahead(self) -> ReadAhead | None:
+    def _readahead(self) -> ReadAhead | None:
         """A ReadAhead over those of the sources, each for its own rows; None if they have none."""
-        ahead = [source.readahead for source in self.sources]
+        ahead = [source._readahead for source in self.sources]
         prefetches = [None if one is None else one.prefetch for one in ahead]
         if all(prefetch is None for prefetch in prefetches):
-            return super().readahead
+            return super()._readahead
         prefetch = _Dealt(self.rows, self._starts, prefetches, self._parts_of())
-        return ReadAhead(self.row_bytes, prefetch)
+        return ReadAhead(self._row_bytes, prefetch)
 
     def _parts_of(self) -> Callable[[Ints], Iterable[RowsOf]]:
         """Finds the rows of the sources, as `_of_sources` does, but holds nothing that holds itself."""
@@ -226,14 +226,14 @@ class JoinedRef(DataRef):
         return hexdigest(*(f"{name} {len(source)}\n" for name, source in pairs), self.rows.pin)
 
     @property
-    def prefixes(self) -> Sequence[tuple[str, int]]:
+    def _prefixes(self) -> Sequence[tuple[str, int]]:
         """Of rows of one source, its versions with other columns, chosen alike."""
-        found = self.sources[0].prefixes if len(self.sources) == 1 else ()
+        found = self.sources[0]._prefixes if len(self.sources) == 1 else ()
         every = len(self.sources[0])
         return [(self._pinned([name]) or "", len(self)) for name, rows in found if rows == every]
 
     @cached_property
-    def view_pin(self) -> str | None:
+    def _view_pin(self) -> str | None:
         """How it is made of the sources; None if the fingerprint says that."""
         below = [identity(source) for source in self.sources]
         return described("view", of=None if self.fingerprint else digest(*below, self.rows.pin))
@@ -264,7 +264,7 @@ def _grounded(parts: Iterable[RowsOf]) -> list[RowsOf]:
     for source, places, numbers_there in parts:
         ref, rows = source, numbers_there
         # Not subclasses that take rows in a way of their own.
-        while isinstance(ref, RowView) and type(ref).take is RowView.take and ref.arrangement is None:
+        while isinstance(ref, RowView) and type(ref).take is RowView.take and ref._arrangement is None:
             view: RowView = ref
             ref, rows = view.whole, view.rows_at(rows)
         _, some, numbers = grounds.setdefault(id(ref), (ref, [], []))
@@ -289,7 +289,7 @@ def _announce(parts: Iterable[RowsOf], values: bool) -> None:
         _announce(documents, values)
         return
     for ref, _, rows in wanted:
-        ahead = ref.readahead
+        ahead = ref._readahead
         if ahead is not None and ahead.prefetch is not None:
             ahead.prefetch.announce(rows, values)
 

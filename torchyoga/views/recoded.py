@@ -169,7 +169,7 @@ class RecodedRef(ChangedRows):
         self._schema = named
         self._tables = tables
 
-    keeps_rows = Over.keeps_rows
+    _keeps_rows = Over._keeps_rows
 
     def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
         block = block_of(taken_of(self.whole, rows, seeds), self.whole.schema)
@@ -178,14 +178,14 @@ class RecodedRef(ChangedRows):
             data[number] = _changed(self._schema.columns[number], data[number], table)
         return Rows(Block(self._schema, block.num_rows, tuple(data)))
 
-    def projected(self, of: Projection) -> DataRef:
+    def _projected(self, of: Projection) -> DataRef:
         """Some columns; the others are not read."""
         assert self.whole.schema is not None
         own = (
             replace(column, meaning=self.whole.schema.columns[number].meaning)
             for number, column in zip(of.columns, of.schema.columns, strict=True)
         )
-        whole = self.whole.projected(Projection(Schema(of.schema.tree, tuple(own)), of.columns))
+        whole = self.whole._projected(Projection(Schema(of.schema.tree, tuple(own)), of.columns))
         tables = {place: self._tables[n] for place, n in enumerate(of.columns) if n in self._tables}
         return whole if whole.schema == of.schema else RecodedRef(whole, of.schema, tables)
 

@@ -65,7 +65,7 @@ def scan(ref: DataRef, names: Sequence[str]) -> Iterator[tuple[int, int, Mapping
         return  # a version without rows
     # Not by `ref[name]` or `columns`, which subclasses may have made something else of.
     places = {name: Projection.at(schema, name) for name in names}
-    alone = {name: ref.projected(place) for name, place in places.items()}
+    alone = {name: ref._projected(place) for name, place in places.items()}
     for name, one in alone.items():
         assert one.schema is not None, "else it has no columns"
         if one.schema.tree.kind not in ("leaf", *WRAPPERS):
@@ -74,9 +74,9 @@ def scan(ref: DataRef, names: Sequence[str]) -> Iterator[tuple[int, int, Mapping
     ragged = {name: one for name, one in alone.items() if _has_lengths(one)}
     # As a projection has them: in the order of the schema.
     together = sorted((name for name in names if name not in ragged), key=lambda name: places[name].columns)
-    fixed = ref.projected(Projection.of(schema, together)) if together else None
+    fixed = ref._projected(Projection.of(schema, together)) if together else None
     read = [*ragged.values(), *([fixed] if fixed is not None else [])]
-    step = max(1, min(_ROWS, _BYTES // max(1, *(one.row_bytes or _row_bytes(schema) for one in read))))
+    step = max(1, min(_ROWS, _BYTES // max(1, *(one._row_bytes or _row_bytes(schema) for one in read))))
     for start in range(0, len(ref), step):
         rows = np.arange(start, min(start + step, len(ref)))
         found: dict[str, Scanned] = {name: _ReadLater(one, rows) for name, one in ragged.items()}

@@ -70,7 +70,7 @@ class TransformedRef(ChangedRows):
         return super().__getstate__()
 
     @property
-    def is_random(self) -> bool:
+    def _is_random(self) -> bool:
         """True: the functions may draw random numbers."""
         return True
 

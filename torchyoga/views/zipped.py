@@ -61,7 +61,7 @@ def zipped(ref: DataRef, other: DataRef, prefix: str) -> DataRef:
     keys = two.tree.keys
     if prefix and two.tree.kind == "dict":
         keys = tuple(f"{prefix}{key}" for key in keys)
-        other = other.projected(_taken(replace(two.tree, keys=keys), two, range(len(two.columns))))
+        other = other._projected(_taken(replace(two.tree, keys=keys), two, range(len(two.columns))))
     clashing = [key for key in keys if key in one.tree.keys]
     if one.tree.kind == "dict" and clashing:
         raise ValueError(
@@ -103,7 +103,7 @@ class ZippedRef(ChangedRows):
         assert self.schema is not None, "there are rows"
         return Rows(Block(self.schema, one.num_rows, one.data + other.data))
 
-    def projected(self, of: Projection) -> DataRef:
+    def _projected(self, of: Projection) -> DataRef:
         """These columns of each side; a side that has none of them is not read."""
         schemas = [known_schema(side) for side in self.sources]
         first = 0 if schemas[0] is None else len(schemas[0].columns)
@@ -111,9 +111,9 @@ class ZippedRef(ChangedRows):
         which = {int(number >= first) for number in of.columns} or {0}
         if len(which) == 1:
             side, start = self.sources[min(which)], starts[min(which)]
-            if side.is_random:  # its rows keep the seeds that they have here
+            if side._is_random:  # its rows keep the seeds that they have here
                 return ProjectedRef(self, of)
-            return side.projected(replace(of, columns=tuple(n - start for n in of.columns)))
+            return side._projected(replace(of, columns=tuple(n - start for n in of.columns)))
         parts: list[list[tuple[Any, Node]]] = [[], []]
         numbers: list[list[int]] = [[], []]
         tree, left = of.schema.tree, iter(of.columns)
@@ -129,7 +129,7 @@ class ZippedRef(ChangedRows):
             keys, children = zip(*part, strict=True)
             node = Node("dict", keys, children) if tree.kind == "dict" else children[0]
             assert schema is not None, "there are columns"
-            sides.append(side.projected(_taken(node, schema, [n - start for n in some])))
+            sides.append(side._projected(_taken(node, schema, [n - start for n in some])))
         made = ZippedRef(*sides)
         if made.schema == of.schema:
             return made
@@ -163,14 +163,14 @@ class ZippedRef(ChangedRows):
         return found
 
     @property
-    def keeps_rows(self) -> bool:
+    def _keeps_rows(self) -> bool:
         """True if one of them says so."""
-        return any(side.keeps_rows for side in self.sources)
+        return any(side._keeps_rows for side in self.sources)
 
     @property
-    def is_random(self) -> bool:
+    def _is_random(self) -> bool:
         """True if one of them is."""
-        return any(side.is_random for side in self.sources)
+        return any(side._is_random for side in self.sources)
 
     def in_epoch(self, epoch: int) -> DataRef:
         """Both as they are in an epoch, side by side."""
@@ -178,22 +178,22 @@ class ZippedRef(ChangedRows):
         return self if all(map(operator.is_, sides, self.sources)) else ZippedRef(*sides)
 
     @property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         """Bytes of an average row; 0 if one of them does not know."""
-        sizes = [side.row_bytes for side in self.sources]
+        sizes = [side._row_bytes for side in self.sources]
         return sum(sizes) if all(sizes) else 0
 
-    arrangement = DataRef.arrangement
-    prefixes = DataRef.prefixes
+    _arrangement = DataRef._arrangement
+    _prefixes = DataRef._prefixes
 
     @cached_property
-    def readahead(self) -> ReadAhead | None:
+    def _readahead(self) -> ReadAhead | None:
         """A ReadAhead over both; None if they have none."""
-        found = [ahead.prefetch for side in self.sources if (ahead := side.readahead) and ahead.prefetch]
+        found = [ahead.prefetch for side in self.sources if (ahead := side._readahead) and ahead.prefetch]
         if not found:
-            return super().readahead
+            return super()._readahead
         prefetch = found[0] if len(found) == 1 else Prefetches(found)
-        return ReadAhead(self.row_bytes, prefetch, self.most_read_at_once)
+        return ReadAhead(self._row_bytes, prefetch, self.most_read_at_once)
 
     @cached_property
     def fingerprint(self) -> str | None:

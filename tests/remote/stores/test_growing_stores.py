@@ -34,7 +34,7 @@ def test_shared_files_outlive_their_version_in_a_store(place: tuple[str, Any], t
     fresh = Storage(url, storage_options=options, cache_dir=tmp_path / "fresh")
     assert list(fresh.fetch("d", "3")) == rows_of(0, 2)
     fresh.check("d", "3")
-    assert one.compact("d", "3").fingerprint == ref.fingerprint
+    assert one.convert("d", "3").fingerprint == ref.fingerprint
     time.sleep(1.1)  # stores count whole seconds
     one.clean(0)
     fresh.check("d", "3")

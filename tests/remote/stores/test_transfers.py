@@ -25,7 +25,7 @@ def history(folder: Path) -> yoga.Storage:
     for number in range(1, 6):
         storage.append({"x": np.arange(2000)}, "d", str(number), after=str(number - 1))
     storage.delete_rows("d", "5", rows=[1, 3500], to="6")
-    storage.compact("d", "6", to="7")
+    storage.convert("d", "6", to="7")
     storage.tag("d", "prod", "2")
     storage.tag("d", "prod", "6")
     storage.remove("d", "3")

@@ -126,15 +126,15 @@ class ZarrRef(ForeignRef):
         return ZarrRef(self._source, of)
 
     @property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         """Bytes of an average row with all columns."""
         return self._source.row_bytes
 
     @cached_property
-    def readahead(self) -> ReadAhead | None:
+    def _readahead(self) -> ReadAhead | None:
         """The reader ahead, if there is one."""
         prefetch = self._source.prefetch
-        return None if prefetch is None else ReadAhead(self.row_bytes, prefetch)
+        return None if prefetch is None else ReadAhead(self._row_bytes, prefetch)
 
 
 def _opened(place: Place) -> Any:

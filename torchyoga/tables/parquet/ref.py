@@ -113,14 +113,14 @@ class ParquetRef(DataRef):
         return self._files.starts
 
     @cached_property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         """Bytes of an average row, as the footers say."""
         return int(self._group_bytes.sum()) // max(1, len(self))
 
     @cached_property
-    def readahead(self) -> ReadAhead:
+    def _readahead(self) -> ReadAhead:
         """The thread that decodes the next row group before its rows are taken."""
-        return ReadAhead(self.row_bytes, self._groups)
+        return ReadAhead(self._row_bytes, self._groups)
 
     @property
     def schema(self) -> Schema:
@@ -138,7 +138,7 @@ class ParquetRef(DataRef):
         """A name for the content, made of the files' footers and the columns."""
         return self._of.pinned(self._files.fingerprint)
 
-    def projected(self, of: Projection) -> DataRef:
+    def _projected(self, of: Projection) -> DataRef:
         """The same rows with these columns; nothing of the others is read."""
         files, part = self._files.projected(self._of.then(of))
         return ParquetRef(files, part, self._cache_bytes)

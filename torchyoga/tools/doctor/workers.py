@@ -201,7 +201,7 @@ def _costs(rates: Mapping[int, float], current: int, patient: Patient | None) ->
         measured[current] = min(measured[current], step)
     fewest = min(measured)
     dataset = None if patient is None else patient.dataset
-    copies = isinstance(dataset, DataRef) and dataset.only_copies and isinstance(loader, DataLoader)
+    copies = isinstance(dataset, DataRef) and dataset._only_copies and isinstance(loader, DataLoader)
     return Costs(
         make=measured[fewest] * max(1, fewest),
         cpu=0.0,  # what was measured knows of the CPUs

@@ -99,7 +99,7 @@ def columns_of(ref: DataRef, total: int, seed: int, most_rows: int = _MOST_ROWS)
         cards = [] if schema is None else [_bare(column.name, schema) for column in schema.columns]
         return Columns(tuple(cards), total or len(cards), (), "there are no rows")
     is_kept = keeps_stats(ref)
-    most = max(1, min(most_rows, _MOST_BYTES // ref.row_bytes)) if ref.row_bytes else _UNKNOWN_ROWS
+    most = max(1, min(most_rows, _MOST_BYTES // ref._row_bytes)) if ref._row_bytes else _UNKNOWN_ROWS
     is_far = is_remote(ref) and not is_kept
     try:
         if is_far:  # rows side by side, which lie in few files

@@ -37,7 +37,7 @@ def _page(ref: DataRef) -> str:
     sample = RowSample((), (), 0)
     if is_remote(ref):
         notes.append("Rows are not shown, since files might have to be downloaded.")
-    elif ref.row_bytes > _MOST_BYTES:
+    elif ref._row_bytes > _MOST_BYTES:
         notes.append("Rows are not shown, since they are large.")
     else:
         sample = sample_of(some, 0, _MOST_ROWS, _ROW_COLUMNS, 40)

@@ -27,7 +27,7 @@ from ...order.full import as_int
 from ...process.texts import bytes_text, count_of, number
 from ...reading.dataref import DataRef, title_of
 from ...reading.version_ref import VersionColumns, VersionRef
-from ...stores.history.log import VersionLog, log_of
+from ...stores.log import VersionLog, log_of
 from ...stores.refs import store_of
 from ...versions.file_entry import FileEntry
 from ...versions.lineage import Lineage
@@ -148,8 +148,8 @@ def _facts(ref: DataRef, columns: Columns, title: str | None) -> _Facts:
         }
         lead += [bytes_text(manifest.nbytes)]
         found["where"] = ref.location.name if isinstance(ref, VersionColumns) else ""
-    elif ref.row_bytes:
-        found["size of a row"] = f"about {bytes_text(ref.row_bytes)}"
+    elif ref._row_bytes:
+        found["size of a row"] = f"about {bytes_text(ref._row_bytes)}"
     if columns.total:
         lead.append(count_of(columns.total, "column"))
     if ref.fingerprint is not None:

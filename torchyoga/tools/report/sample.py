@@ -92,14 +92,14 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
     if not len(ref):
         return RowSample((), (), 0)
     notes = []
-    wanted = most if not ref.row_bytes else max(1, min(most, _MOST_BYTES // ref.row_bytes))
+    wanted = most if not ref._row_bytes else max(1, min(most, _MOST_BYTES // ref._row_bytes))
     drawn = _drawn(ref, min(wanted, len(ref)), seed)
     source, classes = in_epoch(ref, 0, seed), classes_of(ref.schema, ref.info)
     rows: list[SampleRow] = []
     names: tuple[str, ...] = ()
     read = pictures = total = left_out = 0
     missing = ""  # what thumbnails need
-    step = _AT_ONCE if ref.row_bytes < _MOST_BYTES // 64 else 1
+    step = _AT_ONCE if ref._row_bytes < _MOST_BYTES // 64 else 1
     for start in range(0, len(drawn), step):
         part = drawn[start : start + step]
         for row_number, row in zip(part.tolist(), source.take(part), strict=True):

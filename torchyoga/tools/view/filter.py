@@ -136,7 +136,7 @@ class Filter:
     ) -> Iterator[tuple[int, Ints]]:
         """The rows from one on that meet it, some at a time: the first row not looked at yet, and numbers."""
         end = len(ref) if stop is None else min(stop, len(ref))
-        bytes_of_row = max(1, (ref if self._schema is None else self._narrow(ref)).row_bytes)
+        bytes_of_row = max(1, (ref if self._schema is None else self._narrow(ref))._row_bytes)
         step = max(1, min(_ROWS if self._schema is not None else 256, _BYTES // bytes_of_row))
         for at in range(start, end, step):
             rows = np.arange(at, min(at + step, end), dtype=np.int64)
@@ -144,7 +144,7 @@ class Filter:
 
     def _narrow(self, ref: DataRef) -> DataRef:
         assert self._schema is not None, "rows without a schema have no columns"
-        return ref.projected(Projection.of(self._schema, list(self.columns)))
+        return ref._projected(Projection.of(self._schema, list(self.columns)))
 
 
 def plain_name(name: str) -> str:

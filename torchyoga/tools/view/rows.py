@@ -138,7 +138,7 @@ def _read(
     ref: DataRef, numbers: Sequence[int], start: int, stop: int, held: AbstractContextManager[object] | None
 ) -> Hits:
     """Rows, until they are too many bytes."""
-    step = max(1, min(16, _MOST_BYTES // 8 // max(1, ref.row_bytes)))
+    step = max(1, min(16, _MOST_BYTES // 8 // max(1, ref._row_bytes)))
     rows: list[tuple[int, Values]] = []
     read = 0
     for begin in range(0, len(numbers), step):

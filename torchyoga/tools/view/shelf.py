@@ -21,7 +21,7 @@ from ...reading.version_ref import VersionRef
 from ...rows.column import Column
 from ...rows.projection import Projection
 from ...storage import Storage, store_of
-from ...stores.history.log import LogEntry
+from ...stores.log import LogEntry
 from ...stores.refs import fetched
 from ..cells.flat import flat, flat_names
 from ..cells.picture import thumbnail
@@ -96,7 +96,7 @@ class OpenRef:
         schema = self.ref.schema
         if schema is None or len(self.names) <= most:
             return ref
-        return ref.projected(Projection.of(schema, self.names[:most]))
+        return ref._projected(Projection.of(schema, self.names[:most]))
 
     def value(self, row: int, name: str) -> object:
         """A value of a row; KeyError if it has none of this name.
@@ -108,7 +108,7 @@ class OpenRef:
         schema = self.ref.schema
         if schema is not None and name in self.shown_names:
             column = Projection.of(schema, [self.names[self.shown_names.index(name)]])
-            values = row_of(self.ref.projected(column), row, self.held)
+            values = row_of(self.ref._projected(column), row, self.held)
             if len(values) == 1:  # a tuple that was cut down to it has it as its first
                 return values[0][1]
         return dict(reversed(row_of(self.ref, row, self.held)))[name]
@@ -130,7 +130,7 @@ class OpenRef:
             )
         if len(self.ref) > _MOST_SORTED:
             raise Refused(400, f"{len(self.ref):,} rows are too many to sort; the most are {_MOST_SORTED:,}")
-        if self.is_remote and len(self.ref) * self.ref.row_bytes > _MOST_DOWNLOADED:
+        if self.is_remote and len(self.ref) * self.ref._row_bytes > _MOST_DOWNLOADED:
             raise Refused(
                 400,
                 "to sort these rows, all files of the version would be downloaded; `yoga copy` it to this "
@@ -181,8 +181,8 @@ class OpenRef:
         if self.is_remote and not is_kept:
             return {}, "This version keeps no statistics, and its rows are in a store."
         rows = min(
-            _COUNTED if ref.only_copies or is_kept else _COUNTED_SLOWLY,
-            _COUNTED_BYTES // max(1, ref.row_bytes),
+            _COUNTED if ref._only_copies or is_kept else _COUNTED_SLOWLY,
+            _COUNTED_BYTES // max(1, ref._row_bytes),
         )
         try:
             with nullcontext() if is_kept else self.held:

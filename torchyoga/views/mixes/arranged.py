@@ -31,7 +31,7 @@ def warn_if_arranged(ref: DataRef, what: str) -> None:
         ref: what is taken.
         what: is made of it, for the message.
     """
-    if ref.arrangement is not None:
+    if ref._arrangement is not None:
         warn_user(
             f"{what}: {title_of(ref)} decides itself which rows come when. What is made of it has the rows "
             "of its first epoch without shuffle, again and again. Make it the other way round: of each "
@@ -57,7 +57,7 @@ class ArrangedRef(RowView):
         return (numbers - ARRANGED.start) % len(self.whole)
 
     @property
-    def arrangement(self) -> Arrangement:
+    def _arrangement(self) -> Arrangement:
         """The maker of its orders."""
         return Arranged(self.order)
 

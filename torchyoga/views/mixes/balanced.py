@@ -78,7 +78,7 @@ def _versions(ref: DataRef, members: Ints, lengths: Sequence[int]) -> tuple[tupl
     """Of each class, its rows and a tag of the dataset: as it is, and as it was before rows were appended."""
     starts = bounds_of(lengths)
     told = [[Version(rows, tag_of(identity(ref)))] for rows in lengths]
-    for name, rows in ref.prefixes:
+    for name, rows in ref._prefixes:
         # Members of a class ascend.
         for number, (begin, end) in enumerate(pairwise(starts.tolist())):
             told[number].append(Version(int(np.searchsorted(members[begin:end], rows)), tag_of(name)))
@@ -135,7 +135,7 @@ class BalancedRef(ArrangedRef, ReweightedView):
         return BalancedRef(self.whole, self._members, mixture, self._labels)
 
     @property
-    def arrangement(self) -> Arrangement:
+    def _arrangement(self) -> Arrangement:
         """The maker of its orders."""
         return ArrangedMixture(self)
 
@@ -204,7 +204,7 @@ class BalancedRef(ArrangedRef, ReweightedView):
         return BalancedRef(self.whole, np.concatenate(members), mixture, labels)
 
     @cached_property
-    def view_pin(self) -> str | None:
+    def _view_pin(self) -> str | None:
         """How classes are balanced; shares are told by states besides."""
         mixture = self.mixture
         column = nameless_pin(self, self._members.data, mixture.lengths)

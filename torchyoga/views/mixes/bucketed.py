@@ -83,7 +83,7 @@ class BucketedRef(RowView):
         return self.whole.file_starts
 
     @property
-    def arrangement(self) -> Arrangement:
+    def _arrangement(self) -> Arrangement:
         """The maker of its orders."""
         return Arranged(self.order)
 
@@ -95,15 +95,15 @@ class BucketedRef(RowView):
         return BucketOrder(base, self._lengths, self._pool, self._run)
 
     @cached_property
-    def view_pin(self) -> str | None:
+    def _view_pin(self) -> str | None:
         """How the buckets are made."""
         lengths, of = nameless_pin(self, self._lengths.data), nameless_pin(self, identity(self.whole))
         return described("bucketed", batch=self._run, pool=self._pool, lengths=lengths, of=of)
 
     @property
-    def prefixes(self) -> Sequence[tuple[str, int]]:
+    def _prefixes(self) -> Sequence[tuple[str, int]]:
         """The whole's, in buckets."""
-        return [(self._pinned(name, rows), rows) for name, rows in self.whole.prefixes]
+        return [(self._pinned(name, rows), rows) for name, rows in self.whole._prefixes]
 
     def _pinned(self, whole: str, rows: int | None = None) -> str:
         """A name for the content and its buckets, made of one for the whole's, or for its first rows."""

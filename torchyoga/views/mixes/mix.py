@@ -105,7 +105,7 @@ def mix(
     found = fractions_of(weights, names, sizes, temperature)
     _check_filled(names, sizes, found)
     passes = _passes(epochs, names)
-    if any(ref.recipe is not None for ref in refs):
+    if any(ref._recipe is not None for ref in refs):
         names, refs, found, passes = _flattened(names, refs, found, passes)
         sizes = list(map(len, refs))
     for name, ref in zip(names, refs, strict=True):
@@ -145,10 +145,10 @@ def _flattened(
     """The sources of mixtures in place of these: their names, the DataRefs, their weights and passes."""
     found: list[tuple[str, DataRef, Fraction, float | None]] = []
     for name, ref, weight, most in zip(names, refs, weights, passes, strict=True):
-        if ref.recipe is None:
+        if ref._recipe is None:
             found.append((name, ref, weight, most))
             continue
-        recipe = ref.recipe.numbered
+        recipe = ref._recipe.numbered
         own = recipe.mixture.stages[-1].weights
         for number, source in enumerate(recipe.sources):
             limits = [limit for limit in (most, recipe.mixture.passes[number]) if limit is not None]
@@ -201,7 +201,7 @@ def _passes(epochs: float | Mapping[str, float] | None, names: Sequence[str]) ->
 
 def versions_of(ref: DataRef) -> tuple[Version, ...]:
     """A source as it is, and as it was before rows were appended."""
-    before = (Version(rows, tag_of(name)) for name, rows in ref.prefixes)
+    before = (Version(rows, tag_of(name)) for name, rows in ref._prefixes)
     return Version(len(ref), tag_of(identity(ref))), *before
 
 
@@ -438,26 +438,26 @@ class MixRef(JoinedRef):
         return MixOrder(mixture, seed, shuffle, reshuffle, window, files)
 
     @property
-    def recipe(self) -> Recipe:
+    def _recipe(self) -> Recipe:
         """The sources that it is made of, and how."""
         return Recipe(self.sources, self.mixture, self._column)
 
     @property
-    def arrangement(self) -> Arrangement:
+    def _arrangement(self) -> Arrangement:
         """The maker of its orders."""
         return ArrangedMixture(self)
 
     # -- rows
 
-    keeps_rows = JoinedRef.keeps_rows
+    _keeps_rows = JoinedRef._keeps_rows
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, its own or those of its orders."""
         return self._named(super().take(rows), rows)
 
-    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
+    def _take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
         """The rows of these numbers, made with these seeds."""
-        return self._named(super().take_seeded(rows, seeds), rows)
+        return self._named(super()._take_seeded(rows, seeds), rows)
 
     def _of_sources(self, rows: Ints) -> Iterator[tuple[DataRef, Ints, Ints]]:
         return ((ref, places, wanted) for ref, _, places, wanted in self.dealt(rows))
@@ -510,18 +510,18 @@ class MixRef(JoinedRef):
         """Itself: row numbers tell the pass over each source."""
         return self
 
-    def projected(self, of: Projection) -> DataRef:
+    def _projected(self, of: Projection) -> DataRef:
         """Some columns; of the sources only these are read."""
         if self._column is None:
-            few = [source.projected(of) for source in self.sources]
+            few = [source._projected(of) for source in self.sources]
             return MixRef(few, self.mixture)
         schema = super().schema
         own = None if schema is None else len(schema.columns)
         if schema is None or own not in of.columns or len(of.columns) == 1:
             plain = MixRef(self.sources, self.mixture)
-            return ProjectedRef(self, of) if own in of.columns or schema is None else plain.projected(of)
+            return ProjectedRef(self, of) if own in of.columns or schema is None else plain._projected(of)
         names = [schema.columns[number].name for number in of.columns if number != own]
-        some = [source.projected(Projection.of(schema, names)) for source in self.sources]
+        some = [source._projected(Projection.of(schema, names)) for source in self.sources]
         found = MixRef(some, self.mixture, self._column)
         return found if of.schema == found.schema else ProjectedRef(self, of)
 
@@ -532,7 +532,7 @@ class MixRef(JoinedRef):
         return found if found is None or self._column is None else with_column(found, self._column)
 
     @cached_property
-    def view_pin(self) -> str | None:
+    def _view_pin(self) -> str | None:
         """How sources are mixed; weights are told by states besides."""
         mixture = self.mixture
         below = [mixture.names, mixture.lengths, [identity(source) for source in self.sources]]

@@ -41,16 +41,16 @@ class NumberedRef(ChangedRows):
         found = taken_of(self.whole, rows, seeds)
         return with_numbers(found, self.whole.schema, self._column, np.full(len(rows), self._number))
 
-    def projected(self, of: Projection) -> DataRef:
+    def _projected(self, of: Projection) -> DataRef:
         """Some columns; of the whole only these are read."""
         assert self.whole.schema is not None, "that was checked"
         own = len(self.whole.schema.columns)
         if own not in of.columns:
-            return self.whole.projected(of)
+            return self.whole._projected(of)
         names = [self.schema.columns[number].name for number in of.columns if number != own]
         if not names or of.columns[-1] != own or of.schema.tree.kind != "dict":
             return ProjectedRef(self, of)
-        return self.over(self.whole.projected(Projection.of(self.whole.schema, names)))
+        return self.over(self.whole._projected(Projection.of(self.whole.schema, names)))
 
     @cached_property
     def schema(self) -> Schema:

@@ -90,7 +90,7 @@ class WeightedRef(ArrangedRef, ReweightedView):
         return WeightedOrder(stages, self._length, seed, shuffle, reshuffle, window, files, past, self._known)
 
     @property
-    def arrangement(self) -> Arrangement:
+    def _arrangement(self) -> Arrangement:
         """The maker of its orders."""
         return _Weighted(self)
 
@@ -120,7 +120,7 @@ class WeightedRef(ArrangedRef, ReweightedView):
         """
         state, whole, known = State.from_dict(at), self.whole if over is None else over, self._known
         if over is not None and identity(over) != identity(self.whole):
-            if (self.whole.fingerprint, len(self.whole)) not in over.prefixes:
+            if (self.whole.fingerprint, len(self.whole)) not in over._prefixes:
                 raise ValueError(
                     f"over= is a version that storage.append(...) made of these {len(self.whole)} rows, so "
                     f"that row numbers stay what they are; found {len(over)} rows of other data"
@@ -130,7 +130,7 @@ class WeightedRef(ArrangedRef, ReweightedView):
         return WeightedRef(whole, stages, self._length, past, known)
 
     @cached_property
-    def view_pin(self) -> str | None:
+    def _view_pin(self) -> str | None:
         """How many rows an epoch has; weights are told by states besides."""
         return described("weighted", rows=self._length, of=nameless_pin(self, identity(self.whole)))
 

@@ -173,7 +173,7 @@ class PackedRef(PackView):
     def __reduce__(self) -> tuple[object, ...]:
         return PackedRef, (self.whole, self._packing, self._layout, self._seed, self._epoch)
 
-    keeps_rows = Over.keeps_rows
+    _keeps_rows = Over._keeps_rows
 
     def _taken(self, packs: Ints, seeds: Seeds | None) -> Sequence[Row]:
         assert self._layout is not None, "there are packs"
@@ -253,7 +253,7 @@ class PackedRef(PackView):
             first += node.num_leaves
         of = Projection.of(schema, names)
         is_all = len(of.columns) == len(schema.columns)
-        ref = self.whole if is_all else self.whole.projected(of)
+        ref = self.whole if is_all else self.whole._projected(of)
         return ref, {number: place for place, number in enumerate(of.columns)}
 
     def report(self) -> PackReport:
@@ -303,26 +303,26 @@ class PackedRef(PackView):
             found._read, found._made = self._read, self._made
         return found
 
-    def projected(self, of: Projection) -> PackedRef:
+    def _projected(self, of: Projection) -> PackedRef:
         """The same packs with these columns; nothing is read for the others but lengths."""
         assert self._layout is not None, "else there is no schema to project"
         layout = self._layout.projected(of)
         return PackedRef(self.whole, self._packing, layout, self._seed, self._epoch)
 
     @cached_property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         """Bytes of what is read for a pack; 0 if the whole does not know."""
         if self._layout is None:
             return 0
-        return round(self._read[0].row_bytes * self._packing.report.mean)
+        return round(self._read[0]._row_bytes * self._packing.report.mean)
 
     @cached_property
-    def readahead(self) -> ReadAhead | None:
+    def _readahead(self) -> ReadAhead | None:
         """The whole's, for all rows of the packs; None if the whole has none."""
-        ahead = None if self._layout is None else self._read[0].readahead
+        ahead = None if self._layout is None else self._read[0]._readahead
         if ahead is None or ahead.prefetch is None:
-            return super().readahead
-        return ReadAhead(self.row_bytes, Grouped(ahead.prefetch, self._members_of))
+            return super()._readahead
+        return ReadAhead(self._row_bytes, Grouped(ahead.prefetch, self._members_of))
 
     def _members_of(self, packs: Ints) -> tuple[Ints, Ints]:
         """How many rows each pack holds, and these."""
@@ -338,7 +338,7 @@ class PackedRef(PackView):
         return np.arange(_BALANCED_RUNS + 1) * length // _BALANCED_RUNS
 
     @cached_property
-    def view_pin(self) -> str | None:
+    def _view_pin(self) -> str | None:
         """How packs are made, and which rows they hold."""
         told, of = self._packing.told, nameless_pin(self, self._pinned(identity(self.whole)))
         more = {name: told[name] or None for name in ("long", "max_rows", "balance")}

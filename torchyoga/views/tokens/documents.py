@@ -28,10 +28,10 @@ def lengths_of(column: DataRef) -> Ints:
     """
     count = len(column)
     found = np.empty(count, np.int64)
-    step = max(1, min(_ROWS, _BYTES // (column.row_bytes or _ROW_BYTES)))
+    step = max(1, min(_ROWS, _BYTES // (column._row_bytes or _ROW_BYTES)))
     for start in range(0, count, step):
         rows = np.arange(start, min(start + step, count))
-        if column.is_random:
+        if column._is_random:
             (data, *_) = block_of(in_epoch(column, 0, 0).take(rows), column.schema).data
             found[rows] = np.diff(data.part("offsets"))
         else:
@@ -63,9 +63,9 @@ def checked_lengths(given: npt.ArrayLike, count: int) -> Ints:
 
 
 def parts_of(column: DataRef, rows: Ints, starts: Ints, stops: Ints) -> Array:
-    """Parts of rows, as `DataRef.take_parts` gives them; random rows are those of epoch 0 with seed 0."""
-    if not column.is_random or not len(rows):
-        return column.in_epoch(0).take_parts(rows, starts, stops)
+    """Parts of rows, as `DataRef._take_parts` gives them; random rows are those of epoch 0 with seed 0."""
+    if not column._is_random or not len(rows):
+        return column.in_epoch(0)._take_parts(rows, starts, stops)
     read, places = np.unique(rows, return_inverse=True)
     (data, *_) = block_of(in_epoch(column, 0, 0).take(read), column.schema).data
     offsets = data.part("offsets")

@@ -84,7 +84,7 @@ def _lengths(ref: DataRef, column_or_lengths: str | npt.ArrayLike) -> Ints:
     schema = known_schema(ref)
     if schema is None:
         return np.zeros(0, np.int64)
-    one = ref.projected(Projection.at(schema, column_or_lengths))
+    one = ref._projected(Projection.at(schema, column_or_lengths))
     if one.schema is None or not one.schema.is_sequence or one.schema.columns[0].ndim != 1:
         raise TypeError(
             f"column {column_or_lengths!r} is not ragged, so its rows have no lengths; give an array of "
@@ -163,17 +163,17 @@ class TokenBatchesRef(Over[Batch]):
         return None
 
     @property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         """Bytes of an average batch; 0 if the whole does not know."""
-        return self.whole.row_bytes * len(self._plan.rows) // max(1, len(self))
+        return self.whole._row_bytes * len(self._plan.rows) // max(1, len(self))
 
     @cached_property
-    def readahead(self) -> ReadAhead | None:
+    def _readahead(self) -> ReadAhead | None:
         """The whole's, for all rows of the batches; None if the whole has none."""
-        ahead = self.whole.readahead
+        ahead = self.whole._readahead
         if ahead is None or ahead.prefetch is None:
-            return super().readahead
-        return ReadAhead(self.row_bytes, Grouped(ahead.prefetch, self.members))
+            return super()._readahead
+        return ReadAhead(self._row_bytes, Grouped(ahead.prefetch, self.members))
 
     def _pinned(self, whole: str) -> str:
         collate = self._collate

@@ -10,13 +10,14 @@ from typing import NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ...order.full import as_int, keyed_words
+from ...order.full import as_int
 from ...order.saved import described
 from ...process.buffers import BufferPool
 from ...process.digests import hexdigest
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
 from ...process.warned import warn_user
+from ...process.words import keyed_words
 from ...reading.dataref import DataRef, LabelKind, identity, nameless_pin, row_numbers
 from ...reading.readahead import Grouped, ReadAhead
 from ...rows.block import Block, Rows
@@ -104,7 +105,7 @@ def token_windows(
     warn_if_arranged(ref, "token_windows")
     if ref.schema is None:  # of a version without rows
         return TokenWindowsRef(Tokens(ref, ref, None, np.zeros(1, np.int64), None, cutting))
-    one = ref.projected(Projection.at(ref.schema, column))
+    one = ref._projected(Projection.at(ref.schema, column))
     assert one.schema is not None
     kept = _column(column, one.schema, dtype)
     if cutting.separator is not None:
@@ -286,9 +287,9 @@ class TokenWindowsRef(DataRef):
         return documents if self._rows is None else self._rows[documents]
 
     @property
-    def keeps_rows(self) -> bool:
+    def _keeps_rows(self) -> bool:
         """The whole's."""
-        return self.whole.keeps_rows
+        return self.whole._keeps_rows
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The windows of these numbers, as `Rows` over one block."""
@@ -407,24 +408,24 @@ class TokenWindowsRef(DataRef):
             return self
         return TokenWindowsRef(self._all._replace(epoch=epoch))
 
-    def projected(self, of: Projection) -> DataRef:
+    def _projected(self, of: Projection) -> DataRef:
         """The same windows with these columns; without tokens nothing is read."""
         if of.schema.tree.kind == "dict":
             return TokenWindowsRef(self._all._replace(schema=of.schema))
-        return super().projected(of)
+        return super()._projected(of)
 
     @cached_property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         """Bytes of a window."""
         return 0 if self._schema is None else sum(column.row_bytes for column in self._schema.columns)
 
     @cached_property
-    def readahead(self) -> ReadAhead | None:
+    def _readahead(self) -> ReadAhead | None:
         """That of the documents, for those of the windows; None if they have none."""
-        ahead = self._column.readahead
+        ahead = self._column._readahead
         if ahead is None or ahead.prefetch is None or not self._reads_tokens:
-            return super().readahead
-        return ReadAhead(self.row_bytes, Grouped(ahead.prefetch, self.members, self._short))
+            return super()._readahead
+        return ReadAhead(self._row_bytes, Grouped(ahead.prefetch, self.members, self._short))
 
     def _short(self, rows: Ints) -> Ints:
         """Those of some rows that are not much longer than a window."""
@@ -449,7 +450,7 @@ class TokenWindowsRef(DataRef):
         return None if column is None else self._pinned(column)
 
     @cached_property
-    def view_pin(self) -> str | None:
+    def _view_pin(self) -> str | None:
         """How windows are cut, and which documents there are."""
         of = nameless_pin(self, self._pinned(identity(self._column)), self._ends.data)
         told = {name: value for name, value in asdict(self._cutting).items() if value is not False}

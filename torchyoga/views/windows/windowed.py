@@ -109,7 +109,7 @@ class WindowsRef(Over):
         return WindowsRef, (self.whole, self._anchors, self._stacking)
 
     view_name = "windows"
-    keeps_rows = Over.keeps_rows
+    _keeps_rows = Over._keeps_rows
 
     @cached_property
     def encoded(self) -> list[str]:
@@ -174,7 +174,7 @@ class WindowsRef(Over):
             one = self.whole
             if len(numbers) < len(schema.columns):
                 names = [schema.columns[number].name for number in numbers]
-                one = self.whole.projected(Projection.of(schema, names))
+                one = self.whole._projected(Projection.of(schema, names))
             placed = [(column, place, is_stacked) for place, (column, _, is_stacked) in enumerate(columns)]
             reads.append(_Read(one, _array(offsets), placed))
         return reads
@@ -211,7 +211,7 @@ class WindowsRef(Over):
         """The windows (B,) that lie at these rows of the whole; -1 where none does."""
         return self._anchors.places(rows)
 
-    def projected(self, of: Projection) -> DataRef:
+    def _projected(self, of: Projection) -> DataRef:
         """The same windows with these columns; nothing is read for the others."""
         assert self._stacking is not None, "else there is no schema to project"
         return WindowsRef(self.whole, self._anchors, self._stacking.projected(of))
@@ -224,26 +224,26 @@ class WindowsRef(Over):
         assert self._stacking is not None
         assert self.whole.schema is not None
         name = self.whole.schema.columns[self._stacking.sources[0].column].name
-        alone = self.whole.projected(Projection.at(self.whole.schema, name))
+        alone = self.whole._projected(Projection.at(self.whole.schema, name))
         return alone.lengths(self.anchors(rows))
 
     @cached_property
-    def row_bytes(self) -> int:
+    def _row_bytes(self) -> int:
         """Bytes of what is read for a window; 0 if the whole does not know."""
-        sizes = [len(read.offsets) * read.ref.row_bytes for read in self._reads]
+        sizes = [len(read.offsets) * read.ref._row_bytes for read in self._reads]
         return sum(sizes) + sum(len(offsets) for _, offsets in self._masks) if all(sizes) else 0
 
     @cached_property
-    def readahead(self) -> ReadAhead | None:
+    def _readahead(self) -> ReadAhead | None:
         """The whole's, for all rows of the windows; None if the whole has none."""
         prefetches = []
         for read in self._reads:
-            ahead = read.ref.readahead
+            ahead = read.ref._readahead
             if ahead is not None and ahead.prefetch is not None:
                 prefetches.append((ahead.prefetch, read.offsets))
         if not prefetches:
-            return super().readahead
-        return ReadAhead(self.row_bytes, _Prefetches(self._anchors, prefetches, self._offsets))
+            return super()._readahead
+        return ReadAhead(self._row_bytes, _Prefetches(self._anchors, prefetches, self._offsets))
 
     @property
     def file_starts(self) -> Ints:

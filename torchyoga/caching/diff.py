@@ -15,23 +15,20 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import SchemaError
-from ...reading.dataref import DataRef, title_of
-from ...reading.version_ref import VersionColumns, VersionRef
-from ...rows.compared import SchemaDiff, differing, schema_diff
-from ...rows.hashing import Hashes, alike, exact_hashes, key_words, values_of
-from ...rows.projection import Projection
-from ...rows.schema import Schema
-from ...rows.types import Ints
-from ...versions.checks import checks_of_columns
-from ...versions.columns import parts_of
-from ...versions.file_entry import FileEntry
-from ...versions.manifest import Manifest
-from .blocks import Ranges, RowBlocks, known_schema
+from ..errors import SchemaError
+from ..reading.dataref import DataRef, title_of
+from ..reading.version_ref import VersionColumns, VersionRef
+from ..rows.compared import SchemaDiff, differing, schema_diff
+from ..rows.hashing import Hashes, alike, exact_hashes, key_words, values_of
+from ..rows.projection import Projection
+from ..rows.schema import Schema
+from ..rows.types import Ints
+from ..versions.checks import checks_of_columns
+from ..versions.columns import parts_of
+from ..versions.file_entry import FileEntry
+from ..versions.manifest import Manifest
 from .matching import GroupedRows, Side, dealt, grouped, matched
-from .spool import PART_ROWS, Parts
-
-__all__ = ["Diff", "apart", "diff", "differing_values"]
+from .row_hashes import PART_ROWS, Parts, Ranges, RowBlocks, known_schema
 
 _Name: TypeAlias = tuple[object, ...]
 _CONFIRMED = 2**13  # pairs of rows whose bytes are compared at once
@@ -81,7 +78,7 @@ def differing_values(old: DataRef, new: DataRef) -> tuple[str, ...] | None:
     if not isinstance(old, VersionRef) or not isinstance(new, VersionRef) or len(old) != len(new):
         return None
     was, now = (old.fingerprint, len(old)), (new.fingerprint, len(new))
-    if old.schema is None or new.schema is None or (was not in new.prefixes and now not in old.prefixes):
+    if old.schema is None or new.schema is None or (was not in new._prefixes and now not in old._prefixes):
         return None
     mine, theirs = (checks_of_columns(ref.manifest.column_groups) for ref in (old, new))
     common = values_of(new.schema)
