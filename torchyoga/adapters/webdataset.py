@@ -16,7 +16,7 @@ from ..building.sources import RowSource
 from ..files.tar_samples import KEY
 from ..process.lazy import cached_property
 from ..process.stages import Stage, timed
-from ..reading.dataref import DataRef, title_of
+from ..reading.dataref import DataRef
 from ..reading.file_parts import FileParts, Names, Threads
 from ..reading.files_ref import FilesRef, HeldFiles
 from ..reading.left_out import LeftOut, check_share, told_of
@@ -166,7 +166,7 @@ class _Parsed(DataRef):
         return self.whole.info
 
     def _title(self) -> str:
-        return f"{title_of(self.whole)} parsed: {', '.join(self.parse)}"
+        return f"{self.whole._title()} parsed: {', '.join(self.parse)}"
 
 
 def _schema_of(whole: Schema | None, parse: Parse) -> Schema | None:
