@@ -69,7 +69,7 @@ PAGES_OF = {
     },
     "torchyoga.Storage": {
         "Storage": {
-            "Keep and fetch": ["cacheable", "submit", "fetch", "list", "versions", "path", "url"],
+            "Keep and fetch": ["cacheable", "submit", "fetch", "list", "versions", "path"],
             "Copy, check, remove": ["copy", "check", "remove", "clean"],
         },
         "Storage: versions": {

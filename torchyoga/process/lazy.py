@@ -95,9 +95,9 @@ def methods_of(name: str) -> object:
     """A stand-in for a module whose functions become methods of a class; it is loaded when one is looked at.
 
     Example:
-        >>> class Number(float):
-        ...     down = methods_of("math").floor
-        >>> Number(2.5).down()
+        >>> class Numbers(list):
+        ...     mean = methods_of("statistics").mean
+        >>> Numbers([1, 3]).mean()
         2
     """
     return _Methods(name)
