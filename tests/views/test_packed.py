@@ -25,10 +25,10 @@ from smallfiles import make_files_of
 import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.formats.contract import FORMATS
-from torchyoga.reading.dataref import PackView
 from torchyoga.reading.readahead import Grouped
 from torchyoga.testing import assert_rows_equal, check_view
 from torchyoga.views.packs import packing
+from torchyoga.views.packs.view import PackView
 
 OF_TOKENS = ("ids", "mask", "position_ids", "labels")
 

@@ -16,7 +16,8 @@ from ..process.noted import note_batch
 from ..process.seeding import seeder
 from ..process.stages import Stage, Stopwatch, timed
 from ..process.warned import warn_user
-from ..reading.dataref import DataRef, title_of
+from ..reading.contract import title_of
+from ..reading.dataref import DataRef
 from ..reading.stream import Window
 from ..rows.block import Rows
 from ..rows.collate import Collation, is_ours, stacked

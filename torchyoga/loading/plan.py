@@ -11,7 +11,8 @@ import numpy as np
 from ..order.iteration import Iteration
 from ..process.stages import Stage, Stopwatch
 from ..process.warned import warn_user
-from ..reading.dataref import DataRef, title_of
+from ..reading.contract import title_of
+from ..reading.dataref import DataRef
 from ..reading.stream import Window, windows_of
 from ..rows.types import Index, MapStyle
 from ..sampling.foreign import Keys

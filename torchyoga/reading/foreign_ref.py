@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from ..process.lazy import cached_property
 from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Ints, Row
-from .dataref import DataRef, Numbers
+from ..rows.types import Ints, Numbers, Row
+from .dataref import DataRef
 
 __all__ = ["ForeignRef", "ForeignRows"]
 

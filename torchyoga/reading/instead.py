@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-__all__ = ["METHODS", "advised", "check_arguments"]
+__all__ = ["CALLS", "METHODS", "advised", "check_arguments"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -107,6 +107,18 @@ METHODS = {
     "with_transform": _MAP,
 }
 
+CALLS = {  # by name of the function: a call as it should be
+    "DataRef.stream": "ref.stream(shuffle=True)",
+    "Storage.__init__": 'Storage("~/datasets")',
+    "Storage.cacheable": '@storage.cacheable("my-data", "1.0") above the function',
+    "Storage.fetch": 'storage.fetch("my-data", "1.0")',
+    "Storage.submit": 'storage.submit(dataset, "my-data", "1.0")',
+    "map_batches": "ref.map_batches(function)",
+    "mapped": _MAP,
+    "split": "train, test = ref.split([0.9, 0.1])",
+    "where": 'ref.where("label", lambda label: label == 3)',
+}
+
 _ARGUMENTS = {
     "batch_size": "yoga.DataLoader(ref, batch_size=n)",
     "batched": _COMPUTED,
@@ -136,24 +148,17 @@ def check_arguments(name: str, given: Iterable[str], *functions: Callable[..., A
             raise TypeError(f"{found}; use {instead}" if instead else found)
 
 
-def advised(example: str) -> Callable[[F], F]:
-    """A function which, called with arguments that it does not take, says what to write instead.
+def advised(function: F) -> F:
+    """A function of `CALLS`: called with arguments that it does not take, it says what to write instead."""
 
-    Args:
-        example: a call as it should be.
-    """
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # of what the function has done
+            check_arguments(function.__qualname__, kwargs, function)
+            raise TypeError(f"{error}; write {CALLS[function.__qualname__]}") from None
 
-    def decorate(function: F) -> F:
-        @wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return function(*args, **kwargs)
-            except TypeError as error:
-                if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                    raise  # of what the function has done
-                check_arguments(function.__qualname__, kwargs, function)
-                raise TypeError(f"{error}; write {example}") from None
-
-        return cast("F", call)
-
-    return decorate
+    return cast("F", call)

@@ -15,7 +15,8 @@ import numpy as np
 
 from ..errors import CorruptError, SchemaError
 from ..process.digests import hexdigest
-from ..reading.dataref import ChangedRows, DataRef, Over, taken_of
+from ..reading.contract import taken_of
+from ..reading.dataref import DataRef
 from ..rows.block import Block, Rows
 from ..rows.collector import block_of
 from ..rows.column import Column
@@ -23,6 +24,7 @@ from ..rows.data import Data
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Ints, Json, Row, Seeds
+from .over import ChangedRows, Over
 
 __all__ = [
     "check_names",

@@ -11,16 +11,8 @@ from typing import Any
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property
 from ..process.seeding import seeds_within
-from ..reading.dataref import (
-    ChangedRows,
-    DataRef,
-    ProjectedRef,
-    are_at_hand,
-    identity,
-    known_schema,
-    taken_of,
-    title_of,
-)
+from ..reading.contract import are_at_hand, identity, known_schema, taken_of, title_of
+from ..reading.dataref import DataRef
 from ..reading.readahead import ReadAhead
 from ..rows.block import Block, Rows
 from ..rows.collector import block_of
@@ -30,13 +22,32 @@ from ..rows.schema import Schema
 from ..rows.types import Ints, Json, Seeds
 from .joined import Prefetches
 from .mixes.arranged import warn_if_arranged
+from .over import ChangedRows, ProjectedRef
 from .recoded import codes_in, has_codes
 
 __all__ = ["ZippedRef", "zipped"]
 
 
-def zipped(ref: DataRef, other: DataRef, prefix: str) -> DataRef:
-    """Rows side by side: see `DataRef.zip`."""
+def zipped(ref: DataRef, other: DataRef, *, prefix: str = "") -> DataRef:
+    """The rows of two DataRefs of one length side by side: row n of this one, and row n of the other.
+
+    Rows that are dicts are merged. Where neither side's are, a row is a pair of both, as of Python's
+    `zip`; a dict beside something else is an error. Each side is read for its own columns only.
+
+    Args:
+        other: a DataRef; `info` has the entries of both, this one's where both have one.
+        prefix: put before the keys of the other's rows, if they are dicts.
+
+    Raises:
+        ValueError: the lengths differ, or both sides have a key.
+        TypeError: it is no DataRef, or only one side's rows are dicts, or what they look like is not
+            known.
+
+    Example:
+        >>> photos, vectors = yoga.from_arrays({"x": np.arange(3)}), yoga.from_arrays({"y": np.ones(3)})
+        >>> sorted(photos.zip(vectors)[2]), sorted(photos.zip(photos, prefix="b_")[0])
+        (['x', 'y'], ['b_x', 'x'])
+    """
     if not isinstance(other, DataRef):
         raise TypeError(
             f"zip takes a DataRef, such as yoga.from_arrays(...) gives; found a {type(other).__name__}"

@@ -15,7 +15,8 @@ import numpy as np
 from ...coding.decoders import decoder_of
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
-from ...reading.dataref import DataRef, RowView, title_of
+from ...reading.contract import title_of
+from ...reading.dataref import DataRef
 from ...reading.in_epoch import in_epoch
 from ...reading.version_ref import VersionRef
 from ...rows.column import Column
@@ -23,6 +24,7 @@ from ...rows.projection import Projection
 from ...storage import Storage, store_of
 from ...stores.log import LogEntry
 from ...stores.refs import fetched
+from ...views.over import RowView
 from ..cells.flat import flat, flat_names
 from ..cells.picture import thumbnail
 from ..cells.text import classes_of, named_class, visible

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,8 +16,10 @@ from ...order.state import State
 from ...process.distinct import first_places
 from ...process.lazy import cached_property
 from ...process.warned import warn_user
-from ...reading.dataref import DataRef, RowView, title_of
-from ...rows.types import Ints
+from ...reading.contract import title_of
+from ...reading.dataref import DataRef
+from ...rows.types import Ints, RowT
+from ..over import RowView
 from .account import Account, account_of_counts, counts_at
 from .restaged import continued
 
@@ -37,6 +39,25 @@ def warn_if_arranged(ref: DataRef, what: str) -> None:
             "of its first epoch without shuffle, again and again. Make it the other way round: of each "
             "source first, then mix, weigh, stage or bucket"
         )
+
+
+class ReweightedView(RowView[RowT]):
+    """Rows that come as often as weights say, which may change while they are read."""
+
+    @abstractmethod
+    def reweighted(self, weights: Any, *, at: Mapping[str, object]) -> ReweightedView[RowT]:
+        """The same rows with other weights from a state on; what came before stays.
+
+        Load the same state into a loader of what this returns; without it, the loader cannot know what came
+        before, and raises ValueError when it reads.
+
+        Args:
+            weights: as the method takes them that made this view.
+            at: what `state_dict()` of a loader of this view gave.
+
+        Raises:
+            StateError: the state is of other data, or of weights that this view has not had.
+        """
 
 
 class ArrangedRef(RowView):

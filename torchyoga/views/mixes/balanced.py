@@ -20,11 +20,12 @@ from ...order.state import State
 from ...process.digests import hexdigest
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
-from ...reading.dataref import DataRef, ReweightedView, identity, nameless_pin
+from ...reading.contract import identity, nameless_pin
+from ...reading.dataref import DataRef
 from ...rows.data import bounds_of
-from ...rows.types import Ints
+from ...rows.types import Ints, RowT
 from ..split import labels_of
-from .arranged import ArrangedMixture, ArrangedRef, warn_if_arranged
+from .arranged import ArrangedMixture, ArrangedRef, ReweightedView, warn_if_arranged
 from .restaged import is_foreign, restaged, told_from
 from .weighing import fraction
 
@@ -35,9 +36,33 @@ _MOST_CLASSES, _MOST_ROWS, _MOST_CELL = 2**16, 2**60, 2**16
 
 
 def balanced(
-    ref: DataRef, column: str, rows: int | None = None, batch: int = 64, shares: Shares | None = None
-) -> BalancedRef:
-    """Rows of each class in fixed shares: see `DataRef.balanced`."""
+    ref: DataRef[RowT],
+    column: str,
+    *,
+    rows: int | None = None,
+    batch: int = 64,
+    shares: Shares | None = None,
+) -> ReweightedView[RowT]:
+    """Rows of each class in fixed shares, in every batch: a mixture of the classes.
+
+    Rows of each class come in an order of their own; a small class is read again when it is over.
+
+    Args:
+        column: of integers or text, the class of each row.
+        rows: of an epoch; as many as there are by default.
+        batch: rows of a batch, over all ranks: each has its shares, to a row or so.
+        shares: a number for each class; equal ones by default.
+
+    Raises:
+        ValueError: shares that are negative, no numbers, all 0, or of other classes.
+        TypeError: the column holds something else.
+
+    Example:
+        >>> ref = yoga.from_arrays({"label": np.repeat([0, 1], [900, 100])})
+        >>> loader = yoga.DataLoader(ref.balanced("label", batch=10), 10, shuffle=True, seed=7)
+        >>> [int(batch["label"].sum()) for batch in loader][:4]
+        [5, 5, 5, 5]
+    """
     warn_if_arranged(ref, "balanced")
     if not len(ref):
         raise ValueError("there are no rows to balance")

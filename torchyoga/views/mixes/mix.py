@@ -24,12 +24,15 @@ from ...order.state import State
 from ...process.digests import hexdigest
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
-from ...reading.dataref import DataRef, ProjectedRef, RowsOf, identity, nameless_pin
+from ...reading.contract import identity, nameless_pin
+from ...reading.dataref import DataRef
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Ints, Row, Seeds
 from ..chosen import check_alike, in_one_order
 from ..joined import JoinedRef
+from ..over import ProjectedRef
+from ..packs.view import RowsOf
 from .account import Account, account_of_counts, counts_at
 from .arranged import ArrangedMixture, warn_if_arranged
 from .numbered import NumberedRef, check_column, with_column, with_numbers

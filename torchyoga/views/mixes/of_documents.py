@@ -16,11 +16,12 @@ import numpy as np
 
 from ...order.mixing.mixed import MixStage, Mixture
 from ...order.mixing.proportions import whole_weights
-from ...reading.dataref import DataRef, PackView, row_numbers
-from ...reading.pack_report import PackReport
+from ...reading.contract import row_numbers
+from ...reading.dataref import DataRef
 from ...rows.data import bounds_of
 from ...rows.types import Ints
 from ..chosen import check_alike
+from ..packs.view import PackReport, PackView
 from ..tokens.plan import BatchReport
 from ..tokens.token_batches import TokenBatchesRef
 from ..tokens.token_windows import TokenWindowsRef

@@ -19,9 +19,10 @@ from ...order.state import State
 from ...order.weighted import MOST_PLACES, WeightedOrder, WeightedStage, whole_ends
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
-from ...reading.dataref import DataRef, Numbers, ReweightedView, identity, nameless_pin
-from ...rows.types import Ints
-from .arranged import ArrangedRef, warn_if_arranged
+from ...reading.contract import identity, nameless_pin
+from ...reading.dataref import DataRef
+from ...rows.types import Ints, Numbers, RowT
+from .arranged import ArrangedRef, ReweightedView, warn_if_arranged
 from .restaged import place_of, shuffle_of, where_of
 
 __all__ = ["Weights", "WeightedRef", "weighted"]
@@ -29,8 +30,25 @@ __all__ = ["Weights", "WeightedRef", "weighted"]
 Weights: TypeAlias = Sequence[float] | npt.NDArray[np.generic] | Numbers
 
 
-def weighted(ref: DataRef, weights: Weights, rows: int | None = None) -> WeightedRef:
-    """Rows as often as their weights say: see `DataRef.weighted`."""
+def weighted(ref: DataRef[RowT], weights: Weights, rows: int | None = None) -> ReweightedView[RowT]:
+    """Rows as often as their weights say: of `rows` places each row gets the whole number below or above
+    its share, in every epoch.
+
+    torch's WeightedRandomSampler draws each place by itself, so that counts vary, up to 2**24 rows, in
+    one process. This is exact, resumes, and is dealt to ranks like any other order.
+
+    Args:
+        weights: (N,) numbers of at least 0; they need not sum to 1.
+        rows: of an epoch; as many as there are by default.
+
+    Raises:
+        ValueError: a weight is negative, NaN or infinite, all are 0, or there are more or fewer.
+
+    Example:
+        >>> ref = yoga.from_arrays({"x": np.arange(3)}).weighted([1, 0, 2], rows=6)
+        >>> sorted(int(row["x"]) for row in ref.stream(shuffle=True))
+        [0, 0, 2, 2, 2, 2]
+    """
     warn_if_arranged(ref, "weighted")
     length = len(ref) if rows is None else as_int("rows", rows, 1, MOST_PLACES)
     if length > MOST_PLACES:

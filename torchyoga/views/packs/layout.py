@@ -14,13 +14,12 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
 from ...order.full import as_int
 from ...process.distinct import distinct
-from ...reading.dataref import LabelKind
 from ...rows.block import Block
 from ...rows.collate import fill_value
 from ...rows.column import Column
@@ -32,6 +31,8 @@ from ...rows.types import Array, Ints
 from .members import Documents
 
 __all__ = ["ANY_PART", "are_tokens", "Labels", "Layout", "Positions", "sequences", "PackSource"]
+
+LabelKind: TypeAlias = Literal["same", "shifted"]  # labels as the tokens, or each that of the next token
 
 _TEXTS = {"str", "bytes", "numpy.str", "numpy.bytes"}
 _IN_BATCHES = ("cu_seqlens", "max_seqlen", "packs", "document_ids")

@@ -17,17 +17,8 @@ from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.seeding import seeds_within
 from ...process.warned import warn_user
-from ...reading.dataref import (
-    DataRef,
-    Over,
-    PackView,
-    RowsOf,
-    identity,
-    nameless_pin,
-    row_numbers,
-    taken_of,
-)
-from ...reading.pack_report import PackReport
+from ...reading.contract import identity, nameless_pin, row_numbers, taken_of
+from ...reading.dataref import DataRef
 from ...reading.readahead import Grouped, ReadAhead
 from ...rows.block import Rows
 from ...rows.collector import block_of
@@ -37,11 +28,13 @@ from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Ints, Json, Row, Seeds
 from ..mixes.arranged import warn_if_arranged
+from ..over import Over
 from ..ragged import RaggedColumn
 from ..scan import scan
 from .layout import Layout, sequences
 from .members import Documents, Members, documents_of_each
 from .request import PackColumns, Packing, Request, packing_of
+from .view import PackReport, PackView, RowsOf
 
 __all__ = ["PackedRef", "packed"]
 

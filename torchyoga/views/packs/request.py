@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, SupportsIndex, cast, get_args
+from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from ...order.full import as_int
-from ...reading.dataref import DataRef, LabelKind, Long, PackCost
-from ...reading.pack_report import PackReport
+from ...reading.dataref import DataRef
 from ...rows.data import bounds_of
 from ...rows.pieces import numbered_within
 from ...rows.projection import Projection, unknown_column
@@ -20,10 +19,15 @@ from ...rows.schema import Schema
 from ...rows.types import Ints, Json
 from ..ragged import RaggedColumn
 from ..scan import Scanned, scan
-from .layout import are_tokens
+from .layout import LabelKind, are_tokens
 from .plan import PackPlan, planned
+from .view import PackReport
 
 __all__ = ["PackColumns", "Packing", "packing_of", "Request"]
+
+# Columns, by name, as arrays of many rows, to what each row costs, or a dict of that by budget.
+PackCost: TypeAlias = Callable[[Any], Any]
+Long: TypeAlias = Literal["error", "cut", "split", "drop"]  # what becomes of rows over the budget of a pack
 
 _MOST = 2**31 - 1  # tokens: what cu_seqlens, which are int32, may count
 _AT_ONCE = 2**20  # rows

@@ -18,7 +18,8 @@ from ...process.distinct import distinct
 from ...process.lazy import cached_property
 from ...process.warned import warn_user
 from ...process.words import keyed_words
-from ...reading.dataref import DataRef, LabelKind, identity, nameless_pin, row_numbers
+from ...reading.contract import identity, nameless_pin, row_numbers
+from ...reading.dataref import DataRef
 from ...reading.readahead import Grouped, ReadAhead
 from ...rows.block import Block, Rows
 from ...rows.column import Column
@@ -29,6 +30,7 @@ from ...rows.projection import Projection
 from ...rows.schema import PACK_LENGTHS, Schema
 from ...rows.types import Array, Ints, Json, Row
 from ..mixes.arranged import warn_if_arranged
+from ..packs.layout import LabelKind
 from .documents import checked_lengths, lengths_of, parts_of
 from .line import Line, Pieces, Shuffled, Stored, cut
 
