@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from ..rows.types import Ints
 from .saved import Pin
 
 if TYPE_CHECKING:
@@ -13,14 +14,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-from ..process.lazy import np
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    Ints = npt.NDArray[np.int64]
-else:
-    Ints = Any
 
 __all__ = [
     "ARRANGED",
