@@ -14,8 +14,6 @@ from ..order.place import Place
 from ..rows.node import Path, path_name
 from ..rows.types import Batch
 
-__all__ = ["LoaderBatches", "check_parts"]
-
 
 class LoaderBatches:
     """The batches of every epoch of a loader, by number, as its workers make them.

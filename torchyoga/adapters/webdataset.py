@@ -26,8 +26,6 @@ from ..tables.foreign.named_files import NamedFiles
 from ..tables.foreign.tar_shards import TarIndex, left_out_of, samples_of, tar_indices
 from .shard_stream import Parse, ShardRows, Shards, is_remote, parsed, shard_names
 
-__all__ = ["source_of", "webdataset"]
-
 _COMPRESSED = (".gz", ".tgz")
 
 

@@ -38,8 +38,6 @@ from ...rows.types import Array, Ints, Row
 from ...stores.kept_index import FileIndex
 from .named_files import NamedFiles
 
-__all__ = ["from_jsonl"]
-
 _KIND = "json lines 1"
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # how files begin that are compressed
 _PIECE = 2**22  # bytes in which lines are looked for at once

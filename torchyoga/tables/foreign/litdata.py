@@ -41,8 +41,6 @@ from .records import (
     schema_of,
 )
 
-__all__ = ["from_litdata"]
-
 _INDEX = "index.json"
 _TORCH = {
     0: "<f4",

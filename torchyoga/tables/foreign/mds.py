@@ -35,8 +35,6 @@ from .records import (
     schema_of,
 )
 
-__all__ = ["from_mds"]
-
 _INDEX = "index.json"
 _SCALARS = {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)} - {"float8"}
 _CODES = {8: "|u1", 9: "|i1", 16: "<u2", 17: "<i2", 18: "<f2", 32: "<u4", 33: "<i4", 34: "<f4"}

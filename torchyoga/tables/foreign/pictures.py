@@ -13,8 +13,6 @@ from ...rows.data import bounds_of
 from ...rows.schema import Schema
 from .records import ArrayGroup, DecodedValue, ValuePart
 
-__all__ = ["images", "pixels"]
-
 _MODES = {"1": 1, "L": 1, "P": 1, "I": 1, "F": 1, "I;16": 1, "LA": 2, "PA": 2, "La": 2}
 _MODES |= {"RGB": 3, "YCbCr": 3, "LAB": 3, "HSV": 3, "RGBA": 4, "RGBX": 4, "RGBa": 4, "CMYK": 4}
 _MODE_DTYPES = {"1": "|b1", "I": "<i4", "F": "<f4", "I;16": "<u2"}

@@ -33,20 +33,6 @@ from ...rows.schema import Schema
 from ...rows.types import Array, Ints, Row
 from ...stores.shard_downloads import check_hashes
 
-__all__ = [
-    "BadValue",
-    "FixedValue",
-    "DecodedValue",
-    "ArrayGroup",
-    "ValuePart",
-    "Records",
-    "RunValue",
-    "ArrayValue",
-    "RecordValue",
-    "leaf",
-    "schema_of",
-]
-
 _COUNT = 4  # bytes of the number of records, of an offset and of a size
 _MOST_BYTES = 2**40  # of an array
 _SAMPLES = 64  # records that show what arrays look like

@@ -34,8 +34,6 @@ from ...rows.types import Array, Ints
 from ...stores.kept_index import FileIndex
 from .named_files import NamedFiles
 
-__all__ = ["TarIndex", "left_out_of", "samples_of", "tar_indices"]
-
 _FORMATS = {
     **{"jpg": "jpeg", "jpeg": "jpeg", "png": "png", "webp": "webp", "tif": "tiff", "tiff": "tiff"},
     **{"avif": "avif", "jp2": "jpeg2000", "j2k": "jpeg2000"},

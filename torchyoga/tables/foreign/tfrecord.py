@@ -35,8 +35,6 @@ from .examples import BadExample, Examples, SeenFeatures, learned, placed
 from .messages import message_of
 from .named_files import NamedFiles
 
-__all__ = ["from_tfrecord"]
-
 _KIND = "tfrecord 1"
 _SAMPLE, _FEW = 1000, 32  # records that show what all look like: at most, and at least
 _MOST_SAMPLED = 2**28  # bytes of these

@@ -38,8 +38,6 @@ from ...stores.shard_downloads import RemoteShards, StoredShard
 from ..npy_header import LONGEST_HEADER, npy_header
 from .named_files import NamedFiles
 
-__all__ = ["from_megatron", "from_tokens"]
-
 _MAGIC, _HEADER = b"MMIDIDX\x00\x00", 34  # bytes of the header, the magic among them
 _DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
 _SAMPLES, _SAMPLE_BYTES = 64, 4096  # of a file, for a name of its content
