@@ -152,7 +152,7 @@ def from_litdata(
         shown = [value for value in values.values() if value is not None]
         schema = schema_of(_with(tree, iter(shown)), shown)
         sizes = (None,) * len(values)
-        return Records(source.name, files, starts, dict(values), sizes, schema, content, (), are_tokens)
+        return Records(source.name, files, starts, schema, content, dict(values), sizes, (), are_tokens)
 
     first = records(values)
     looked = MappedShards(files, first.check)

@@ -119,7 +119,7 @@ def from_mds(
         shown = {name: value for name, value in values.items() if value is not None}
         tree = Node("dict", tuple(shown), tuple(value.schema.tree for value in shown.values()))
         schema = schema_of(tree, list(shown.values()))
-        return Records(source.name, files, starts, dict(values), sizes, schema, content, hashes)
+        return Records(source.name, files, starts, schema, content, dict(values), sizes, hashes)
 
     dynamic = {name: value for name, value in values.items() if isinstance(value, ArrayValue)}
     of_none = [

@@ -21,8 +21,8 @@ from ...formats.mapped.gather import Bytes, Memory
 from ...formats.mapped.items import MappedRuns
 from ...process.distinct import spread
 from ...process.lazy import cached_property, torch
-from ...reading.in_place_ref import files_of
-from ...reading.shards import MappedShards, ShardFiles
+from ...reading.in_place_ref import FileLayout, files_of
+from ...reading.shards import MappedShards
 from ...rows.collector import block_of
 from ...rows.column import Column
 from ...rows.data import Data, bounds_of
@@ -283,28 +283,18 @@ def _one(value: RecordValue) -> Callable[[memoryview, int, int], Row] | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Records:
-    """Rows that are records of files: a `reading.in_place_ref.FileLayout`.
+class Records(FileLayout):
+    """Rows that are records of files.
 
     Attributes:
-        name: for messages.
-        files: where they are.
-        starts: (files + 1,) the row at which each file begins.
         values: of a record, by name; those that rows do not show are None.
         sizes: the size of each value, where records do not say it.
-        schema: what a row looks like.
-        content: a name for the content.
         hashes: of each file, to be compared when it is mapped; none for files that were compared before.
         is_bare: records are one value, without its size.
     """
 
-    name: str
-    files: ShardFiles
-    starts: Ints
     values: dict[str, RecordValue | None]
     sizes: tuple[int | None, ...]
-    schema: Schema
-    content: str
     hashes: tuple[tuple[tuple[str, str], ...], ...] = ()
     is_bare: bool = False
 
@@ -326,11 +316,6 @@ class Records:
         if self.hashes:
             check_hashes(data.data, self.hashes[number])
 
-    def reach(self, shards: MappedShards, rows: Ints) -> tuple[Ints, Ints]:
-        """Where records lie in memory."""
-        _, addresses, nbytes = self._records(shards, rows)
-        return addresses, nbytes
-
     def gather(self, shards: MappedShards, rows: Ints, columns: Sequence[int]) -> Sequence[Data]:
         """These columns; only the values that they are of are read."""
         read: dict[int, Data] = {}
@@ -343,7 +328,7 @@ class Records:
                 try:
                     read.update(enumerate(value.read(part), first))
                 except BadValue as error:
-                    raise CorruptError(f"{self._place(int(rows[error.place]))}, {name}: {error}") from error
+                    raise CorruptError(f"{self.where(int(rows[error.place]))}, {name}: {error}") from error
                 except SchemaError as error:
                     raise SchemaError(f"{self.name}: one of rows {rows[:3]}..., {name}: {error}") from error
             first = last
@@ -425,7 +410,7 @@ class Records:
         try:
             groups = [(group.dtype, group.shapes.shape[1]) for group in value.groups(part)]
         except BadValue as error:
-            raise CorruptError(f"{self._place(int(rows[error.place]))}, {name}: {error}") from error
+            raise CorruptError(f"{self.where(int(rows[error.place]))}, {name}: {error}") from error
         kind = value.schema.columns[0].kind
         found = {np.dtype(kind) for kind, _ in groups}
         own = np.result_type(*found) if dtype is None else np.dtype(dtype)
@@ -447,16 +432,13 @@ class Records:
             ) from error
         return replace(value, schema=looks, may_round=dtype is not None)
 
-    def _place(self, row: int) -> str:
-        file = int(self.starts.searchsorted(row, "right")) - 1
-        return f"{self.files.where(file)}: record {row - int(self.starts[file])} (row {row})"
-
     @cached_property
     def _bounds(self) -> tuple[Ints, Ints]:
         """(files,) where the first record of each can begin, and its size."""
         return _COUNT * (np.diff(self.starts) + 2), np.array(self.files.nbytes, np.int64)
 
-    def _records(self, shards: MappedShards, rows: Ints) -> tuple[Memory, Ints, Ints]:
+    def spans(self, shards: MappedShards, rows: Ints) -> tuple[Memory, Ints, Ints]:
+        """Where records lie in memory."""
         files = files_of(self.starts, rows)
         memory, origins = shards.hold(files)
         local = rows - self.starts.take(files)
@@ -469,14 +451,14 @@ class Records:
         if wrong.any():
             nth = int(wrong.argmax())
             raise CorruptError(
-                f"{self._place(int(rows[nth]))}: its offsets, {first[nth]} to {last[nth]}, are damaged; "
+                f"{self.where(int(rows[nth]))}: its offsets, {first[nth]} to {last[nth]}, are damaged; "
                 "write the file again"
             )
         return memory, origins + first, last - first
 
     def _parts(self, shards: MappedShards, rows: Ints) -> Iterator[ValuePart]:
         """Each value of records."""
-        memory, addresses, left = self._records(shards, rows)
+        memory, addresses, left = self.spans(shards, rows)
         if self.is_bare:
             yield ValuePart(memory, addresses, left, shards.empty)
             return
@@ -487,7 +469,7 @@ class Records:
         wrong = left < head
         if wrong.any():
             nth = int(wrong.argmax())
-            raise CorruptError(f"{self._place(int(rows[nth]))} has {left[nth]} bytes; write the file again")
+            raise CorruptError(f"{self.where(int(rows[nth]))} has {left[nth]} bytes; write the file again")
         if head:
             sizes[:, told] = memory.gather(addresses, head, shards.empty).view("<u4").reshape(len(rows), -1)
         ends = sizes.cumsum(1) + head
@@ -498,7 +480,7 @@ class Records:
         if wrong.any():
             nth = int(wrong.argmax())
             raise CorruptError(
-                f"{self._place(int(rows[nth]))}: the sizes of its values, {sizes[nth].tolist()}, do not make "
+                f"{self.where(int(rows[nth]))}: the sizes of its values, {sizes[nth].tolist()}, do not make "
                 f"the {left[nth]} bytes that it has; write the file again"
             )
         for place in range(len(self.sizes)):
