@@ -26,7 +26,6 @@ from ...rows.types import Json, Row
 from ...stores.shard_downloads import FRAMED
 from ..arrow_ref import from_table
 from .folders import IndexedFile, IndexedFolder, is_below
-from .pictures import images, pixels
 from .records import (
     ArrayGroup,
     ArrayValue,
@@ -37,7 +36,9 @@ from .records import (
     RecordValue,
     RunValue,
     ValuePart,
+    images,
     leaf,
+    pixels,
     schema_of,
 )
 

@@ -20,7 +20,6 @@ from ...rows.node import Node
 from ...rows.schema import Schema
 from ...rows.types import Json
 from .folders import IndexedFile, IndexedFolder, is_below
-from .pictures import images, pixels
 from .records import (
     ArrayGroup,
     ArrayValue,
@@ -31,7 +30,9 @@ from .records import (
     RecordValue,
     RunValue,
     ValuePart,
+    images,
     leaf,
+    pixels,
     schema_of,
 )
 
