@@ -24,8 +24,6 @@ from ..rows.node import Node
 from ..rows.schema import Schema
 from ..rows.types import Json
 
-__all__ = ["IMAGES", "image_folder"]
-
 IMAGES = tuple(ending for endings in ENDINGS.values() for ending in endings)
 _NOT_DECODED = (
     *(".heic", ".heif", ".hif", ".jxl", ".jxr", ".svg", ".svgz", ".psd", ".xcf", ".tga", ".ico", ".exr"),

@@ -28,8 +28,6 @@ from ..rows.node import WRAPPERS, Node, Path, outermost, path_name
 from ..rows.schema import Schema
 from ..rows.types import Array, Batch
 
-__all__ = ["as_numpy", "nested", "NumberedBatches", "Pool", "refuse_wrapped", "sample_of", "with_arrays"]
-
 _NUMBERS = ("int", "float", "bool", "complex", "scalar")
 _ROWS_TO_LEARN = 64
 _ROWS_AT_ONCE = 8192  # computing an order costs half a millisecond, however few rows are asked for

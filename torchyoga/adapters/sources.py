@@ -35,15 +35,6 @@ from . import flat_map, webdataset
 from .arrays import from_arrays, is_arrays
 from .map_style import MapSource
 
-__all__ = [
-    "as_ref",
-    "DataflowSource",
-    "dataset_and_source",
-    "IteratorSource",
-    "RefSource",
-    "source_of",
-]
-
 _NO_DATASETS = (str, bytes, bytearray, dict, set, frozenset)
 _PIECE_BYTES, _PIECE_ROWS = 4 * 2**20, 1024  # read at once
 _PIECES_AHEAD = 2

@@ -20,8 +20,6 @@ from ...stores.kept_index import cache_of
 from ...stores.objects import Found, Remote
 from ...stores.shard_downloads import RemoteShards, StoredShard
 
-__all__ = ["IndexedFolder", "IndexedFile", "is_below"]
-
 _AT_ONCE = 32  # requests
 _MOST_INDEX = 2**30  # bytes
 _SAMPLE = 2**16  # bytes of a file, for a name of its content

@@ -24,8 +24,6 @@ from ...stores.objects import Found, Remote
 from ...stores.shard_downloads import RemoteShards, StoredShard
 from ...versions.names import natural
 
-__all__ = ["NamedFiles"]
-
 _AT_ONCE = 8  # files that are downloaded or read for their indices
 _MOST_DOWNLOADS = 20  # of a file that other processes keep deleting
 

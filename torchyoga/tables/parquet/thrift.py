@@ -15,8 +15,6 @@ import numpy as np
 
 from ...rows.types import Ints
 
-__all__ = ["Described", "described"]
-
 _MOST_DEPTH = 16
 _BYTE_ARRAY = 6  # the type of text and bytes
 _STOP, _FALSE, _BYTE, _INT, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 0, 2, 3, 6, 7, 8, 9, 10, 11, 12
