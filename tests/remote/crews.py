@@ -19,7 +19,7 @@ from typing import Any
 from becoming import leave
 
 import torchyoga as yoga
-from torchyoga.stores.objects import Remote
+from torchyoga.stores.kinds import Kind
 
 __all__ = ["Act", "Hand"]
 
@@ -136,18 +136,18 @@ class _Steps:
     def watch(self) -> None:
         """Counts from now on, for ever."""
         sys.addaudithook(lambda event, _: self._step("touches") if event.startswith(_TOUCHES) else None)
-        for name in ("_run", "_awaited"):
-            setattr(Remote, name, self._watched(getattr(Remote, name)))
+        for name in ("run", "awaited"):
+            setattr(Kind, name, self._watched(getattr(Kind, name)))
 
     def _watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(remote: Remote, fs: Any, what: Any, *args: Any, **kwargs: Any) -> Any:
+        def watched(store: Kind, what: Any, *args: Any, **kwargs: Any) -> Any:
             names = " ".join(name for name in args if isinstance(name, str))
             is_change = what in _CHANGES and "/.leases/" not in names
             kinds = ["touches", "requests"] + ["changes"] * is_change
             kinds += ["manifests"] * (is_change and names.endswith("manifest.json"))
             self._step(*kinds)
             try:
-                return call(remote, fs, what, *args, **kwargs)
+                return call(store, what, *args, **kwargs)
             finally:
                 self._step(*kinds)
 

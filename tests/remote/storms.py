@@ -36,7 +36,7 @@ from waiting import eventually
 
 import torchyoga as yoga
 from torchyoga.errors import NotFoundError
-from torchyoga.stores import objects as remote
+from torchyoga.stores import retry
 
 __all__ = ["Storm"]
 
@@ -191,7 +191,7 @@ class Storm:
             "look": lambda: survey(storage),
             "clean up": lambda: storage.clean(0),
             "left": lambda: _left(storage, cache),
-            "be patient": lambda tries: setattr(remote, "_TRIES", tries),
+            "be patient": lambda tries: setattr(retry, "_TRIES", tries),
         }
 
     # -- rounds
