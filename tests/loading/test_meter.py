@@ -376,12 +376,6 @@ def test_what_a_batch_that_fails_took_is_waited() -> None:
     assert loader.meter.epoch.share > 0.9
 
 
-def test_alone_there_is_one_rank() -> None:
-    loader = yoga.DataLoader(Sleeping(20, 0.001), batch_size=2)
-    consumed(loader)
-    assert loader.meter.over_ranks().slowest == 0
-
-
 def test_functions_are_called_over_epochs_and_those_that_raise_are_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
