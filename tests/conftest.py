@@ -31,6 +31,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     leave_to_the_rest(items, is_whole=not any("::" in argument for argument in config.args))
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is kept of files is not kept in the user's own cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("kept")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def versions_are_sound(request: pytest.FixtureRequest) -> Iterator[None]:
     """Checks every version that a test has left under its `tmp_path`, unless it is marked `damages`."""

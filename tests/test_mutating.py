@@ -102,28 +102,6 @@ def test_a_room_has_tests(room: str) -> None:
     assert all((mutants.ROOT / file).is_file() for file in files)
 
 
-def test_tests_that_run_the_line_come_first_and_quick_ones_before_slow_ones() -> None:
-    (mutation,) = (
-        m for m in mutations("def f(a):\n    b = a\n    return b\n", "order/place.py") if m.line == 2
-    )
-    names = [f"{file}::test_{i}" for file in mutants.files_of("order/place") for i in range(3)]
-    known = {file: {} for file in mutants.files_of("order/place")}
-    for i, name in enumerate(names):
-        # The third test of each file runs line 2, the first line 3.
-        lines = {"order/place": f"{[1 << 3, 0, 1 << 2][i % 3]:x}"}
-        known[name.partition("::")[0]][name] = {"seconds": 100.0 - i, "lines": lines}
-    (first, others) = mutants.tests_for("order/place", mutation, known, all_of_them=False)
-    assert [name for name, _ in first] == [names[2]]
-    assert [name for name, _ in others] == names[5::3][::-1]
-    (_, others) = mutants.tests_for("order/place", mutation, known, all_of_them=True)
-    assert {name for name, _ in others} == {*names} - {names[2]}
-    for tests in known.values():
-        for test in tests.values():
-            test["lines"] = {}
-    (everything,) = mutants.tests_for("order/place", mutation, known, all_of_them=False)
-    assert {name for name, _ in everything} == {*names}
-
-
 def test_equivalent_mutants_are_listed_with_a_reason() -> None:
     assert mutants.known_equal("# of these\nf.py g: a: b -> a: c\n  It is\n  so.\n") == {
         "f.py g: a: b -> a: c": "It is so."

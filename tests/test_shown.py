@@ -104,9 +104,9 @@ def test_manifests_are_read_without_numpy_and_torch(tmp_path: Path) -> None:
     storage.tag("some", "prod", "1.1")
     code = """
 import sys
-from torchyoga.caching.spare import cleanable
-from torchyoga.stores.history.log import log_of
-from torchyoga.stores.history.tags import tags_of
+from torchyoga.stores.spare import cleanable
+from torchyoga.stores.log import log_of
+from torchyoga.stores.tags import tags_of
 from torchyoga.stores.opened import opened
 
 store = opened(sys.argv[1])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .adapters.image_folder import image_folder
     from .adapters.pickled import from_lmdb
     from .adapters.webdataset import webdataset
-    from .caching.comparing.diff import diff
+    from .caching.diff import diff
     from .checkpoint.checkpoint import Checkpoint
     from .coding import codecs
     from .loading.device import to_device
@@ -103,7 +103,7 @@ _PLACES = {  # of the public names
     "Storage": ".storage",
     "Stream": ".reading.stream",
     "concat": ".views.chosen",
-    "diff": ".caching.comparing.diff",
+    "diff": ".caching.diff",
     "doctor": ".tools.doctor.examination",
     "flat_map": ".adapters.flat_map",
     "from_arrays": ".adapters.arrays",

@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from datetime import date
 from functools import partial
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, overload
 from .errors import BusyError
 from .formats.contract import format_named
 from .order.full import as_int
+from .process.contexts import contextmanager
 from .process.lazy import later
 from .reading.dataref import DataRef
 from .reading.instead import advised
@@ -37,47 +38,44 @@ if TYPE_CHECKING:
     from .caching import cacheable as _cacheable
     from .caching import columns as _columns
     from .caching import lineage as _lineage
+    from .caching import many as _many
+    from .caching import planned as _planned
     from .caching import rewritten as _rewritten
-    from .caching import spare as _spare
+    from .caching import row_hashes as _kept_hashes
     from .caching import submission as _submission
-    from .caching.comparing import kept_hashes as _kept_hashes
     from .caching.lineage import Record
-    from .caching.parts import many as _many
-    from .caching.parts import planned as _planned
-    from .caching.parts.many import Many
-    from .caching.parts.planned import PlannedBuild
+    from .caching.planned import Many, PlannedBuild
     from .caching.rewritten import Numbers, Where
     from .caching.staleness import Stale
     from .coding import encoding as _encoding
     from .coding.encoders import Encoder
     from .stores import checking as _checking
+    from .stores import log as _log
     from .stores import opened as _opened
     from .stores import refs as _refs
-    from .stores.history import choice as _choice
-    from .stores.history import log as _log
-    from .stores.history import tags as _tags
-    from .stores.history import transfer as _transfer
-    from .stores.history.log import VersionLog
-    from .stores.history.tags import TagEntry
+    from .stores import spare as _spare
+    from .stores import tags as _tags
+    from .stores import transfer as _transfer
+    from .stores.log import VersionLog
+    from .stores.tags import TagEntry
 else:  # loaded when they are first called, so that a first dataset opens at once
     _sources = later("torchyoga.adapters.sources")
     _build = later("torchyoga.building.build")
     _appended = later("torchyoga.caching.appended")
     _cacheable = later("torchyoga.caching.cacheable")
     _columns = later("torchyoga.caching.columns")
-    _kept_hashes = later("torchyoga.caching.comparing.kept_hashes")
+    _kept_hashes = later("torchyoga.caching.row_hashes")
     _lineage = later("torchyoga.caching.lineage")
-    _many = later("torchyoga.caching.parts.many")
-    _planned = later("torchyoga.caching.parts.planned")
+    _many = later("torchyoga.caching.many")
+    _planned = later("torchyoga.caching.planned")
     _rewritten = later("torchyoga.caching.rewritten")
-    _spare = later("torchyoga.caching.spare")
+    _spare = later("torchyoga.stores.spare")
     _submission = later("torchyoga.caching.submission")
     _encoding = later("torchyoga.coding.encoding")
     _checking = later("torchyoga.stores.checking")
-    _choice = later("torchyoga.stores.history.choice")
-    _log = later("torchyoga.stores.history.log")
-    _tags = later("torchyoga.stores.history.tags")
-    _transfer = later("torchyoga.stores.history.transfer")
+    _log = later("torchyoga.stores.log")
+    _tags = later("torchyoga.stores.tags")
+    _transfer = later("torchyoga.stores.transfer")
     _opened = later("torchyoga.stores.opened")
     _refs = later("torchyoga.stores.refs")
 
@@ -334,7 +332,7 @@ class Storage:
         options = replace(options, lineage=_lineage.lineage_of(data, record, message))
         count = None if parts is None else as_int("parts", parts, low=1)
         replaces = self._store.seen(id, version) if overwrite else None
-        many = _many.Many(None, self._lease_seconds, self.timeout)
+        many = _planned.Many(None, self._lease_seconds, self.timeout)
         return _planned.planned_build(data, self._store, id, version, options, many, count, replaces)
 
     @advised
@@ -379,8 +377,8 @@ class Storage:
             >>> len(storage.fetch("fetched", tag="prod")), len(storage.fetch("fetched", latest=True))
             (2, 2)
         """
-        choice, how = _choice.Choice(id, version, tag, at, latest), _refs.Opening(verify, download, progress)
-        return _choice.chosen(self._store, choice, how)
+        choice, how = _refs.Choice(id, version, tag, at, latest), _refs.Opening(verify, download, progress)
+        return _refs.chosen(self._store, choice, how)
 
     @advised
     def cacheable(
@@ -1074,7 +1072,7 @@ class Storage:
             raise ValueError("executor= and together=True are two ways to build by many; pass one of them")
         if executor is None and not together:
             return None
-        return _many.Many(executor, self._lease_seconds, self.timeout)
+        return _planned.Many(executor, self._lease_seconds, self.timeout)
 
     def _options(
         self,

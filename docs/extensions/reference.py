@@ -126,12 +126,12 @@ GROUPS = {
         "torchyoga",
         ["Storage", "diff"],
         [
-            "torchyoga.caching.comparing.diff.Diff",
-            "torchyoga.caching.parts.planned.PlannedBuild",
-            "torchyoga.caching.parts.planned.Part",
-            "torchyoga.stores.history.log.VersionLog",
-            "torchyoga.stores.history.log.LogEntry",
-            "torchyoga.stores.history.tags.TagEntry",
+            "torchyoga.caching.diff.Diff",
+            "torchyoga.caching.planned.PlannedBuild",
+            "torchyoga.caching.planned.Part",
+            "torchyoga.stores.log.VersionLog",
+            "torchyoga.stores.log.LogEntry",
+            "torchyoga.stores.tags.TagEntry",
         ],
     ),
     "datasets": Group(

@@ -20,9 +20,11 @@ from quick import examples
 from stored import store_of
 
 import torchyoga as yoga
-from torchyoga.caching.comparing import diff, kept_hashes, matching, spool
-from torchyoga.caching.comparing import diff as diffs
-from torchyoga.caching.comparing.diff import apart
+from torchyoga.caching import diff, matching
+from torchyoga.caching import diff as diffs
+from torchyoga.caching import row_hashes as kept_hashes
+from torchyoga.caching import row_hashes as spool
+from torchyoga.caching.diff import apart
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError
 from torchyoga.rows.block import Block
 from torchyoga.rows.collector import block_of
@@ -41,7 +43,7 @@ def storage(tmp_path: Path) -> yoga.Storage:
 
 def hash_rows_by(function: Callable[[Block], Any], patch: pytest.MonkeyPatch) -> None:
     """What is asked for the hashes of rows that are read, in place of `row_hashes`."""
-    patch.setattr("torchyoga.caching.comparing.matching.row_hashes", function)
+    patch.setattr("torchyoga.caching.matching.row_hashes", function)
 
 
 def keep_hashes_of(rows: int, patch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,7 @@ def test_a_driver_killed_between_the_last_note_and_the_manifest(tmp_path, expect
     folder = tmp_path / "storage"
 
     def drive() -> None:
-        import torchyoga.caching.parts.planned as planned
+        import torchyoga.caching.planned as planned
 
         planned.publish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
         Storage(folder).submit(Plain(ROWS), "a", "1.0", executor=ThreadPoolExecutor(2))

@@ -19,8 +19,8 @@ from stored import store_of, told
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
-from torchyoga.stores.history.graph import heads, in_time, parent_of
-from torchyoga.stores.history.log import LogEntry
+from torchyoga.stores.graph import heads, in_time, parent_of
+from torchyoga.stores.log import LogEntry
 from torchyoga.versions.lineage import Lineage, Parent, sendable
 from torchyoga.versions.outline import Outline
 

@@ -17,7 +17,7 @@ from stored import store_of
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
 from torchyoga.process.digests import json_digest
-from torchyoga.stores.history.tags import TagEntry, moment, named_by
+from torchyoga.stores.tags import TagEntry, moment, named_by
 
 
 @pytest.fixture(params=["directory", "memory"])

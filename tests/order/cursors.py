@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torchyoga.order.by_file import BlockOrder
 from torchyoga.order.cursor import Cursor
@@ -18,9 +19,9 @@ def cursor(length: int = 10, offset: int = 0, fingerprint: str | None = "f", **s
 def reach(one: Cursor, position: int, batch_size: int = 1, drop_last: bool = False) -> None:
     """An iteration that begins now delivers everything before `position`."""
     run = one.iteration(IterationOptions(batch_size, drop_last))
-    run.advance_to((position - run.start.position) // (batch_size * one.shard.num_replicas))
-    run.report()
-    assert run.place.position == position
+    run.taken = (position - run.start.position) // (batch_size * one.shard.num_replicas)
+    one.reached(run)
+    assert run.now().place.position == position
 
 
 def begin(one: Cursor, *step: Any) -> tuple[int, int]:
@@ -29,6 +30,9 @@ def begin(one: Cursor, *step: Any) -> tuple[int, int]:
 
 def blocks(world: int = 1, starts: Any = (0, 4, 10), rank: int = 0, **options: Any) -> Cursor:
     return Cursor(BlockOrder(starts, 1, **options), Shard(world, rank), 0, "f")
+
+
+_cursors: WeakKeyDictionary[Iteration, Cursor] = WeakKeyDictionary()
 
 
 class Held:
@@ -40,10 +44,16 @@ def start(one: Cursor, size: int = 2, holder: Any = None, **options: Any) -> Ite
     if holder is not None:
         run.hold(holder)
     one.begun(run)
+    _cursors[run] = one
     return run
+
+
+def report(run: Iteration) -> None:
+    """Lets the cursor of a run that was started here ask how far it is."""
+    _cursors[run].reached(run)
 
 
 def deliver(run: Iteration, steps: int) -> None:
     for _ in range(steps):
         run.deliver(run.taken)
-    run.report()
+    report(run)

@@ -8,7 +8,7 @@ import re
 import warnings
 
 import pytest
-from cursors import Held, begin, blocks, cursor, deliver, reach, start
+from cursors import Held, begin, blocks, cursor, deliver, reach, report, start
 
 from torchyoga.errors import StateError
 from torchyoga.order.by_file import BlockOrder
@@ -35,11 +35,11 @@ def test_asking_where_to_begin_changes_nothing() -> None:
 def test_a_finished_epoch_rolls_to_the_next_with_its_last_item() -> None:
     one = cursor()
     run = one.iteration()
-    run.advance_to(9)
-    run.report()
+    run.taken = 9
+    one.reached(run)
     assert one.state_dict()["position"] == 9
-    run.advance_to(10)
-    run.report()
+    run.taken = 10
+    one.reached(run)
     assert (one.state_dict()["epoch"], one.state_dict()["position"]) == (1, 0)
     one.finished(run)
     assert begin(one) == (1, 0)
@@ -74,8 +74,8 @@ def test_the_steps_of_an_epoch_are_those_done_and_those_to_come() -> None:
     one = cursor(100, num_replicas=2)
     assert one.steps_under_way(5, False) == 10
     run = one.iteration(IterationOptions(5))
-    run.advance_to(4)
-    run.report()
+    run.taken = 4
+    one.reached(run)
     assert one.steps_under_way(5, False) == 10
     state = one.state_dict()
     assert (state["position"], state["steps"]) == (40, 4)
@@ -85,8 +85,8 @@ def test_the_steps_of_an_epoch_are_those_done_and_those_to_come() -> None:
         assert other.steps_under_way(size, False) == steps
         run = other.iteration(IterationOptions(size))
         run.hold(run)
-        run.advance_to(1)
-        run.report()
+        run.taken = 1
+        other.reached(run)
         last = steps == 5  # its last batch ends the epoch
         assert other.steps_under_way(size, False) == (2 if last else steps)
         assert other.state_dict()["steps"] == (0 if last else 5)
@@ -182,7 +182,7 @@ def test_ranks_out_of_order_end_their_epoch_together() -> None:
         run = start(one, 3, in_order=False)
         for step in (1, 0):
             run.deliver(step)
-            run.report()
+            report(run)
         states.append(one.state_dict())
     assert [(state["epoch"], state["position"]) for state in states] == [(1, 0)] * 3
     # In batches of 4 rank 0 has one batch more: the others wait for it, also after a resume.
@@ -190,7 +190,7 @@ def test_ranks_out_of_order_end_their_epoch_together() -> None:
     runs = [start(one, 4, in_order=False) for one in ranks]
     for run in runs:
         run.deliver(0)
-        run.report()
+        report(run)
     states = [one.state_dict() for one in ranks]
     assert [state["epoch"] for state in states] == [0, 0, 0]
     for rank, state in enumerate(states):
@@ -282,7 +282,7 @@ def test_the_proof_holds_when_drop_leaves_out_rows_before_the_end() -> None:
     one = cursor(10)
     run = start(one, 4, in_order=False)
     run.deliver(2)
-    run.report()
+    report(run)
     receipts = []
     for rank in range(5):
         other = cursor(10, num_replicas=5, rank=rank, remainder="drop")
@@ -300,7 +300,7 @@ def test_the_state_after_a_number_of_batches(in_order: bool) -> None:
     run = start(one, 4, in_order=in_order)
     steps = iter(range(16) if in_order else (1, 0, 2, 5, 3, 4, 6, 7, 9, 8, 10, 12, 11, 13, 14, 15))
     for count in range(16):
-        states.append(one.state_of(run.after(count)))
+        states.append(one.state_of(run, run.after(count)))
         step = next(steps)
         if count == 6:
             run.lose(step)  # left out: the next one is delivered
@@ -312,13 +312,13 @@ def test_the_state_after_a_number_of_batches(in_order: bool) -> None:
         if run.start.position and count == 15:
             break
         run.deliver(step)
-        run.report()
+        report(run)
         assert run.num_delivered == count + 1
-        assert one.state_of(run.after(count + 1)) == one.state_dict()
+        assert one.state_of(run, run.after(count + 1)) == one.state_dict()
         if not run.num_steps - run.delivered:
             break
     for count, state in enumerate(states):
-        assert one.state_of(run.after(count)) == state
+        assert one.state_of(run, run.after(count)) == state
     with pytest.raises(ValueError, match=rf"steps must be in 0\.\.{run.num_delivered}"):
         run.after(run.num_delivered + 1)
 
@@ -407,14 +407,15 @@ def test_after_many_restarts_earlier_states_are_found() -> None:
         states.append(one.state_of(run))
         run.restart()
     assert run.num_delivered == 1500
-    assert all(one.state_of(run.after(steps)) == states[steps - 1] for steps in (1, 700, 1500))
+    assert all(one.state_of(run, run.after(steps)) == states[steps - 1] for steps in (1, 700, 1500))
 
 
 def test_an_iteration_that_does_not_count_does_not_end_the_epoch() -> None:
     one = cursor(offset=4)
     before = one.state_dict()
     run = one.iteration(IterationOptions(2, counts=False))
-    deliver(run, run.num_steps)
+    run.taken = run.num_steps
+    one.reached(run)
     one.finished(run)
     assert one.state_dict() == before
     assert begin(one) == (0, 4)
@@ -623,7 +624,8 @@ def test_a_loop_that_is_left_early_is_warned_once(one: Cursor, steps: int, messa
         run = one.iteration(IterationOptions(2))
         one.warn_of_rows_left_out(run)
         one.begun(run)
-        deliver(run, steps)
+        run.taken = steps
+        one.reached(run)
         assert one.position == 2 * steps
 
     epoch()
@@ -667,7 +669,7 @@ def test_progress_is_what_was_delivered_or_handed_to_workers() -> None:
     run = cursor(40).iteration(IterationOptions(4))
     rows = run.progress
     assert rows() == 0
-    run.advance_to(2)
+    run.taken = 2
     assert rows() == 8
     run.handed = 5
     assert rows() == 20
@@ -686,7 +688,7 @@ def test_receipts_of_ranks_that_deliver_in_any_order_add_up() -> None:
                 for run, steps in zip(runs, came, strict=True):
                     for number in steps[step : step + 1]:
                         run.deliver(number)
-                        run.report()
+                        report(run)
                 proof = prove([one.receipt() for one in cursors])
                 assert proof, (came, step, str(proof))
 

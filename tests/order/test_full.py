@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from randomness import parities, together
 
-from torchyoga.order.full import ORDER_VERSION, Order, keyed_bytes
+from torchyoga.order.full import ORDER_VERSION, Order
 from torchyoga.order.place import Place, batches, chunks
 from torchyoga.order.shard import Shard
+from torchyoga.process.words import keyed_bytes
 
 POLICIES = ("keep", "drop", "pad")
 

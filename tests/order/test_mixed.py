@@ -306,15 +306,15 @@ def story(chance: random.Random) -> None:
         for cursor, run in zip(cursors, runs, strict=True):
             cursor.begun(run)
         for step in range(steps):
-            for run in runs:
+            for cursor, run in zip(cursors, runs, strict=True):
                 if step < run.num_steps:
                     taken = positions_of_rank(run.start, run.shard, rows, step * size, (step + 1) * size)
                     count = run.shard.count(rows, run.start.position) - step * size
                     delivered += found.rows(run.start.epoch, taken[: max(count, 0)]).tolist()
                     run.deliver(step)
-                    run.report()
+                    cursor.reached(run)
                 else:
-                    run.cursor.finished(run)
+                    cursor.finished(run)
         state = cursors[0].state_dict()
         place = state["epoch"] * rows + state["position"]
         if chance.random() < 0.5:

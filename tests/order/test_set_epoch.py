@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cursors import Held, begin, cursor, deliver, reach, start
+from cursors import Held, begin, cursor, deliver, reach, report, start
 
 from torchyoga.order.place import Place
 from torchyoga.order.proof import prove
@@ -172,7 +172,7 @@ def test_an_epoch_that_is_named_twice_begins_where_it_began_whether_or_not_there
         run = start(one, in_order=False)
         for step in (0, 2, 3):
             run.deliver(step)
-            run.report()
+            report(run)
         one.set_epoch(0)
         if rank == 0:
             deliver(start(one, in_order=False), 1)

@@ -148,7 +148,7 @@ def test_another_source_starts_over_unless_somebody_is_at_it(storage, caplog):
 
 
 def _token(storage: Storage, id: str) -> str:
-    from torchyoga.building.parts.board import Board
+    from torchyoga.building.board import Board
 
     found = Board(store_of(storage), id, "1", 60.0).plan()
     assert found is not None
@@ -394,7 +394,7 @@ class AlwaysDeadly(Plain):
 def drive_with(patch, **bounds):
     """Whoever hands out parts has these bounds."""
     for name, bound in bounds.items():
-        patch.setattr(f"torchyoga.caching.parts.driver.{name}", bound)
+        patch.setattr(f"torchyoga.caching.many.{name}", bound)
 
 
 def test_a_part_that_kills_each_worker_ends_the_build(tmp_path, monkeypatch):
@@ -424,7 +424,7 @@ class Forgetful(Executor):
 @pytest.mark.rest
 @pytest.mark.parametrize("executor", [Forgetful, pytest.param(Forgetful(), marks=pytest.mark.rest)])
 def test_futures_that_never_come_are_not_waited_for(executor, storage, monkeypatch):
-    drive_with(monkeypatch, _LONGEST_SILENCE=1.0, _QUIET=0.5)
+    drive_with(monkeypatch, _LONGEST_SILENCE=1.0, _SHORTEST=0.5, _UNKNOWN=0.5)
     ref = Storage(storage.url, lease_seconds=1).submit(Plain(40), "a", "1", executor=executor)
     assert len(ref) == 40
 
@@ -491,7 +491,7 @@ def test_rows_drawn_by_each_process_are_known_as_random(storage):
 
 def test_a_failure_of_no_part_is_forged(storage):
     plan = storage.plan(Plain(40), "a", "1", parts=4)
-    from torchyoga.building.parts.board import Board, PartFailure
+    from torchyoga.building.board import Board, PartFailure
 
     board = Board(store_of(storage), "a", "1", 60.0)
     found = board.plan()

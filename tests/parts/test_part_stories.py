@@ -21,8 +21,8 @@ from hypothesis.stateful import (
 from stored import store_of
 
 from torchyoga import Storage
-from torchyoga.building.parts.board import Board
-from torchyoga.caching.parts.planned import PlannedBuild
+from torchyoga.building.board import Board
+from torchyoga.caching.planned import PlannedBuild
 from torchyoga.errors import BusyError, ExistsError, NotFoundError
 
 ROWS = st.lists(st.integers(0, 99), min_size=1, max_size=7)

@@ -26,8 +26,7 @@ from torchyoga.reading.counting import merged
 from torchyoga.rows.block import Block
 from torchyoga.rows.collector import block_of
 from torchyoga.rows.stats.column_stats import ColumnStats, TableStats
-from torchyoga.rows.stats.histogram import MOST_BINS, Histogram, exponent_of
-from torchyoga.rows.stats.moments import Moments
+from torchyoga.rows.stats.numbers import MOST_BINS, Numbers, bins_of
 from torchyoga.rows.stats.statistics import MOST_BYTES, TableStatistics
 from torchyoga.rows.stats.tally import MOST_DISTINCT
 
@@ -146,20 +145,20 @@ def test_the_bins_reach_from_the_smallest_to_the_largest_and_are_the_finest() ->
     for low, high in product(numbers, numbers):
         if low > high:
             continue
-        k = exponent_of(low, high)
+        k = bins_of(low, high)[0]
         assert (high >> k) - (low >> k) < MOST_BINS
         assert k == 0 or (high >> (k - 1)) - (low >> (k - 1)) >= MOST_BINS
     floats = [0.0, 1e-310, -1e-310, 5e-324, -5e-324, 1.0, -1.5, 3.0, 1e300, -1e300, 1.7976931348623157e308]
     floats += [-1.7976931348623157e308]
     for low, high in product(floats, floats):
         if low <= high:
-            k = exponent_of(low, high)
+            k = bins_of(low, high)[0]
             width = Fraction(2) ** k
             bins = [Fraction(value) // width for value in (low, high)]
             assert bins[1] - bins[0] < MOST_BINS
-            found = Histogram.of(np.array([low, high]), low, high)
-            assert found.total == 2
-            assert (found.first, found.first + len(found.counts) - 1) == tuple(bins)
+            found = Numbers.of(np.array([low, high]), is_int=False)
+            assert sum(found.bars) == 2
+            assert bins_of(low, high)[1:] == tuple(bins)
 
 
 def test_of_wide_rows_some_are_sampled_alike_in_any_parts() -> None:
@@ -474,13 +473,10 @@ def test_what_has_no_rows_has_statistics() -> None:
 
 
 def test_sums_beyond_floats_are_neither_nan_nor_an_error() -> None:
-    huge = Moments(is_int=False)
-    huge.add(np.array([1.7e308, 1.7e308, -1.7e308, 1.7e308]))
-    more = Moments(is_int=False)
-    more.add(np.array([-1.7e308]))
-    huge.merge(more)
+    huge = Numbers.of(np.array([1.7e308, 1.7e308, -1.7e308, 1.7e308]), is_int=False)
+    huge += Numbers.of(np.array([-1.7e308]), is_int=False)
     assert math.isclose(huge.mean, 1.7e308 / 5)
     assert huge.deviation == math.inf
-    again = Moments.from_json(json.loads(json.dumps(huge.to_json(), allow_nan=False)), is_int=False)
+    again = Numbers.from_json(json.loads(json.dumps(huge.to_json(), allow_nan=False)), is_int=False)
     assert again.deviation == math.inf
-    assert again.histogram == huge.histogram
+    assert again.bars == huge.bars

@@ -251,7 +251,7 @@ def test_batches_that_were_overtaken_come_first_after_a_resume() -> None:
         list(itertools.islice(source.batches(run, None), 4))
         for step in (0, 2, 3):
             run.deliver(step)
-        run.report()
+        source.cursor.reached(run)
         state = loader.state_dict()
         assert state["left"] == [[1, 2]]
         other = loader_of(name, seed=3, num_workers=1)

@@ -437,7 +437,6 @@ def test_of_two_iterators_the_end_that_is_heard_of_last_counts() -> None:
     assert sampler.epoch == 1
     assert list(second) == []
     assert sampler.epoch == 2
-    assert sampler.indices.running == []
 
 
 def test_the_state_of_an_iterator_is_its_own() -> None:
@@ -463,7 +462,7 @@ def test_the_state_of_an_iterator_changes_nothing() -> None:
         if taken:
             assert iterator.state_dict()["position"] == 1
         del iterator
-        sampler.indices.settle()
+        sampler.indices.cursor.settle()
         assert sampler.indices.cursor.begin() == (0, 0, (), (0, 1))
 
 

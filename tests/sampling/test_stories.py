@@ -70,12 +70,12 @@ class Job:
 
     def peek(self) -> None:
         """Looks at a batch, as `next(iter(loader))` does."""
-        for run, _ in self.begin():
+        for cursor, (run, _) in zip(self.cursors, self.begin(), strict=True):
             if run.num_steps:
                 run.deliver(0)
-                run.report()
+                cursor.reached(run)
             else:
-                run.cursor.finished(run)  # the end is reported to it
+                cursor.finished(run)  # the end is reported to it
 
     def epoch(self, most: int) -> list[Any] | None:
         """Trains one epoch; returns the states if it was killed after `most` steps."""
@@ -99,22 +99,23 @@ class Job:
         waiting = [list(range(count)) for count in steps]
         for step in range(max(steps)):
             for rank, (run, _) in enumerate(runs):
+                cursor = self.cursors[rank]
                 if not waiting[rank]:
-                    run.cursor.finished(run)
+                    cursor.finished(run)
                     continue
                 ahead = 0 if self.in_order else self.chance.randrange(min(3, len(waiting[rank])))
                 number = waiting[rank].pop(ahead)
                 self.story.train(epoch, run, number, rank, self)
                 run.deliver(number)
-                run.report()
+                cursor.reached(run)
                 if self.style == "lightning" and step == 0:
-                    run.cursor.set_epoch(self.counter)  # called late
+                    cursor.set_epoch(self.counter)  # called late
             states = [cursor.state_dict() for cursor in self.cursors]
             self.check_in_step(states, runs)
             if step + 1 == most:
                 return states
-        for run, _ in runs:
-            run.cursor.finished(run)
+        for cursor, (run, _) in zip(self.cursors, runs, strict=True):
+            cursor.finished(run)
         states = [cursor.state_dict() for cursor in self.cursors]
         assert all(state == states[0] for state in states)
         assert (states[0]["epoch"], states[0]["position"]) == (epoch + 1, 0)
@@ -127,7 +128,7 @@ class Job:
         if self.in_order and states[0]["share"] is None:
             assert all(state == states[0] for state in states)
         run = runs[0][0]
-        assert run.cursor.state_of(run.after(run.num_delivered)) == {**states[0]}
+        assert self.cursors[0].state_of(run, run.after(run.num_delivered)) == {**states[0]}
 
 
 class Story:

@@ -157,10 +157,10 @@ def test_ranks_of_which_one_has_its_short_last_batch_early() -> None:
     for remainder in ("keep", "drop", "pad"):
         cursors = [Cursor(Order(18, 1), Shard(2, rank, remainder)) for rank in (0, 1)]  # type: ignore[arg-type]
         runs = [cursor.iteration(IterationOptions(4, in_order=False)) for cursor in cursors]
-        for run, came in zip(runs, ([0, 2], [0, 1]), strict=True):
+        for cursor, run, came in zip(cursors, runs, ([0, 2], [0, 1]), strict=True):
             for step in came:
                 run.deliver(step)
-            run.report()
+            cursor.reached(run)
         assert yoga.prove([cursor.receipt() for cursor in cursors])
         states = [{**cursor.state_dict(), "rank": r, "num_replicas": 2} for r, cursor in enumerate(cursors)]
         check_same(states, is_alone=True)
@@ -185,7 +185,7 @@ def test_all_orders_in_which_few_batches_can_come() -> None:
                 for step in order[:-1]:
                     run.deliver(step)
                     came += mine[step * size : (step + 1) * size]
-                    run.report()
+                    cursor.reached(run)
                     resumed = Cursor(Order(length, 1), shard)
                     resumed.load_state_dict(json.loads(json.dumps(cursor.state_dict())))
                     place = resumed.begin(size)
@@ -218,25 +218,25 @@ def test_stopped_twice_with_any_batches_early_the_others_are_left(
         count = run.shard.count(length, run.start.position)
         return cursor, run, [i for some in taken(run.start, run.shard, length, 0, count) for i in some]
 
-    def deliver(run: Iteration, steps: tuple[int, ...], rest: list[int]) -> list[int]:
+    def deliver(one: Cursor, run: Iteration, steps: tuple[int, ...], rest: list[int]) -> list[int]:
         """Delivers some batches; the positions of the others."""
         for step in steps:
             run.deliver(step)
         if steps:
-            run.report()
+            one.reached(run)
         return [position for index, position in enumerate(rest) if index // size not in steps]
 
     for rank in range(first):
         for came in subsets(opened(first, rank)[1].num_steps):
             one, run, mine = opened(first, rank)
-            left = deliver(run, came, mine)
+            left = deliver(one, run, came, mine)
             ranks = range(then) if first == 1 else [rank]
             assert sorted(sum((opened(then, r, one.state_dict())[2] for r in ranks), [])) == left
             for other in ranks:
                 for more in subsets(opened(then, other, one.state_dict())[1].num_steps):
                     two, run, mine = opened(then, other, one.state_dict())
                     assert opened(then, other, two.state_dict())[2] == mine
-                    left = deliver(run, more, mine)
+                    left = deliver(two, run, more, mine)
                     three, _, mine = opened(then, other, two.state_dict())
                     assert mine == left
                     assert three.receipt()["weight"] == two.receipt()["weight"]

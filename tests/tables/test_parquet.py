@@ -23,6 +23,7 @@ from waiting import eventually
 
 import torchyoga as yoga
 from torchyoga.errors import SchemaError
+from torchyoga.tables.parquet import footers
 from torchyoga.tables.parquet.files import ParquetFiles
 from torchyoga.testing import assert_rows_equal, check_dataref, check_resume
 
@@ -389,6 +390,16 @@ def test_footers_are_read_once(tmp_path: Path) -> None:
     with calls_of(pq.read_metadata) as read:
         assert ids(yoga.from_parquet(path)) == ids(pickle.loads(pickle.dumps(first))) == list(range(N))
     assert not read
+
+
+def test_a_footer_is_parsed_once_on_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path)
+    first = yoga.from_parquet(path)
+    monkeypatch.setattr(footers, "described", lambda footer: pytest.fail("it was parsed again"))
+    monkeypatch.setattr(footers, "_known", footers._Known())  # as in another process
+    again = yoga.from_parquet(path)
+    assert ids(again) == list(range(N))
+    assert (again.fingerprint, str(again.schema)) == (first.fingerprint, str(first.schema))
 
 
 # -- tables that others wrote

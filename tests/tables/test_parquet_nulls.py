@@ -63,7 +63,7 @@ def test_levels_say_where_nulls_are(kind: pa.DataType, value: Any, tmp_path: Pat
     plain = VALUES[kind][-1]
     path = file_of(tmp_path, pa.array([plain, plain, value, plain], kind))
     table = pq.read_table(path)
-    found = nulls_below("c", footers_of([LocalFile(str(path))]), [table.schema])
+    found = nulls_below("c", footers_of([LocalFile(str(path))]))
     assert found == arrow.found_in(table).nulls
     ref = yoga.from_parquet(path, words=True)
     assert ref.to_arrow().to_pylist() == in_pairs(table.to_pylist())

@@ -172,11 +172,11 @@ class Cursors:
         """Reads the next steps of all ranks, by the order of one: states say that they have the same."""
         self.rows, places = [], []
         for run in self.runs:
-            length = run.cursor.length_in(run.start.epoch)
+            length = run.length
             stop = min(run.shard.count(length, run.start.position), _MOST_STEPS * self.batch)
             places.append(positions(run.start, run.shard, length, 0, stop))
         run = self.runs[len(places[0]) % len(self.runs)]
-        numbers = run.cursor.order.rows(run.start.epoch, np.concatenate(places))
+        numbers = self.cursors[0].order.rows(run.start.epoch, np.concatenate(places))
         rows = list(self.view.take(numbers))
         for some in places:
             self.rows.append(rows[: len(some)])
@@ -184,17 +184,17 @@ class Cursors:
 
     def step(self) -> list[tuple[str, int]]:
         if not any(run.taken < run.num_steps for run in self.runs):
-            for run in self.runs:
-                run.cursor.finished(run)
+            for cursor, run in zip(self.cursors, self.runs, strict=True):
+                cursor.finished(run)
             self.begin()
         batches = []
-        for run, rows in zip(self.runs, self.rows, strict=True):
+        for cursor, run, rows in zip(self.cursors, self.runs, self.rows, strict=True):
             batches.append(rows[run.taken * self.batch : (run.taken + 1) * self.batch])
             if batches[-1]:
                 run.deliver(run.taken)
-                run.report()
+                cursor.reached(run)
             else:
-                run.cursor.finished(run)
+                cursor.finished(run)
         return in_order(batches)
 
     @property

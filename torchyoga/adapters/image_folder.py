@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import NotFoundError, SchemaError
 from ..process.warned import warn_user
-from ..reading.file_parts import FileParts, Names, Threads
+from ..reading.file_parts import Names, Threads, WholeFiles
 from ..reading.files_ref import FilesRef, HeldFiles, content_of
 from ..reading.left_out import LeftOut, check_share, refuse_many, told_of, warn_of
 from ..rows.column import Column
@@ -141,8 +141,7 @@ def _ref(
     path = Column("path", "str", "|u1", None, 1)
     columns = (image, path) if classes is None else (image, label, path)
     schema = Schema(Node("dict", tuple(c.name for c in columns), (Node("leaf"),) * len(columns)), columns)
-    numbers = np.arange(len(paths))
-    parts = FileParts(root, paths, sizes, numbers, np.zeros(len(paths), np.int64), sizes, threads)
+    files = WholeFiles(root, paths, sizes, threads)
     info: Json = told_of(left_out)
     if classes is not None:
         info |= {"classes": [*classes], "class_to_idx": {name: i for i, name in enumerate(classes)}}
@@ -150,9 +149,8 @@ def _ref(
         name=f"image folder {root!r}",
         schema=schema,
         length=len(paths),
-        columns=(parts, paths) if classes is None else (parts, labels, paths),
+        columns=(files, paths) if classes is None else (files, labels, paths),
         content=content_of(schema, paths, sizes, labels),
-        starts=None,
         info=info,
         left_out=tuple(left_out),
     )

@@ -249,7 +249,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         elif told is not None and not told[0]:
             self._pass = done if done.is_trained_on else None
         elif done.is_over if done.delivered or told is None else told[1]:
-            done.run.advance_to(done.steps)
+            done.run.taken = done.steps
             self._planned = done.run.taken
             self._cursor.finished(done.run)
             self._pass = None
@@ -289,7 +289,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         if now is None:
             return False
         now.delivered = min(now.delivered + steps, now.steps)
-        now.run.advance_to(now.delivered)
+        now.run.taken = now.delivered
         self._cursor.reached(now.run)
         return now.delivered == now.steps
 

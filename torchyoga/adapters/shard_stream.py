@@ -16,29 +16,28 @@ import threading
 import zlib
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from ..building.sources import PlacedSource
 from ..errors import CorruptError, NotFoundError, SchemaError
 from ..files.regular import open_regular
-from ..files.tar_members import Member, members
-from ..files.tar_samples import APART, KEY, TarSample, divided, samples
+from ..files.tar import APART, KEY, Member, TarSample, divided, members, samples
 from ..process.digests import hexdigest
 from ..process.threads import begin_thread
 from ..reading.left_out import LeftOut, refuse_many, told_of, warn_of
 from ..rows.image_formats import HEAD, begins_as_image
 from ..rows.types import Json, Row
 
-__all__ = ["is_remote", "shard_names", "ShardRows", "Shards"]
+__all__ = ["is_remote", "Parse", "parsed", "shard_names", "ShardRows", "Shards"]
 
+Parse = Mapping[str, Callable[[bytes], object]]
 _PIECE_BYTES, _PIECE_SAMPLES, _PIECES = 2**21, 256, 4  # read ahead of a shard: four pieces of 2 MiB
 _SKIPPED = 2**20  # bytes at once
 _LARGEST = 2**30  # bytes of a member that is read as a stream
 _SURE = 1000  # samples, before which a share of bad ones says little
 _PATIENCE = 1.0  # seconds between two checks that the other thread is alive
-_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 _ENDINGS = (".tar", ".tar.gz", ".tgz")
 _BRACES = re.compile(r"\{(\d+\.\.\d+|[^{}]*,[^{}]*)\}")
 _MOST = 10**6
@@ -58,7 +57,7 @@ class Shards(NamedTuple):
 
     names: Sequence[str]
     columns: Sequence[str] | None
-    parse: Mapping[str, Callable[[bytes], object]]
+    parse: Parse
     max_bad: float
     threads: int
     options: Mapping[str, object]
@@ -109,15 +108,16 @@ class ShardRows(PlacedSource):
         apart: list[LeftOut] = []
         number -= skip
         self._begun = begun = list[tuple[int, Json]]([])  # anew, whatever was read before
-        with contextlib.closing(_Ahead(shards, int(place["shard"]))) as ahead:
-            for shard, name in enumerate(shards.names[place["shard"] :], place["shard"]):
+        first = int(place["shard"])
+        with contextlib.closing(_read_ahead(shards, first)) as read:
+            for shard, (name, found) in enumerate(read, first):
                 bad = [[*pair] for pair in left_out]
                 known = {"shard": shard, "bad": bad, "seen": seen, "columns": columns}
                 begun.append((number, known))
                 keys = set[str]()
-                for sample in ahead.samples():
-                    if isinstance(sample, _CutShard):
-                        left_out.append(LeftOut(name, sample.reason))
+                for sample in found:
+                    if isinstance(sample, LeftOut):
+                        left_out.append(sample)
                         continue
                     seen += 1
                     if sample.problem:
@@ -154,7 +154,7 @@ class ShardRows(PlacedSource):
         return parsed(row, self._shards.parse, shard)
 
 
-def parsed(row: Row, parse: Mapping[str, Callable[[bytes], object]], shard: str) -> Row:
+def parsed(row: Row, parse: Parse, shard: str) -> Row:
     """A row, with what functions make of its values; in place.
 
     Raises:
@@ -177,37 +177,20 @@ def parsed(row: Row, parse: Mapping[str, Callable[[bytes], object]], shard: str)
 # -- the threads
 
 
-class _CutShard(NamedTuple):
-    """The end of a shard that ends early."""
-
-    reason: str
-
-
-class _Failed(NamedTuple):
-    error: BaseException
-
-
-class _Ahead:
-    """The samples of shards, in order; the next shards are read meanwhile, each by a thread."""
-
-    def __init__(self, shards: Shards, first: int) -> None:
-        self._left = iter(shards.names[first:])
-        self._shards = shards
-        self._readers: deque[_Reader] = deque()
-
-    def samples(self) -> Iterator[TarSample[bytes] | _CutShard]:
-        """Those of the next shard."""
-        while len(self._readers) < self._shards.threads:
-            name = next(self._left, None)
-            if name is None:
-                break
-            self._readers.append(_Reader(name, self._shards))
-        yield from self._readers[0].samples()
-        self._readers.popleft()
-
-    def close(self) -> None:
-        """Ends the threads."""
-        for reader in self._readers:
+def _read_ahead(
+    shards: Shards, first: int
+) -> Generator[tuple[str, Iterator[TarSample[bytes] | LeftOut]], None, None]:
+    """The shards from one on, each with its samples; the next ones are read meanwhile, each by a thread."""
+    names = shards.names[first:]
+    readers = deque[_Reader]()
+    try:
+        for number, name in enumerate(names):
+            for other in names[number + len(readers) : number + shards.threads]:
+                readers.append(_Reader(other, shards))
+            yield name, readers[0].samples()
+            readers.popleft()
+    finally:
+        for reader in readers:
             reader.close()
 
 
@@ -215,80 +198,69 @@ class _Reader:
     """The samples of one shard, read by a thread, some ahead."""
 
     def __init__(self, name: str, shards: Shards) -> None:
-        self._queue: queue.Queue[list[TarSample[bytes]] | _CutShard | _Failed | None] = queue.Queue(_PIECES)
+        # At last comes an error, or None.
+        self._read: queue.Queue[list[TarSample[bytes] | LeftOut] | BaseException | None] = queue.Queue(
+            _PIECES
+        )
         self._is_over = threading.Event()
         self._thread = begin_thread("torchyoga-shard", self._run, name, shards, stop=self.close)
 
-    def samples(self) -> Iterator[TarSample[bytes] | _CutShard]:
-        """All samples, and what ends a shard that is cut.
+    def samples(self) -> Iterator[TarSample[bytes] | LeftOut]:
+        """All samples; at the end of a shard that ends early, why it does.
 
         Raises:
             OSError: the shard cannot be read.
         """
         while True:
             try:
-                item = self._queue.get(timeout=_PATIENCE)
+                piece = self._read.get(timeout=_PATIENCE)
             except queue.Empty:
-                if not self._thread.is_alive() and self._queue.empty():
+                if not self._thread.is_alive() and self._read.empty():
                     raise RuntimeError("the thread that reads a shard is gone; begin again") from None
                 continue
-            if item is None:
+            if piece is None:
                 return
-            if isinstance(item, _Failed):
-                raise item.error
-            if isinstance(item, _CutShard):
-                yield item
-                return
-            yield from item
+            if isinstance(piece, BaseException):
+                raise piece
+            yield from piece
 
     def close(self) -> None:
         """Ends the thread after its current read."""
         self._is_over.set()
         with contextlib.suppress(queue.Empty):  # it may wait for room
-            self._queue.get_nowait()
+            self._read.get_nowait()
 
     def _run(self, name: str, shards: Shards) -> None:
-        end: _CutShard | _Failed | None = None
+        piece, nbytes = list[TarSample[bytes] | LeftOut](), 0
+        end: BaseException | None = None
         try:
             with _opened(name, shards.options) as file:
-                for piece in _pieces(_Forward(file).samples(shards.columns)):
-                    if not self._put(piece):
-                        return
-        except (
-            gzip.BadGzipFile,
-            zlib.error,
-        ) as error:  # found behind what is damaged, at the latest at the end
-            end = _CutShard(f"ends early or is damaged, so samples kept of it may be wrong: {error}")
-        except (CorruptError, *_DAMAGED) as error:
-            end = _CutShard(f"ends early: {error}")
+                for sample in _Forward(file).samples(shards.columns):
+                    piece.append(sample)
+                    nbytes += sum(map(len, sample.parts.values()))
+                    if nbytes > _PIECE_BYTES or len(piece) >= _PIECE_SAMPLES:
+                        if not self._put(piece):
+                            return
+                        piece, nbytes = [], 0
+        # What gzip finds wrong lies before the place where it sees it, at the latest at the end.
+        except (gzip.BadGzipFile, zlib.error) as error:
+            why = f"ends early or is damaged, so samples kept of it may be wrong: {error}"
+            piece.append(LeftOut(name, why))
+        except (CorruptError, EOFError) as error:
+            piece.append(LeftOut(name, f"ends early: {error}"))
         except BaseException as error:
-            end = _Failed(error)
-        self._put(end)
+            end = error
+        if self._put(piece):
+            self._put(end)
 
-    def _put(self, item: list[TarSample[bytes]] | _CutShard | _Failed | None) -> bool:
+    def _put(self, piece: list[TarSample[bytes] | LeftOut] | BaseException | None) -> bool:
         while not self._is_over.is_set():
             try:
-                self._queue.put(item, timeout=_PATIENCE)
+                self._read.put(piece, timeout=_PATIENCE)
                 return True
             except queue.Full:
                 continue
         return False
-
-
-def _pieces(some: Iterator[TarSample[bytes]]) -> Iterator[list[TarSample[bytes]]]:
-    piece: list[TarSample[bytes]] = []
-    nbytes = 0
-    try:
-        for sample in some:
-            piece.append(sample)
-            nbytes += sum(map(len, sample.parts.values()))
-            if nbytes > _PIECE_BYTES or len(piece) >= _PIECE_SAMPLES:
-                yield piece
-                piece, nbytes = [], 0
-    except (CorruptError, *_DAMAGED):
-        yield piece
-        raise
-    yield piece
 
 
 # -- bytes
@@ -307,11 +279,10 @@ class _Forward:
     """A file that is read once, from its beginning to its end; decompressed if it is gzip's."""
 
     def __init__(self, file: IO[bytes]) -> None:
+        raw = io.BufferedReader(_Connection(file), _SKIPPED)
+        is_packed = raw.peek(2)[:2] == b"\x1f\x8b"
+        self._file: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=raw) if is_packed else raw
         self._at = 0
-        head = file.read(2)
-        self._file: io.RawIOBase | gzip.GzipFile = _Joined(head, file)
-        if head == b"\x1f\x8b":
-            self._file = gzip.GzipFile(fileobj=io.BufferedReader(self._file, _SKIPPED), mode="rb")
 
     def samples(self, columns: Sequence[str] | None) -> Iterator[TarSample[bytes]]:
         """The samples, with the bytes of these columns."""
@@ -352,21 +323,19 @@ class _Forward:
         return piece
 
 
-class _Joined(io.RawIOBase):
-    """A file, with bytes that were read from it already put back."""
+class _Connection(io.RawIOBase):
+    """A file whose connection may break off: EOFError would mean that gzip has found its end."""
 
-    def __init__(self, head: bytes, file: IO[bytes]) -> None:
-        self._head, self._file = head, file
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        count = len(buffer)
-        piece, self._head = self._head[:count], self._head[count:]
         try:
-            piece = piece or self._file.read(count)
-        except EOFError as error:  # of a connection; of gzip, it says that the file is cut
+            piece = self._file.read(len(buffer))
+        except EOFError as error:
             raise OSError(f"the connection has ended early: {error}") from error
         buffer[: len(piece)] = piece
         return len(piece)

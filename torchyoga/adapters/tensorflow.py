@@ -441,7 +441,7 @@ class _TfEpochs(ABC):
                 if is_open and given >= num_most:
                     is_open = self._finish(run)
                 given += num_rows
-                run.advance_to(max(run.taken, given // run.batch_size))
+                run.taken = max(run.taken, given // run.batch_size)
                 yield part
             if is_open:  # there were none
                 is_open = self._finish(run)

@@ -1,38 +1,34 @@
 """Tar shards of samples, as webdataset writes them -> rows: bytes by extension, nothing is extracted.
 
 An index says where the members lie, so shards are a DataRef that reads them there: on this machine, or in the
-cache if they are behind URLs.
+cache if they are behind URLs. Shards that gzip has compressed are read in order.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-
-import numpy as np
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..building.sources import RowSource
-from ..files.tar_samples import KEY
+from ..files.tar import KEY
 from ..process.lazy import cached_property
 from ..process.stages import Stage, timed
 from ..reading.dataref import DataRef
-from ..reading.file_parts import FileParts, Names, Threads
-from ..reading.files_ref import FilesRef, HeldFiles
+from ..reading.file_parts import Threads
 from ..reading.left_out import LeftOut, check_share, told_of
-from ..reading.readahead import ReadAhead
 from ..reading.streamed import StreamedRef
 from ..rows.block import Rows
 from ..rows.node import path_name
 from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Array, Ints, Json, Row
-from ..tables.foreign.tar_shards import TarIndex, check_left_out, columns_of, kept_of, samples_behind
-from .shard_stream import ShardRows, Shards, is_remote, parsed, shard_names
+from ..rows.types import Ints, Json, Row, Seeds
+from ..tables.foreign.named_files import NamedFiles
+from ..tables.foreign.tar_shards import TarIndex, left_out_of, samples_of, tar_indices
+from ..views.over import ChangedRows
+from .shard_stream import Parse, ShardRows, Shards, is_remote, parsed, shard_names
 
 __all__ = ["source_of", "webdataset"]
 
-Parse = Mapping[str, Callable[[bytes], object]]
 _COMPRESSED = (".gz", ".tgz")
 
 
@@ -74,7 +70,7 @@ def webdataset(
             `ref.left_out` and the info of a version name them. A shard that gzip finds damaged at its end was
             read by then: which of its samples are wrong cannot be told, so allow no bad shards where that
             matters.
-        threads: read members, or shards.
+        threads: read shards in order, one each.
         storage_options: for fsspec's filesystems.
         cache_dir: where indices, and shards behind URLs, are kept, as of `Storage`.
         cache_bytes: how many bytes of them are kept.
@@ -97,99 +93,103 @@ def webdataset(
         >>> webdataset(tmp_path / "digits-{0..0}.tar", parse={"cls": int})[2]
         {'__key__': '0002', 'png': b'an image', 'cls': 2}
     """
-    options, pool, share = dict(storage_options or {}), Threads(threads), check_share(max_bad)
+    options, num_threads, share = dict(storage_options or {}), Threads(threads).count, check_share(max_bad)
     if isinstance(columns, str):
         raise ValueError(f"columns={columns!r} must be a list of extensions")
     names = shard_names(urls, options)
     wanted = None if columns is None else tuple(name for name in columns if name != KEY)
-    shards = Shards(names, wanted, dict(parse or {}), share, threads, options)
-    known = partial(kept_of, cache_dir=cache_dir, cache_bytes=cache_bytes)
-    indices = [] if any(map(is_remote, names)) else pool.map(known, names)
-    if not indices and all(is_remote(name) and not name.endswith(_COMPRESSED) for name in names):
+    shards = Shards(names, wanted, dict(parse or {}), share, num_threads, options)
+    if not any(map(is_remote, names)):
+        named = NamedFiles.at(names, cache_dir, cache_bytes)
+        indices = tar_indices(named)
+        if not any(index.is_compressed for index in indices):
+            return _Samples(shards, *_by_number(named, indices, shards))
+    elif all(is_remote(name) and not name.endswith(_COMPRESSED) for name in names):
         return _Behind(shards, cache_dir, cache_bytes)
-    if not indices or any(index.is_compressed for index in indices):
-        return _Streamed(shards)
-    left_out = check_left_out(indices, share, shards.title)
-    ref = _indexed(indices, shards, left_out, pool)
-    return _Parsed(ref, shards.parse, ref.left_out, shards.title) if shards.parse else ref
+    return _Streamed(shards)
 
 
 def source_of(data: object) -> RowSource | None:
-    """Shards whose rows have no numbers as a source; None for anything else."""
+    """Shards that are read in order as a source; None for anything else."""
     return ShardRows(data.shards) if isinstance(data, (_Behind, _Streamed)) else None
 
 
-class _Parsed(DataRef):
-    """Rows of shards after functions of their values.
+def _by_number(
+    named: NamedFiles, indices: Sequence[TarIndex], shards: Shards
+) -> tuple[DataRef, tuple[LeftOut, ...]]:
+    """The samples of shards where they lie, and what is bad."""
+    left_out = left_out_of(indices, shards.max_bad, shards.title)
+    return samples_of(named, indices, shards.columns, shards.title), tuple(left_out)
+
+
+class _Samples(ChangedRows[Row]):
+    """Samples by number, after functions of their values.
 
     Attributes:
-        left_out: what is bad and not among the rows.
+        shards: which they are of.
+        whole: the samples before the functions.
+        left_out: the shards and samples that are bad, and not among the rows.
     """
 
-    def __init__(self, whole: DataRef, parse: Parse, left_out: Sequence[LeftOut], name: str) -> None:
-        self.whole, self.parse, self.left_out, self._name = whole, parse, tuple(left_out), name
-        self._schema = _schema_of(whole.schema, parse)
+    def __init__(self, shards: Shards, whole: DataRef, left_out: tuple[LeftOut, ...]) -> None:
+        super().__init__(whole)
+        self.shards, self.left_out = shards, left_out
 
-    def __len__(self) -> int:
-        return len(self.whole)
-
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers."""
-        taken = self.whole.take(rows)
-        exact = taken.exact() if isinstance(taken, Rows) else []
+    def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
+        taken, parse = self.whole.take(rows), self.shards.parse
+        if not parse or not isinstance(taken, Rows):
+            return taken
         with timed(Stage.TRANSFORM):
-            return [parsed(row, self.parse, self._name) for row in exact]
+            return [parsed(row, parse, self.shards.title) for row in taken.exact()]
+
+    def over(self, whole: DataRef) -> DataRef:
+        """The same functions of the values of other samples."""
+        return _Samples(self.shards, whole, self.left_out)
+
+    def _projected(self, of: Projection) -> DataRef:
+        """The same rows with these columns; members of others are not read unless values are parsed."""
+        return super()._projected(of) if self.shards.parse else self.over(self.whole._projected(of))
 
     @property
     def schema(self) -> Schema | None:
         """How a row looks, if all functions are `int`, `float` or `str`."""
-        return self._schema
+        return self._schema if self.shards.parse else self.whole.schema
 
-    @property
-    def file_starts(self) -> Ints:
-        """The row at which each shard begins."""
-        return self.whole.file_starts
-
-    @property
-    def _row_bytes(self) -> int:
-        """Bytes of an average row before it is parsed."""
-        return self.whole._row_bytes
-
-    @property
-    def fingerprint(self) -> str:
-        """A name for the content."""
-        return f"{self.whole.fingerprint} {' '.join(self.parse)}"
+    @cached_property
+    def _schema(self) -> Schema | None:
+        parse, whole = self.shards.parse, self.whole.schema
+        if whole is None or any(function not in (int, float, str) for function in parse.values()):
+            return None
+        empty = {name: function() for name, function in parse.items()}  # type: ignore[call-arg]
+        made = {path_name((name,)): Schema.of({name: value}).columns[0] for name, value in empty.items()}
+        return Schema(whole.tree, tuple(made.get(column.name, column) for column in whole.columns))
 
     @property
     def info(self) -> Json:
-        """The info of the shards."""
-        return self.whole.info
+        """The shards and samples that are left out."""
+        return told_of(self.left_out)
+
+    @property
+    def _keeps_rows(self) -> bool:
+        """True if values are parsed."""
+        return bool(self.shards.parse)
+
+    def _pinned(self, whole: str) -> str:
+        return f"{whole} {' '.join(self.shards.parse)}" if self.shards.parse else whole
 
     def _title(self) -> str:
-        return f"{self.whole._title()} parsed: {', '.join(self.parse)}"
+        parse = ", ".join(self.shards.parse)
+        return f"DataRef {self.shards.title}{parse and f' parsed: {parse}'}"
+
+    def _counted(self) -> str:
+        left_out = f", {len(self.left_out):,} left out" if self.left_out else ""
+        return f"{super()._counted()}{left_out}"
 
 
-def _schema_of(whole: Schema | None, parse: Parse) -> Schema | None:
-    """How rows look after functions of which it is plain what they make; None after others."""
-    if whole is None or any(function not in (int, float, str) for function in parse.values()):
-        return None
-    made = {path_name((name,)): Schema.of({name: function()}).columns[0] for name, function in parse.items()}  # type: ignore[call-arg]
-    return Schema(whole.tree, tuple(made.get(column.name, column) for column in whole.columns))
+class _Behind(_Samples):
+    """Samples of shards behind URLs, which are indexed when a row is first asked for by its number.
 
-
-class _Streamed(StreamedRef):
-    """Shards whose rows have no numbers."""
-
-    def __init__(self, shards: Shards) -> None:
-        reason = "shards that are compressed, or some behind URLs and some not,"
-        super().__init__(shards.title, lambda: ShardRows(shards).rows(0), None, reason)
-        self.shards = shards
-
-
-class _Behind(DataRef):
-    """Shards behind URLs, which are indexed when their rows are first asked for by number.
-
-    A build, and who iterates over them before, reads them in order, without an index.
+    A build reads them in order, without an index, and so does an iteration before there is one.
     """
 
     is_thread_safe = True
@@ -200,111 +200,53 @@ class _Behind(DataRef):
         self.shards, self._cache = shards, (cache_dir, cache_bytes)
 
     @cached_property
-    def _samples(self) -> tuple[DataRef, tuple[LeftOut, ...]]:
-        of = self.shards
-        ref, left_out = samples_behind(of.names, of.columns, of.max_bad, of.title, of.options, *self._cache)
-        return (_Parsed(ref, of.parse, left_out, of.title) if of.parse else ref), tuple(left_out)
+    def _opened(self) -> tuple[DataRef, tuple[LeftOut, ...]]:
+        cache_dir, cache_bytes = self._cache
+        named = NamedFiles.of(
+            self.shards.names,
+            "*.tar",
+            storage_options=self.shards.options,
+            cache_dir=cache_dir,
+            cache_bytes=cache_bytes,
+        )
+        indices = tar_indices(named)
+        for index in indices:
+            if index.is_compressed:
+                raise TypeError(
+                    f"{index.where} is compressed, so it can be read in order only; submit the shards"
+                )
+        return _by_number(named, indices, self.shards)
 
     @property
-    def _whole(self) -> DataRef:
-        """The samples by number."""
-        return self._samples[0]
+    def whole(self) -> DataRef:  # type: ignore[override]
+        """The samples before functions of their values."""
+        return self._opened[0]
 
     @property
-    def left_out(self) -> tuple[LeftOut, ...]:
-        """The shards and samples that are bad, and not among the rows."""
-        return self._samples[1]
-
-    def __len__(self) -> int:
-        return len(self._whole)
-
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers."""
-        return self._whole.take(rows)
+    def left_out(self) -> tuple[LeftOut, ...]:  # type: ignore[override]
+        """The shards and samples that are bad."""
+        return self._opened[1]
 
     def __iter__(self) -> Iterator[Row]:
         # Once the first row is wanted: `list` asks for the length before, and so for the index.
         yield from super().__iter__() if self._at_hand() else ShardRows(self.shards).rows(0)
 
-    def _projected(self, of: Projection) -> DataRef:
-        """The same rows with these columns."""
-        return self._whole._projected(of)
-
-    @property
-    def schema(self) -> Schema | None:
-        """How a row looks; None if values are parsed by other functions than `int`, `float` and `str`."""
-        return self._whole.schema
-
     @property
     def info(self) -> Json:
         """The bad shards and samples that are left out, once they are known."""
-        return told_of(self.left_out) if self._at_hand() else {}
-
-    @property
-    def file_starts(self) -> Ints:
-        """The row at which each shard begins."""
-        return self._whole.file_starts
-
-    @property
-    def _row_bytes(self) -> int:
-        """Bytes of an average row."""
-        return self._whole._row_bytes
-
-    @property
-    def fingerprint(self) -> str | None:
-        """A name for the content."""
-        return self._whole.fingerprint
-
-    @property
-    def _keeps_rows(self) -> bool:
-        """True if values are parsed; else each batch is gathered anew."""
-        return bool(self.shards.parse)
-
-    @cached_property
-    def _readahead(self) -> ReadAhead | None:
-        """Downloads shards before their rows are taken."""
-        return self._whole._readahead
-
-    def _title(self) -> str:
-        return f"DataRef {self.shards.title}"
+        return super().info if self._at_hand() else {}
 
     def _at_hand(self) -> bool:
-        return "_samples" in self.__dict__
+        return "_opened" in self.__dict__
 
     def _counted(self) -> str:
         return super()._counted() if self._at_hand() else "not indexed yet"
 
 
-def _indexed(
-    indices: Sequence[TarIndex], shards: Shards, left_out: Sequence[LeftOut], threads: Threads
-) -> FilesRef:
-    """The samples of shards of this machine as a DataRef.
+class _Streamed(StreamedRef):
+    """Shards whose rows have no numbers."""
 
-    Args:
-        indices: of the shards.
-        shards: which they are, and the extensions that become columns.
-        left_out: what is bad.
-        threads: read members.
-
-    Raises:
-        SchemaError: no sample has a column; the message lists those that there are.
-    """
-    of = columns_of(indices, shards.columns)
-    paths = Names(index.path for index in indices)
-    sizes = np.array([index.nbytes for index in indices], np.int64)
-    files = np.repeat(np.arange(len(indices)), np.diff(of.starts))
-    columns: list[Array | Names | FileParts] = [of.keys]
-    for part in of.parts:
-        is_there = part.ndim == 1
-        columns.append(part if is_there else FileParts("", paths, sizes, files, part[0], part[1], threads))
-    held = HeldFiles(
-        name=shards.title,
-        schema=of.schema,
-        length=len(of.keys),
-        columns=tuple(columns),
-        content=of.content,
-        starts=of.starts,
-        info=told_of(left_out),
-        left_out=tuple(left_out),
-    )
-    return FilesRef(held)
+    def __init__(self, shards: Shards) -> None:
+        reason = "shards that are compressed, or some behind URLs and some not,"
+        super().__init__(shards.title, lambda: ShardRows(shards).rows(0), None, reason)
+        self.shards = shards

@@ -46,8 +46,6 @@ from ..versions.staging import Staging
 from .record import KeptRows, Record
 from .sources import BlockSource, PlacedSource, RowSource, SeekableBlocks, Source
 
-__all__ = ["BuildOptions", "Written", "build", "info_with", "written"]
-
 T = TypeVar("T")
 _log = logging.getLogger("torchyoga")
 _FILE_SECONDS, _FILE_SHARE = 2.0, 0.1  # an interruption costs 2 s of work, or a tenth of all so far
@@ -105,6 +103,20 @@ class BuildOptions:
     lineage: Callable[[float], Json] | None = None
     publishing: Callable[[Manifest], AbstractContextManager[Manifest]] = contextlib.nullcontext
 
+    def refuse_more_rows(self, name: str, count: int) -> None:
+        """Raises ValueError if a source of this name has more rows than `max_rows`."""
+        if self.max_rows is not None and count > self.max_rows:
+            raise ValueError(f"{name} has {count} rows, more than max_rows={self.max_rows}; raise max_rows")
+
+    def difference_from(self, made: FunctionEntry | None) -> str | None:
+        """Why rows that were made by a recorded function are not those of `function`; None if they are."""
+        if made is None and self.function is not None:
+            return "it has no record of a function and its arguments"
+        if made is not None and self.function is None:
+            return "it was made by a function, with arguments that are unknown now"
+        names = self.differing(made) if made is not None and self.differing is not None else []
+        return f"it was made with another {' and another '.join(names)}" if names else None
+
 
 def build(
     source: Source,
@@ -121,10 +133,7 @@ def build(
         ValueError: there are more than `max_rows` rows. Nothing is published.
         OSError: the disk is full or cannot be written. Nothing is published.
     """
-    if options.max_rows is not None and source.length is not None and source.length > options.max_rows:
-        raise ValueError(
-            f"{source.name} has {source.length} rows, more than max_rows={options.max_rows}; raise max_rows"
-        )
+    options.refuse_more_rows(source.name, source.length or 0)
     schema = options.schema
     if isinstance(source, BlockSource) and schema is not None and schema != source.schema:
         raise SchemaError(
@@ -231,7 +240,7 @@ class _Build:
             schema = self._given.to_json() if self._given else None
             like: list[object] = [options.format, options.compression, schema]
             like += [] if pin is None else [pin]
-            self._record = Record(staging, source, like, options.function, options.differing)
+            self._record = Record(staging, source, like, options.function, options.difference_from)
         self._meanings = (lambda: source.meanings) if isinstance(source, RowSource) else None
         self._collector = Collector(self._given, self._meanings, True, options.converts)
         self._output: _OutputFiles | None = None

@@ -29,8 +29,6 @@ from ..versions.manifest import FunctionEntry
 from ..versions.staging import Staging
 from .sources import PlacedSource, RowSource, SeekableBlocks
 
-__all__ = ["KeptRows", "Record"]
-
 _Asked: TypeAlias = Callable[[Callable[[], Iterable[Any]]], Iterator[Any]]  # passes on what the source gives
 
 _ROWS_TO_COMPARE, _SHARE_TO_COMPARE = 32, 0.1  # at most, of the rows kept by an interrupted build
@@ -62,14 +60,15 @@ class Record:
         source: RowSource | SeekableBlocks,
         options: Sequence[object],
         function: FunctionEntry | None,
-        differing: Callable[[FunctionEntry], Sequence[str]] | None,
+        difference_from: Callable[[FunctionEntry | None], str | None],
     ) -> None:
-        """A record beside the files of `staging`; `options`, plain data, must be the same to continue."""
+        """A record beside the files of `staging`; `options`, plain data, must be the same to continue, and
+        `difference_from` says what differs from a function that has made rows."""
         self._staging, self._source = staging, source
         self._signature = [source.name, source.length, *options, function.code if function else None]
         if source.fingerprint is not None:
             self._signature.append(source.fingerprint)
-        self._function, self._differing = function, differing
+        self._function, self._difference_from = function, difference_from
         self._noted: Json | None = None
         self._places: dict[str, Json] = {}  # where the source goes on behind a file, by the file's name
 
@@ -121,7 +120,10 @@ class Record:
         files = [FileEntry.from_json(file) for file in found["files"]]
         if not is_token(found["token"]):
             raise ValueError("its record is not from torchyoga")
-        self._compare_functions(found.get("function"))
+        made = found.get("function")
+        difference = self._difference_from(None if made is None else FunctionEntry.from_json(made))
+        if difference is not None:
+            raise ValueError(difference)
         placed = isinstance(self._source, PlacedSource)
         if not placed and sum(file.rows for file in files) > (self._source.length or 0):
             raise ValueError("it has more rows than the source")
@@ -136,18 +138,6 @@ class Record:
         self._compare(reader, self._source, asked)
         place = self._places[files[-1].name] if placed and files else None
         return KeptRows(found["token"], reader, bool(found["learned"]), place)
-
-    def _compare_functions(self, noted: Json | None) -> None:
-        """Raises ValueError if the kept rows were made with arguments other than the current ones."""
-        made, function = None if noted is None else FunctionEntry.from_json(noted), self._function
-        if made is None and function is not None:
-            raise ValueError("it has no record of a function and its arguments")
-        if made is not None and function is None:
-            raise ValueError("it was made by a function, with arguments that are unknown now")
-        if made is not None and self._differing is not None:
-            names = self._differing(made)
-            if names:
-                raise ValueError(f"it was made with another {' and another '.join(names)}")
 
     def _compare(self, reader: Reader, source: RowSource | SeekableBlocks, asked: _Asked) -> None:
         """Raises ValueError if some of the kept rows differ from what the source gives now."""

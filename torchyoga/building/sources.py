@@ -14,8 +14,6 @@ from ..rows.meaning import Meaning
 from ..rows.schema import Schema
 from ..rows.types import Json, Row
 
-__all__ = ["BlockSource", "InputSource", "PlacedSource", "RowSource", "SeekableBlocks", "Source"]
-
 
 class RowSource(ABC):
     """Rows from anywhere; an adapter turns a dataset into one.

@@ -6,7 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,13 +14,14 @@ from ..adapters.sources import as_ref, dataset_and_source
 from ..building.build import BuildOptions, build
 from ..building.sources import BlockSource, Source
 from ..errors import BusyError, SchemaError
+from ..process.contexts import contextmanager
 from ..reading.counting import merged
 from ..reading.dataref import DataRef
 from ..reading.version_ref import VersionRef
 from ..rows.schema import Schema
 from ..rows.types import Json
 from ..stores.contract import Versions
-from ..stores.history.graph import newest
+from ..stores.graph import newest
 from ..stores.refs import ref_of
 from ..versions.checks import fingerprint_of
 from ..versions.info import plain
@@ -41,8 +42,6 @@ from ..views.recoded import (
     with_names,
 )
 from .submission import given_info
-
-__all__ = ["Growth", "appended", "own_format"]
 
 _log = logging.getLogger("torchyoga")
 _PATIENCE = 1.0  # seconds to wait for the newest version, besides ten times those of finding it

@@ -40,8 +40,6 @@ from ..rows.types import Array
 from ..versions.manifest import FunctionEntry
 from .code import digest_of
 
-__all__ = ["Call", "Function", "encoded", "salted"]
-
 _MOST_DEPTH = 64
 _CAPTURED = "captured "  # begins the names of what a function has captured from an enclosing one
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))

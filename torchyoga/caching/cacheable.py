@@ -21,12 +21,10 @@ from ..stores.refs import fetched
 from .arguments import Call, Function
 from .code import digest_of
 from .lineage import Record, check_record, lineage_of
-from .parts.many import Many, submitted_by_many
-from .source_files import SourceFiles
-from .staleness import FunctionCode, Stale, stale_advice
+from .many import submitted_by_many
+from .planned import Many
+from .staleness import FunctionCode, SourceFiles, Stale, stale_advice
 from .submission import submitted
-
-__all__ = ["Cacheable"]
 
 P = ParamSpec("P")
 _log = logging.getLogger("torchyoga")

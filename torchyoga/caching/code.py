@@ -28,8 +28,6 @@ from typing import Any, NamedTuple, TypeVar
 from ..process.digests import hexdigest
 from ..versions.lineage import MOST_SOURCE
 
-__all__ = ["OwnCode", "digest_of", "inside_of", "own_code_of"]
-
 # By functions and classes, whose code stays as it was imported.
 _known: weakref.WeakKeyDictionary[Any, tuple[str, str, set[str]]] = weakref.WeakKeyDictionary()
 _Parsed = TypeVar("_Parsed")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from typing import NamedTuple
 from ..building.build import BuildOptions, build
 from ..building.sources import BlockSource
 from ..errors import NotFoundError, SchemaError
+from ..process.contexts import contextmanager
 from ..reading.dataref import DataRef
 from ..reading.version_ref import VersionRef
 from ..rows.block import Block
@@ -27,10 +27,9 @@ from ..versions.manifest import Manifest
 from ..versions.regrouped import merged_schema, with_columns, without_columns
 from ..views.computed import ComputedRef
 from .appended import Growth, own_format
-from .parts.many import Many, submitted_by_many
+from .many import submitted_by_many
+from .planned import Many
 from .submission import given_info, prepared
-
-__all__ = ["Added", "Given", "added", "dropped"]
 
 _CALL_ROWS, _CALL_BYTES = 1024, 2**24  # that a function gets, at most
 

@@ -23,19 +23,10 @@ import torch
 
 from ..process.digests import hexdigest
 from ..rows.types import Json
-from ..stores.history.tags import check_message, user_name
+from ..stores.tags import check_message, user_name
 from ..versions.lineage import Parent
 from ..versions.manifest import Manifest
 from .code import OwnCode, digest_of, inside_of, own_code_of
-
-__all__ = [
-    "Record",
-    "check_record",
-    "commit_of",
-    "lineage_of",
-    "lineage_of_converted",
-    "parents_of_converted",
-]
 
 Record: TypeAlias = bool | Literal["source"]
 _GIT_SECONDS = 2.0

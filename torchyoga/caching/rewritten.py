@@ -19,8 +19,6 @@ from ..versions.file_entry import FileEntry
 from ..views.where import Condition
 from .appended import Growth
 
-__all__ = ["Numbers", "Where", "deleted_rows", "reduced"]
-
 Numbers = Sequence[int] | Ints
 Where = tuple[str | Sequence[str], Condition]
 

@@ -30,8 +30,6 @@ from ..stores.refs import ref_of
 from ..versions.info import plain
 from ..views.info import info_of
 
-__all__ = ["given_info", "prepared", "submitted", "warn_of_random_rows", "Watched"]
-
 _log = logging.getLogger("torchyoga")
 _SECONDS, _SHARE = 1.0, 0.1  # time of the second reading, or its share of the first
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, NoReturn, TypeVar
 
+from ..process.contexts import contextmanager
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -197,7 +199,7 @@ class Root:
                 self._refuse(self.path / name, "a file")
         return self.path / name
 
-    @contextlib.contextmanager
+    @contextmanager
     def locked(self, name: str) -> Iterator[bool]:
         """Holds the kernel's lock of a file, which is made if it does not exist; `filelock` knows the same.
 
@@ -305,13 +307,13 @@ class Root:
 
     # -- the way down
 
-    @contextlib.contextmanager
+    @contextmanager
     def _parent(self, name: str) -> Iterator[tuple[_Folder, str]]:
         parts = _parts(name)
         with self._folder("/".join(parts[:-1])) as folder, self.told(name):
             yield folder, parts[-1]
 
-    @contextlib.contextmanager
+    @contextmanager
     def told(self, name: str, is_any: bool = False) -> Iterator[None]:
         """Errors say the whole path of a name, which is looked up in an open folder; some, or any, also what
         to do."""
@@ -325,7 +327,7 @@ class Root:
                 error.filename = str(self.path / name)
             raise
 
-    @contextlib.contextmanager
+    @contextmanager
     def _folder(self, name: str, make: bool = False) -> Iterator[_Folder]:
         """A folder below the root; no folder on the way may be a link."""
         at = _Folder(str(self.top), _open_folder(self.top, None) if HAS_HANDLES else None)

@@ -158,7 +158,7 @@ class Delivery(Iterator[Batch]):
         self._moved: Callable[[Iterator[Batch]], Iterator[Batch]] = iter
         self._batches: Iterator[Batch] | None = None
         self._numbers: deque[int] | None = None  # numbers of the batches that come, if in any order
-        self._made = self._indices.clock()
+        self._made = self._indices.cursor.num_begun
         self._iteration: Iteration | None = None
         self._failed: list[int] = []  # batches since the last one that did not
         self._process = self._steps = 0
@@ -254,7 +254,7 @@ class Delivery(Iterator[Batch]):
             pipeline.latest = iteration
             if skipped and not are_skipped(iteration, skipped):
                 iteration.skip(skipped)
-                iteration.report()
+                self._indices.cursor.reached(iteration)
             rows_in_step = (loader.batch_size or 1) * self._indices.num_replicas
             rest = self._indices.rows_in_last_step(iteration) % rows_in_step
             self._accelerated.begun(loader, rest)
@@ -291,18 +291,19 @@ class Delivery(Iterator[Batch]):
 
     def _leave_out(self, iteration: Iteration) -> None:
         """Going on after failed batches counts them as left out."""
+        if not self._failed:
+            return
         with self._indices.cursor.lock:
             for step in self._failed:
                 iteration.lose(step)
-        self._failed.clear()
+            self._failed.clear()
+            self._indices.cursor.moved(iteration)
 
     def _end(self, iteration: Iteration, asked: float) -> None:
         self._over = True
         self._batches = self._started = None  # ends the workers, if they are not persistent
-        if self._failed:
-            self._leave_out(iteration)
-            self._indices.cursor.moved(iteration)
-        self._indices.finished(iteration)
+        self._leave_out(iteration)
+        self._indices.cursor.finished(iteration)
         self._pipeline.redrawn.ended(self._loader.dataset)
         self._accelerated.ended(self._loader)
         self._meter.ended(asked)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import copy, deepcopy
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -60,9 +60,7 @@ class LentLoader:
     def batch(self, run: Iteration, index: int) -> Batch:
         """Batch `index` of an iteration, uncounted; they are made ahead if asked for in order."""
         if self._next != (run, index):
-            place = copy(run)
-            place.advance_to(index)
-            self._copy.load_state_dict(self._indices.state_of(place))
+            self._copy.load_state_dict(self.cursor.state_of(run, run.after_batches(index, run.batch_size)))
             self._batches = iter(self._copy)
         batch = next(self._batches)
         self._next = run, index + 1

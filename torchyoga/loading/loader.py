@@ -232,10 +232,6 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         if shown is not None:
             self.__dict__["batch_sampler"] = shown
 
-    @property
-    def _account(self) -> Indices:
-        return self._indices
-
     def __len__(self) -> int:
         """Batches of the epoch under way: those delivered, under whatever ranks, and those to come.
 
@@ -372,7 +368,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             StateError: the state is of another dataset, length, seed or kind of shuffle, or damaged.
                 `strict=False` takes its epoch and position nevertheless.
         """
-        super().load_state_dict(state, strict, appended)
+        self._indices.load_state_dict(state, strict, appended)
         self._pipeline.redrawn.load(
             state if strict else {"epoch": state["epoch"]}, self._indices.cursor.extra
         )

@@ -174,7 +174,7 @@ class Pipeline:
         """The batch that an iteration which begins now would give first, made here."""
         plan, indices = copy(self.plan), self.plan.indices
         size, drop_last = loader.batch_size or 1, loader.drop_last
-        look = indices.begin(IterationOptions(size, drop_last, made=indices.clock(), counts=False))
+        look = indices.begin(IterationOptions(size, drop_last, made=indices.cursor.num_begun, counts=False))
         plan.iteration, plan.together = look, 1
         plan.ring, plan.seen_by, plan.is_unordered, plan.watch = None, None, False, Stopwatch()
         wanted = next(iter(plan), None)
@@ -405,7 +405,7 @@ class _Redrawn:
         """Takes over into `extra` what a state says."""
         drawn = state.get(_KEY)
         extra.pop(_KEY, None)
-        if isinstance(drawn, Mapping) and len(drawn) <= _MOST:
+        if drawn and isinstance(drawn, Mapping) and len(drawn) <= _MOST:
             extra[_KEY] = {str(name): str(digest) for name, digest in drawn.items()}
         is_within = state.get("position") or state.get("steps")
         self._loaded_epoch, self._at_end = state["epoch"] if is_within else None, None

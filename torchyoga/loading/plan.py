@@ -88,7 +88,7 @@ class EpochIndices:
         firsts = indices.firsts(iteration)
         if self.is_single:
             for row in indices.rows(iteration):
-                iteration.hand(1)
+                iteration.handed += 1
                 yield SingleRow(row, next(firsts), indices.cursor.order.seed, epoch)
             return
         ring = self.ring
@@ -99,7 +99,7 @@ class EpochIndices:
             number = step if self.is_unordered else None
             key, slot = (ring.key, ring.send()) if ring else (0, -1)
             begun = list(islice(firsts, len(window.ends)))
-            iteration.hand(len(window.ends))
+            iteration.handed += len(window.ends)
             yield Job(window, begun, indices.cursor.order.seed, epoch, key, slot, number)
             step += len(window.ends)
 

@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from ..process.distinct import distinct
 from ..process.lazy import cached_with
+from ..process.words import keyed_bytes, random_words
 from ..rows.types import Ints
 from .contract import OrderOver
-from .full import keyed_bytes, random_words, within
+from .full import within
 from .saved import Pin
 
 __all__ = ["BucketOrder"]

@@ -33,18 +33,11 @@ import numpy.typing as npt
 
 from ..process.digests import hexdigest
 from ..process.distinct import distinct
+from ..process.words import keyed_bytes, keyed_words, random_words, words_at
 from ..rows.data import bounds_of
 from ..rows.types import Ints
 from .contract import AnyOrder, Shuffle
-from .full import (
-    are_outside,
-    as_int,
-    checked_rows,
-    keyed_bytes,
-    keyed_words,
-    random_words,
-    words_at,
-)
+from .full import are_outside, as_int, checked_rows
 from .saved import Pin
 
 __all__ = ["MOST_SHARDS", "MOST_WINDOW", "BlockOrder", "Permutations", "equal_runs"]

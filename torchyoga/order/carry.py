@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from ..errors import StateError
 from .contract import AnyOrder, Appended
+from .epoch import Epoch
 from .grown import Grown
+from .place import Place
 from .saved import Pin
 from .state import State
 
@@ -47,15 +49,16 @@ def carried(
             order before them is not known.
     """
     saved = whole.adopted(saved, fingerprint, pins)
+    epoch = saved.at.place.epoch
     is_own = saved.fingerprint == fingerprint or (saved.fingerprint, saved.rows) not in prefixes
-    if not is_own and saved.rows == whole.length_in(saved.epoch):  # the same rows, with other columns
+    if not is_own and saved.rows == whole.length_in(epoch):  # the same rows, with other columns
         saved, is_own = replace(saved, fingerprint=fingerprint), True
-    if is_own and not saved.is_carried:
-        mine = {**pins, "length": whole.length_in(saved.epoch), "seed": seed, "fingerprint": fingerprint}
-        saved.check_same({**whole.pins(saved.epoch), **mine})
+    if is_own and saved.grown is None:  # its epoch was not begun before rows were appended
+        mine = {**pins, "length": whole.length_in(epoch), "seed": seed, "fingerprint": fingerprint}
+        saved.check_same({**whole.pins(epoch), **mine})
         return saved, whole
     first = _first(whole, saved.length)
-    expected = {**first.pins(saved.epoch), **pins, "length": saved.length, "seed": seed}
+    expected = {**first.pins(epoch), **pins, "length": saved.length, "seed": seed}
     saved.check_same({**expected, "fingerprint": fingerprint if is_own else saved.fingerprint})
     if is_own:
         if saved.rows != whole.length:
@@ -63,7 +66,7 @@ def carried(
                 f"the state has a dataset of {saved.rows} rows, but here it has {whole.length}: it is of "
                 "another dataset, or damaged"
             )
-        return saved, Grown(whole, first, saved.epoch)
+        return saved, Grown(whole, first, epoch)
     if appended is None:
         raise StateError(
             f"the state is of {saved.rows} rows, and {whole.length - saved.rows} rows were appended since: "
@@ -71,12 +74,12 @@ def carried(
             "the loader and load_state_dict() take it"
         )
     if saved.position in (0, saved.length) and not saved.left:
-        epoch = saved.epoch + bool(saved.position)
-        begun = replace(saved, epoch=epoch, position=0, left=(), share=None, proof=None, steps=0, again=0)
-        ordinary = replace(begun, length=whole.length, pins=whole.pins(epoch), grown=None)
-        return replace(ordinary, fingerprint=fingerprint), whole
+        at = Epoch(Place(epoch + bool(saved.position), 0))
+        own = whole.pins(at.place.epoch)
+        begun = replace(saved, at=at, length=whole.length, pins=own, fingerprint=fingerprint, grown=None)
+        return begun, whole
     found = replace(saved, fingerprint=fingerprint, grown=whole.length)
-    return found, Grown(whole, first, saved.epoch)
+    return found, Grown(whole, first, epoch)
 
 
 def _first(whole: AnyOrder, rows: int) -> AnyOrder:

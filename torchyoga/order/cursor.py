@@ -1,7 +1,7 @@
 """Where an iteration stands: epoch and position, what comes next, and the state that says so.
 
 Note 12. Only the cursor counts.
-Iterators ask it where to begin when their first item is wanted, and report what they have delivered.
+Iterators ask it where to begin when their first item is wanted; it asks them what they have delivered.
 
 Batches that come early are recorded as gaps, not as a list of batches.
 The positions that are left are a few ranges, and the next iteration deals them first, to any number of ranks.
@@ -22,23 +22,23 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from ..errors import StateError
 from ..process.forks import renew_in_children
 from ..process.warned import warn_user
 from .carry import Appended, Prefixes, carried, check_appended
 from .contract import AnyOrder, Arrangement, Locality, Shuffle, SourceCounts
-from .full import ORDER_VERSION, as_int
+from .epoch import Epoch, Skipped
+from .full import as_int
 from .grown import Grown
-from .iteration import Iteration, IterationOptions, Left, LeftAt, Reporting, Standing
-from .place import Place, after, num_steps_left, taken
-from .proof import PRIME, weight_until
+from .iteration import Iteration, IterationOptions, Left, LeftAt, Standing
+from .place import Place, after, taken
 from .saved import Pin, Saved
 from .shard import Shard
-from .state import EpochEntry, RankShare, Skipped, State, written
+from .state import State, written
 
-__all__ = ["UNKNOWN", "Cursor"]
+__all__ = ["UNKNOWN", "Counting", "Cursor"]
 
 UNKNOWN = 2**62  # the length of an epoch that is not known yet
 
@@ -64,11 +64,22 @@ def _alone(
     return locked
 
 
+class Counting(Protocol):
+    """An iterator that nothing counts: it is asked how many rows it has handed out."""
+
+    @property
+    def taken(self) -> int:
+        """Rows handed out."""
+
+    def stop(self) -> None:
+        """Hands out nothing more."""
+
+
 class Cursor:
     """The place an iteration has reached, and where the next one begins.
 
-    Iterations are `Iteration`s: they ask it for their start when their first item is requested, and report
-    with `reached()`. Making iterators and reading the state changes nothing. Any thread may ask for the
+    Iterations are `Iteration`s: they begin where it says when their first item is requested, and it asks them
+    how far they are. Making iterators and reading the state changes nothing. Any thread may ask for the
     state: code that moves several things, or reads them, holds the lock.
 
     Args:
@@ -83,7 +94,7 @@ class Cursor:
     Attributes:
         lock: held by the thread that moves or reads where it stands.
         generation: grows with each load, so that iterators from before it can notice.
-        latest: what has delivered last, if the cursor does not know of it yet.
+        latest: the iteration that has delivered last, if the cursor does not know how far it is.
         needs_seed: False if nothing depends on the seed, so that none is drawn.
         draws: whether the order depends on it.
         varies: True if each epoch has other batches.
@@ -112,17 +123,17 @@ class Cursor:
         self.shard = shard
         self.fingerprint = fingerprint
         self.generation = self._num_begun = 0
-        self.latest: Reporting | None = None
+        self.latest: Iteration | None = None
+        self._counting: list[tuple[Iteration, Counting]] = []  # and may hand out more, unless they are over
         self.needs_seed = self.draws = bool(order.shuffle)
         self.varies = bool(order.shuffle) and order.reshuffle
         self._draw, self._unit = draw, unit
         self._has_drawn = False
         self._is_seeded = draw is None
         epochs, position = divmod(offset, order.length or 1)
-        place = Place(epochs, position)
-        self._origin = place  # where the delivered rows began
-        steps = None if position else 0
-        self._at = Standing(place, EpochEntry(place, steps), steps)
+        entry = Epoch(Place(epochs, position), None if position else 0)
+        self._origin = entry  # where the delivered rows began
+        self._at = Standing(entry, entry)
         self._looked: Iteration | None = None  # the look that came last, if nothing went on since
         self._loaded_epoch: int | None = None  # of a state, if no set_epoch came since
         self._rebase = 0  # what to add to the epochs of a trainer that counts from 0 again
@@ -139,7 +150,7 @@ class Cursor:
 
     def __getstate__(self) -> Saved:
         self.settle()
-        return {name: value for name, value in self.__dict__.items() if name != "lock"}
+        return {**{name: value for name, value in self.__dict__.items() if name != "lock"}, "_counting": []}
 
     def __setstate__(self, state: Saved) -> None:
         self.__dict__.update(state)
@@ -207,22 +218,40 @@ class Cursor:
 
     # -- the place
 
-    def moved(self, one: Reporting) -> None:
-        """Notes that something has delivered more, which reports when it is asked where the cursor stands.
+    def moved(self, iteration: Iteration) -> None:
+        """Notes that an iteration has delivered more; it is asked how far it is when that is wanted.
 
         It need not be noted again as long as it is the `latest`.
         """
         with self.lock:
             self.settle()
-            self.latest = one
+            self.latest = iteration
+
+    def follow(self, iteration: Iteration, counting: Counting) -> bool:
+        """Asks an iterator how far it is whenever that is wanted; returns whether there are others.
+
+        Then it says by `moved` that it moves, so that the order is known in which they do.
+        """
+        self._counting.append((iteration, counting))
+        return len(self._counting) > 1
 
     def settle(self) -> None:
-        """Lets what has delivered last report."""
+        """Asks what has delivered how far it is."""
         with self.lock:
             # Forgotten before it says how far it is: what it delivers from now on is noted again.
             latest, self.latest = self.latest, None
             if latest is not None:
-                latest.report()
+                self.reached(latest)
+            if self._counting:
+                self._settle_counting(latest)
+
+    def _settle_counting(self, latest: Iteration | None) -> None:
+        for iteration, counting in self._counting:
+            if iteration.taken != (taken := counting.taken):
+                iteration.taken = taken
+                self.reached(iteration)
+        # An iterator that nothing holds will not move again.
+        self._counting = [one for one in self._counting if not one[0].is_over and one[0].is_held]
 
     @property
     @_alone
@@ -233,24 +262,29 @@ class Cursor:
     @property
     def epoch(self) -> int:
         """The current epoch, or the one about to begin."""
-        return self._resting().place.epoch
+        return self._here().place.epoch
 
     @property
     def position(self) -> int:
         """Rows of that epoch that are delivered, over all ranks."""
-        return self._resting().place.position
+        return self._here().place.position
+
+    @_alone
+    def _here(self) -> Epoch:
+        return self._resting().now
 
     @_alone
     def deal(self, num_replicas: int, rank: int) -> None:
         """Makes this another rank, or a rank among another number of ranks."""
         at = self._resting()
         self.shard = replace(self.shard, num_replicas=num_replicas, rank=rank)
-        self._order = self._order.dealt(num_replicas, at.place.epoch if at.running else None)
+        self._order = self._order.dealt(num_replicas, at.now.place.epoch if at.running else None)
 
     def resize(self, length: int) -> None:
         """Gives an epoch another length: that of a foreign sampler is known when it is over."""
         self._order = self._order.changed(length=length)
 
+    @_alone
     def begin(self, batch_size: int = 1, drop_last: bool = False, made: int | None = None) -> Place:
         """Where an iteration that begins now starts: here, or at the next epoch if this one is over.
 
@@ -259,14 +293,16 @@ class Cursor:
             drop_last: whether it leaves out a shorter last batch.
             made: `num_begun` when its iterator was made, if that is known.
         """
-        return self._next(self._resting(made), batch_size, drop_last)
+        return self._next(self._resting(made), batch_size, drop_last).place
 
-    def _next(self, at: Standing, batch_size: int, drop_last: bool) -> Place:
+    def _next(self, at: Standing, batch_size: int, drop_last: bool) -> Epoch:
         if at.bound:  # an epoch that set_epoch has named begins even if nothing is left of it
-            return at.entry.place if at.running else at.place
-        if at.running:
-            return Place(at.place.epoch + 1, 0)
-        return self.rolled(at.place, batch_size, drop_last, rows=at.entry.share[0])
+            return at.entry
+        return at.now.next if at.running else self._rolled(at.now, batch_size, drop_last)
+
+    def _rolled(self, epoch: Epoch, batch_size: int, drop_last: bool, shard: Shard | None = None) -> Epoch:
+        """An epoch, or the next one if no rank has a batch left in it; see `Epoch.rolled`."""
+        return epoch.rolled(self.length_in(epoch.place.epoch), shard or self.shard, batch_size, drop_last)
 
     @_alone
     def iteration(self, options: IterationOptions = _ROW_BY_ROW) -> Iteration:
@@ -276,21 +312,21 @@ class Cursor:
             StateError: the state that was loaded needs batches of another size.
         """
         at = self._resting(options.made)
-        start = self._next(at, options.batch_size, options.drop_last)
-        entry = at.entry_of(start)
-        if start.share[1] > 1 and options.batch_size != entry.batch_size:
+        entry = self._next(at, options.batch_size, options.drop_last)
+        start = entry.place
+        if entry.is_alone and options.batch_size != entry.batch_size:
             raise StateError(
                 f"the state was saved with in_order=False on several ranks and batches of {entry.batch_size} "
                 "rows; another batch size would give the ranks unequal shares. Found "
                 f"batch_size={options.batch_size}; change it when the epoch is over"
             )
-        look = self._looked if at is self._at else self._at.look
+        look, peeked, looks = self._looked if at is self._at else self._at.look, 0, 0
         if look and not (at.last and at.last.number > look.number) and look.start.epoch == start.epoch:
+            peeked = max(0, look.now().place.position - start.position)
             looks = look.looks + 1 if look.start == start else 0
-            return Iteration(self, entry, options, max(0, look.place.position - start.position), looks)
-        return Iteration(self, entry, options)
+        length, seed = self.length_in(start.epoch), self.order.seed
+        return Iteration(entry, length, self.shard, seed, options, self.generation, peeked, looks)
 
-    @_alone
     def _resting(self, made: int | None = None) -> Standing:
         """Where an iteration that begins now finds the cursor: as if there had been no look.
 
@@ -312,28 +348,28 @@ class Cursor:
         self._looked = None
         return at if at.last is iteration else at._replace(left=iteration.left)
 
-    def reached(self, iteration: Iteration, now: Iteration | None = None) -> None:
-        """An iteration has delivered more; `now` is a copy of it, if another thread may change it."""
+    def reached(self, iteration: Iteration) -> None:
+        """An iteration has delivered more; nothing, if it does not count, or a state was loaded since."""
+        if not iteration.options.counts or iteration.generation != self.generation:
+            return
         with self.lock:
-            self._reached(iteration, now or iteration)
-
-    def _reached(self, iteration: Iteration, now: Iteration) -> None:
-        if not iteration.is_begun:
-            self.begun(iteration)
-        at, place = self._going_on(iteration), now.place
-        seen = at.seen if at.last is iteration else at.seen_by_all
-        number, again = iteration.number, iteration.again
-        if not number:
-            self._num_begun = number = self._num_begun + 1
-        elif at.last is not iteration:
-            # It goes on after others have delivered.
-            others = seen.get(place.epoch, 0) - iteration.reported
-            again = max(again, iteration.entry.again + others)
-        iteration.note(number, place.position, again)
-        rolled = self.rolled(place, now.batch_size, now.drop_last, now.shard, now.rows)
-        running = rolled == place
-        entry = iteration.entry if running else EpochEntry(rolled)
-        self._at = Standing(rolled, entry, now.steps, iteration, running, False, seen, at.left)
+            if not iteration.is_begun:
+                self.begun(iteration)
+            at, now = self._going_on(iteration), iteration.now()
+            place, is_last = now.place, at.last is iteration
+            seen, again = at.seen if is_last else at.seen_by_all, iteration.again
+            if not iteration.number:
+                self._num_begun = iteration.number = self._num_begun + 1
+            elif not is_last:
+                # It goes on after others have delivered.
+                others = seen.get(place.epoch, 0) - iteration.reported
+                again = max(again, iteration.entry.again + others)
+            iteration.reported, iteration.again = place.position, again
+            now = now._replace(again=again)
+            rolled = self._rolled(now, iteration.batch_size, iteration.drop_last, iteration.shard)
+            running = rolled is now
+            entry = iteration.entry if running else rolled
+            self._at = Standing(rolled, entry, iteration, running, False, seen, at.left)
 
     @_alone
     def begun(self, iteration: Iteration) -> None:
@@ -344,65 +380,68 @@ class Cursor:
         if at is not self._at:
             self._looked = self._at.look
         elif at.last and not at.look:
-            at.last.stand_after(None)  # it counts
-        left = self._leave(at) if start.epoch > at.place.epoch else at.left
+            at.last.before = None  # it counts
+        left = self._leave(at) if start.epoch > at.now.place.epoch else at.left
         held = tuple(one for one in left.open if one.is_held)
         ended = [one for one in left.open if one not in held]
         left = left._replace(out=self._with_rests(left.out, ended, iteration), open=held)
         for one in ended:
-            one.end()
-        iteration.begin(at, left, max(0, at.seen_by_all.get(start.epoch, 0) - start.position))
+            if one.by is not None:
+                one.by.leave()
+        iteration.is_begun, iteration.before, iteration.left = True, at, left
+        iteration.again += max(0, at.seen_by_all.get(start.epoch, 0) - start.position)
         self._at = at._replace(left=left)
 
     def _leave(self, at: Standing) -> Left:
         """Another epoch is to begin within this one."""
-        place, left = at.place, at.left
+        place, left = at.now.place, at.left
         if not place.position or place.epoch == left.epoch:
             return left
         by = at.last if at.last is not None and at.last.start.epoch == place.epoch else None
-        return left._replace(open=(*left.open, LeftAt(place, by)), epoch=place.epoch)
+        return left._replace(open=(*left.open, LeftAt(at.now, by)), epoch=place.epoch)
 
-    def _left_out(self, place: Place) -> Skipped:
-        """The rows that a resume at a place leaves out of the epochs before it, as iterators do not last."""
+    def _left_out(self, epoch: int) -> Skipped:
+        """The rows that a resume in an epoch leaves out of those before it, as iterators do not last."""
         left = self._at.left
-        earlier = [one for one in left.open if one.place.epoch < place.epoch]
+        if not left.open:
+            return left.out
+        earlier = [one for one in left.open if one.epoch.place.epoch < epoch]
         return self._with_rests(left.out, earlier, self._at.last or _ROW_BY_ROW)
 
     def _with_rests(
         self, out: Skipped, epochs: Iterable[LeftAt], iteration: Iteration | IterationOptions
     ) -> Skipped:
-        """Rows that were left out, and those that these epochs have left."""
-        for epoch in epochs:
-            out = self._with_rest(out, epoch.now, iteration)
+        """Rows that were left out, and those behind the places at which these epochs were left."""
+        for one in epochs:
+            now = one.now
+            rows, place = self._rest(now, iteration), now.place
+            if not rows:
+                continue
+            of: dict[str, int] = {}
+            if self.arrangement is not None and not place.left and not now.is_alone:
+                begin = replace(self._state(now), left_out=Skipped())
+                end = replace(begin, at=Epoch(Place(place.epoch, place.position + rows)))
+                with suppress(StateError, ValueError):
+                    behind = self.arrangement.account(self.order, end)
+                    before = self.arrangement.account(self.order, begin)
+                    if before is not None and behind is not None:
+                        rows_before = before.numbers()
+                        of = {
+                            name.removesuffix("/rows"): int(number - rows_before[name])
+                            for name, number in behind.numbers().items()
+                            if name.endswith("/rows")
+                        }
+            out = out.with_more(rows, place.epoch, of if len(of) <= _MOST_TOLD else {})
         return out
 
-    def _with_rest(self, out: Skipped, place: Place, iteration: Iteration | IterationOptions) -> Skipped:
-        """Rows that were left out, and those behind the place at which an epoch was left."""
-        rows = self._rest(place, iteration)
-        if not rows:
-            return out
-        of: dict[str, int] = {}
-        if self.arrangement is not None and not place.left and place.share[1] == 1:
-            begin, end = replace(self._state_at(place, None, None), left_out=Skipped()), place.position + rows
-            with suppress(StateError, ValueError):
-                behind = self.arrangement.account(self.order, replace(begin, position=end))
-                before = self.arrangement.account(self.order, begin)
-                if before is not None and behind is not None:
-                    rows_before = before.numbers()
-                    of = {
-                        name.removesuffix("/rows"): int(number - rows_before[name])
-                        for name, number in behind.numbers().items()
-                        if name.endswith("/rows")
-                    }
-        return out.with_more(rows, place.epoch, of if len(of) <= _MOST_TOLD else {})
-
-    def _rest(self, place: Place, iteration: Iteration | IterationOptions) -> int:
+    def _rest(self, now: Epoch, iteration: Iteration | IterationOptions) -> int:
         """Rows of the dataset that all ranks still have to deliver in an epoch, in `iteration`'s batches."""
-        if self.rolled(place, iteration.batch_size, iteration.drop_last).epoch != place.epoch:
+        if self._rolled(now, iteration.batch_size, iteration.drop_last) is not now:
             return 0
-        length = self.length_in(place.epoch)
-        return min(self.shard.end(length, place.position), length) - place.position
+        length, position = self.length_in(now.place.epoch), now.place.position
+        return min(self.shard.end(length, position), length) - position
 
+    @_alone
     def warn_of_rows_left_out(self, iteration: Iteration) -> None:
         """Warns, once, if an iteration that begins now leaves out the rest of the one before.
 
@@ -420,11 +459,11 @@ class Cursor:
                 "same batch. To train on one batch of each epoch, call set_epoch(epoch) before it; to train "
                 "on one batch after the other, keep one iterator; to look at a batch, call peek()"
             )
-        left = at.left.open[-1].place if at.left.open and self._is_left_for_good else None
-        place = at.place if at.running else left
-        if place is None or last is None or last.is_held or last.options.may_be_left:
+        left = at.left.open[-1].epoch if at.left.open and self._is_left_for_good else None
+        now = at.now if at.running else left
+        if now is None or last is None or last.is_held or last.options.may_be_left:
             return
-        rows = self._rest(place, iteration)
+        rows, place = self._rest(now, iteration), now.place
         if rows and start.epoch != place.epoch:
             self._has_warned = True
             is_known = self.length < UNKNOWN
@@ -448,59 +487,30 @@ class Cursor:
         if iteration.generation == self.generation and iteration.start == self.begin(
             iteration.batch_size, iteration.drop_last
         ):
-            iteration.advance_to(iteration.num_steps)
+            iteration.taken = iteration.num_steps
             self.reached(iteration)
             self.finished(iteration)
 
     @_alone
     def finished(self, iteration: Iteration) -> None:
         """An iteration has come to the end of its share of the epoch."""
-        iteration.end()
+        iteration.is_over = True
         self._at = at = self._going_on(iteration)
         # Not if its last item has rolled the epoch over already, or set_epoch has moved on since. An
         # iteration that had nothing to deliver has never reported, and may belong to the epoch after one of
         # which nothing was left.
-        is_here = at.place.epoch == iteration.start.epoch
+        is_here = at.now.place.epoch == iteration.start.epoch
         if iteration is not at.last and not iteration.delivered:
             is_here = is_here or self.begin(iteration.batch_size, iteration.drop_last) == iteration.start
         if iteration.options.counts and is_here:
             seen = at.seen if iteration is at.last else at.seen_by_all
-            next_epoch = Place(iteration.start.epoch + 1, 0)
-            self._at = at._replace(last=iteration, seen=seen).entered(next_epoch)
-
-    def rolled(
-        self,
-        place: Place,
-        batch_size: int = 1,
-        drop_last: bool = False,
-        shard: Shard | None = None,
-        rows: int | None = None,
-    ) -> Place:
-        """`place`, or the start of the next epoch if no rank has rows left in this one.
-
-        Args:
-            place: a place.
-            batch_size: rows of the iteration's batches.
-            drop_last: whether it leaves out a shorter last batch.
-            shard: that of the iteration; by default this cursor's.
-            rows: rows that this rank has delivered itself, if `place` belongs to it alone.
-        """
-        length, shard = self.length_in(place.epoch), shard or self.shard
-        if not place.position or length - place.position >= shard.num_replicas * batch_size:
-            return place
-        # Over all ranks: a rank with one row less must not begin the next epoch while another still has its
-        # last.
-        if place.share[1] == 1:
-            left = shard.steps(length, place.position, batch_size, drop_last, rank=0)
-        else:
-            rows = self._at.entry.share[0] if rows is None else rows
-            left = num_steps_left(place, shard, length, rows, batch_size, drop_last)
-        return place if left else Place(place.epoch + 1, 0)
+            self._at = at._replace(last=iteration, seen=seen).entered(iteration.entry.next)
 
     def steps(self, batch_size: int, drop_last: bool) -> int:
         """Batches of a whole epoch on this rank."""
         return self.shard.steps(self.length, 0, batch_size, drop_last)
 
+    @_alone
     def steps_under_way(self, batch_size: int, drop_last: bool) -> int:
         """Batches of the current epoch on this rank: those delivered, and those to come.
 
@@ -508,13 +518,15 @@ class Cursor:
         or another batch size it differs from that of a whole epoch.
         """
         at = self._resting()
-        iteration = at.last if at.running else None
-        here = at.place if at.bound else self.rolled(at.place, batch_size, drop_last)
-        start = iteration.start if iteration else here
-        before = iteration.steps_before if iteration else at.entry_of(start).steps
+        if at.running and at.last:
+            start, before = at.last.start, at.last.steps_before
+        else:
+            here = at.now if at.bound else self._rolled(at.now, batch_size, drop_last)
+            start, before = here.place, here.steps
+        length = self.length_in(start.epoch)
         if not start.position or before is None:
-            return self.shard.steps(self.length_in(start.epoch), 0, batch_size, drop_last)
-        return before + self.shard.steps(self.length_in(start.epoch), start.position, batch_size, drop_last)
+            return self.shard.steps(length, 0, batch_size, drop_last)
+        return before + self.shard.steps(length, start.position, batch_size, drop_last)
 
     @_alone
     def steps_before(self, batch_size: int, drop_last: bool) -> int:
@@ -523,22 +535,19 @@ class Cursor:
         The next one is that of the iteration under way, or the first of an iteration that begins now.
         """
         at = self._resting()
-        if at.running and at.last and at.last.is_held:
-            place, before = at.place, at.steps
-        else:
-            place = self._next(at, batch_size, drop_last)
-            before = at.entry_of(place).steps
-        if before is not None:
-            return before
-        length = self.length_in(place.epoch)
+        is_under_way = at.running and at.last and at.last.is_held
+        here = at.now if is_under_way else self._next(at, batch_size, drop_last)
+        if here.steps is not None:
+            return here.steps
+        length = self.length_in(here.place.epoch)
         whole, to_come = (
-            self.shard.steps(length, position, batch_size, drop_last) for position in (0, place.position)
+            self.shard.steps(length, position, batch_size, drop_last) for position in (0, here.place.position)
         )
         return whole - to_come
 
     def ahead(self, steps: int, batch_size: int = 1, drop_last: bool = False) -> Place:
         """The place after `steps` batches on this rank, over all epochs since the last load or set_epoch."""
-        place = self.rolled(self._origin, batch_size, drop_last)
+        place = self._rolled(self._origin, batch_size, drop_last).place
         left = self.shard.steps(self.length_in(place.epoch), place.position, batch_size, drop_last)
         if steps >= left:
             whole = self.steps(batch_size, drop_last)
@@ -566,7 +575,7 @@ class Cursor:
         later calls count from it.
         """
         wanted = as_int("epoch", epoch, low=0) + self._rebase
-        look, here = self._at.look, self._without_looks().place.epoch
+        look, here = self._at.look, self._without_looks().now.place.epoch
         if self._is_under_way(self._at, wanted):
             self._loaded_epoch = None
         # A trainer that has saved its count before the end of the epoch may be one epoch behind.
@@ -580,7 +589,7 @@ class Cursor:
         self._loaded_epoch = None
         named = self._named(self._without_looks(), wanted)
         if look is not None and look.is_held and wanted == look.start.epoch:
-            look.stand_after(named)  # if it does not go on
+            look.before = named  # if it does not go on
             self._at = self._named(self._at, wanted)
         else:
             self._looked = look or self._looked
@@ -596,18 +605,17 @@ class Cursor:
     def _named(self, at: Standing, epoch: int) -> Standing:
         """Where it stands when set_epoch has named an epoch."""
         last = at.last
-        if epoch == at.place.epoch:
+        if epoch == at.now.place.epoch:
             return at._replace(bound=True)
         if last is not None and self._is_under_way(at, epoch):
-            place, entry, steps = last.place, last.entry, last.steps
-            return at._replace(place=place, entry=entry, steps=steps, running=True, bound=True)
-        self._origin = Place(epoch, 0)
-        return at._replace(left=self._leave(at)).entered(self._origin)._replace(bound=True)
+            return at._replace(now=last.now(), entry=last.entry, running=True, bound=True)
+        self._origin = Epoch(Place(epoch, 0))
+        return at._replace(left=self._leave(at)).entered(self._origin, bound=True)
 
     def _is_under_way(self, at: Standing, epoch: int) -> bool:
         """True if all of an epoch was delivered, but the holder of its iterator has not seen the end."""
         last = at.last
-        if last is None or at.running or epoch != last.start.epoch or epoch != at.place.epoch - 1:
+        if last is None or at.running or epoch != last.start.epoch or epoch != at.now.place.epoch - 1:
             return False
         return last.is_held and not last.is_over
 
@@ -616,71 +624,54 @@ class Cursor:
     @_alone
     def state_dict(self) -> Saved:
         """The state after the rows delivered so far: small, JSON-able, the same on every rank."""
-        return self._state().to_dict()
+        return self._state_now().to_dict()
 
-    def _state(self) -> State:
+    def _state_now(self) -> State:
         at = self._at
-        # An epoch is over even if set_epoch has named it after its last batch.
-        return self._state_of(at.last) if at.last and at.running else self._state_at(at.place, at.steps, None)
+        now, last = at.now, at.last
+        # An epoch is over even if set_epoch has named it since; and one iteration may have gone on beside a
+        # look before which the cursor stands here.
+        if at.running and last and (at.bound or last.reported != now.place.position):
+            now = self._rolled(last.now(), last.batch_size, last.drop_last, last.shard)
+        return self._state(now)
 
     @_alone
-    def state_of(self, iteration: Iteration) -> Saved:
-        """The state after the rows that an iteration has delivered, whatever others have delivered since."""
-        return self._state_of(iteration).to_dict()
-
-    def _state_of(self, iteration: Iteration) -> State:
-        iteration = copy(iteration)  # another thread may deliver meanwhile
-        place = self.rolled(
-            iteration.place, iteration.batch_size, iteration.drop_last, iteration.shard, iteration.rows
-        )
-        return self._state_at(place, iteration.steps if place == iteration.place else 0, iteration)
-
-    def state_at(self, place: Place, steps: int | None = None, iteration: Iteration | None = None) -> Saved:
-        """The state of an iteration that has reached `place`, after `steps` batches of its epoch.
+    def state_of(
+        self, iteration: Iteration, then: Epoch | None = None, drop_last: bool | None = None
+    ) -> Saved:
+        """The state after the rows that an iteration has delivered, whatever others have delivered since.
 
         Args:
-            place: the place.
-            steps: batches of the epoch up to there, on each rank; None if that is not known.
-            iteration: the iteration; by default the last one that has delivered.
+            iteration: the iteration.
+            then: how far it was, for the state at that time.
+            drop_last: whether its batches leave out a shorter last one; by default as it does.
         """
-        return self._state_at(place, steps, iteration).to_dict()
+        now = iteration.now() if then is None else then
+        if drop_last is None:
+            drop_last = iteration.drop_last
+        return self._state(self._rolled(now, now.batch_size, drop_last, iteration.shard)).to_dict()
 
-    def _state_at(self, place: Place, steps: int | None, iteration: Iteration | None) -> State:
-        order, last = self.order, iteration or self._at.last
-        last = last if last is not None and last.start.epoch == place.epoch else None
-        entry, share = self._at.entry, None
-        grown = order if isinstance(order, Grown) and order.epoch == place.epoch else None
-        if place.share[1] > 1:
-            rows, proof = entry.share if last is None else last.share
-            share = RankShare(*place.share, rows, entry.batch_size if last is None else last.batch_size)
-        else:
-            proof = weight_until(order.seed, place) + self._fault(place, last)
-        is_entry = entry.place.epoch == place.epoch
-        again = last.again if last is not None else entry.again if is_entry else 0
-        return State(
-            version=ORDER_VERSION,
-            seed=order.seed,
-            epoch=place.epoch,
-            position=place.position,
-            length=order.length_in(place.epoch),
-            grown=None if grown is None else order.length,
-            pins={**order.pins(place.epoch), **self.pins},
-            fingerprint=self.fingerprint,
-            steps=steps if place.position else 0,
-            left=place.left,
-            share=share,
-            proof=proof,
-            again=again if place.position else 0,
-            left_out=self._left_out(place),
-            extra=self.extra,
-        )
+    def state_at(self, place: Place) -> Saved:
+        """The state of an iteration that has reached a place, by the last one that has delivered."""
+        at = self._at
+        known = at.last.now() if at.last and at.last.start.epoch == place.epoch else at.entry
+        if known.place.epoch != place.epoch:
+            known = Epoch(place)
+        return self._state(known._replace(place=place, steps=None)).to_dict()
+
+    def _state(self, now: Epoch) -> State:
+        order, epoch = self.order, now.place.epoch
+        grown = order.length if isinstance(order, Grown) and order.epoch == epoch else None
+        pins = {**order.pins(epoch), **self.pins}
+        left_out, length = self._left_out(epoch), order.length_in(epoch)
+        return State(order.seed, length, pins, self.fingerprint, now, left_out, grown, self.extra)
 
     @_alone
     def receipt(self) -> Saved:
         """The account of the last epoch in which this rank has delivered anything, for `prove`."""
         iteration = copy(self._at.last or self.iteration(IterationOptions(self._at.entry.batch_size)))
-        length = self.length_in(iteration.start.epoch)
-        place, shard = iteration.place, iteration.shard
+        length, now = iteration.length, iteration.now()
+        place, shard = now.place, iteration.shard
         rows, weight = iteration.share
         # After the same step of all ranks it does not matter how later rows are dealt to them, or which of
         # these `drop` leaves out.
@@ -688,8 +679,9 @@ class Cursor:
             shard, run_length=1, remainder="keep" if shard.remainder == "drop" else shard.remainder
         )
         coming = taken(place, dealt, length, 0, dealt.count(length, place.position))
+        state = self._state(now)
         return {
-            **self._state_at(place, None, None).place_to_dict(),
+            **state.place_to_dict(),
             "rank": shard.rank,
             "num_replicas": shard.num_replicas,
             "rows": rows,
@@ -700,28 +692,8 @@ class Cursor:
             "since": iteration.entry.place.position,
             "again": iteration.again,
             "peeked": iteration.peeked,
-            "left_out": list(self._left_out(place).written),
+            "left_out": list(state.left_out.written),
         }
-
-    def share_before(self, entry: EpochEntry) -> tuple[int, int]:
-        """The rows, and their weight, that this rank accounts for of what was delivered before an entry."""
-        if entry.place.share[1] > 1:
-            return entry.share
-        if self.shard.rank:
-            return 0, entry.fault
-        return entry.place.position, (weight_until(self.order.seed, entry.place) + entry.fault) % PRIME
-
-    def _fault(self, place: Place, iteration: Iteration | None = None) -> int:
-        """The weight of rows that came too often up to a place, minus that of rows that were lost."""
-        if not place.position:
-            return 0
-        entry = self._at.entry
-        if place == entry.place:
-            return entry.fault
-        iteration = iteration or self._at.last
-        if iteration is not None and iteration.start.epoch == place.epoch:
-            return iteration.fault
-        return entry.fault if entry.place.epoch == place.epoch else 0
 
     @_alone
     def load_state_dict(
@@ -738,9 +710,10 @@ class Cursor:
         Raises:
             StateError: the state is damaged, or of another dataset, length, seed or kind of shuffle.
         """
-        check_appended(appended)
+        if appended is not None:
+            check_appended(appended)
         saved = State.from_dict(state, only_place=not strict)
-        order = self._order.whole if isinstance(self._order, Grown) else self._order
+        order = self._order.whole if type(self._order) is Grown else self._order
         if strict:
             # If no seed was passed here, that of the state counts.
             seed = self._order.seed if self._draw is None else saved.seed
@@ -748,35 +721,39 @@ class Cursor:
             if self.arrangement is not None:
                 order = self.arrangement.going_on(order, saved, when)
             saved, order = carried(saved, order, self.fingerprint, self.prefixes, when, seed, self.pins)
-        entry = saved.entry
+        entry = saved.at
         if not strict and entry.place.position and self._is_foreign(saved, order):
             entry = entry._replace(fault=1)  # so nothing is proved of the epoch: its first rows were others
-        self._check_rank(entry.place)
+        if entry.place.share[1] > 1:
+            self._check_rank(entry.place)
         if entry.place.position >= order.length_in(entry.place.epoch):
-            entry = EpochEntry(Place(entry.place.epoch + 1, 0))
+            entry = entry.next
         place = entry.place
         try:
-            order.check_place(place.epoch, place.left[0].start if place.left else place.position)
+            order.check_place(place.epoch, place.first)
         except ValueError as error:
             raise StateError(f"the state cannot be continued here: {error}") from error
         begun = place.epoch if place.position else None
         self._order = order
         if self._draw is not None:
             self._order, self._is_seeded = self._order.changed(seed=saved.seed), True
-        shards = saved.shards if strict else None
-        self._order = self._order.resumed(begun, shards)
-        self._origin = place
-        self._at = Standing(place, entry, entry.steps, left=Left(saved.left_out))
+        shards = saved.pins.get("shards") if strict else None
+        self._order = self._order.resumed(begun, shards if isinstance(shards, int) else None)
+        self._origin = entry
+        self._at = Standing(entry, entry, left=Left(saved.left_out))
         self._looked = None
         self._loaded_epoch = place.epoch
         self._rebase = self._num_begun = 0
         self.latest = None
         self.generation += 1
+        for _, counting in self._counting:
+            counting.stop()
+        self._counting = []
 
     @_alone
     def account(self) -> SourceCounts | None:
         """The rows delivered of each source of a mixture; None for other datasets, or if it is not known."""
-        state = self._state()
+        state = self._state_now()
         if self.arrangement is None or (state.left_out.rows and not state.left_out.of):
             return None  # raised in `counts`, but a meter's page does without
         return self.arrangement.account(self.order, state)
@@ -793,7 +770,7 @@ class Cursor:
     def _check_rank(self, place: Place) -> None:
         """Raises StateError if a place belongs to another rank alone."""
         rank, world = place.share
-        if world > 1 and place.share != (self.shard.rank, self.shard.num_replicas):
+        if place.share != (self.shard.rank, self.shard.num_replicas):
             raise StateError(
                 f"the state is of rank {rank} of {world} alone, as with in_order=False each has different "
                 f"batches early; this is rank {self.shard.rank} of {self.shard.num_replicas}. Load each "

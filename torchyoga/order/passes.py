@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..process.distinct import distinct
+from ..process.words import keyed_bytes, words_at
 from ..rows.types import Ints
 from .by_file import BlockOrder
 from .contract import AnyOrder, Shuffle
-from .full import Order, keyed_bytes, words_at
+from .full import Order
 
 __all__ = ["Passes", "passes_over"]
 

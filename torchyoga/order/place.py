@@ -49,6 +49,16 @@ class Place(NamedTuple):
     left: Ranges = ()
     share: tuple[int, int] = (0, 1)
 
+    @property
+    def first(self) -> int:
+        """The first position that is still to come."""
+        return self.left[0].start if self.left else self.position
+
+    @property
+    def end(self) -> int:
+        """The position behind all that was delivered, or is left before it."""
+        return self.position + sum(map(len, self.left))
+
 
 def skipped(ranges: Ranges, count: int) -> Ranges:
     """The ranges without the first `count` of their numbers."""

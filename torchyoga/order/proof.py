@@ -19,12 +19,22 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..errors import StateError
-from .full import keyed_bytes
+from ..process.words import keyed_bytes
 from .place import Place, taken
 from .saved import Saved
 from .shard import Shard
 
-__all__ = ["PINS", "PRIME", "SAME", "Proof", "is_count", "prove", "weight", "weight_of_share", "weight_until"]
+__all__ = [
+    "PINS",
+    "PRIME",
+    "SAME",
+    "Proof",
+    "are_counts",
+    "prove",
+    "weight",
+    "weight_of_share",
+    "weight_until",
+]
 
 PRIME = 2**127 - 1
 _NOTES = ("again", "since", "peeked")  # other fields of a receipt, in rows over all ranks
@@ -64,7 +74,7 @@ def weight_until(seed: int, place: Place) -> int:
     """The weight of the rows that all ranks deliver to reach a place, if no row is lost or repeated."""
     if not place.left:
         return _series(_base(seed, place.epoch), 1, place.position)
-    whole = _series(_base(seed, place.epoch), 1, place.position + sum(map(len, place.left)))
+    whole = _series(_base(seed, place.epoch), 1, place.end)
     return (whole - weight(seed, place.epoch, place.left)) % PRIME
 
 
@@ -201,9 +211,12 @@ def prove(receipts: Sequence[Mapping[str, object]]) -> Proof:
     return Proof(epoch, rows, length, problem, min(since, rows), peeked, left_out, dropped)
 
 
-def is_count(value: object) -> bool:
-    """True for an int of at least 0 that arithmetic on rows can take."""
-    return type(value) is int and 0 <= value <= 2**62
+def are_counts(*values: object) -> bool:
+    """True for ints of at least 0 that arithmetic on rows can take."""
+    for value in values:  # noqa: SIM110 (a state has many, and `all` would call something for each)
+        if type(value) is not int or not 0 <= value <= 2**62:
+            return False
+    return True
 
 
 def _checked(receipts: Sequence[Mapping[str, object]]) -> list[Saved]:
@@ -218,7 +231,7 @@ def _checked(receipts: Sequence[Mapping[str, object]]) -> list[Saved]:
         ]
         for receipt in each:
             counts = ("rows", "steps", "steps_to_come", "epoch", "length", "num_replicas")
-            if not all(is_count(receipt[name]) for name in counts):
+            if not are_counts(*(receipt[name] for name in counts)):
                 raise ValueError
             if type(receipt["seed"]) is not int or receipt["seed"].bit_length() > 4096:
                 raise ValueError
@@ -228,10 +241,10 @@ def _checked(receipts: Sequence[Mapping[str, object]]) -> list[Saved]:
                 raise ValueError
             left_out = receipt.get("left_out") or (0, 0)
             notes = [*(receipt.get(name, 0) for name in _NOTES), *left_out]
-            if len(left_out) != 2 or not all(map(is_count, notes)):
+            if len(left_out) != 2 or not are_counts(*notes):
                 raise ValueError
             for some in receipt["coming"]:
-                if len(some) not in (2, 3) or not all(map(is_count, some)):
+                if len(some) not in (2, 3) or not are_counts(*some):
                     raise ValueError
                 range(*some)
     except (KeyError, TypeError, ValueError, OverflowError) as error:

@@ -3,88 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from ..errors import StateError
 from .by_file import MOST_SHARDS
+from .epoch import Epoch, Skipped
 from .full import ORDER_VERSION
 from .place import Place, Ranges
-from .proof import PRIME, is_count, weight_until
+from .proof import PRIME, are_counts, weight_until
 from .saved import Pin, Saved, what_differs
 from .stages import same_past, short, told_at
 
-__all__ = ["EpochEntry", "Skipped", "State", "without_keys", "written"]
+__all__ = ["State", "without_keys", "written"]
 
 KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
 _PINS = ("shuffle", "window", "files", "shards", "stages", "view", "sources")
 _MORE = ("grown", "steps", "left", "share", "proof", "again", "left_out", "left_of")
+_KNOWN = {*KEYS, *_MORE}
 _ARGUMENTS = {"window": "shuffle_window"}  # the name of the argument
 _SEED_BITS = 4096
 _MOST_LEFT = 2**16  # ranges in a state; a loader has at most one for each unfinished batch
-
-
-class Skipped(NamedTuple):
-    """Rows that were left out because the next epoch was begun before the end of one.
-
-    Attributes:
-        rows: how many, of all epochs before.
-        epoch: the last of these epochs.
-        of: how many of each source of a mixture, by its name; none if that is not known.
-    """
-
-    rows: int = 0
-    epoch: int = 0
-    of: tuple[tuple[str, int], ...] = ()
-
-    def with_more(self, rows: int, epoch: int, of: Mapping[str, int]) -> Skipped:
-        """These rows, and those of another epoch."""
-        both = {name: count + dict(self.of).get(name, 0) for name, count in of.items()}
-        both = {**dict(self.of), **both}
-        is_known = sum(both.values()) == self.rows + rows
-        last = max(self.epoch, epoch)  # one that was left before may have gone on
-        return Skipped(self.rows + rows, last, tuple(both.items()) if is_known else ())
-
-    @property
-    def written(self) -> tuple[int, ...]:
-        """The numbers for a state or a receipt; none if no rows were left out."""
-        return self[:2] if self.rows else ()
-
-
-class EpochEntry(NamedTuple):
-    """Where this process began an epoch, and what it knows about the part of the epoch before.
-
-    Attributes:
-        place: where it began.
-        steps: batches of the epoch up to there, on each rank; None if that is not known.
-        fault: the weight of rows that came too often up to there, minus that of rows that were lost.
-        share: the rows that this rank has delivered, and their weight, if the place belongs to it alone.
-        batch_size: rows of the batches of that rank.
-        again: rows of the epoch that were delivered before it was begun again.
-    """
-
-    place: Place
-    steps: int | None = 0
-    fault: int = 0
-    share: tuple[int, int] = (0, 0)
-    batch_size: int = 1
-    again: int = 0
-
-
-class RankShare(NamedTuple):
-    """The rows that one rank of several has delivered alone, if batches came in any order.
-
-    Attributes:
-        rank: the rank.
-        num_replicas: the number of ranks.
-        rows: rows that it has delivered.
-        batch_size: rows of its batches.
-    """
-
-    rank: int = 0
-    num_replicas: int = 1
-    rows: int = 0
-    batch_size: int = 1
 
 
 _NONE = Skipped()
@@ -92,83 +30,94 @@ _NONE = Skipped()
 
 @dataclass(frozen=True)
 class State:
-    """A place of an order, and how it was reached; see docs/resume.md for the fields.
+    """How far an epoch of an order is, and which order it is; see docs/resume.md for the fields.
 
     Attributes:
+        seed: that of the order.
+        length: rows of the epoch.
         pins: fields that identify the order, so that it is not continued in another one: `shuffle`, and for
             some orders `window`, `files`, `shards`, `stages`, `view` and `sources`.
-        left: positions that come next, if later batches came early.
-        share: the rows that the rank that saved it has delivered alone; None if the place holds for all
-            ranks.
-        proof: the weight of the rows delivered; None if it is not known.
+        fingerprint: of the dataset.
+        at: how far the epoch is.
+        left_out: rows of earlier epochs that were left out.
         grown: rows of the dataset, if those of the epoch are fewer; else None.
         extra: further fields of a loader.
     """
 
-    version: int
     seed: int
-    epoch: int
-    position: int
     length: int
     pins: Mapping[str, Pin]
     fingerprint: str | None
-    steps: int | None = None
-    left: Ranges = ()
-    share: RankShare | None = None
-    proof: int | None = None
-    again: int = 0
+    at: Epoch
     left_out: Skipped = _NONE
     grown: int | None = None
     extra: Mapping[str, object] = field(default_factory=dict)
 
     def to_dict(self) -> Saved:
         """The state as a small dict that can be written as JSON."""
-        out = self.left_out
-        notes = {"again": self.again, "left_out": list(out.written), "left_of": dict(out.of)}
-        stages = self.pins.get("stages")
-        return {
-            **self.place_to_dict(),
-            **({} if stages is None else {"stages": told_at(stages, self.first, self.place)}),
-            **{name: self.pins[name] for name in ("sources",) if name in self.pins},
-            "steps": self.steps,
-            "left": written(self.left),
-            "share": None if self.share is None else list(self.share),
-            "proof": None if self.proof is None else f"{self.proof % PRIME:x}",
-            **{name: value for name, value in notes.items() if value},
-            **self.extra,
+        at, out = self.at, self.left_out
+        place = at.place
+        found = self.place_to_dict()
+        if self.pins.get("stages") is not None:
+            found["stages"] = told_at(self.pins["stages"], self.first, self.place)
+        if "sources" in self.pins:
+            found["sources"] = self.pins["sources"]
+        found |= {
+            "steps": at.steps if place.position else 0,
+            "left": written(place.left) if place.left else [],
+            "share": [*place.share, at.share[0], at.batch_size] if at.is_alone else None,
+            "proof": f"{at.proof(self.seed):x}",
         }
+        if at.again and place.position:
+            found["again"] = at.again
+        if out.rows:
+            found["left_out"] = list(out.written)
+        if out.of:
+            found["left_of"] = dict(out.of)
+        return {**found, **self.extra}
 
     def place_to_dict(self) -> Saved:
         """The part of the dict that identifies the place and the order; long pins as digests."""
-        return {
-            "version": self.version,
+        found: Saved = {
+            "version": ORDER_VERSION,
             "seed": self.seed,
-            "epoch": self.epoch,
-            "position": self.position,
+            "epoch": self.at.place.epoch,
+            "position": self.at.place.position,
             "length": self.length,
-            **{
-                name: short(pin) if name == "stages" and isinstance(pin, str) else pin
-                for name, pin in self.pins.items()
-                if name != "sources"
-            },
-            "fingerprint": self.fingerprint,
-            **({} if self.grown is None else {"grown": self.grown}),
+            **self.pins,
         }
+        found.pop("sources", None)
+        if isinstance(found.get("stages"), str):
+            found["stages"] = short(found["stages"])
+        found["fingerprint"] = self.fingerprint
+        if self.grown is not None:
+            found["grown"] = self.grown
+        return found
+
+    @property
+    def epoch(self) -> int:
+        """The epoch."""
+        return self.at.place.epoch
+
+    @property
+    def position(self) -> int:
+        """Rows of the epoch that are delivered, over all ranks."""
+        return self.at.place.position
+
+    @property
+    def left(self) -> Ranges:
+        """Positions that come next, if later batches came early."""
+        return self.at.place.left
 
     @property
     def place(self) -> int:
         """The place, over all epochs, behind all that was delivered; some rows before it may be left."""
-        return self.epoch * self.length + self.position + sum(map(len, self.left))
+        return self.epoch * self.length + self.at.place.end
 
     @property
     def first(self) -> int:
         """The first place, over all epochs, that is still to come."""
-        return self.epoch * self.length + (self.left[0].start if self.left else self.position)
-
-    @property
-    def is_carried(self) -> bool:
-        """True if its epoch was begun before rows were appended."""
-        return self.grown is not None
+        return self.epoch * self.length + self.at.place.first
 
     @property
     def rows(self) -> int:
@@ -187,13 +136,20 @@ class State:
             StateError: it is damaged, or of a later version.
         """
         found = _checked(state)
-        pins = {name: found[name] for name in _PINS if name in found}
-        known = {name: found[name] for name in KEYS if name != "shuffle"}
-        known["grown"] = _read_grown(found)
+        grown = found.get("grown")
+        if grown is not None and not (are_counts(grown) and found["length"] < grown < 2**62):
+            raise StateError("the state's grown is damaged; pass what state_dict() gave")
+        pins, extra = dict[str, Pin](), dict[str, object]()
+        for name, value in found.items():
+            if name in _PINS:
+                pins[name] = value
+            elif name not in _KNOWN and not only_place:
+                extra[name] = value
         if only_place:
-            return cls(**known, pins=pins)
-        extra = {name: found[name] for name in found if name not in (*KEYS, *_PINS, *_MORE)}
-        return _with_more(cls(**known, pins=pins, extra=extra), found)
+            at, left_out = Epoch(Place(found["epoch"], found["position"]), None), _NONE
+        else:
+            at, left_out = _read_way(found)
+        return cls(found["seed"], found["length"], pins, found["fingerprint"], at, left_out, grown, extra)
 
     def check_same(self, mine: Mapping[str, object]) -> None:
         """Raises StateError if it is of another order than the one that `mine` describes.
@@ -202,7 +158,8 @@ class State:
             mine: `length`, `seed`, `fingerprint` and the pins.
         """
         found = self.place_to_dict()
-        self._check_view(mine.get("view"), is_as_long=self.length == mine["length"])
+        if "view" in self.pins and self.pins["view"] != mine.get("view"):
+            self._check_view(mine.get("view"), is_as_long=self.length == mine["length"])
         for key in ("length", "seed", "shuffle", "fingerprint", "window"):
             if found.get(key) == mine.get(key):
                 continue
@@ -224,7 +181,8 @@ class State:
                 f"{kinds['shards' in mine]}; use that, or pass strict=False to take its epoch and position"
             )
         stages = mine.get("stages")
-        self._check_stages(stages if isinstance(stages, str) else None)
+        if self.pins.get("stages") != stages:
+            self._check_stages(stages if isinstance(stages, str) else None)
         if found.get("files") != mine.get("files"):
             raise StateError(
                 "the state is of the same rows in other files, which make another order; were they "
@@ -234,9 +192,6 @@ class State:
 
     def _check_view(self, mine: object, is_as_long: bool) -> None:
         """Raises StateError if it is of another view; unless other numbers of rows say more about that."""
-        # States of earlier versions do not tell it, nor do those of plain rows that have a fingerprint.
-        if "view" not in self.pins or self.pins["view"] == mine:
-            return
         found, here = (view if isinstance(view, str) else None for view in (self.pins["view"], mine))
         is_alike = found and here and found.partition("(")[0] == here.partition("(")[0]
         if is_as_long or is_alike:
@@ -247,8 +202,6 @@ class State:
 
     def _check_stages(self, mine: Pin) -> None:
         """Raises StateError if what decided which rows came is not what decides here."""
-        if self.pins.get("stages") == mine:
-            return
         if self.pins.get("stages") is None or mine is None:
             has = "none here" if mine is None else "none there"
             raise StateError(
@@ -261,23 +214,6 @@ class State:
                 f"weights or stages {_shown(self.pins['stages'])}, here by {_shown(mine)}; the past cannot "
                 "be changed. For other weights from there on use reweighted(weights, at=state)"
             )
-
-    @property
-    def shards(self) -> int | None:
-        """The number of shards that its epoch was begun with; None without locality="shard"."""
-        shards = self.pins.get("shards")
-        return shards if isinstance(shards, int) else None
-
-    @property
-    def entry(self) -> EpochEntry:
-        """The entry of an epoch that continues from here."""
-        share = self.share or RankShare()
-        place = Place(self.epoch, self.position, self.left, (share.rank, share.num_replicas))
-        if self.share is not None and share.num_replicas > 1:
-            weighed = (share.rows, self.proof or 0)
-            return EpochEntry(place, self.steps, 0, weighed, share.batch_size, self.again)
-        fault = 0 if self.proof is None else (self.proof - weight_until(self.seed, place)) % PRIME
-        return EpochEntry(place, self.steps, fault, again=self.again)
 
 
 def without_keys(state: object, keys: Sequence[str]) -> StateError:
@@ -297,9 +233,10 @@ def _checked(state: object) -> Saved:
                 "into a torchyoga.DataLoader with such a sampler"
             )
         raise without_keys(state, KEYS)
-    for key in ("version", "epoch", "position", "length"):
-        if not is_count(state[key]):
-            raise StateError(f"the state's {key} must be an int of at least 0, found {_shown(state[key])}")
+    counts = ("version", "epoch", "position", "length")
+    if not are_counts(*map(state.get, counts)):
+        key = next(key for key in counts if not are_counts(state[key]))
+        raise StateError(f"the state's {key} must be an int of at least 0, found {_shown(state[key])}")
     for key in ("shuffle", "fingerprint", "window", "files", "stages", "view", "sources"):
         if type(state.get(key)) not in (bool, int, str, type(None)):
             raise StateError(f"the state's {key} is damaged; pass what state_dict() gave")
@@ -318,34 +255,28 @@ def _checked(state: object) -> Saved:
     return dict(state)
 
 
-def _read_grown(state: Saved) -> int | None:
-    """Rows of the dataset of a state, if its epoch has fewer; StateError if that is damaged."""
-    grown = state.get("grown")
-    if grown is not None and not (is_count(grown) and state["length"] < grown < 2**62):
-        raise StateError("the state's grown is damaged; pass what state_dict() gave")
-    return grown
-
-
-def _with_more(place: State, state: Saved) -> State:
-    """A place, with the fields of its state that say how it was reached.
+def _read_way(state: Saved) -> tuple[Epoch, Skipped]:
+    """How far an epoch is, by the fields that say how its place was reached, and what was left out before.
 
     They may be missing: then batches came in order, and nothing was lost.
     """
-    steps, share = state.get("steps"), state.get("share")
+    epoch, position, steps = state["epoch"], state["position"], state.get("steps")
     try:
-        left = _read_ranges(state.get("left") or [])
+        left = _read_ranges(state["left"]) if state.get("left") else ()
         proof = int(state["proof"], 16) if state.get("proof") is not None else None
-        alone = RankShare() if share is None else RankShare._make(share)
+        rank, world, rows, batch_size = (0, 1, 0, 1) if state.get("share") is None else state["share"]
         again = state.get("again", 0)
-        rows, epoch = state.get("left_out") or (0, 0)
-        left_out = Skipped(rows, epoch, tuple((state.get("left_of") or {}).items()))
-        of = [number for _, number in left_out.of]
-        counts = (*alone, again, rows, epoch, *of, 0 if steps is None else steps)
-        is_sound = all(map(is_count, counts)) and alone.rank < alone.num_replicas and alone.batch_size > 0
+        out_rows, out_epoch = state.get("left_out") or (0, 0)
+        left_of = state.get("left_of") or {}
+        counts = (rank, world, rows, batch_size, again, out_rows, out_epoch, steps or 0)
+        is_sound = are_counts(*counts, *left_of.values())
+        out = Skipped(out_rows, out_epoch, tuple(left_of.items())) if out_rows or left_of else _NONE
+        is_sound = is_sound and type(steps) in (int, type(None))
+        is_sound = is_sound and rank < world and batch_size > 0
         # Positions that are left are not delivered yet.
-        num_left, world = sum(map(len, left)), alone.num_replicas
-        is_sound = is_sound and (world > 1 or state["position"] + num_left <= state["length"])
-        is_sound = is_sound and not (left and left[-1].stop > state["position"] + world * (num_left + 1))
+        num_left = sum(map(len, left))
+        is_sound = is_sound and (world > 1 or position + num_left <= state["length"])
+        is_sound = is_sound and not (left and left[-1].stop > position + world * (num_left + 1))
     except (TypeError, ValueError, IndexError, OverflowError, AttributeError):
         is_sound = False
     if not is_sound:
@@ -353,15 +284,11 @@ def _with_more(place: State, state: Saved) -> State:
             "the state's steps, left, share or proof are damaged, or its again, left_out or left_of; pass "
             "what state_dict() gave"
         )
-    return replace(
-        place,
-        steps=steps,
-        left=left,
-        share=None if share is None else alone,
-        proof=proof,
-        again=again,
-        left_out=left_out,
-    )
+    place = Place(epoch, position, left, (rank, world) if world > 1 else (0, 1))
+    if world > 1:
+        return Epoch(place, steps, 0, (rows, proof or 0), batch_size, again), out
+    fault = 0 if proof is None or not position else (proof - weight_until(state["seed"], place)) % PRIME
+    return Epoch(place, steps, fault, again=again), out
 
 
 def written(ranges: Ranges) -> list[list[int]]:
@@ -376,7 +303,7 @@ def written(ranges: Ranges) -> list[list[int]]:
 
 def _read_ranges(lists: Sequence[Sequence[int]]) -> Ranges:
     """The ranges of a state, if they are in order."""
-    if len(lists) > _MOST_LEFT or not all(is_count(number) for some in lists for number in some):
+    if len(lists) > _MOST_LEFT or not all(are_counts(*some) for some in lists):
         raise ValueError
     ranges = tuple(range(start, *others) for start, *others in lists)
     end = 0

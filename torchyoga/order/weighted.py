@@ -22,10 +22,11 @@ import numpy.typing as npt
 from ..process.digests import hexdigest
 from ..process.distinct import distinct
 from ..process.lazy import cached_with
+from ..process.words import keyed_bytes
 from ..rows.types import Ints
 from .by_file import BlockOrder
 from .contract import ARRANGED, AnyOrder, Shuffle, before_known
-from .full import Order, keyed_bytes
+from .full import Order
 from .saved import Pin
 from .stages import ArrangedOrder, written_stages
 

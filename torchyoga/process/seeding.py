@@ -26,6 +26,7 @@ from .buffers import Ints
 from .digests import word_of
 from .forks import renew_in_children
 from .lazy import torch
+from .words import splitmix, words_at
 
 __all__ = [
     "GeneratorsPutBack",
@@ -38,7 +39,6 @@ __all__ = [
     "seed_noted",
     "seeder",
     "seeds_within",
-    "splitmix",
     "unmoved_seed",
     "where",
     "where_all",
@@ -120,7 +120,7 @@ def _mixed(key: int, numbers: Ints) -> Words:
     No more, because `torch.tensor(torch.initial_seed())`, which people write, would fail.
     """
     if len(numbers) > _FEW:
-        found = splitmix(numbers.astype(np.uint64) * _STEP + np.uint64(key))
+        found = words_at(key, numbers)
         found >>= np.uint64(1)
         return found
     few = []
@@ -130,16 +130,6 @@ def _mixed(key: int, numbers: Ints) -> Words:
         word = (word ^ word >> 27) * 0x94D049BB133111EB & _WORD
         few.append((word ^ word >> 31) >> 1)
     return np.array(few, np.uint64)
-
-
-def splitmix(words: Words) -> Words:
-    """A permutation of 64-bit words: the last step of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)."""
-    found: Words = words ^ (words >> np.uint64(30))
-    found *= np.uint64(0xBF58476D1CE4E5B9)
-    found ^= found >> np.uint64(27)
-    found *= np.uint64(0x94D049BB133111EB)
-    found ^= found >> np.uint64(31)
-    return found
 
 
 def seeder() -> Callable[[int], None]:

@@ -1,4 +1,4 @@
-"""Parts of many files -> their bytes, one after the other, read by threads where a disk or a network is slow.
+"""Many files -> their bytes, one after the other, read by threads where a disk or a network is slow.
 
 Nothing is mapped: a file that others cut meanwhile is an error, and no signal ends the process.
 """
@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import NoReturn, TypeVar
@@ -23,7 +23,7 @@ from ..process.buffers import BufferPool
 from ..rows.data import Data, bounds_of
 from ..rows.types import Array, Ints
 
-__all__ = ["FileParts", "Names", "Threads"]
+__all__ = ["Names", "Threads", "WholeFiles"]
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -92,43 +92,38 @@ class Threads:
 
 
 @dataclass(frozen=True, eq=False)
-class FileParts:
-    """Parts of files: where the bytes of each row of a column lie.
+class WholeFiles:
+    """Files, each of which is the value of one row.
 
     Args:
-        root: the folder in which the files are.
-        names: their names below it.
-        sizes: (files,) bytes of each; another size later is an error.
-        files: (rows,) the file of each row.
-        offsets: (rows,) where its bytes begin there.
-        nbytes: (rows,) how many they are.
+        root: the folder in which they are.
+        names: of each row, its name below the folder.
+        sizes: (rows,) bytes of each; another size later is an error.
         threads: read them.
     """
 
     root: str
     names: Names
     sizes: Ints
-    files: Ints
-    offsets: Ints
-    nbytes: Ints
     threads: Threads
     _pool: BufferPool = field(default_factory=BufferPool, init=False)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return FileParts, tuple(getattr(self, given.name) for given in fields(self) if given.init)
+        return WholeFiles, (self.root, self.names, self.sizes, self.threads)
 
     def begin(self, rows: Ints) -> Callable[[], Data]:
-        """Begins to read the parts of these rows; returns what waits for them.
+        """Begins to read the files of these rows; returns what waits for them.
 
         What that raises:
             NotFoundError: a file has been removed since.
             CorruptError: it has changed since.
             OSError: it cannot be read.
         """
-        ends = bounds_of(self.nbytes[rows])
+        sizes = self.sizes[rows]
+        ends = bounds_of(sizes)
         out = self._pool.empty(int(ends[-1]))
-        order = np.lexsort((self.offsets[rows], self.files[rows])) if len(rows) > 1 else np.zeros(1, np.int64)
-        places = order[self.nbytes[rows][order] > 0]
+        order = np.argsort(rows, kind="stable")
+        places = order[sizes[order] > 0]
         try:
             places = self._read_while_quick(rows, places, ends, out)
         except Exception as error:  # comes when the rows are wanted: those before them may be good
@@ -143,7 +138,7 @@ class FileParts:
         return lambda: _awaited(begun, Data(out, ends))
 
     def _read_while_quick(self, rows: Ints, places: Ints, ends: Ints, out: Array) -> Ints:
-        """Reads parts as long as they come from memory; returns those that threads should read."""
+        """Reads files as long as they come from memory; returns those that threads should read."""
         while len(places):
             piece, places = places[:_PIECE], places[_PIECE:]
             began = time.perf_counter()
@@ -153,50 +148,24 @@ class FileParts:
         return places
 
     def _read(self, rows: Ints, places: Ints, ends: Ints, out: Array) -> None:
-        """Reads some parts, ordered by file; `places` are those of `rows`."""
-        numbers = rows[places]
-        opened: io.FileIO | None = None
-        known = -1
-        try:
-            for place, file, offset in zip(
-                places.tolist(), self.files[numbers].tolist(), self.offsets[numbers].tolist(), strict=True
-            ):
-                if opened is None or file != known:
-                    if opened is not None:
-                        opened.close()
-                    opened, known = self._opened(file), file
-                self._read_part(opened, file, offset, out[ends[place] : ends[place + 1]])
-        finally:
-            if opened is not None:
-                opened.close()
-
-    def _opened(self, file: int) -> io.FileIO:
-        path = os.path.join(self.root, self.names[file])
-        try:
-            opened = io.FileIO(open_regular(path))
-        except FileNotFoundError:
-            raise NotFoundError(f"{path} has been removed since this was opened; open it again") from None
-        size = os.fstat(opened.fileno()).st_size
-        if size != self.sizes[file]:
-            opened.close()
-            self._has_changed(file)
-        return opened
-
-    def _read_part(self, opened: io.FileIO, file: int, offset: int, into: Array) -> None:
-        opened.seek(offset)
-        left = into.data
-        while len(left):
-            count = opened.readinto(left)
-            if not count:
-                self._has_changed(file)
-            left = left[count:]
-
-    def _has_changed(self, file: int) -> None:
-        path = os.path.join(self.root, self.names[file])
-        raise CorruptError(
-            f"{path} does not have {self.sizes[file]} bytes any more, as it had when this was opened; "
-            "open it again"
-        )
+        """Reads some files; `places` are those of `rows`."""
+        for place, row in zip(places.tolist(), rows[places].tolist(), strict=True):
+            path = os.path.join(self.root, self.names[row])
+            try:
+                handle = open_regular(path)
+            except FileNotFoundError:
+                raise NotFoundError(f"{path} has been removed since this was opened; open it again") from None
+            with io.FileIO(handle) as file:
+                left = out[ends[place] : ends[place + 1]].data
+                has_changed = os.fstat(handle).st_size != len(left)
+                while len(left) and not has_changed:
+                    count = file.readinto(left)
+                    has_changed, left = not count, left[count:]
+            if has_changed:
+                raise CorruptError(
+                    f"{path} does not have {self.sizes[row]} bytes any more, as it had when this was opened; "
+                    "open it again"
+                )
 
 
 def _raised(error: Exception) -> NoReturn:

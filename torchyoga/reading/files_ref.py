@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..order.by_file import equal_runs
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property
 from ..process.stages import Stage, timed
@@ -18,7 +17,7 @@ from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row
 from .dataref import DataRef
-from .file_parts import FileParts, Names
+from .file_parts import Names, WholeFiles
 from .left_out import LeftOut
 
 __all__ = ["FilesRef", "HeldFiles", "content_of"]
@@ -32,9 +31,8 @@ class HeldFiles:
         name: what this is, for messages.
         schema: what a row looks like.
         length: number of rows N.
-        columns: for each column of the schema: values (N,), text, or where the bytes lie.
+        columns: for each column of the schema: values (N,), text, or files.
         content: a name for the content of all rows.
-        starts: (files + 1,) the row at which each file begins; None if that does not matter.
         info: what is known besides.
         left_out: what is damaged and not among the rows.
     """
@@ -42,9 +40,8 @@ class HeldFiles:
     name: str
     schema: Schema
     length: int
-    columns: tuple[Array | Names | FileParts, ...]
+    columns: tuple[Array | Names | WholeFiles, ...]
     content: str
-    starts: Ints | None
     info: Json
     left_out: tuple[LeftOut, ...]
 
@@ -103,16 +100,10 @@ class FilesRef(DataRef):
         found: Json = json.loads(json.dumps(self.held.info))
         return found
 
-    @property
-    def file_starts(self) -> Ints:
-        """The row at which each file begins, where files hold many; else equal runs."""
-        return equal_runs(len(self)) if self.held.starts is None else self.held.starts
-
     @cached_property
     def _row_bytes(self) -> int:
         """Bytes of an average row."""
-        parts = [column for column in self.held.columns if isinstance(column, FileParts)]
-        total = sum(int(part.nbytes.sum()) for part in parts)
+        total = sum(int(one.sizes.sum()) for one in self.held.columns if isinstance(one, WholeFiles))
         return total // max(1, len(self)) + 8 * len(self.held.columns)
 
     @property
@@ -128,8 +119,8 @@ class FilesRef(DataRef):
         return f"{super()._counted()}{left_out}"
 
 
-def _begun(column: Array | Names | FileParts, rows: Ints) -> Callable[[], Data]:
-    if isinstance(column, FileParts):
+def _begun(column: Array | Names | WholeFiles, rows: Ints) -> Callable[[], Data]:
+    if isinstance(column, WholeFiles):
         return column.begin(rows)
     data = column.column(rows) if isinstance(column, Names) else Data(column[rows])
     return lambda: data

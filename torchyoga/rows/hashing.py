@@ -22,7 +22,7 @@ import numpy.typing as npt
 import xxhash
 
 from ..process.digests import word_of
-from ..process.seeding import splitmix
+from ..process.words import splitmix
 from .block import Block
 from .column import Column
 from .data import Data

@@ -17,7 +17,7 @@ from ..order.place import batches
 from ..order.saved import Saved
 from ..order.shard import Remainder
 from .indices import Resumable, are_skipped
-from .ordered import Begun, OrderedIndices
+from .ordered import Begun
 from .sampler import ResumableSampler, in_sequence
 from .trainers import batches_of_torch, num_skipped
 
@@ -48,6 +48,7 @@ class ResumableBatchSampler(Resumable, BatchSampler):
                 f"sampler must be a ResumableSampler, found {type(sampler).__name__}; wrap its dataset in one"
             )
         self.sampler: ResumableSampler = sampler
+        self._indices = sampler.indices
         self.batch_size = as_int("batch_size", batch_size, low=1)
         self.drop_last = bool(drop_last)
         self.is_seeded = False  # True if a loader of ours seeds the rows
@@ -61,10 +62,6 @@ class ResumableBatchSampler(Resumable, BatchSampler):
 
     def __repr__(self) -> str:
         return f"ResumableBatchSampler(batch_size={self.batch_size}, {self.sampler.indices})"
-
-    @property
-    def _account(self) -> OrderedIndices:
-        return self.sampler.indices
 
     @property
     def even_batches(self) -> bool:
@@ -100,7 +97,7 @@ class BatchIterator(Iterator[list[int]]):
 
     def __init__(self, batch_sampler: ResumableBatchSampler) -> None:
         self._source = batch_sampler
-        self._made = batch_sampler.sampler.indices.clock()
+        self._made = batch_sampler.sampler.indices.cursor.num_begun
         self._iteration: Iteration | None = None
         self._batches: Iterator[npt.NDArray[np.int64]] = iter(())
         self._done = 0  # batches that the caller will throw away, as it has done them before
@@ -119,7 +116,7 @@ class BatchIterator(Iterator[list[int]]):
             )
             self._iteration = iteration
             iteration.hold(self)
-            indices.begun = Begun(iteration, asked, _nothing)
+            indices.begun = Begun(iteration, asked)
             skipped = num_skipped()
             if skipped and source.is_seeded:
                 raise StateError(
@@ -137,7 +134,7 @@ class BatchIterator(Iterator[list[int]]):
             return []
         batch = next(self._batches, None)
         if batch is None:
-            indices.finished(iteration)
+            cursor.finished(iteration)
             raise StopIteration
         iteration.advance()
         if cursor.latest is not iteration:
@@ -156,7 +153,3 @@ class BatchIterator(Iterator[list[int]]):
         if self._iteration is not None:
             raise StateError("this iterator has begun already; load the state before the first batch")
         self._source.load_state_dict(state)
-
-
-def _nothing() -> None:
-    """Does nothing."""

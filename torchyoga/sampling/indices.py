@@ -13,6 +13,7 @@ from torch.distributed import ProcessGroup
 from ..errors import StateError
 from ..order.carry import Appended
 from ..order.cursor import Cursor
+from ..order.epoch import Epoch
 from ..order.full import as_int
 from ..order.iteration import Iteration, IterationOptions
 from ..order.proof import Proof, prove
@@ -24,18 +25,15 @@ from .ranks import Ranks, gathered, is_one_of_several, same_by_rank
 __all__ = ["Indices", "Resumable", "are_skipped", "drawn_seed"]
 
 
-class Resumable(ABC):
+class Resumable:
     """Hands out rows or batches of an order, and has a state: the base of samplers and loaders."""
 
-    @property
-    @abstractmethod
-    def _account(self) -> Indices:
-        """The account of what was handed out."""
+    _indices: Indices  # and the account of those that were delivered
 
     @property
     def epoch(self) -> int:
         """The epoch under way, or about to begin."""
-        return self._account.epoch
+        return self._indices.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one to begin. There is no need to call it: epochs advance by themselves.
@@ -46,11 +44,11 @@ class Resumable(ABC):
         has a smaller epoch, the trainer counts from 0 again: it is taken to mean the epoch under way, with a
         warning, and later calls count on from there.
         """
-        self._account.set_epoch(epoch)
+        self._indices.set_epoch(epoch)
 
     def state_dict(self) -> Saved:
         """The place that is reached: a small JSON-able dict, the same on every rank; see docs/resume.md."""
-        return self._account.state_dict()
+        return self._indices.state_dict()
 
     def load_state_dict(
         self, state: Mapping[str, object], strict: bool = True, appended: Appended | None = None
@@ -61,7 +59,7 @@ class Resumable(ABC):
             StateError: it is of another dataset, length, seed or kind of shuffle, or damaged. `strict=False`
                 takes its epoch and position nevertheless.
         """
-        self._account.load_state_dict(state, strict, appended)
+        self._indices.load_state_dict(state, strict, appended)
 
     def receipt(self) -> Saved:
         """The receipt of what this rank has delivered of the epoch under way, or of the last one if none is.
@@ -69,7 +67,7 @@ class Resumable(ABC):
         A small JSON-able dict. Put together by `torchyoga.prove`, those of all ranks prove that nothing was
         lost and nothing came twice, but for what `remainder` asks.
         """
-        return self._account.receipt()
+        return self._indices.receipt()
 
     def prove(self, group: ProcessGroup | None = None) -> Proof:
         """`torchyoga.prove` over all ranks, after the same step on each; costs one small collective.
@@ -88,7 +86,7 @@ class Resumable(ABC):
             >>> print(loader.prove())
             epoch 0: 10 of 10 rows delivered since it began, each exactly once
         """
-        return self._account.prove(group)
+        return self._indices.prove(group)
 
     def check_ranks(self, group: ProcessGroup | None = None) -> None:
         """Compares the places of all ranks; costs one small collective. Call it on all, after the same step.
@@ -99,11 +97,11 @@ class Resumable(ABC):
         Raises:
             StateError: they are at different places, of different datasets or seeds, or some are missing.
         """
-        self._account.check_ranks(group)
+        self._indices.check_ranks(group)
 
     def position_of(self, row: int, epoch: int | None = None) -> int:
         """The position of a row in the global order of an epoch (this one, by default)."""
-        return self._account.position_of(row, epoch)
+        return self._indices.position_of(row, epoch)
 
 
 class Indices(ABC):
@@ -121,7 +119,7 @@ class Indices(ABC):
         self.seed_rows: bool | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        self.settle()
+        self.cursor.settle()
         return dict(self.__dict__)
 
     @property
@@ -137,7 +135,6 @@ class Indices(ABC):
     @property
     def epoch(self) -> int:
         """The epoch under way, or about to begin."""
-        self.settle()
         return self.cursor.epoch
 
     @property
@@ -172,7 +169,6 @@ class Indices(ABC):
 
     def __str__(self) -> str:
         cursor, dataset = self.cursor, self.dataset
-        self.settle()
         kind = "rows" if isinstance(dataset, range) else f"rows of a {type(dataset).__name__}"
         return (
             f"{len(dataset)} {kind}, {self.order}, seed={cursor.seed}, rank {self.rank} of "
@@ -226,27 +222,11 @@ class Indices(ABC):
                 "make a new loader or sampler, and load its state with strict=False"
             )
 
-    def settle(self) -> None:
-        """Reports to the cursor how far the iteration is that has moved last."""
-        self.cursor.settle()
-
-    def finished(self, iteration: Iteration) -> None:
-        """An iteration has come to its end."""
-        with self.cursor.lock:
-            self.settle()
-            self.cursor.finished(iteration)
-
-    def clock(self) -> int:
-        """How many iterations have delivered anything by now; iterators note it when they are made."""
-        with self.cursor.lock:
-            self.settle()
-            return self.cursor.num_begun
-
     # -- states
 
-    @abstractmethod
-    def state_of(self, iteration: Iteration) -> Saved:
-        """The state after what an iteration has delivered."""
+    def state_of(self, iteration: Iteration, then: Epoch | None = None) -> Saved:
+        """The state after what an iteration has delivered; or had then."""
+        return self.cursor.state_of(iteration, then)
 
     def state_after(self, iteration: Iteration, steps: int) -> Saved:
         """The state after so many batches of an iteration.
@@ -258,21 +238,16 @@ class Indices(ABC):
         with self.cursor.lock:
             self.cursor.check_generation(iteration.generation)
             then = iteration.after(as_int("steps", steps, low=0))
-            place = then.place
-            self.cursor.order.check_place(place.epoch, place.left[0].start if place.left else place.position)
-            return self.state_of(then)
+            self.cursor.order.check_place(then.place.epoch, then.place.first)
+            return self.state_of(iteration, then)
 
     def set_epoch(self, epoch: int) -> None:
         """See `ResumableSampler.set_epoch`."""
-        with self.cursor.lock:
-            self.settle()
-            self.cursor.set_epoch(epoch)
+        self.cursor.set_epoch(epoch)
 
     def state_dict(self) -> Saved:
         """See `ResumableSampler.state_dict`."""
-        with self.cursor.lock:
-            self.settle()
-            return self.cursor.state_dict()
+        return self.cursor.state_dict()
 
     @abstractmethod
     def load_state_dict(

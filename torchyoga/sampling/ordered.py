@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping, Sized
 from copy import copy
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,43 +37,20 @@ from .trainers import (
 __all__ = ["Begun", "OrderedIndices"]
 
 
-class Handing(Protocol):
-    """One iterator over single rows, which nothing counts: it knows itself how many it has handed out."""
-
-    over: bool
-    reported: int
-
-    @property
-    def taken(self) -> int:
-        """Rows handed out."""
-
-    @property
-    def is_held(self) -> bool:
-        """True if it may be asked for more."""
-
-    def report(self) -> None:
-        """Reports to the cursor."""
-
-    def stop(self) -> None:
-        """Hands out nothing more."""
-
-
 class OrderedIndices(Indices):
     """The rows of an order on this rank.
 
     Attributes:
-        running: iterators over single rows that have begun, and may go on.
         begun: the iteration that has begun last, if it was a sampler's own.
     """
 
     def __init__(self, dataset: Sized, cursor: Cursor, ranks: Ranks) -> None:
         super().__init__(dataset, cursor, ranks)
-        self.running: list[Handing] = []
         self.begun: Begun | None = None
         self._has_warned = self._has_warned_of_workers = False
 
     def __getstate__(self) -> dict[str, object]:
-        return {**super().__getstate__(), "running": [], "begun": None}
+        return {**super().__getstate__(), "begun": None}
 
     @property
     def is_known_ahead(self) -> bool:
@@ -114,7 +91,6 @@ class OrderedIndices(Indices):
     def begin(self, options: IterationOptions, progress: Progress | None = None) -> Iteration:
         """An iteration that begins now; `progress` says how far it is, where it does not know that itself."""
         with self.cursor.lock:
-            self.settle()
             self.ranks.check_alone()
             cursor = self.located
             if cursor.arrangement is None:  # else an epoch has as many rows as it is said to have
@@ -153,8 +129,7 @@ class OrderedIndices(Indices):
 
     def firsts(self, iteration: Iteration) -> Iterator[int]:
         """The position at which each of these batches begins."""
-        length, size = self.cursor.length_in(iteration.start.epoch), iteration.batch_size
-        return first_positions(iteration.shard, length, iteration.start, size)
+        return first_positions(iteration.shard, iteration.length, iteration.start, iteration.batch_size)
 
     def num_steps(self, batch_size: int, drop_last: bool) -> int:
         """Batches of the epoch under way on this rank: those delivered, and those to come."""
@@ -166,7 +141,6 @@ class OrderedIndices(Indices):
 
     def steps_before(self, batch_size: int, drop_last: bool) -> int:
         """Batches of the epoch on this rank before the next one."""
-        self.settle()
         return self.located.steps_before(batch_size, drop_last)
 
     def most_steps(self, batch_size: int, drop_last: bool, state: Mapping[str, object] | None) -> int:
@@ -182,25 +156,11 @@ class OrderedIndices(Indices):
         """Rows of the dataset in the last batches of all ranks; what `pad` adds is not counted."""
         return iteration.rows_in_last_step
 
-    def settle(self) -> None:
-        """Reports to the cursor how far the iteration is that has moved last."""
-        with self.cursor.lock:
-            for handing in self.running:
-                # When several iterators run at once, every one but the first reports each step and records
-                # the others' positions. Only the first can therefore be out of date.
-                if handing.taken != handing.reported:
-                    handing.reported = handing.taken
-                    self.cursor.moved(handing)
-            # An iterator that nobody holds will not move again.
-            self.running = [handing for handing in self.running if not handing.over and handing.is_held]
-            super().settle()
-
     def _warn_of_trainers(self, begun: Iteration) -> None:
         """Warns of what cannot be made right from here."""
         told, shard, start = "", begun.shard, begun.start.position
-        length = self.cursor.length_in(begun.start.epoch)
         in_steps = begun.num_steps * begun.batch_size * shard.num_replicas
-        twice = min(shard.end(length, start), start + in_steps) - length
+        twice = min(shard.end(begun.length, start), start + in_steps) - begun.length
         if is_read_by_accelerate():
             told = (
                 "Accelerate reads this sampler through a loader of its own, which forgets the epoch when it "
@@ -222,10 +182,6 @@ class OrderedIndices(Indices):
             warn_user(told)
 
     # -- states
-
-    def state_of(self, iteration: Iteration) -> Saved:
-        """The state after what an iteration has delivered."""
-        return self.cursor.state_of(iteration)
 
     def set_epoch(self, epoch: int) -> None:
         """See `ResumableSampler.set_epoch`."""
@@ -250,15 +206,11 @@ class OrderedIndices(Indices):
         """See `ResumableSampler.load_state_dict`."""
         with self.cursor.lock:
             self.located.load_state_dict(state, strict, appended)
-            for handing in self.running:
-                handing.stop()
-            self.running, self.begun = [], None
+            self.begun = None
 
     def receipt(self) -> Saved:
         """See `ResumableSampler.receipt`."""
-        with self.cursor.lock:
-            self.settle()
-            return self.located.receipt()
+        return self.located.receipt()
 
     def check_ranks(self, group: ProcessGroup | None = None) -> None:
         """See `ResumableSampler.check_ranks`."""
@@ -298,27 +250,21 @@ class Begun(NamedTuple):
     Attributes:
         iteration: the iteration.
         tasks: the batches that torch has asked for, for its workers, and has not delivered.
-        settle: notes in `iteration` what was handed out.
     """
 
     iteration: Iteration
     tasks: Mapping[int, object]
-    settle: Callable[[], object]
 
-    def state_after(self, steps: int, batch_size: int, drop_last: bool) -> Saved:
+    def state_after(self, cursor: Cursor, steps: int, batch_size: int, drop_last: bool) -> Saved:
         """The state after so many batches."""
-        self.settle()
-        found = copy(self.iteration)
-        rows = min(
-            found.taken * found.batch_size,
-            found.shard.count(found.cursor.length_in(found.start.epoch), found.start.position),
-        )
-        most = rows // batch_size if drop_last else -(-rows // batch_size)
-        if not 0 <= as_int("steps", steps) <= most:
-            raise ValueError(
-                f"steps must be in 0..{most}, the batches of {batch_size} rows that this iteration has "
-                f"handed out, found {steps}"
-            )
-        found.batch_size, found.drop_last, found.taken = batch_size, drop_last, steps
-        found.steps_before = found.entry.steps
-        return found.cursor.state_of(found)
+        with cursor.lock:
+            cursor.settle()
+            run = self.iteration
+            rows = min(run.taken * run.batch_size, run.shard.count(run.length, run.start.position))
+            most = rows // batch_size if drop_last else -(-rows // batch_size)
+            if not 0 <= as_int("steps", steps) <= most:
+                raise ValueError(
+                    f"steps must be in 0..{most}, the batches of {batch_size} rows that this iteration has "
+                    f"handed out, found {steps}"
+                )
+            return cursor.state_of(run, run.after_batches(steps, batch_size), drop_last)

@@ -22,6 +22,7 @@ from ..errors import StateError
 from ..order.carry import Appended
 from ..order.contract import Locality
 from ..order.cursor import UNKNOWN, Cursor
+from ..order.epoch import Epoch
 from ..order.full import ORDER_VERSION, Order
 from ..order.iteration import Iteration, IterationOptions
 from ..order.saved import Saved
@@ -204,7 +205,6 @@ class Replay(Indices):
     def begin(self, options: IterationOptions) -> Iteration:
         """An iteration that begins now; see `Indices.begin`. It counts its own batches."""
         with self.cursor.lock:
-            self.settle()
             self.ranks.check_alone()
             self.check_length(self._num_rows, "loader")
             self._check_world()
@@ -236,9 +236,9 @@ class Replay(Indices):
         """The indices of the sampler, unchanged."""
         for number in numbers(iteration.start):
             with self.cursor.lock:
-                _drawing(iteration).forget(iteration.place)
+                _drawing(iteration).forget(iteration.now().place)
                 found = _drawing(iteration).batch(number)
-                self._fit(_drawing(iteration))
+                self._fit(iteration)
             if found is END:
                 return
             yield found
@@ -273,10 +273,10 @@ class Replay(Indices):
         with self.cursor.lock:
             return self._written(super().state_dict(), self._drawing, late=False)
 
-    def state_of(self, iteration: Iteration) -> Saved:
-        """The state after what an iteration has delivered."""
+    def state_of(self, iteration: Iteration, then: Epoch | None = None) -> Saved:
+        """The state after what an iteration has delivered; or had then."""
         with self.cursor.lock:
-            return self._written(self.cursor.state_of(iteration), _drawing(iteration), late=True)
+            return self._written(self.cursor.state_of(iteration, then), _drawing(iteration), late=True)
 
     def _written(self, found: Saved, drawing: Drawing | None, late: bool) -> Saved:
         epoch, steps, left = found["epoch"], found["position"], found["left"]
@@ -462,7 +462,7 @@ class Replay(Indices):
             # What was drawn before may be wanted once more.
             start = self._start if self._start and self._start.epoch == iteration.start.epoch else None
             self._drawing = self._drawing_of(iteration.start.epoch, start)
-            iteration.draw_from(self._drawing)
+            iteration.source = self._drawing
             self._start = _drawing(iteration).open()
             _drawing(iteration).forget(iteration.start)
             if (
@@ -476,7 +476,7 @@ class Replay(Indices):
             if again.start == iteration.start:
                 break
             iteration = again
-        self._fit(_drawing(iteration))
+        self._fit(iteration)
         return iteration
 
     def _looked(self, options: IterationOptions) -> Iteration:
@@ -514,17 +514,17 @@ class Replay(Indices):
         """True if the sampler, or its iterator, says itself where it stands."""
         return self._foreign.is_stateful or (self._drawing is not None and self._drawing.is_stateful)
 
-    def _fit(self, drawing: Drawing) -> None:
-        """Sets the epoch's length in the cursor, as far as it is known."""
+    def _fit(self, iteration: Iteration) -> None:
+        """Sets the epoch's length, as far as it is known."""
+        drawing = _drawing(iteration)
         if drawing is not self._drawing:
             return
-        expected = drawing.expected
+        expected, iteration.length = drawing.expected, UNKNOWN
         if drawing.has_ended:
-            self.cursor.resize(drawing.drawn)
+            iteration.length = drawing.drawn
         elif expected is not None and drawing.drawn <= expected:
-            self.cursor.resize(expected)
-        else:
-            self.cursor.resize(UNKNOWN)
+            iteration.length = expected
+        self.cursor.resize(iteration.length)
 
     def _warn_of_ranks(self) -> None:
         world = self.num_replicas

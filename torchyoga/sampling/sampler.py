@@ -111,17 +111,13 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
         source = flattened(dataset_or_length)
         options = OrderOptions(shuffle, seed, True, shuffle_window, locality, shard, start_offset, appended)
         cursor = options.cursor_of(dataset_or_length if source is None else source, self._drawn_seed)
-        self.indices = OrderedIndices(dataset, cursor, ranks)
+        self.indices = self._indices = OrderedIndices(dataset, cursor, ranks)
         self.shuffle: Any = cursor.shuffle  # a bool there
         self.drop_last = shard.remainder == "drop"
         self.draws_from: torch.Generator | None = None  # the seed; torch's global generator by default
 
     def _drawn_seed(self, for_order: bool) -> int:
         return drawn_seed(self.draws_from, self.indices.ranks, for_order)
-
-    @property
-    def _account(self) -> OrderedIndices:
-        return self.indices
 
     @property
     def seed(self) -> int | None:  # type: ignore[override]
@@ -199,8 +195,8 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
         begun = self.indices.begun
         if begun is None:
             raise StateError("no iteration of this sampler has begun since; take state_dict()")
-        with self.indices.cursor.lock:
-            return begun.state_after(steps, as_int("batch_size", batch_size, low=1), drop_last)
+        size = as_int("batch_size", batch_size, low=1)
+        return begun.state_after(self.indices.cursor, steps, size, drop_last)
 
     def rows_at(self, positions: npt.ArrayLike, epoch: int | None = None) -> npt.NDArray[np.int64]:
         """The rows at these positions of the global order of an epoch (this one, by default)."""
@@ -250,14 +246,14 @@ class _RowIterator(chain[int]):
 
     def state_dict(self) -> Saved:
         """The state after the rows that this iterator has handed out."""
-        cursor = self.handed.indices.cursor
+        cursor, iteration = self.handed.indices.cursor, self.handed.iteration
         with cursor.lock:
-            iteration = self.handed.settled()
+            cursor.settle()
             return cursor.state_at(cursor.begin()) if iteration is None else cursor.state_of(iteration)
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Continues from a state; StateError once the first row has been handed out."""
-        if self.handed.settled() is not None:
+        if self.handed.iteration is not None:
             raise StateError(
                 "this iterator has begun already; load the state before the first row, or into the sampler"
             )
@@ -265,15 +261,17 @@ class _RowIterator(chain[int]):
 
 
 class Handed:
-    """The rows that an iterator of single rows has handed out."""
+    """The rows that an iterator of single rows has handed out.
+
+    Attributes:
+        iteration: the iteration, once it has begun.
+    """
 
     iterator: weakref.ref[_RowIterator]
 
     def __init__(self, indices: OrderedIndices) -> None:
         self.indices = indices
-        self.over = False
-        self.reported = 0  # rows that the cursor knows of
-        self._iteration: Iteration | None = None  # once it has begun
+        self.iteration: Iteration | None = None
         self._handed: Iterator[int] = iter(())  # the list iterator under way
         self._rows: list[int] = []  # what it iterates over
         self._before = 0  # rows up to its end
@@ -284,11 +282,10 @@ class Handed:
         size, tasks = batches_of_torch()
         with cursor.lock:
             options = IterationOptions(in_rows=True, first_rows=size, asked=tasks)
-            self._iteration = iteration = indices.begin(options, progress=self._progress())
+            self.iteration = iteration = indices.begin(options, progress=self._progress())
             iteration.hold(self.iterator())
-            indices.begun = Begun(iteration, tasks, self.settled)
-            is_second = bool(indices.running)
-            indices.running.append(self)
+            indices.begun = Begun(iteration, tasks)
+            is_beside_others = cursor.follow(iteration, self)
         readahead = indices.dataset._readahead if isinstance(indices.dataset, DataRef) else None
         for numbers in chunks(cursor.order, iteration.shard, iteration.start):
             wanted = numbers.tolist()
@@ -298,30 +295,19 @@ class Handed:
                 with cursor.lock:
                     self._before += len(some)
                     self._rows, self._handed = some, iter(some)
-                yield self._watched(self._handed) if is_second else self._handed
+                yield self._watched(self._handed) if is_beside_others else self._handed
         cursor.check_generation(iteration.generation)
-        with cursor.lock:
-            indices.finished(iteration)
-            self.over = True
-            self.stop()
+        cursor.finished(iteration)
 
     def _watched(self, handed: Iterator[int]) -> Iterator[int]:
-        """The same rows, reporting each to the sampler."""
+        """The same rows, of which the cursor knows each, so that it knows in which order iterators moved."""
         for row in handed:
-            with self.indices.cursor.lock:
-                for other in self.indices.running:
-                    other.reported = other.taken
-                self.indices.cursor.latest = self
+            self.indices.cursor.settle()
             yield row
 
     def _progress(self) -> Progress:
         held = weakref.ref(self)
         return lambda: None if (handed := held()) is None else handed.taken
-
-    @property
-    def is_held(self) -> bool:
-        """True if the iterator is still held."""
-        return self.iterator() is not None
 
     @property
     def taken(self) -> int:
@@ -333,15 +319,3 @@ class Handed:
         self._before = self.taken
         self._rows.clear()
         self._handed = iter(())
-
-    def settled(self) -> Iteration | None:
-        """The iteration as it stands; None before it has begun."""
-        if self._iteration is not None:
-            self._iteration.advance_to(self.taken)
-        return self._iteration
-
-    def report(self) -> None:
-        """Reports to the cursor."""
-        iteration = self.settled()
-        if iteration is not None and not self.over:
-            iteration.report()

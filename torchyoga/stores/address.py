@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-__all__ = ["directory_of", "is_url"]
-
 
 def is_url(text: str) -> bool:
     """True for a URL, False for a directory of this machine."""

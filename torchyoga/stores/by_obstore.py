@@ -24,7 +24,6 @@ from .streaming import Sink
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-__all__ = ["ByObstore"]
 
 _log = logging.getLogger("torchyoga")
 _MOST_BYTES = 2**24  # of a request, which are in memory before they are added

@@ -38,10 +38,9 @@ import filelock
 from ..errors import BusyError, RemoteError, YogaError
 from ..files.regular import check_regular
 from ..files.root import Entry, Root
+from ..process.contexts import contextmanager
 from ..process.lazy import cached_property
 from ..versions.names import CACHED
-
-__all__ = ["Cache", "default_folder"]
 
 _log = logging.getLogger("torchyoga")
 _NOTICE_SECONDS = 5.0  # how long to wait for another process in silence
@@ -238,7 +237,7 @@ class Cache:
         self._delete(f"files/{key}")
         self._delete(f"parts/{key}")
 
-    @contextlib.contextmanager
+    @contextmanager
     def held(self, key: str) -> Iterator[Path]:
         """A second name of a file, which stays if the file is deleted; FileNotFoundError if it is gone."""
         stem, _, suffix = key.partition(".")
@@ -307,7 +306,7 @@ class Cache:
 
     # -- for checks
 
-    @contextlib.contextmanager
+    @contextmanager
     def scratch(self) -> Iterator[Cache]:
         """An empty cache of its own, deleted at the end, or by a later process if this one dies."""
         self.tidy()
@@ -365,7 +364,7 @@ class Cache:
         with self._advising():
             self.root.make(name)
 
-    @contextlib.contextmanager
+    @contextmanager
     def _advising(self) -> Iterator[None]:
         """Adds what to do where the system refuses."""
         try:
@@ -381,7 +380,7 @@ class Cache:
             error.errno, f"cannot keep files here ({reason}); pass another cache_dir", str(self.folder)
         )
 
-    @contextlib.contextmanager
+    @contextmanager
     def _lock(self, key: str, what: str) -> Iterator[bool]:
         """Holds the lock of a key; gives False, without it, once another process has downloaded the file."""
         with contextlib.ExitStack() as stack:
@@ -422,7 +421,7 @@ class Cache:
         finally:
             lock.release()
 
-    @contextlib.contextmanager
+    @contextmanager
     def only_one(self, name: str, seconds: float = _ROOM_SECONDS) -> Iterator[None]:
         """Holds a lock of this name; BusyError if another process holds it for so long."""
         lock = self._filelock(name)

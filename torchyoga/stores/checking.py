@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 
 from ..errors import CorruptError, NotFoundError
+from ..process.contexts import contextmanager
 from ..reading.reader import Reader
 from ..versions.file_entry import FileEntry
 from ..versions.manifest import Manifest
 from .contract import Held, Versions
 from .sharing import Sharing
-
-__all__ = ["MOST_LOOKS", "check", "checked_files", "latest", "overwritten"]
 
 MOST_LOOKS = 5  # at a version that is overwritten at the same time
 
@@ -53,7 +51,7 @@ def checked_files(store: Versions, manifest: Manifest) -> Held:
     for entry in manifest.files if manifest.groups else ():
         every.setdefault((entry.of, entry.name), []).append(entry)
 
-    @contextlib.contextmanager
+    @contextmanager
     def held(entry: FileEntry) -> Iterator[str]:
         with files.held(entry) as path:
             for one in every.get((entry.of, entry.name), [entry]):

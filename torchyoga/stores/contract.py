@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from ..errors import CorruptError, ExistsError, NotFoundError, YogaError
+from ..process.contexts import contextmanager
 from ..versions.file_entry import FileEntry, is_data_file
 from ..versions.listed import pieces_of
 from ..versions.location import MANIFEST, Files, is_foreign, list_bytes
@@ -19,8 +20,6 @@ from ..versions.names import HASHES, natural
 from ..versions.outline import Outline
 from ..versions.staging import Staging
 from .notes import Notes
-
-__all__ = ["MOST_NAMED", "Held", "Seen", "Shown", "Sweep", "Versions", "nearest", "opening", "sealed", "some"]
 
 K = TypeVar("K", Manifest, Outline)
 S = TypeVar("S")

@@ -28,6 +28,7 @@ import numpy as np
 
 from ..errors import CorruptError, RemoteError
 from ..files.checksum import crc32, crc32_of
+from ..process.contexts import contextmanager
 from ..process.distinct import first_places
 from ..process.forks import renew_in_children
 from ..process.stages import Stage, timed
@@ -37,8 +38,6 @@ from ..rows.types import Ints
 from ..versions.location import Progress
 from .cache import Cache
 from .objects import Remote
-
-__all__ = ["Downloads"]
 
 _log = logging.getLogger("torchyoga")
 _AT_ONCE = 2, 4, 32  # files: at least; of `_LARGE` bytes and more, and of any size at first; at most
@@ -216,7 +215,7 @@ class Downloads(ABC, Generic[EntryT]):
         for entry in entries:
             self.cache.find(self.key(entry))
 
-    @contextlib.contextmanager
+    @contextmanager
     def held(self, entry: EntryT) -> Iterator[str]:
         """A path of the file that stays valid, whatever the cache deletes meanwhile."""
         key = self.key(entry)

@@ -32,8 +32,6 @@ from .address import is_url
 from .cache import Cache, default_folder
 from .objects import Found
 
-__all__ = ["FileIndex", "IndexOf", "cache_of", "kept_index"]
-
 _MAGIC = b"yogaidx1"
 _MOST_HEAD = 2**26  # bytes
 _NUMBERS = re.compile(r"[<|][iuf][1248]")

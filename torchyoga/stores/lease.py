@@ -38,8 +38,6 @@ from ..errors import BusyError, LostError, RemoteError
 from ..process.threads import begin_thread
 from .objects import Remote
 
-__all__ = ["Lease"]
-
 _log = logging.getLogger("torchyoga")
 _LARGEST = 4096  # bytes of a claim
 _CLAIM = re.compile(r"[0-9]{8}\.json")

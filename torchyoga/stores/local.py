@@ -4,7 +4,7 @@
 <root>/<id>/<version>/<build>-00000.mdb      its data files
 <root>/.staging/<id>/<version>/              a build under way, or an interrupted one
 <root>/.parts/<attempt>/                     a part of a build by many, under way or interrupted
-<root>/.builds/<id>/<version>/               what those builders agree on; see `building.parts.board`
+<root>/.builds/<id>/<version>/               what those builders agree on; see `building.board`
 <root>/.locks/<id>/<version>.lock            held by the builder; the kernel frees it when the builder dies
 <root>/.hashes/                              the same again, with the row hashes that are kept beside versions
 
@@ -36,6 +36,7 @@ import filelock
 from ..errors import BusyError, CorruptError, ExistsError, YogaError
 from ..files.regular import read_regular
 from ..files.root import Entry, Root, beside
+from ..process.contexts import contextmanager
 from ..process.progress import Bar, progress_bar
 from ..versions.file_entry import FileEntry, is_data_file, is_token
 from ..versions.location import MANIFEST, Folder, list_bytes
@@ -46,8 +47,6 @@ from ..versions.staging import Staging
 from .contract import Held, Seen, Shown, Sweep, Versions, sealed
 from .notes import FolderNotes, are_at_work
 from .sharing import Sharing
-
-__all__ = ["Store", "size_of", "transfer_bar"]
 
 _log = logging.getLogger("torchyoga")
 _NOTICE_SECONDS = 5.0  # how long to wait for another builder without a message
@@ -111,7 +110,7 @@ class Store(Versions):
         """The notes in a folder below the root."""
         return FolderNotes(self._root.at(folder))
 
-    @contextlib.contextmanager
+    @contextmanager
     def fresh(self, manifest: Manifest) -> Iterator[Folder]:
         """The directory of a version."""
         yield self.files(manifest)
@@ -203,7 +202,7 @@ class Store(Versions):
                         found[entry.name] = size_of(entry)
         return found
 
-    @contextlib.contextmanager
+    @contextmanager
     def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
         """Holds the writer's lock, which the kernel frees when its holder dies.
 

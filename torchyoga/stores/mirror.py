@@ -2,7 +2,7 @@
 
 <url>/<id>/<version>/manifest.json           created last, if there is none: without it there is no version
 <url>/<id>/<version>/<build>-00000.mdb       its data files
-<url>/.builds/<id>/<version>/                what many builders agree on; see `building.parts.board`
+<url>/.builds/<id>/<version>/                what many builders agree on; see `building.board`
 <url>/.leases/<id>/<version>/00000001.json   which process builds it; see `lease`
 <url>/.hashes/                               the same again, with the row hashes that are kept beside versions
 
@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ..errors import CorruptError, ExistsError, LostError, NotFoundError, RemoteError, YogaError
 from ..files.checksum import crc32_of
 from ..files.root import beside
+from ..process.contexts import contextmanager
 from ..process.lazy import later
 from ..versions.file_entry import FileEntry, is_data_file
 from ..versions.lineage import sendable
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
 else:  # it loads NumPy, which a look at manifests does without
     _reading = later("torchyoga.stores.version_downloads")
 
-__all__ = ["Mirror"]
 
 _log = logging.getLogger("torchyoga")
 S = TypeVar("S")
@@ -127,7 +127,7 @@ class Mirror(Versions):
         groups = [replace(group, files=()) for group in manifest.column_groups]
         return _reading.VersionDownloads(self._remote, folder, cache, groups, self._lease_seconds)
 
-    @contextlib.contextmanager
+    @contextmanager
     def fresh(self, manifest: Manifest) -> Iterator[_reading.VersionDownloads]:
         """The files of a version, downloaded again one by one."""
         with self._cache.scratch() as scratch:
@@ -193,13 +193,13 @@ class Mirror(Versions):
 
     # -- writing
 
-    @contextlib.contextmanager
+    @contextmanager
     def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
         """Holds the lock of this machine, and the lease in the store."""
         with self._held(id, version, timeout, deletes=False):
             yield
 
-    @contextlib.contextmanager
+    @contextmanager
     def _held(self, id: str, version: str, timeout: float, deletes: bool) -> Iterator[Lease]:
         self._remote.refuse_read_only()
         self._cache.make("building")  # its error says what to do if that is not allowed

@@ -20,8 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ..files.root import Entry, Root
 
-__all__ = ["FolderNotes", "Notes", "are_at_work", "at_work"]
-
 _TRIES = 20  # to write a note beside processes that clean up
 _DELETIONS = 8  # at once
 _HIDDEN = ".new-"  # begins the name of a file that is being written

@@ -35,13 +35,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from ..errors import CorruptError, RemoteError
+from ..process.contexts import contextmanager
 from ..process.forks import renew_in_children
 from ..process.lazy import cached_property
 from .by_obstore import ByObstore
 from .patience import first_pause, num_starting, pause_after
 from .streaming import RUN, RUNS, Sink, from_s3, from_web
-
-__all__ = ["Found", "Remote", "Sink"]
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -104,7 +103,7 @@ class Found(NamedTuple):
         return None if known is None else str(known).strip('"')  # which some listings leave out
 
 
-@contextlib.contextmanager
+@contextmanager
 def sent_with_options() -> Iterator[None]:
     """Stores that this thread pickles meanwhile keep their options: for workers that the user has started."""
     _SENDING.options = True

@@ -16,8 +16,6 @@ from .address import directory_of, is_url
 from .contract import Versions
 from .local import Store
 
-__all__ = ["opened"]
-
 
 def opened(
     url: str | os.PathLike[str],

@@ -12,8 +12,6 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["first_pause", "num_starting", "pause_after"]
-
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 8.0  # seconds between two tries
 _FIRST_REQUESTS = 5000  # a second: S3 takes 5,500 below a prefix
 _LONGEST_SPREAD = 10.0  # seconds

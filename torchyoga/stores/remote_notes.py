@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from .notes import Notes
 from .objects import Remote
 
-__all__ = ["RemoteNotes"]
-
 
 class RemoteNotes(Notes):
     """Notes behind a URL.

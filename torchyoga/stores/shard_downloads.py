@@ -27,8 +27,6 @@ from .cache import Cache
 from .downloads import Downloads
 from .objects import Remote
 
-__all__ = ["FRAMED", "RemoteShards", "StoredShard", "check_hashes"]
-
 _RUN = 2**22  # bytes of a part of a file that are requested at once
 _PYARROW = {"zstd": "zstd", "br": "brotli", "snappy": "snappy"}  # what pyarrow calls a compression
 FRAMED = struct.Struct(

@@ -19,20 +19,19 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from itertools import chain
 
 from ..errors import CorruptError, NotFoundError, RemoteError, YogaError
+from ..process.contexts import contextmanager
 from ..process.progress import progress_bar
 from ..versions.file_entry import FileEntry
 from ..versions.names import folder_of
 from ..versions.outline import DataFile, Outline
 from .contract import Shown, Versions
-
-__all__ = ["Sharing"]
 
 _log = logging.getLogger("torchyoga")
 _MANY, _NEAR, _SMALL = 128, 4, 2**16  # versions; those that are read to see what one alone has; bytes

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-__all__ = ["RUN", "RUNS", "Sink", "from_s3", "from_web"]
 
 _PIECE = 2**20  # bytes
 _OTHER = "the server answered a request of a range with something else"

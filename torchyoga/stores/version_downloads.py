@@ -23,8 +23,6 @@ from .downloads import Downloads
 from .local import transfer_bar
 from .objects import Found, Remote
 
-__all__ = ["VersionDownloads"]
-
 
 class VersionDownloads(Downloads[FileEntry]):
     """The files of one version, in a folder of a store.

@@ -20,6 +20,7 @@ __all__ = [
     "fixed_of",
     "is_list",
     "lists_of",
+    "num_leaves",
     "retyped",
     "runs_of",
     "storage_type",
@@ -230,3 +231,11 @@ def retyped(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> 
         item = within(kind.value_field)
         return pa.list_(item) if types.is_list(kind) else pa.large_list(item)
     return change(kind)
+
+
+def num_leaves(of: pa.DataType) -> int:
+    """How many of Parquet's columns hold values of a type."""
+    of = storage_type(of)
+    if pa.types.is_dictionary(of):
+        return 1
+    return sum(num_leaves(of.field(i).type) for i in range(of.num_fields)) if of.num_fields else 1

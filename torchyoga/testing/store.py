@@ -21,10 +21,10 @@ from ..rows.types import Row
 from ..storage import Storage, store_of
 from ..stores.checking import check
 from ..stores.contract import Versions
-from ..stores.history.transfer import copied
 from ..stores.local import Store
 from ..stores.refs import fetched
 from ..stores.sharing import Sharing
+from ..stores.transfer import copied
 from ..versions.manifest import Manifest
 from .rows import PATIENCE, assert_rows_equal, compare_rows, expect, run_all
 

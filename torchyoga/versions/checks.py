@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 else:
     np = later("numpy")
 
-__all__ = ["checks_of_columns", "fingerprint_of", "list_of", "refuse_unfit"]
 
 _FEW = 16  # checks that are combined in less time than it takes to load NumPy
 

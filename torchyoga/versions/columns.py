@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 else:
     np, _projection = later("numpy"), later("torchyoga.rows.projection")
 
-__all__ = ["MOST_GROUPS", "ColumnGroup", "Keys", "groups_of", "joined", "parts_of"]
 
 MOST_GROUPS = 2**16
 Keys: TypeAlias = tuple[str | int, ...]

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 else:
     Ints = Any
 
-__all__ = ["MOST_DELETED", "Deleted"]
 
 MOST_DELETED = 2**27  # of all files of a version: their numbers take a gigabyte
 

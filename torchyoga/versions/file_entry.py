@@ -11,8 +11,6 @@ from .deleted import Deleted
 from .listed import LIST, MOST_LISTED
 from .names import SUFFIXES, encoded
 
-__all__ = ["FileEntry", "is_data_file", "is_token"]
-
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
 # For files of the formats; for a file being written; for the object that a store keeps next to replaced

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from ..process.lazy import np
 from ..rows.types import Array, Json
 
-__all__ = ["MOST_BYTES", "MOST_DEPTH", "plain"]
-
 MOST_BYTES = 2**20  # as JSON
 MOST_DEPTH = 32
 _PLAIN = {str, int, float, bool}

@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from ..rows.types import Json
 
-__all__ = ["MOST_BUILDERS", "MOST_SOURCE", "Builder", "Lineage", "Parent", "sendable"]
-
 MOST_SOURCE = 64 * 2**10  # bytes of a source text
 MOST_BUILDERS = 256
 _MOST_TEXT = {"function": 300, "user": 100, "host": 300, "message": 4096, "record": 20}

@@ -19,19 +19,6 @@ from typing import Any, Generic, TypeVar, overload
 from ..process.digests import hexdigest
 from ..rows.types import Json
 
-__all__ = [
-    "LARGEST_LIST",
-    "LIST",
-    "MOST_LISTED",
-    "SIZES",
-    "Listed",
-    "entries_of",
-    "grouped",
-    "pieces_of",
-    "text_of",
-    "with_more",
-]
-
 T = TypeVar("T")
 # When entries are written into lists, as `grouped` takes it.
 SIZES = {"files": (4, 64, 1200), "parents": (8, 128, 1024)}

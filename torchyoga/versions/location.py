@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 else:
     Ints = Any
 
-__all__ = ["MANIFEST", "Files", "Folder", "Progress", "is_foreign", "list_bytes"]
 
 Progress = Callable[[], int | None]
 MANIFEST = "manifest.json"

@@ -38,17 +38,6 @@ if TYPE_CHECKING:
 else:
     np, _statistics = later("numpy"), later("torchyoga.rows.stats.statistics")
 
-__all__ = [
-    "FORMAT_VERSION",
-    "LARGEST_MANIFEST",
-    "FunctionEntry",
-    "Manifest",
-    "content_of",
-    "is_like_manifest",
-    "parents_in",
-    "telling_damage",
-    "telling_damage_of",
-]
 
 FORMAT_VERSION = 1
 LARGEST_MANIFEST = 256 * 2**20  # bytes
@@ -72,7 +61,7 @@ class FunctionEntry:
         arguments: a digest of each argument that does not choose the version, by name.
         parts: a digest of each function, class and constant of its module that it names, by name; None if
             that is not known.
-        sources: of each pattern of files that it reads, as `caching.source_files` records them.
+        sources: of each pattern of files that it reads, as `caching.staleness` records them.
     """
 
     code: str | None

@@ -6,8 +6,6 @@ import re
 from functools import lru_cache
 from urllib.parse import quote, unquote
 
-__all__ = ["CACHED", "HASHES", "SUFFIXES", "decoded", "encoded", "folder_of", "natural"]
-
 SUFFIXES = ("mdb", "h5", "list")  # of data files: one for each format, and that of lists of them
 CACHED = (*SUFFIXES, "shard", "index")  # of files in a cache: also of other libraries
 HASHES = ".hashes"  # the folder of the row hashes that are kept beside versions: no id has this name

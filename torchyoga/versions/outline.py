@@ -15,8 +15,6 @@ from .listed import LIST, Listed, entries_of
 from .manifest import content_of, parents_in, telling_damage, telling_damage_of
 from .names import encoded
 
-__all__ = ["DataFile", "Outline"]
-
 
 class DataFile(NamedTuple):
     """A data file, or a list of some: its name, the version in whose folder it lies, and its size."""

@@ -17,8 +17,6 @@ from .file_entry import FileEntry
 from .listed import pieces_of, with_more
 from .manifest import Manifest
 
-__all__ = ["merged_schema", "with_columns", "with_rows", "without_columns"]
-
 
 def merged_schema(old: Schema, new: Schema, replacing: bool) -> Schema:
     """The schema of rows that have the columns of both; those of the new one replace others in their places.

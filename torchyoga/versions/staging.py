@@ -17,8 +17,6 @@ from ..process.digests import json_digest
 from ..rows.types import Json
 from .file_entry import FileEntry, is_data_file
 
-__all__ = ["sealed", "Staging", "unsealed"]
-
 _PROGRESS = "progress.json"
 _LARGEST = 256 * 2**20  # bytes of the progress note
 

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..order.full import Order, as_int, keyed_bytes
-from ..process.seeding import splitmix
+from ..order.full import Order, as_int
 from ..process.warned import warn_user
+from ..process.words import keyed_bytes, splitmix
 from ..reading.dataref import DataRef
 from ..reading.instead import advised
 from ..rows.data import bounds_of

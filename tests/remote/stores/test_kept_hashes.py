@@ -15,7 +15,7 @@ from servers import http_server
 from stored import store_of
 
 import torchyoga as yoga
-from torchyoga.caching.comparing import kept_hashes
+from torchyoga.caching import row_hashes as kept_hashes
 from torchyoga.rows.hashing import row_hashes
 
 MANY = 2 * kept_hashes.WORTH_ROWS

@@ -28,11 +28,11 @@ import numpy as np
 
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
+from ...process.words import keyed_bytes, words_at
 from ...rows.data import bounds_of
 from ...rows.types import Ints
 from ..compact import MARK
 from ..contract import ARRANGED, Shuffle, before_known, check_epoch
-from ..full import keyed_bytes, words_at
 from ..saved import Pin
 from ..stages import ArrangedOrder, folded, short, written_stages
 from .proportions import Proportions

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, TypeAlias
 
 from ...process.texts import in_columns
-from .histogram import Histogram
-
-__all__ = ["TITLES", "Bars", "ColumnStats", "LengthStats", "TableStats", "cells_of", "clock"]
 
 Shown: TypeAlias = "int | float | str | Decimal | None"
 _MOST_SHOWN = 40  # characters of a value in a table
@@ -26,10 +22,12 @@ class Bars:
         counts: how many values are in each bin, 64 at most.
         edges: where the bins begin, and where the last one ends. All are equally wide, and a value on an edge
             is in the bin that begins there.
+        ends: the smallest value and the largest, as edges count them.
     """
 
     counts: tuple[int, ...]
     edges: tuple[float, ...]
+    ends: tuple[float, float] = field(default=(0, 0), repr=False)
 
 
 @dataclass(frozen=True)
@@ -95,13 +93,13 @@ class ColumnStats:
     lengths: LengthStats | None = None
     top: tuple[tuple[Any, int], ...] | None = None
     distinct: int | None = None
-    source: tuple[Histogram, float, float, float] | None = None
 
     def quantile(self, share: float) -> float | None:
         """The value below which a share of the values sampled is, such as 0.5 for the median; None for text.
 
-        It is from the histogram, and wrong by the width of a bin at most: less than (max - min) / 31, or 1
-        for ints, whichever is larger. Of times it is a number of their units, such as those since 1970.
+        It is from the histogram, as if values were spread evenly in each bin, and wrong by its width at most:
+        less than (max - min) / 31, or 1 for ints, whichever is larger. Of times it is a number of their
+        units, such as those since 1970.
 
         Raises:
             ValueError: the share is not in 0..1.
@@ -113,10 +111,16 @@ class ColumnStats:
         """
         if not 0 <= share <= 1:
             raise ValueError(f"a quantile is of a share in 0..1, found {share!r}")
-        if self.source is None or not self.source[0].total:
+        bars = self.histogram
+        if bars is None or not self.sampled:
             return None
-        histogram, low, high, scale = self.source
-        return histogram.quantile(share, low, high) / scale
+        wanted, (low, high) = share * self.sampled, bars.ends
+        for count, edge, end in zip(bars.counts, bars.edges, bars.edges[1:], strict=False):
+            if count and wanted <= count:
+                part, start, stop = wanted / count, float(max(edge, low)), float(min(end, high))
+                return start * (1 - part) + stop * part
+            wanted -= count
+        return float(high)
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.rows} rows, {self.nulls} null, {self.count} values"]
@@ -128,11 +132,9 @@ class ColumnStats:
             lines.append(f"  {self.nan} NaN, {self.inf} infinite, {self.minus_inf} of them below 0")
         if self.sampled < self.count - self.nan - self.inf and self.histogram is not None:
             lines.append(f"  zeros, std and histogram of {self.sampled} values")
-        if self.lengths is not None:
-            found = self.lengths
-            lines.append(
-                f"  lengths {found.min} to {found.max}, mean {_short(found.mean)}, {found.empty} empty"
-            )
+        if (sizes := self.lengths) is not None:
+            mean = _short(sizes.mean)
+            lines.append(f"  lengths {sizes.min} to {sizes.max}, mean {mean}, {sizes.empty} empty")
         if self.top is not None:
             shown = ", ".join(f"{_short(value)} ({count})" for value, count in self.top[:5])
             lines.append(f"  {self.distinct} different: {shown}{', ...' if len(self.top) > 5 else ''}")
@@ -166,12 +168,9 @@ class TableStats(Mapping[str, ColumnStats]):
         self.rows_read = rows_read
 
     def __getitem__(self, name: str) -> ColumnStats:
-        try:
+        if name in self._columns:
             return self._columns[name]
-        except KeyError:
-            raise KeyError(
-                f"there are no statistics of {name!r}; there are of {', '.join(self)[:400]}"
-            ) from None
+        raise KeyError(f"there are no statistics of {name!r}; there are of {', '.join(self)[:400]}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns)
@@ -200,8 +199,7 @@ def cells_of(
         count: writes how many there are of something.
         short: writes a value.
     """
-    is_number = stats.mean is not None
-    lengths, top = stats.lengths, stats.top
+    is_number, sizes, top = stats.mean is not None, stats.lengths, stats.top
     return (
         name,
         count(stats.nulls),
@@ -209,24 +207,15 @@ def cells_of(
         count(stats.nan) if is_number or stats.nan else "",
         count(stats.zeros) if is_number else "",
         *map(short, (stats.min, stats.max, stats.mean, stats.std)),
-        "" if lengths is None or not lengths.count else f"{lengths.min}..{lengths.max}",
+        "" if sizes is None or not sizes.count else f"{sizes.min}..{sizes.max}",
         f"{short(top[0][0])} ({count(top[0][1])})" if top else "",
     )
 
 
 def _short(value: object) -> str:
-    if value is None:
-        return ""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, (str, bytes)):
         text = repr(value)
         return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
-    return str(value)
-
-
-def clock(microseconds: int) -> str:
-    """A time of day as ISO text; the number itself, if it is none."""
-    if not 0 <= microseconds < 86_400_000_000:
-        return str(microseconds)
-    return (datetime.datetime.min + datetime.timedelta(microseconds=microseconds)).time().isoformat()
+    return "" if value is None else str(value)

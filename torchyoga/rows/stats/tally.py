@@ -9,14 +9,12 @@ with others, since a value that either lacks may come as often; so the result ha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, TypeAlias
 
 from ...process.lazy import np
 from ..types import Array, Json
-from .histogram import checked_counts
-
-__all__ = ["MOST_DISTINCT", "MOST_TEXT", "MOST_TOP", "Tally", "Value"]
+from .numbers import checked_counts
 
 MOST_DISTINCT = 10_000
 MOST_TEXT = 64  # bytes of a text
@@ -52,7 +50,16 @@ class Tally:
             return
         if values.dtype.kind == "f":
             values = values[~np.isnan(values)] + values.dtype.type(0)  # -0.0 is 0.0
-        self._add(*(_counted_in_range(values) or _counted(values)))
+        is_int, start = values.dtype.kind != "f", values[: 2 * MOST_DISTINCT]
+        if is_int and int(values.max()) - (low := int(values.min())) < _RANGE and low < 2**62:
+            numbers = np.bincount(values.astype(np.int64) - low)
+            distinct = np.flatnonzero(numbers)
+            self._add((distinct + low).tolist(), numbers[distinct].tolist())
+        elif len(start) < len(values) and len(np.unique(start)) > MOST_DISTINCT:
+            self.give_up()
+        else:
+            distinct, numbers = np.unique(values, return_counts=True)
+            self._add(distinct.tolist(), numbers.tolist())
 
     def add_texts(self, texts: Sequence[bytes]) -> None:
         """Adds texts."""
@@ -95,13 +102,15 @@ class Tally:
         """The values that come most often, with their counts; of equal counts the smaller value first."""
         return sorted((self.counts or {}).items(), key=lambda pair: (-pair[1], pair[0]))[:most]
 
-    def _add(self, values: Iterable[Value], numbers: Iterable[int]) -> None:
+    def _add(self, values: Collection[Value], numbers: Collection[int]) -> None:
+        """Adds different values, and how often each comes."""
         counts = self.counts
         assert counts is not None
-        for value, number in zip(values, numbers, strict=True):
-            counts[value] = counts.get(value, 0) + number
+        if len(values) <= MOST_DISTINCT:
+            for value, number in zip(values, numbers, strict=True):
+                counts[value] = counts.get(value, 0) + number
         self.distinct = len(counts)
-        if len(counts) > MOST_DISTINCT:
+        if max(len(counts), len(values)) > MOST_DISTINCT:
             self.give_up()
 
     def to_json(self, most: int | None = None) -> Json:
@@ -143,29 +152,6 @@ class Tally:
         if found.top() != list(found.counts.items()):
             raise ValueError("the most frequent value must be first")
         return found
-
-
-def _counted_in_range(values: Array) -> tuple[Sequence[Value], Sequence[int]] | None:
-    """The different ints, and how often each comes; None if they are far apart, or floats."""
-    if values.dtype.kind not in "iu" or not len(values):
-        return None
-    low, high = int(values.min()), int(values.max())
-    if high - low >= _RANGE or high >= 2**63:
-        return None
-    counts = np.bincount(values.astype(np.int64) - low)
-    found = np.flatnonzero(counts)
-    return (found + low).tolist(), counts[found].tolist()
-
-
-def _counted(values: Array) -> tuple[Sequence[Value], Sequence[int]]:
-    """The different numbers, and how often each comes; without counts of all if there are too many."""
-    start = values[: 2 * MOST_DISTINCT]
-    if len(values) > len(start):
-        distinct = np.unique(start)
-        if len(distinct) > MOST_DISTINCT:
-            values = distinct
-    distinct, counts = np.unique(values, return_counts=True)
-    return distinct.tolist(), counts.tolist()
 
 
 def _value_in(value: object, kind: Kind) -> Value:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from glob import glob, has_magic
 from itertools import islice
 
@@ -24,7 +26,7 @@ from ...versions.names import natural
 
 __all__ = ["NamedFiles"]
 
-_AT_ONCE = 8  # downloads that indices wait for
+_AT_ONCE = 8  # files that are downloaded or read for their indices
 _MOST_DOWNLOADS = 20  # of a file that other processes keep deleting
 
 
@@ -67,25 +69,32 @@ class NamedFiles:
         """
         given = [named] if isinstance(named, (str, os.PathLike)) else list(named)
         texts = [os.fspath(one) for one in given]
-        cache = cache_of(cache_dir, cache_bytes)
         if not texts:
             raise ValueError("no files were named; pass a path, a URL, or a list of such")
         if not any(map(is_url, texts)):
-            paths = [path for text in texts for path in _local(text, ending)]
-            states = tuple(IndexOf.file(path, "") for path in paths)
-            local = LocalShards(_title(paths), tuple(paths), tuple(state.nbytes for state in states))
-            return NamedFiles(local.as_they_are(), states, cache)
+            return NamedFiles.at(
+                [path for text in texts for path in _local(text, ending)], cache_dir, cache_bytes
+            )
         if not all(map(is_url, texts)):
             raise ValueError(
                 f"{texts!r:.200} are of this machine and of a store; make a DataRef of each, concat them"
             )
-        base = _common(texts)
+        cache, base = cache_of(cache_dir, cache_bytes), _common(texts)
         store = _Store(Remote(base, storage_options), len(texts) > _AT_ONCE)
         objects = [one for text in texts for one in store.named(text[len(base) + 1 :], ending)]
         shards = [StoredShard(name, nbytes, nbytes, tag=state.tag) for name, nbytes, state in objects]
         return NamedFiles(
             RemoteShards(store.remote, shards, cache), tuple(state for *_, state in objects), cache
         )
+
+    @staticmethod
+    def at(
+        paths: Sequence[str], cache_dir: str | os.PathLike[str] | None, cache_bytes: int | None
+    ) -> NamedFiles:
+        """The files at these paths of this machine."""
+        states = tuple(IndexOf.file(path, "") for path in paths)
+        local = LocalShards(_title(paths), tuple(paths), tuple(state.nbytes for state in states))
+        return NamedFiles(local.as_they_are(), states, cache_of(cache_dir, cache_bytes))
 
     @property
     def name(self) -> str:
@@ -108,33 +117,35 @@ class NamedFiles:
             make: makes one of the file at a path.
         """
         wanted = [IndexOf(state.where, state.nbytes, state.tag, kind) for state in self.states]
-        if self.files.is_remote:
-            missing = iter([n for n, of in enumerate(wanted) if not self.cache.has(of.key)])
-            share, largest = self.files.ahead_bytes, max(self.files.nbytes, default=0)
-            self.files.begin(
-                islice(missing, _AT_ONCE if share is None else min(_AT_ONCE, share // (1 + largest)))
-            )
+        if not isinstance(self.files, RemoteShards):
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                yield from pool.map(lambda of: kept_index(of, lambda: make(of.where), self.cache), wanted)
+            return
+        missing = iter([number for number, of in enumerate(wanted) if not self.cache.has(of.key)])
+        share, largest = self.files.ahead_bytes, max(self.files.nbytes, default=0)
+        self.files.begin(
+            islice(missing, _AT_ONCE if share is None else min(_AT_ONCE, share // (1 + largest)))
+        )
         for number, of in enumerate(wanted):
             was_kept = self.cache.has(of.key)
-            yield kept_index(of, lambda number=number: self._made(number, make), self.cache)  # type: ignore[misc]
-            if self.files.is_remote and not was_kept:
+            yield kept_index(of, partial(self._made, self.files, number, make), self.cache)
+            if not was_kept:
                 self.files.begin(islice(missing, 1))
 
-    def _made(self, number: int, make: Callable[[str], FileIndex]) -> FileIndex:
+    @staticmethod
+    def _made(files: RemoteShards, number: int, make: Callable[[str], FileIndex]) -> FileIndex:
+        """The index of a file of a store, once that is downloaded."""
         for _ in range(_MOST_DOWNLOADS):
-            path = self.files.path(number)
+            path = files.path(number)
             try:
                 return make(path)
             except FileNotFoundError:
-                if not self.files.is_remote:
-                    raise
+                continue
             except CorruptError as error:
-                if not self.files.is_remote:
-                    raise
-                self.files.forget(number)  # the copy may be what is damaged
-                raise CorruptError(str(error).replace(path, self.files.where(number))) from error
+                files.forget(number)  # the copy may be what is damaged
+                raise CorruptError(str(error).replace(path, files.where(number))) from error
         raise RemoteError(
-            f"{self.files.where(number)} was deleted {_MOST_DOWNLOADS} times before it was read; set a "
+            f"{files.where(number)} was deleted {_MOST_DOWNLOADS} times before it was read; set a "
             "larger cache_bytes"
         )
 

@@ -26,10 +26,10 @@ from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Ints
 from ..arrow import Decimals, found_in, plan_of
-from ..buffers import retyped, type_without_views
+from ..buffers import num_leaves, retyped, type_without_views
 from ..gathered import contiguous
-from .footers import Footer, footers_of
-from .levels import is_nested, leaf_owners, nulls_below, num_leaves, some_groups
+from .footers import Footer, FooterIndex, footers_of
+from .levels import is_nested, nulls_below, some_groups
 from .places import LocalFile, Located, Ranges
 from .unified import as_type, can_become, common_type
 
@@ -279,7 +279,7 @@ class _OpenGroup:
         if isinstance(place, LocalFile):
             self._source: object = place.path
         else:
-            runs = _runs_of(footer, self._number, set(self.names))
+            runs = _runs_of(self._metadata, self._number, set(self.names))
             self._source = Ranges(place, footer.identity.nbytes, runs)
         return self
 
@@ -324,15 +324,14 @@ class _OpenGroup:
 _OURS = (CorruptError, SchemaError)
 
 
-def _runs_of(footer: Footer, number: int, names: set[str]) -> list[tuple[int, int]]:
+def _runs_of(metadata: pq.FileMetaData, number: int, names: set[str]) -> list[tuple[int, int]]:
     """Where the columns of a group lie in its file."""
-    chunks, owners = footer.chunks, leaf_owners(footer.metadata)
-    starts, sizes = chunks.start[number].tolist(), chunks.stored[number].tolist()
-    return [
-        (start, start + size)
-        for owner, start, size in zip(owners, starts, sizes, strict=True)
-        if owner in names
-    ]
+    group, runs = metadata.row_group(number), list[tuple[int, int]]()
+    leaves = [one.name for one in metadata.schema.to_arrow_schema() for _ in range(num_leaves(one.type))]
+    for column in (group.column(index) for index, owner in enumerate(leaves) if owner in names):
+        start = min(column.data_page_offset, column.dictionary_page_offset or column.data_page_offset)
+        runs.append((start, start + column.total_compressed_size))
+    return runs
 
 
 # -- opening
@@ -356,53 +355,49 @@ def opened(
         SchemaError: the files differ in a field, or cannot be as the schema says.
         KeyError: there is no such column.
     """
-    footers = footers_of([one.place for one in located])
+    opened = footers_of([one.place for one in located])
     keys, made = _keys_of(located, schema)
-    schemas = [_arrow_schema(footer, options.int96_unit) for footer in footers]
+    schemas = [_arrow_schema(file, options.int96_unit) for file in opened]
+    places = [one.place.name for one in located]
     if schema is None:
-        found = _common(
-            schemas, footers, None if columns is None else {name.split("/")[0] for name in columns}
-        )
+        tops = None if columns is None else {name.split("/")[0] for name in columns}
+        found = _common(schemas, places, tops)
     else:
-        found = _promoted([one for one in schema if one.name not in made.names], schemas, footers)
+        found = _promoted([one for one in schema if one.name not in made.names], schemas, places)
         made = pa.schema([one for one in made if one.name in schema.names])
     for name in made.names:
         if name in schemas[0].names:
             raise SchemaError(
-                f"{footers[0].place.name} has a column {name!r}, and its folder is called {name}=...; "
-                "rename one of them"
+                f"{places[0]} has a column {name!r}, and its folder is called {name}=...; rename one of them"
             )
     fields = pa.schema(_wanted([*found, *made], columns))
-    _refuse_odd(footers, fields)
-    groups = [
-        group
-        for index, (footer, one) in enumerate(zip(footers, schemas, strict=True))
-        for group in _groups_of(index, footer, one, fields)
-    ]
-    nulls = [_total([group.nulls[number] for group in groups]) for number in range(len(fields))]
+    _refuse_odd(opened, fields)
+    read = [_groups_of(file, one, fields) for file, one in zip(opened, schemas, strict=True)]
+    groups = [np.flatnonzero(file.rows) for file in opened]
+    sizes = [file.rows[some] for file, some in zip(opened, groups, strict=True)]
+    files = ParquetFiles(
+        footers=tuple(file.footer for file in opened),
+        file=np.repeat(np.arange(len(opened)), [len(some) for some in groups]),
+        number=np.concatenate(groups),
+        sizes=np.concatenate(sizes),
+        nbytes=np.concatenate([one.nbytes for one in read]),
+        fields=fields,
+        keys=tuple(keys),
+        kept=(None,) * sum(map(len, groups)),
+        options=options,
+        int96=tuple(map(_int96_fields, opened, schemas)),
+    )
+    nested = [np.concatenate([one.nulls[number] for one in read]) for number in range(len(fields))]
+    nulls = list(map(_nulls_in, fields, nested))
     for number, name in enumerate(fields.names):
         if name in made.names:
             nulls[number] = sum(one[name] is None for one in keys)
-    files = ParquetFiles(
-        footers=tuple(footers),
-        file=np.array([group.file for group in groups], np.int64),
-        number=np.array([group.number for group in groups], np.int64),
-        sizes=np.array([group.num_rows for group in groups], np.int64),
-        nbytes=np.array([group.nbytes for group in groups], np.int64).reshape(len(groups), len(fields)),
-        fields=fields,
-        keys=tuple(keys),
-        kept=(None,) * len(groups),
-        options=options,
-        int96=tuple(map(_int96_fields, footers, schemas)),
-    )
-    nested = [np.array([group.counts[number] for group in groups], np.int64) for number in range(len(fields))]
-    exact = [nulls_below(name, footers, schemas) for name in fields.names]
-    rows = np.bincount(files.file, files.sizes, len(footers))
+    exact = [nulls_below(name, opened) for name in fields.names]
     absent = {}
     for name in (one.name for one in fields if one.name not in made.names):
-        lacking = [index for index, one in enumerate(schemas) if _own(one, name) is None]
-        if rows[lacking].any():
-            absent[path_name((name,))] = int(rows[lacking].sum())
+        lacking = [rows.sum() for rows, one in zip(sizes, schemas, strict=True) if _own(one, name) is None]
+        if sum(lacking):
+            absent[path_name((name,))] = int(sum(lacking))
     files = replace(files, options=replace(options, nulls={**absent, **options.nulls}))
     return _looked_at(files, nulls, nested, exact), pa.schema([*found, *made])
 
@@ -444,12 +439,9 @@ def _has_words(of: pa.DataType) -> bool:
     return any(_has_words(of.field(i).type) for i in range(of.num_fields))
 
 
-def _int96_fields(footer: Footer, schema: pa.Schema) -> dict[str, pa.DataType]:
-    owners = leaf_owners(footer.metadata) if footer.int96_columns else []
-    return {
-        name: retyped(schema.field(name).type, _at_least_us)
-        for name in (owners[index] for index in footer.int96_columns)
-    }
+def _int96_fields(file: FooterIndex, schema: pa.Schema) -> dict[str, pa.DataType]:
+    names = [file.fields.owners[column] for column in file.int96]
+    return {name: retyped(schema.field(name).type, _at_least_us) for name in names}
 
 
 def _at_least_us(kind: pa.DataType) -> pa.DataType:
@@ -458,21 +450,14 @@ def _at_least_us(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp("us", kind.tz) if is_coarse else kind
 
 
-def _arrow_schema(footer: Footer, int96_unit: str) -> pa.Schema:
-    metadata = footer.metadata
-    try:
-        if footer.int96_columns:
-            file = pq.ParquetFile(
-                pa.BufferReader(b""), metadata=metadata, coerce_int96_timestamp_unit=int96_unit
-            )
-            found = file.schema_arrow
-        else:
-            found = metadata.schema.to_arrow_schema()
-    except (pa.ArrowException, NotImplementedError) as error:
-        raise SchemaError(f"{footer.place.name}: pyarrow cannot read its schema: {error}") from error
-    twice = sorted({name for name in found.names if found.names.count(name) > 1})
-    if twice:
-        raise SchemaError(f"{footer.place.name} has several columns called {twice[0]!r}; rename them")
+def _arrow_schema(file: FooterIndex, int96_unit: str) -> pa.Schema:
+    """The schema of a file, with times of 96 bits in a unit."""
+    if not file.int96:
+        return file.fields.schema
+    metadata = file.footer.metadata
+    found = pq.ParquetFile(
+        pa.BufferReader(b""), metadata=metadata, coerce_int96_timestamp_unit=int96_unit
+    ).schema_arrow
     return pa.schema([field.with_type(type_without_views(field.type)) for field in found])
 
 
@@ -481,14 +466,13 @@ def _without_views(table: pa.Table) -> pa.Table:
     return table if to == table.schema else table.cast(to)
 
 
-def _common(schemas: Sequence[pa.Schema], footers: Sequence[Footer], tops: set[str] | None) -> list[pa.Field]:
+def _common(schemas: Sequence[pa.Schema], places: Sequence[str], tops: set[str] | None) -> list[pa.Field]:
     """The fields of all files, in the order of the first; SchemaError if they differ."""
-    first, at = schemas[0], footers[0].place.name
+    first, at = schemas[0], places[0]
     found = {one.name: one for one in first}
-    for schema, footer in zip(schemas[1:], footers[1:], strict=True):
+    for schema, name in zip(schemas[1:], places[1:], strict=True):
         if schema is first or schema.equals(first):
             continue
-        name = footer.place.name
         for one in [*first.names, *schema.names]:
             if tops is not None and path_name((one,)) not in tops and one not in tops:
                 continue
@@ -510,18 +494,18 @@ def _common(schemas: Sequence[pa.Schema], footers: Sequence[Footer], tops: set[s
 
 
 def _promoted(
-    fields: Sequence[pa.Field], schemas: Sequence[pa.Schema], footers: Sequence[Footer]
+    fields: Sequence[pa.Field], schemas: Sequence[pa.Schema], places: Sequence[str]
 ) -> list[pa.Field]:
     """The fields that a caller wants; SchemaError if what is in a file cannot become them."""
     wanted = [one.with_type(type_without_views(one.type)) for one in fields]
     known = set()
-    for schema, footer in zip(schemas, footers, strict=True):
+    for schema, place in zip(schemas, places, strict=True):
         for one in wanted:
             own = _own(schema, one.name)
             pair = (one.type if own is None else own.type, one.type)
             if pair not in known and not can_become(*pair):
                 raise SchemaError(
-                    f"column {one.name!r} is {pair[0]} in {footer.place.name}, which cannot become "
+                    f"column {one.name!r} is {pair[0]} in {place}, which cannot become "
                     f"{one.type}, as schema= says"
                 )
             known.add(pair)
@@ -534,13 +518,12 @@ def _promoted(
     return wanted
 
 
-def _refuse_odd(footers: Sequence[Footer], fields: pa.Schema) -> None:
-    for footer in footers:
-        odd = footer.odd_columns
-        for name in [leaf_owners(footer.metadata)[index] for index in odd]:
+def _refuse_odd(files: Sequence[FooterIndex], fields: pa.Schema) -> None:
+    for file in files:
+        for name in [file.fields.owners[column] for column in file.odd]:
             if name in fields.names:
                 raise SchemaError(
-                    f"column {name!r} of {footer.place.name} holds integers of 128 bits, which pyarrow "
+                    f"column {name!r} of {file.footer.place.name} holds integers of 128 bits, which pyarrow "
                     "cannot read; leave it out with columns=, or cast it and write the file again"
                 )
 
@@ -563,43 +546,32 @@ def _wanted(fields: Sequence[pa.Field], columns: Sequence[str] | None) -> list[p
     return [one for name, one in known.items() if name in tops]
 
 
-class _RowGroup(NamedTuple):
-    """A row group as its footer describes it."""
+class _Groups(NamedTuple):
+    """The groups of a file that have rows.
 
-    file: int
-    number: int
-    num_rows: int
-    nbytes: list[int]  # of each field
-    nulls: list[int | None]  # in each field; None if that is not known
-    counts: list[Ints]  # of nulls and of empty lists, in each column of each field
+    Attributes:
+        nbytes: (groups, fields) of each field.
+        nulls: for each field, (groups, columns) of nulls and of empty lists; below 0 if that is not known.
+    """
+
+    nbytes: Ints
+    nulls: list[Ints]
 
 
-def _groups_of(file: int, footer: Footer, schema: pa.Schema, fields: pa.Schema) -> Iterator[_RowGroup]:
-    """The groups of a file that have rows, and what is known of each of `fields` there."""
-    metadata, chunks = footer.metadata, footer.chunks
-    owners = np.array(leaf_owners(metadata))
-    leaves = [np.flatnonzero(owners == name) for name in fields.names]
-    own = [_own(schema, name) for name in fields.names]
-    sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-    # Some writers leave the number of all rows at 0.
-    if min(sizes, default=0) < 0 or sum(sizes) != (metadata.num_rows or sum(sizes)):
-        raise CorruptError(
-            f"{footer.place.name}: its row groups have {sum(sizes)} rows, but the footer says "
-            f"{metadata.num_rows}; it is damaged"
-        )
-    for number, num_rows in enumerate(sizes):
-        if num_rows:
-            nbytes = [int(chunks.unpacked[number, some].sum()) for some in leaves]
-            nulls: list[int | None] = []
-            counts = []
-            for field, one, some in zip(fields, own, leaves, strict=True):
-                if one is None:
-                    nulls.append(num_rows)
-                    counts.append(np.full(num_leaves(field.type), num_rows))
-                else:
-                    nulls.append(_nulls_in(one, chunks.nulls[number, some]))
-                    counts.append(chunks.nulls[number, some])
-            yield _RowGroup(file, number, num_rows, nbytes, nulls, counts)
+def _groups_of(file: FooterIndex, schema: pa.Schema, fields: pa.Schema) -> _Groups:
+    some = file.rows > 0
+    unpacked, counts = file.unpacked[some], file.nulls[some]
+    nbytes, nulls = np.zeros((len(counts), len(fields)), np.int64), list[Ints]()
+    for number, one in enumerate(fields):
+        columns, own = file.fields.columns_of(one.name), _own(schema, one.name)
+        nbytes[:, number] = unpacked[:, columns].sum(axis=1)
+        if own is None:
+            nulls.append(np.broadcast_to(file.rows[some, None], (len(counts), num_leaves(one.type))))
+        elif own.nullable or is_nested(own.type):
+            nulls.append(counts[:, columns])
+        else:
+            nulls.append(np.zeros((len(counts), len(columns)), np.int64))
+    return _Groups(nbytes, nulls)
 
 
 def _own(schema: pa.Schema, name: str) -> pa.Field | None:
@@ -609,17 +581,9 @@ def _own(schema: pa.Schema, name: str) -> pa.Field | None:
 
 
 def _nulls_in(of: pa.Field, counts: Ints) -> int | None:
-    """Nulls of a field in a group; None if it is not known, as where empty lists are counted, too."""
-    if not of.nullable and not is_nested(of.type):
-        return 0
-    if (counts < 0).any():
-        return None
+    """Nulls of a field, given those of its columns; None if it is not known: empty lists are counted, too."""
     total = int(counts.sum())
-    return total if not total or not is_nested(of.type) else None
-
-
-def _total(counts: Sequence[int | None]) -> int | None:
-    return None if None in counts else sum(count for count in counts if count is not None)
+    return None if (counts < 0).any() or (total and is_nested(of.type)) else total
 
 
 def _keys_of(

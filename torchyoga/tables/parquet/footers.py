@@ -1,11 +1,8 @@
-"""Parquet files -> their footers, which say what is where; read once in a process as long as a file stays.
+"""Parquet files -> their footers, which say what is where; parsed once on a machine as long as a file stays.
 
 A file is known by a digest of its footer. It is the same for the same file elsewhere, and another one if the
 file is written again: the footer has the place and the size of each column of each group, and mostly its
 smallest and largest value.
-
-pyarrow ends the process when it is asked about a column whose description is damaged or encrypted. So footers
-are read here first: in Thrift's compact protocol, and only what is needed.
 """
 
 from __future__ import annotations
@@ -16,7 +13,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,10 +23,14 @@ import pyarrow.parquet as pq
 from ...errors import CorruptError, SchemaError
 from ...process.digests import hexdigest
 from ...process.forks import renew_in_children
-from ...rows.types import Ints
-from .places import Identity, Place
+from ...rows.data import bounds_of
+from ...rows.types import Array, Ints
+from ...stores.kept_index import FileIndex, IndexOf, cache_of, kept_index
+from ..buffers import num_leaves, type_without_views
+from .places import Place
+from .thrift import described
 
-__all__ = ["chunks_of", "Footer", "footers_of"]
+__all__ = ["FileFields", "Footer", "FooterIndex", "footers_of"]
 
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 _FIRST_READ = 64 * 2**10  # bytes at the end of a file, most of which hold the whole footer
@@ -36,22 +38,6 @@ _NOTED, _SET_ASIDE = b"ARROW:schema", b"arrow:schema"  # keys of the types that 
 _KEPT_BYTES = 128 * 2**20  # of footers, as they are in files
 _THREADS = 16
 _log = logging.getLogger("torchyoga")
-_MOST_DEPTH = 16
-_BYTE_ARRAY = 6  # the type of text and bytes
-_STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 0, 1, 2, 3, 7, 8, 9, 10, 11, 12
-# What is read of a value: a number, some fields of a struct, or of each struct in a list.
-Wanted: TypeAlias = "type[int] | dict[int, Wanted] | list[Wanted]"
-_NUMBERS: dict[int, Wanted] = {
-    1: int,
-    6: int,
-    7: int,
-    9: int,
-    11: int,
-    12: {3: int},
-    16: {1: int, 2: [int], 3: [int]},
-}
-_CHUNK: dict[int, Wanted] = {3: _NUMBERS, 8: {}}
-_FOOTER: dict[int, Wanted] = {2: [{1: int}], 4: [{1: [_CHUNK]}], 8: {}}
 
 
 @dataclass(frozen=True)
@@ -65,7 +51,7 @@ class Footer:
     """
 
     place: Place
-    identity: Identity
+    identity: IndexOf
     digest: str
 
     @property
@@ -75,93 +61,169 @@ class Footer:
         Raises:
             CorruptError: the file has changed since it was opened.
         """
-        return self._read()[1]
-
-    @property
-    def chunks(self) -> _Chunks:
-        """Where its columns lie; errors as `metadata`."""
-        return self._read()[2]
-
-    @property
-    def int96_columns(self) -> tuple[int, ...]:
-        """The numbers of columns that hold times of 96 bits; errors as `metadata`."""
-        return self._read()[3]
-
-    @property
-    def odd_columns(self) -> list[int]:
-        """The numbers of columns whose type pyarrow cannot read: integers of 128 bits."""
-        if _SET_ASIDE not in (self.metadata.metadata or {}):
-            return []
-        columns = [self.metadata.schema.column(index) for index in range(self.metadata.num_columns)]
-        return [
-            index
-            for index, one in enumerate(columns)
-            if one.physical_type == "FIXED_LEN_BYTE_ARRAY"
-            and (one.length, one.logical_type.type) == (16, "NONE")
-        ]
-
-    def _read(self) -> _Read:
-        found = _read(self.place, self.identity)
-        if found[0] != self.digest:
-            raise self.changed()
-        return found
+        return self._read(self.identity)
 
     def check(self) -> None:
         """Raises CorruptError if the file is another one by now."""
         now = self.place.identity()
-        if now == self.identity:
-            return
-        if now.nbytes != self.identity.nbytes or _read(self.place, now)[0] != self.digest:
+        if now.nbytes != self.identity.nbytes:
             raise self.changed()
+        if now != self.identity:
+            self._read(now)
 
     def changed(self) -> CorruptError:
         """An error that says so."""
         return CorruptError(f"{self.place.name} has changed since it was opened; open the files anew")
 
+    def _read(self, identity: IndexOf) -> pq.FileMetaData:
+        """The contents of the footer of a file as it is now, if it is the one that was parsed before."""
+        key = identity, self.digest
+        found = _known.get(key)
+        if found is None:
+            raw = _raw(self.place, identity.nbytes)
+            if hexdigest(raw) != self.digest:
+                raise self.changed()
+            found = _metadata(self.place.name, raw)
+            _known.add(key, found, len(raw))
+        return found
 
-def footers_of(places: Sequence[Place]) -> list[Footer]:
-    """The footers of files, read several at once.
+
+class FileFields(NamedTuple):
+    """The fields of a file.
+
+    Attributes:
+        schema: Arrow's.
+        owners: (columns,) for each of Parquet's columns, the name of the field that it belongs to.
+    """
+
+    schema: pa.Schema
+    owners: Sequence[str]
+
+    def columns_of(self, name: str) -> Ints:
+        """The numbers of the columns that hold a field."""
+        return np.array([number for number, owner in enumerate(self.owners) if owner == name], np.int64)
+
+
+class FooterIndex(NamedTuple):
+    """What a footer says of groups and columns; arrays are (groups, columns).
+
+    Attributes:
+        footer: the file.
+        fields: of the file; times of 96 bits are in ns.
+        rows: (groups,) of each group.
+        unpacked: bytes of the values, before compression.
+        nulls: -1 if it is not known.
+        counts: how many definition levels are counted; `defined`: how often each of them occurs, end to end.
+        int96: columns that hold times of 96 bits.
+        odd: columns whose type pyarrow cannot read: integers of 128 bits.
+    """
+
+    footer: Footer
+    fields: FileFields
+    rows: Ints
+    unpacked: Ints
+    nulls: Ints
+    counts: Ints
+    defined: Ints
+    int96: Sequence[int]
+    odd: Sequence[int]
+
+    def levels(self, column: int) -> Ints | None:
+        """How often each definition level of a column occurs, in all groups; None if they are not counted."""
+        counts = self.counts[:, column]
+        if not counts.all() or len({*counts.tolist()}) != 1:
+            return None
+        starts = bounds_of(self.counts.reshape(-1))[:-1].reshape(self.counts.shape)[:, column]
+        found: Ints = self.defined[starts[:, None] + np.arange(counts[0])].sum(axis=0)
+        return found
+
+
+def footers_of(places: Sequence[Place]) -> list[FooterIndex]:
+    """What the footers of files say, read several at once.
 
     Raises:
         CorruptError: a file is empty, cut, or not a Parquet file.
-        SchemaError: it is encrypted.
+        SchemaError: it is encrypted, or pyarrow cannot read its schema.
         RemoteError: it cannot be read.
     """
     if len(places) == 1:
-        return [_footer_of(places[0])]
+        return [_index_of(places[0])]
     with ThreadPoolExecutor(min(_THREADS, len(places)), thread_name_prefix="torchyoga-footers") as pool:
-        return list(pool.map(_footer_of, places))
+        return list(pool.map(_index_of, places))
 
 
-def _footer_of(place: Place) -> Footer:
+def _index_of(place: Place) -> FooterIndex:
     identity = place.identity()
-    return Footer(place, identity, _read(place, identity)[0])
+    kept = kept_index(identity, lambda: _made(place, identity), cache_of(None, None))
+    arrays, info = kept.arrays, kept.info
+    return FooterIndex(
+        footer=Footer(place, identity, info["digest"]),
+        fields=_fields_of(arrays["schema"].tobytes()),
+        rows=arrays["rows"],
+        unpacked=arrays["unpacked"],
+        nulls=arrays["nulls"],
+        counts=arrays["counts"],
+        defined=arrays["defined"],
+        int96=info["int96"],
+        odd=info["odd"],
+    )
 
 
-def _read(place: Place, identity: Identity) -> _Read:
-    """The digest of a footer, what it says, and of its columns, and those of 96 bits; read once."""
-    key = place.name, identity
-    found = _known.get(key)
-    if found is None:
-        raw = _raw(place, identity.nbytes)
-        try:
-            chunks = chunks_of(raw[:-8])
-            if chunks.are_encrypted:
-                raise _is_encrypted(place.name)
-            metadata = _metadata(place.name, raw)
-            described = [metadata.schema.column(index) for index in range(metadata.num_columns)]
-            if not chunks.fit([(one.max_repetition_level, one.max_definition_level) for one in described]):
-                raise ValueError("a column has counts of levels that it does not have")
-        except SchemaError:
-            raise
-        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-            raise CorruptError(
-                f"{place.name}: its footer is damaged: {error}; write the file again"
-            ) from error
-        int96 = tuple(index for index, one in enumerate(described) if one.physical_type == "INT96")
-        found = hexdigest(raw), metadata, chunks, int96
-        _known.add(key, found, len(raw))
-    return found
+@lru_cache(256)
+def _fields_of(schema: bytes) -> FileFields:
+    """The fields of a serialized schema; one object for many files."""
+    found = pa.ipc.read_schema(pa.py_buffer(schema))
+    return FileFields(found, [one.name for one in found for _ in range(num_leaves(one.type))])
+
+
+def _made(place: Place, identity: IndexOf) -> FileIndex:
+    """The index of a footer, which is parsed before pyarrow is asked about its columns."""
+    name, raw = place.name, _raw(place, identity.nbytes)
+    try:
+        parsed = described(raw[:-8])
+        if parsed is None:
+            raise _is_encrypted(name)
+        metadata = _metadata(name, raw)
+        columns = [metadata.schema.column(number) for number in range(metadata.num_columns)]
+        levels = [(one.max_repetition_level + 1, one.max_definition_level + 1) for one in columns]
+        if ((parsed.counts != 0) & (parsed.counts != np.array(levels, np.int64).reshape(-1, 2))).any():
+            raise ValueError("a column has counts of levels that it does not have")
+        # Some writers leave the number of all rows at 0.
+        if parsed.rows.min(initial=0) < 0 or parsed.num_rows not in (0, parsed.rows.sum()):
+            raise ValueError(f"its row groups have {parsed.rows.sum()} rows, but it says {parsed.num_rows}")
+    except SchemaError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise CorruptError(f"{name}: its footer is damaged: {error}; write the file again") from error
+    try:
+        schema = metadata.schema.to_arrow_schema()
+    except (pa.ArrowException, NotImplementedError) as error:
+        raise SchemaError(f"{name}: pyarrow cannot read its schema: {error}") from error
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        raise SchemaError(f"{place.name} has several columns called {twice[0]!r}; rename them")
+    plain = pa.schema([field.with_type(type_without_views(field.type)) for field in schema])
+    arrays: dict[str, Array] = {
+        "schema": np.frombuffer(plain.serialize(), np.uint8),
+        "rows": parsed.rows,
+        "unpacked": parsed.unpacked,
+        "nulls": parsed.nulls,
+        "counts": parsed.counts[..., 1],
+        "defined": parsed.defined,
+    }
+    has_odd = _SET_ASIDE in (metadata.metadata or {})
+    info = {
+        "digest": hexdigest(raw),
+        "int96": [number for number, one in enumerate(columns) if one.physical_type == "INT96"],
+        "odd": [number for number, one in enumerate(columns) if has_odd and _is_odd(one)],
+    }
+    _known.add((identity, info["digest"]), metadata, len(raw))
+    return FileIndex(arrays, info)
+
+
+def _is_odd(column: pq.ColumnSchema) -> bool:
+    is_fixed = column.physical_type == "FIXED_LEN_BYTE_ARRAY"
+    return is_fixed and (column.length, column.logical_type.type) == (16, "NONE")
 
 
 def _metadata(name: str, raw: bytes) -> pq.FileMetaData:
@@ -210,14 +272,11 @@ def _is_encrypted(name: str) -> SchemaError:
     return SchemaError(f"{name} is encrypted, which is not supported; write a copy that is not")
 
 
-_Read: TypeAlias = "tuple[str, pq.FileMetaData, _Chunks, tuple[int, ...]]"
-
-
 class _Known:
     """The footers that this process has read, as many as fit."""
 
     def __init__(self) -> None:
-        self._found: OrderedDict[object, tuple[_Read, int]] = OrderedDict()
+        self._found: OrderedDict[object, tuple[pq.FileMetaData, int]] = OrderedDict()
         self._nbytes = 0
         self.renew()
         renew_in_children(self)
@@ -226,8 +285,8 @@ class _Known:
         """Makes the lock anew, in a forked child."""
         self._lock = threading.Lock()
 
-    def get(self, key: object) -> _Read | None:
-        """A digest and a footer; None if it is not known."""
+    def get(self, key: object) -> pq.FileMetaData | None:
+        """A footer; None if it is not known."""
         with self._lock:
             found = self._found.get(key)
             if found is None:
@@ -235,7 +294,7 @@ class _Known:
             self._found.move_to_end(key)
             return found[0]
 
-    def add(self, key: object, found: _Read, nbytes: int) -> None:
+    def add(self, key: object, found: pq.FileMetaData, nbytes: int) -> None:
         """Keeps a footer; the ones used least recently make room."""
         with self._lock:
             if key not in self._found:
@@ -247,176 +306,3 @@ class _Known:
 
 
 _known = _Known()
-
-
-class _Chunks(NamedTuple):
-    """The runs of values of each column in each group; arrays are (groups, columns).
-
-    Attributes:
-        start: first byte in the file.
-        stored: bytes there; `unpacked`: bytes before compression.
-        nulls: -1 if it is not known.
-        are_encrypted: True if a column is.
-        levels: for each column of each group, how many repetition levels and definition levels are counted.
-        defined: for each column of each group, how often each definition level occurs; empty if not counted.
-    """
-
-    start: Ints
-    stored: Ints
-    unpacked: Ints
-    nulls: Ints
-    are_encrypted: bool
-    levels: list[list[tuple[int, int]]]
-    defined: list[list[Sequence[int]]]
-
-    def fit(self, most: list[tuple[int, int]]) -> bool:
-        """True if the columns have counts of levels such as those of the schema, or none.
-
-        Args:
-            most: for each column, the highest repetition level and the highest definition level.
-        """
-        return all(
-            count in (0, highest + 1)
-            for group in self.levels
-            for counts, column in zip(group, most, strict=True)
-            for count, highest in zip(counts, column, strict=True)
-        )
-
-
-def chunks_of(footer: bytes) -> _Chunks:
-    """Places, sizes and counts of the columns, as a footer has them.
-
-    Raises:
-        ValueError: it is damaged.
-    """
-    try:
-        found = _Bytes(footer).struct(_FOOTER)
-    except IndexError:
-        raise ValueError("it ends in the middle of a value") from None
-    types = [element[1] for element in found.get(2, []) if 1 in element]
-    groups = [group.get(1, []) for group in found.get(4, [])]
-    are_encrypted = 8 in found or any(8 in chunk for group in groups for chunk in group)
-    rows, levels, defined = [], [], []
-    for number, group in enumerate(groups if not are_encrypted else []):
-        described = [chunk.get(3, {}) for chunk in group]
-        if [one.get(1) for one in described] != types:
-            raise ValueError(f"the columns of row group {number} are not of the types that the file has")
-        rows.append([_row(one) for one in described])
-        counted = [one.get(16, {}) for one in described]
-        levels.append([(len(one.get(2, ())), len(one.get(3, ()))) for one in counted])
-        defined.append([one.get(3, ()) for one in counted])
-        if any(1 in one and kind != _BYTE_ARRAY for one, kind in zip(counted, types, strict=True)):
-            raise ValueError(f"a column of row group {number} has the size of texts, and holds none")
-    table = np.array(rows, np.int64).reshape(len(rows), len(types), 4)
-    if (table[..., :3] < 0).any():
-        raise ValueError("a column begins before the file, or has fewer than 0 bytes")
-    return _Chunks(table[..., 0], table[..., 1], table[..., 2], table[..., 3], are_encrypted, levels, defined)
-
-
-def _row(chunk: dict[int, object]) -> tuple[int, ...]:
-    numbers = {field: value for field, value in chunk.items() if isinstance(value, int)}
-    start, first = numbers.get(9, 0), numbers.get(11, 0)
-    statistics = chunk.get(12)
-    nulls = statistics.get(3, -1) if isinstance(statistics, dict) else -1
-    return (min(start, first) if first > 0 else start, numbers.get(7, 0), numbers.get(6, 0), nulls)
-
-
-class _Bytes:
-    """Values of Thrift's compact protocol, one after the other."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 0
-        self.depth = 0
-
-    def varint(self) -> int:
-        """An unsigned number."""
-        data, at, found, shift = self.data, self.at, 0, 0
-        while True:
-            byte = data[at]
-            at += 1
-            found |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                self.at = at
-                return found
-            shift += 7
-            if shift > 63:
-                raise ValueError("a number has more than 64 bits")
-
-    def value(self, kind: int, wanted: Wanted) -> Any:
-        """The wanted parts of a value of this kind."""
-        if isinstance(wanted, dict) and kind == _STRUCT:
-            return self.struct(wanted)
-        if isinstance(wanted, list) and kind == _LIST:
-            item, count = self.head_of_list()
-            return [self.value(item, wanted[0]) for _ in range(count)]
-        if wanted is int and _BYTE < kind < _DOUBLE:
-            found = self.varint()
-            return (found >> 1) ^ -(found & 1)
-        raise ValueError("a value is of another kind than it should be")
-
-    def struct(self, wanted: dict[int, Wanted]) -> dict[int, Any]:
-        """The wanted fields of a struct."""
-        found: dict[int, Any] = {}
-        field = 0
-        self.depth += 1
-        if self.depth > _MOST_DEPTH:
-            raise ValueError("it nests too deeply")
-        while True:
-            head = self.data[self.at]
-            self.at += 1
-            kind, delta = head & 15, head >> 4
-            if kind == _STOP:
-                self.depth -= 1
-                return found
-            if delta:
-                field += delta
-            else:
-                number = self.varint()
-                field = (number >> 1) ^ -(number & 1)
-            if field in wanted:
-                found[field] = self.value(kind, wanted[field])
-            else:
-                self.skip(kind)
-
-    def head_of_list(self) -> tuple[int, int]:
-        """The kind and the number of the items of a list."""
-        head = self.data[self.at]
-        self.at += 1
-        count = head >> 4
-        if count == 15:
-            count = self.varint()
-        if count > len(self.data) - self.at:
-            raise ValueError("a list is longer than the footer")
-        return head & 15, count
-
-    def skip(self, kind: int) -> None:
-        """Goes behind a value."""
-        if kind in (_TRUE, _FALSE):
-            return
-        if kind == _BYTE:
-            self.at += 1
-        elif kind < _DOUBLE:
-            self.varint()
-        elif kind == _DOUBLE:
-            self.at += 8
-        elif kind == _BINARY:
-            nbytes = self.varint()
-            self.at += nbytes
-        elif kind in (_LIST, _SET):
-            item, count = self.head_of_list()
-            for _ in range(count):
-                self.skip(_BYTE if item in (_TRUE, _FALSE) else item)
-        elif kind == _MAP:
-            count = self.varint()
-            kinds = self.data[self.at] if count else 0
-            self.at += bool(count)
-            if count > len(self.data):
-                raise ValueError("a map is longer than the footer")
-            for _ in range(count):
-                self.skip(kinds >> 4)
-                self.skip(kinds & 15)
-        elif kind == _STRUCT:
-            self.struct({})
-        else:
-            raise ValueError(f"there is no kind {kind} of values")

@@ -11,34 +11,29 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ...rows.node import ITEMS, Path, path_name
 from ...rows.types import Ints
 from ..buffers import is_list, storage_type
-from .footers import Footer
+from .footers import FooterIndex
 
-__all__ = ["is_nested", "leaf_owners", "nulls_at", "nulls_below", "num_leaves", "some_groups"]
+__all__ = ["is_nested", "nulls_at", "nulls_below", "some_groups"]
 
 _MOST_LOOKED_AT = 8  # groups
 
 
-def nulls_below(name: str, footers: Sequence[Footer], schemas: Sequence[pa.Schema]) -> dict[str, int] | None:
+def nulls_below(name: str, files: Sequence[FooterIndex]) -> dict[str, int] | None:
     """Nulls at each place of a nested field that has some, if all files with it count levels; else None."""
     total: dict[str, int] = {}
-    for footer, schema in zip(footers, schemas, strict=True):
+    for file in files:
+        schema = file.fields.schema
         if name not in schema.names or pa.types.is_null(schema.field(name).type):
             continue
         if not is_nested(schema.field(name).type):
             return None
-        leaves = np.flatnonzero(np.array(leaf_owners(footer.metadata)) == name).tolist()
-        columns = []
-        for leaf in leaves:
-            counted = [group[leaf] for group in footer.chunks.defined]
-            if not all(counted) or len(set(map(len, counted))) != 1:
-                return None
-            columns.append(np.array(counted, np.int64).sum(axis=0))
-        found = nulls_at(schema.field(name), columns)
+        counted = [file.levels(column) for column in file.fields.columns_of(name).tolist()]
+        known = [levels for levels in counted if levels is not None]
+        found = nulls_at(schema.field(name), known) if len(known) == len(counted) else None
         if found is None:
             return None
         for place, count in found.items():
@@ -70,19 +65,6 @@ def some_groups(counts: Ints) -> list[int]:
 def is_nested(of: pa.DataType) -> bool:
     """True for values that hold others."""
     return bool(pa.types.is_nested(storage_type(of)))
-
-
-def leaf_owners(metadata: pq.FileMetaData) -> list[str]:
-    """For each of Parquet's columns, the field that it belongs to."""
-    return [found.name for found in metadata.schema.to_arrow_schema() for _ in range(num_leaves(found.type))]
-
-
-def num_leaves(of: pa.DataType) -> int:
-    """How many of Parquet's columns hold values of a type."""
-    of = storage_type(of)
-    if pa.types.is_dictionary(of):
-        return 1
-    return sum(num_leaves(of.field(i).type) for i in range(of.num_fields)) if of.num_fields else 1
 
 
 def nulls_at(field: pa.Field, columns: Sequence[Ints]) -> dict[str, int] | None:

@@ -93,7 +93,7 @@ def from_petastorm(
         >>> ref = yoga.from_petastorm("s3://bucket/frames", trust_pickle=True)  # doctest: +SKIP
     """
     place = within(path, _METADATA, storage_options)
-    found = (footers_of([place])[0].metadata.metadata or {}).get(_UNISCHEMA)
+    found = (footers_of([place])[0].footer.metadata.metadata or {}).get(_UNISCHEMA)
     if found is None:
         raise NotFoundError(
             f"{place.name} has no schema of Petastorm's; read the files with yoga.from_parquet, or let "

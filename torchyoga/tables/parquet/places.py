@@ -13,27 +13,17 @@ from urllib.parse import unquote
 
 from ...errors import CorruptError, NotFoundError
 from ...stores.address import is_url
+from ...stores.kept_index import IndexOf
 from ...stores.objects import Remote
 
-__all__ = ["Identity", "LocalFile", "Located", "Paths", "Place", "Ranges", "RemoteFile", "found_at", "within"]
+__all__ = ["LocalFile", "Located", "Paths", "Place", "Ranges", "RemoteFile", "found_at", "within"]
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 Run: TypeAlias = tuple[int, int]  # first byte, and the one after the last
 _SUFFIXES = (".parquet", ".parq", ".pq")
+_KIND = "parquet footer 1"  # of what is kept of a file
 _WILD = re.compile(r"[*?\[]")
 _MOST_NAMED = 5  # in a message
-
-
-class Identity(NamedTuple):
-    """The facts that tell whether a file is still the one that was opened.
-
-    Attributes:
-        nbytes: its size.
-        written: when it was written, as its file system or store says; 0 if that is not known.
-    """
-
-    nbytes: int
-    written: float
 
 
 @dataclass(frozen=True)
@@ -47,13 +37,12 @@ class LocalFile:
         """Its name in messages."""
         return self.path
 
-    def identity(self) -> Identity:
+    def identity(self) -> IndexOf:
         """Its size and time now; CorruptError if it is gone."""
         try:
-            about = os.stat(self.path)
+            return IndexOf.file(self.path, _KIND)
         except FileNotFoundError:
             raise _gone(self.path) from None
-        return Identity(about.st_size, about.st_mtime_ns)
 
     def read(self, runs: Sequence[Run], nbytes: int) -> list[bytes]:
         """These runs of bytes; CorruptError if the file is shorter."""
@@ -82,7 +71,7 @@ class RemoteFile:
         """Its name in messages."""
         return self.folder.where(self.key)
 
-    def identity(self) -> Identity:
+    def identity(self) -> IndexOf:
         """Its size and time now; CorruptError if it is gone."""
         found = self.folder.find_one(self.key)
         if found is None:
@@ -92,7 +81,7 @@ class RemoteFile:
                 f"{self.name}: the server does not say how large it is, so that its end cannot be found; "
                 "download it first"
             )
-        return Identity(found.nbytes, found.written or 0.0)
+        return IndexOf.remote(self.name, found, found.nbytes, _KIND)
 
     def read(self, runs: Sequence[Run], nbytes: int) -> list[bytes]:
         """These runs of bytes, requested at once.

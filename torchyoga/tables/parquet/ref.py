@@ -175,6 +175,8 @@ def from_parquet(
 ) -> DataRef:
     """The rows of Parquet files as a DataRef: nothing is copied, and only footers are read now.
 
+    What a footer says is kept in the user's cache until its file changes, so others open the files quickly.
+
     A row group is decoded as a whole when a row of it is wanted; the next one in the order is decoded ahead.
     So `shuffle="block"` and reading in order are quick, and so is `shuffle=True` of what fits into
     `cache_bytes`. Of more it decodes a group for nearly every row, and warns: for it, convert once by

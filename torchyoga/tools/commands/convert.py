@@ -89,8 +89,8 @@ def compact(id: str, version: str | None, to: str | None, dry_run: bool, asked: 
     if not dry_run:
         asked.write_published(place, place.convert(old.id, old.version, to=to))
         return
-    from ...caching.spare import freed
     from ...storage import store_of
+    from ...stores.spare import freed
 
     store = store_of(place)
     if to is not None:

@@ -30,7 +30,7 @@ def command(
       yoga diff images@1.0 images@1.1
       yoga diff images @prod --json
     """
-    from ...caching.comparing.diff import diff
+    from ...caching.diff import diff
 
     store = versions_in(asked.storage)
     if "@" in id and not store.versions(id):  # the old version is named there

@@ -36,7 +36,7 @@ def command(id: str | None, keep: int | None, untagged: bool, grace: float, yes:
       yoga gc images --keep 5 --grace 0
       yoga gc --keep 5 --yes
     """
-    from ...caching.spare import cleanable, cleaned
+    from ...stores.spare import cleanable, cleaned
 
     if untagged and keep is None:
         raise click.UsageError("--untagged is about versions; say with --keep how many stay")
@@ -77,8 +77,8 @@ def rm(id: str, version: str, force: bool, dry_run: bool, asked: Asked) -> None:
       yoga rm images 1.1
       yoga rm images @prod --force
     """
-    from ...caching.spare import freed, removed
-    from ...stores.history.tags import refuse_tagged
+    from ...stores.spare import freed, removed
+    from ...stores.tags import refuse_tagged
 
     store = versions_in(asked.storage)
     id, version = placed(store, id, version)

@@ -153,8 +153,8 @@ def placed(storage: Storage | Versions, id: str, version: str | None = None) -> 
         NotFoundError: there is no such id, version or tag; names what there is.
     """
     from ...stores.contract import Versions
-    from ...stores.history.graph import newest
-    from ...stores.history.tags import gone, named_by, tags_of
+    from ...stores.graph import newest
+    from ...stores.tags import gone, named_by, tags_of
 
     store = storage if isinstance(storage, Versions) else versions_in(storage.url, create=True)
     known, tag = store.versions(id), None

@@ -18,7 +18,7 @@ from .places import (
 )
 
 if TYPE_CHECKING:
-    from ...stores.history.tags import TagEntry
+    from ...stores.tags import TagEntry
 
 __all__ = ["command"]
 
@@ -42,7 +42,7 @@ def command(
       yoga tag images prod
       yoga tag images prod --remove
     """
-    from ...stores.history.tags import tag_history, tagged, tags_of, untagged
+    from ...stores.tags import tag_history, tagged, tags_of, untagged
 
     store = versions_in(asked.storage)
     if tag is None:

@@ -22,7 +22,7 @@ from ...reading.version_ref import VersionRef
 from ...rows.column import Column
 from ...rows.projection import Projection
 from ...storage import Storage, store_of
-from ...stores.history.log import LogEntry
+from ...stores.log import LogEntry
 from ...stores.refs import fetched
 from ...views.over import RowView
 from ..cells.flat import flat, flat_names

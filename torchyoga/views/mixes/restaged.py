@@ -53,9 +53,10 @@ def place_of(state: State, length: int) -> int:
     except ValueError as error:
         raise StateError(f"the state is damaged: {error}; pass what state_dict() gave") from error
     is_within = bool(state.left) or 0 < state.position < state.length
-    if is_within and state.share is not None and state.share.num_replicas > 1:
+    if is_within and state.at.is_alone:
+        rank, world = state.at.place.share
         raise StateError(
-            f"the state is of rank {state.share.rank} of {state.share.num_replicas}, whose batches came in "
+            f"the state is of rank {rank} of {world}, whose batches came in "
             "any order, and does not say where the others are, so each would begin the weights at another "
             "place; reweight at a state saved with in_order=True, or at the end of an epoch"
         )
@@ -85,7 +86,7 @@ def shuffle_of(state: State, *, goes_on: bool) -> tuple[Shuffle, int]:
 
 def where_of(state: State) -> str:
     """The place of a state, for messages."""
-    step = "" if state.steps is None else f"step {state.steps} of "
+    step = "" if state.at.steps is None else f"step {state.at.steps} of "
     return f"{step}epoch {state.epoch}, position {state.position}"
 
 

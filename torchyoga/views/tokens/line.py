@@ -11,8 +11,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ...order.full import Order, keyed_words, random_words
+from ...order.full import Order
 from ...process.distinct import distinct
+from ...process.words import keyed_words, random_words
 from ...rows.data import bounds_of
 from ...rows.pieces import numbered_within
 from ...rows.types import Ints

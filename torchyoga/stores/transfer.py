@@ -16,27 +16,25 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ...errors import CorruptError, ExistsError, NotFoundError
-from ...process.progress import Bar, progress_bar
-from ...reading.version_ref import VersionRef
-from ...versions.file_entry import FileEntry
-from ...versions.lineage import sendable
-from ...versions.listed import pieces_of
-from ...versions.manifest import Manifest
-from ..checking import MOST_LOOKS, checked_files, latest, overwritten
-from ..contract import Held, Versions, some
-from ..local import Store
-from ..refs import ref_of
-from ..sharing import Sharing
+from ..errors import CorruptError, ExistsError, NotFoundError
+from ..process.contexts import contextmanager
+from ..process.progress import Bar, progress_bar
+from ..reading.version_ref import VersionRef
+from ..versions.file_entry import FileEntry
+from ..versions.lineage import sendable
+from ..versions.listed import pieces_of
+from ..versions.manifest import Manifest
+from .checking import MOST_LOOKS, checked_files, latest, overwritten
+from .contract import Held, Versions, some
 from .graph import in_time, line_of
+from .local import Store
+from .refs import ref_of
+from .sharing import Sharing
 from .tags import add_moves, all_moves
-
-__all__ = ["Transfer", "copied"]
 
 Place = tuple[str, str]  # the version in whose folder a file lies, and its name
 

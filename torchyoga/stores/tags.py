@@ -25,32 +25,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timezone
 
-from ...errors import CorruptError, NotFoundError, YogaError
-from ...process.digests import json_digest
-from ...rows.types import Json
-from ...versions.file_entry import is_token
-from ...versions.manifest import Manifest
-from ...versions.names import decoded, encoded
-from ..contract import Versions, nearest, some
-from ..notes import Notes
-
-__all__ = [
-    "MOST_MESSAGE",
-    "TagEntry",
-    "add_moves",
-    "all_moves",
-    "check_message",
-    "gone",
-    "moment",
-    "moves_of",
-    "named_by",
-    "refuse_tagged",
-    "tag_history",
-    "tagged",
-    "tags_of",
-    "untagged",
-    "user_name",
-]
+from ..errors import CorruptError, NotFoundError, YogaError
+from ..process.digests import json_digest
+from ..rows.types import Json
+from ..versions.file_entry import is_token
+from ..versions.manifest import Manifest
+from ..versions.names import decoded, encoded
+from .contract import Versions, nearest, some
+from .notes import Notes
 
 _log = logging.getLogger("torchyoga")
 MOST_MESSAGE = 4096  # characters of a message

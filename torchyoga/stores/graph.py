@@ -13,15 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 
-from ...errors import CorruptError, NotFoundError
-from ...process.texts import escaped
-from ...versions.lineage import Parent
-from ...versions.listed import Listed, pieces_of
-from ...versions.names import natural
-from ...versions.outline import Outline
-from ..contract import MOST_NAMED, Shown, Versions
-
-__all__ = ["heads", "in_time", "line_of", "newest", "parent_of", "recent"]
+from ..errors import CorruptError, NotFoundError
+from ..process.texts import escaped
+from ..versions.lineage import Parent
+from ..versions.listed import Listed, pieces_of
+from ..versions.names import natural
+from ..versions.outline import Outline
+from .contract import MOST_NAMED, Shown, Versions
 
 _LOOKS = 3  # at versions that are removed or replaced meanwhile
 

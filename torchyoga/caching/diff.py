@@ -15,24 +15,21 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import SchemaError
-from ...reading.contract import title_of
-from ...reading.dataref import DataRef
-from ...reading.version_ref import VersionColumns, VersionRef
-from ...rows.compared import SchemaDiff, differing, schema_diff
-from ...rows.hashing import Hashes, alike, exact_hashes, key_words, values_of
-from ...rows.projection import Projection
-from ...rows.schema import Schema
-from ...rows.types import Ints
-from ...versions.checks import checks_of_columns
-from ...versions.columns import parts_of
-from ...versions.file_entry import FileEntry
-from ...versions.manifest import Manifest
-from .blocks import Ranges, RowBlocks, known_schema
+from ..errors import SchemaError
+from ..reading.contract import title_of
+from ..reading.dataref import DataRef
+from ..reading.version_ref import VersionColumns, VersionRef
+from ..rows.compared import SchemaDiff, differing, schema_diff
+from ..rows.hashing import Hashes, alike, exact_hashes, key_words, values_of
+from ..rows.projection import Projection
+from ..rows.schema import Schema
+from ..rows.types import Ints
+from ..versions.checks import checks_of_columns
+from ..versions.columns import parts_of
+from ..versions.file_entry import FileEntry
+from ..versions.manifest import Manifest
 from .matching import GroupedRows, Side, dealt, grouped, matched
-from .spool import PART_ROWS, Parts
-
-__all__ = ["Diff", "apart", "diff", "differing_values"]
+from .row_hashes import PART_ROWS, Parts, Ranges, RowBlocks, known_schema
 
 _Name: TypeAlias = tuple[object, ...]
 _CONFIRMED = 2**13  # pairs of rows whose bytes are compared at once

@@ -24,23 +24,22 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from ...errors import BusyError, CorruptError, SchemaError, YogaError
-from ...process.lazy import cached_property
-from ...process.threads import begin_thread
-from ...rows.types import Json
-from ...stores.contract import Versions
-from ...stores.notes import at_work
-from ...stores.remote_notes import RemoteNotes
-from ...versions.file_entry import FileEntry
-from ...versions.lineage import sendable
-from ...versions.names import folder_of
-from ...versions.staging import sealed, unsealed
+from ..errors import BusyError, CorruptError, SchemaError, YogaError
+from ..process.contexts import contextmanager
+from ..process.lazy import cached_property
+from ..process.threads import begin_thread
+from ..rows.types import Json
+from ..stores.contract import Versions
+from ..stores.notes import at_work
+from ..stores.remote_notes import RemoteNotes
+from ..versions.file_entry import FileEntry
+from ..versions.lineage import sendable
+from ..versions.names import folder_of
+from ..versions.staging import sealed, unsealed
 from .plan import Plan, typed
-
-__all__ = ["Board", "PartFailure", "Look", "PartNote", "here"]
 
 _log = logging.getLogger("torchyoga")
 _PLAN, _PLANNING = "plan.json", "planning.json"

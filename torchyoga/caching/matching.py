@@ -14,20 +14,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...process.distinct import distinct
-from ...process.lazy import cached_property
-from ...reading.dataref import DataRef
-from ...reading.version_ref import VersionRef
-from ...rows.block import Block, Rows
-from ...rows.hashing import Hashes, key_words, row_hashes
-from ...rows.projection import Projection
-from ...rows.schema import Schema
-from ...rows.types import Ints
-from .blocks import Ranges, RowBlocks
-from .kept_hashes import HashReader, hashes_of, kept_hashes
-from .spool import Parts
-
-__all__ = ["GroupedRows", "Matched", "Side", "dealt", "grouped", "matched"]
+from ..process.distinct import distinct
+from ..process.lazy import cached_property
+from ..reading.dataref import DataRef
+from ..reading.version_ref import VersionRef
+from ..rows.block import Block, Rows
+from ..rows.hashing import Hashes, key_words, row_hashes
+from ..rows.projection import Projection
+from ..rows.schema import Schema
+from ..rows.types import Ints
+from .row_hashes import HashReader, Parts, Ranges, RowBlocks, hashes_of, kept_hashes
 
 _STEP = 2**18  # rows, of hashes that are kept
 

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from typing import Any
 
-from ...errors import YogaError
-
-__all__ = ["Broken", "Pools"]
+from ..errors import YogaError
 
 Broken = BrokenExecutor
 

@@ -7,21 +7,18 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
-from ...errors import ExistsError, SchemaError, YogaError
-from ...reading.counting import merged
-from ...reading.reader import Reader
-from ...rows.types import Json
-from ...stores.contract import Versions
-from ...versions.checks import fingerprint_of
-from ...versions.lineage import MOST_BUILDERS
-from ...versions.manifest import Manifest
-from ..build import BuildOptions, info_with, written
-from ..sources import RowSource
+from ..errors import ExistsError, SchemaError, YogaError
+from ..reading.counting import merged
+from ..reading.reader import Reader
+from ..rows.types import Json
+from ..stores.contract import Versions
+from ..versions.checks import fingerprint_of
+from ..versions.lineage import MOST_BUILDERS
+from ..versions.manifest import Manifest
 from .board import Board, PartNote, here
-from .plan import Plan
-from .slices import Slice, Splits
-
-__all__ = ["build_part", "check_same", "publish"]
+from .build import BuildOptions, info_with, written
+from .plan import Plan, Slice, Splits
+from .sources import RowSource
 
 _log = logging.getLogger("torchyoga")
 
@@ -53,11 +50,7 @@ def publish(
     if len(notes) < plan.num_parts:
         return None
     manifest = _manifest(plan, notes)
-    max_rows = options.max_rows
-    if max_rows is not None and manifest.num_rows > max_rows:
-        raise ValueError(
-            f"{plan.signature[0]} has {manifest.num_rows} rows, more than max_rows={max_rows}; raise max_rows"
-        )
+    options.refuse_more_rows(str(plan.signature[0]), manifest.num_rows)
     try:
         with store.lock(plan.id, plan.version, timeout):
             there = store.find(plan.id, plan.version)

@@ -1,7 +1,11 @@
-"""The hashes of all rows of a published version, kept beside it: 16 bytes a row, read or made once.
+"""The hashes of the rows of a dataset: computed from blocks, dealt to parts, kept beside a version.
 
-They are a small version of the same id and version in `Versions.hashes`, so that they are locked, published,
-checked, downloaded and cleaned as all versions are.
+Equal rows are dealt to the same part by the first bits of their hashes, whichever dataset they are of, so
+each part is compared by itself and memory is bounded. A chunk is sorted by part and written as one run, so
+there is one temporary file, however many parts there are.
+
+Kept hashes are a small version of the same id and version in `Versions.hashes`, 16 bytes a row, so that they
+are locked, published, checked, downloaded and cleaned as all versions are.
 """
 
 from __future__ import annotations
@@ -9,44 +13,197 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from ...building.build import BuildOptions
-from ...building.sources import BlockSource
-from ...errors import CorruptError, NotFoundError, YogaError
-from ...process.lazy import later
-from ...process.warned import warn_user
-from ...reading.version_ref import VersionRef
-from ...rows.block import Block, Rows
-from ...rows.data import Data
-from ...rows.hashing import HASH, Hashes, row_hashes
-from ...rows.schema import Schema
-from ...rows.types import Json
-from ...stores.checking import check
-from ...stores.contract import Versions
-from ...stores.refs import ref_of, store_of
-from ...versions.manifest import Manifest
-from .blocks import RowBlocks
-from .spool import Spool
+from ..building.build import BuildOptions
+from ..building.sources import BlockSource
+from ..errors import CorruptError, NotFoundError, SchemaError, YogaError
+from ..process.distinct import spread
+from ..process.lazy import later
+from ..process.warned import warn_user
+from ..reading.dataref import DataRef
+from ..reading.in_epoch import in_epoch
+from ..reading.version_ref import VersionRef
+from ..rows.block import Block, Rows
+from ..rows.collector import Collector, block_of
+from ..rows.data import Data, bounds_of
+from ..rows.hashing import HASH, Hashes, row_hashes
+from ..rows.projection import Projection
+from ..rows.schema import Schema
+from ..rows.types import Array, Ints, Json
+from ..stores.checking import check
+from ..stores.contract import Versions
+from ..stores.refs import ref_of, store_of
+from ..versions.manifest import Manifest
 
 if TYPE_CHECKING:
-    from .. import submission as _submission
-else:  # it loads torch, which a check does without
+    from . import submission as _submission
+else:
     _submission = later("torchyoga.caching.submission")
 
-__all__ = [
-    "HashReader",
-    "check_hashes",
-    "hashes_of",
-    "kept_hashes",
-    "submitted_with_hashes",
-    "with_hashes",
-]
+Ranges = Sequence[tuple[int, int]]
+_BYTES, _ROWS = 2**24, 2**16  # of a block, at most; of one row, if it is larger
+_RAGGED_BYTES = 2**10  # of a value, where they are not known
+_SAMPLE = 256  # rows that show what all look like, where the DataRef does not say it
+
+
+def known_schema(ref: DataRef, like: Schema | None = None) -> Schema | None:
+    """The schema of the rows; of a DataRef that does not say it, as some rows show; None without rows.
+
+    Args:
+        ref: any DataRef.
+        like: a schema that is taken if these rows fit it.
+
+    Raises:
+        SchemaError: rows hold something that cannot be kept, or are not alike.
+    """
+    if ref.schema is not None or not len(ref):
+        return ref.schema
+    numbers = spread(len(ref), _SAMPLE)
+    rows = in_epoch(ref, 0, 0).take(numbers)
+    for schema in (like, None):
+        collector = Collector(schema)
+        try:
+            for number, row in zip(numbers.tolist(), rows, strict=True):
+                collector.add(row, number)
+            return collector.take().schema
+        except SchemaError:
+            if schema is None:
+                raise
+    return None
+
+
+@dataclass(frozen=True)
+class RowBlocks:
+    """The rows of a DataRef, as blocks; those of a random one are those of epoch 0 with seed 0.
+
+    Attributes:
+        ref: any DataRef.
+        schema: what `known_schema` gave of it; None without rows.
+        of: the columns wanted, of the schema; None for all.
+    """
+
+    ref: DataRef
+    schema: Schema | None
+    of: Projection | None = None
+
+    def take(self, rows: Ints) -> Block:
+        """The rows of these numbers; at least one."""
+        ref, of = self.ref, self.of
+        if of is not None and ref.schema is not None:
+            ref, of = ref._projected(of), None
+        schema = ref.schema or self.schema
+        try:
+            found = block_of(in_epoch(ref, 0, 0).take(rows), schema)
+        except SchemaError as error:
+            if ref.schema is not None:
+                raise
+            raise SchemaError(
+                f"of {len(rows)} rows from {rows[0]} on, {error}. This DataRef does not say what its rows "
+                "look like, and some of them show something else: submit it first, or pass schema= to map"
+            ) from None
+        return found if of is None else of.block(found)
+
+    def within(self, ranges: Ranges) -> Iterator[tuple[int, Block]]:
+        """The rows of some ranges, in order: the first row of each block, and the block."""
+        for first, rows in self._cut(ranges):
+            yield first, self.take(rows)
+
+    def _cut(self, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, Ints]]:
+        step = max(1, min(_ROWS, _BYTES // max(1, self._row_bytes())))
+        for start, stop in ranges:
+            for first in range(start, stop, step):
+                yield first, np.arange(first, min(first + step, stop))
+
+    def _row_bytes(self) -> int:
+        known = self.ref._row_bytes
+        if known or self.schema is None:
+            return known
+        return sum(_RAGGED_BYTES if column.is_ragged else column.row_bytes for column in self.schema.columns)
+
+
+PART_ROWS = 2**21  # of both datasets in a part, about: unless a row occurs more often than that
+MEMORY_BYTES = 2**26  # that a spool keeps in memory; more goes to a temporary file
+_MOST_BITS = 16
+
+
+class Spool:
+    """Words of rows, appended and read again.
+
+    Args:
+        width: words of 64 bits of each row.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.num_rows = 0
+        self._width = width
+        self._file = tempfile.SpooledTemporaryFile(MEMORY_BYTES)  # noqa: SIM115  # closed with the spool
+        weakref.finalize(self, self._file.close)
+
+    def append(self, words: Array) -> None:
+        """Adds rows (N, width) of uint64.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        self._file.seek(0, 2)
+        self._file.write(np.ascontiguousarray(words, np.uint64).data.cast("B") if words.size else b"")
+        self.num_rows += len(words)
+
+    def read(self, start: int, stop: int) -> Hashes:
+        """(N, width) the rows from start to before stop."""
+        step = 8 * self._width
+        self._file.seek(start * step)
+        found = np.frombuffer(self._file.read((stop - start) * step), np.uint64)
+        return found.reshape(-1, self._width)
+
+
+class Parts:
+    """Rows of a dataset, dealt to parts by the first bits of the first of their words.
+
+    Args:
+        width: words of each row.
+        num_rows: of all datasets that are compared, about; it says how many parts there are.
+    """
+
+    def __init__(self, width: int, num_rows: int) -> None:
+        self._bits = min(_MOST_BITS, max(0, (num_rows - 1) // PART_ROWS).bit_length())
+        self._width = width
+        self._spool = Spool(width)
+        self._runs: list[npt.NDArray[np.int64]] = []  # of each chunk, where its rows of each part begin
+
+    def __len__(self) -> int:
+        return 1 << self._bits
+
+    def __iter__(self) -> Iterator[Hashes]:
+        """The rows of each part (N, width), in the order in which they were added."""
+        for part in range(len(self)):
+            found = [self._spool.read(*run[part : part + 2].tolist()) for run in self._runs]
+            yield np.concatenate(found) if found else np.empty((0, self._width), np.uint64)
+
+    def append(self, words: Hashes) -> None:
+        """Adds rows (N, width).
+
+        Raises:
+            OSError: the disk is full.
+        """
+        first = self._spool.num_rows
+        if not self._bits:
+            self._spool.append(words)
+            self._runs.append(np.array([first, first + len(words)]))
+            return
+        part = (words[:, 0] >> np.uint64(64 - self._bits)).astype(np.uint16)
+        self._spool.append(words[np.argsort(part, kind="stable")])
+        counts = np.bincount(part, minlength=len(self))
+        self._runs.append(first + bounds_of(counts))
+
 
 WORTH_ROWS, WORTH_BYTES = 2**14, 2**24  # of a version: hashes of fewer are made in less time than kept
 _PATIENCE = 86400.0  # seconds, while another process makes them

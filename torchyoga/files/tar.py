@@ -1,4 +1,4 @@
-"""The headers of a tar archive -> its members: names, and where their bytes lie. Nothing is extracted.
+"""The headers of a tar archive -> its members, and the samples that they make. Nothing is extracted.
 
 What a header says is compared with its checksum and with the size of the file before anything relies on it.
 Formats: ustar, old tar, GNU and PAX, with long names.
@@ -7,12 +7,12 @@ Formats: ustar, old tar, GNU and PAX, with long names.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, NamedTuple, TypeVar
 
 from ..errors import CorruptError
 
-__all__ = ["Member", "members"]
+__all__ = ["APART", "KEY", "Member", "TarSample", "divided", "members", "samples"]
 
 _BLOCK = 512
 _EMPTY = bytes(_BLOCK)
@@ -24,7 +24,14 @@ _FILES, _FOLDER, _LONG_NAME, _LONG_LINK, _PAX, _GLOBAL = b"0\x007", b"5", b"L", 
 _PROBLEMS = {b"1": "is a link", b"2": "is a link", b"S": "is a sparse file"} | dict.fromkeys(
     (b"3", b"4", b"6"), "is a device or a FIFO"
 )
+KEY = "__key__"
+# The fault of samples whose key came before in their shard.
+APART = (
+    "have a key that came before in their shard, so each is a row with some of the members only; write the "
+    "members of a sample one after the other, as by tar --sort=name"
+)
 Read = Callable[[int, int], bytes]
+T = TypeVar("T")
 
 
 class Member(NamedTuple):
@@ -211,3 +218,64 @@ def _check_end(read: Read, at: int, size: int | None) -> None:
             return
         at += len(found)
     raise CorruptError(f"its end is followed by more than {_MOST_PADDING} bytes")
+
+
+# -- samples: members in sequence whose names differ only in their extension
+
+
+class TarSample(NamedTuple, Generic[T]):
+    """A sample: what its members hold by their extension; or why it cannot be a row."""
+
+    key: str
+    parts: dict[str, T]
+    problem: str = ""
+
+
+def samples(members: Iterable[tuple[Member, T]], is_image: Callable[[T], bool]) -> Iterator[TarSample[T]]:
+    """The samples of an archive, in order.
+
+    A name is divided at the first dot behind its folder: `train/0017.seg.png` is the member `seg.png` of the
+    sample `train/0017`. Members without an extension, or named `__like_this__.json`, belong to none.
+
+    Args:
+        members: of the archive, with what is to be had of each.
+        is_image: of one without an extension, which is given as a sample that cannot be a row if it is one.
+
+    Raises:
+        CorruptError: the archive is cut or damaged; the sample that it has begun is not given.
+    """
+    current: TarSample[T] | None = None
+    try:
+        for member, value in members:
+            key, extension = divided(member.name)
+            if not extension:
+                problem = member.problem
+                if not problem and "." not in member.name.rpartition("/")[2] and is_image(value):
+                    problem = "begins as an image does, and has no extension, so no sample can hold it"
+                if problem:
+                    yield TarSample(member.name, {}, problem)
+                continue
+            if current is None or current.key != key:
+                if current is not None:
+                    yield current
+                current = TarSample(key, {})
+            problem = member.problem
+            if not problem and (extension in current.parts or extension == KEY):
+                problem = "is there twice" if extension != KEY else "has a name that means the key"
+            if problem and not current.problem:
+                current = current._replace(problem=f"has a member {extension!r:.80} that {problem}")
+            current.parts[extension] = value
+    except CorruptError as error:
+        begun = "" if current is None else f"; its last sample there, {current.key!r:.100}, may lack members"
+        raise CorruptError(f"{error}{begun}") from error
+    if current is not None:
+        yield current
+
+
+def divided(name: str) -> tuple[str, str]:
+    """The key and the extension of a member; no extension if it belongs to no sample."""
+    folder, slash, own = name.rpartition("/")
+    stem, _, extension = own.partition(".")
+    if not stem or (stem.startswith("__") and stem.endswith("__")):
+        return name, ""
+    return folder + slash + stem, extension.lower()

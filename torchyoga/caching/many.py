@@ -1,4 +1,4 @@
-"""A plan -> all parts noted: by workers of an executor, or by all who call, such as ranks and terminals.
+"""Data that a user passes -> a version of it, built by workers of an executor, or by all who call.
 
 Note 10. The driver believes notes, not futures.
 A future may fail although its part is done, as when a pool breaks for another part; or never come, as when an
@@ -8,38 +8,121 @@ engine has lost its worker. A part that is noted is done, whoever built it.
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import statistics
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from contextlib import suppress
 
-from ... import errors
-from ...building.parts.board import Look, PartFailure, here
-from ...errors import BusyError, YogaError
-from ...process.progress import Bar, progress_bar
-from .planned import BuildJob, run_part
-from .pools import Broken, Pools
-
-__all__ = ["build_all"]
+from .. import errors
+from ..building.board import Board, Look, PartFailure, here
+from ..building.build import BuildOptions
+from ..building.plan import Splits, digest_of, splits_of
+from ..errors import BusyError, ExistsError, LostError, NotFoundError, YogaError
+from ..process.progress import Bar, progress_bar
+from ..reading.version_ref import VersionRef
+from ..rows.collector import block_of
+from ..stores.contract import Seen, Versions
+from ..stores.refs import fetched
+from .planned import BuildJob, Many, agreed_plan, run_part
+from .pools import Pools
+from .submission import prepared
 
 _log = logging.getLogger("torchyoga")
 _WINDOW, _UNKNOWN_WINDOW = 2, 1000  # parts in flight: for each worker, or if their number is unknown
-_SLOW, _FEWEST, _SHORTEST = 3.0, 3, 1.0  # medians, of so many parts, and seconds: from then on a part is slow
-_SHORTEST_HERE = 5.0  # seconds: for one who helps, who knows only the longest part that was built here
-_QUIET = 10.0  # seconds without a note or a sign of life, until work counts as lost on its way
+_SLOW, _FEWEST = 3.0, 3  # medians, of so many parts: from then on a part is late
+_SHORTEST, _UNKNOWN = 5.0, 60.0  # seconds: no part is late before; and before so many parts are done
+_LONGEST_SILENCE = 180.0  # seconds without a note or a sign of life, until workers count as dead
+_MOST_SILENCES = 10  # times as long for an executor that cannot be made anew
 _ENDING = 10.0  # seconds to wait for work under way when a build has failed
-_MOST_SILENCES = 10  # of an executor that cannot be made anew
 _UNSEEN = 3  # times that a part is said to be done, and is not noted
 _MOST_DEATHS = 5  # of pools, without a part done in between
-_LONGEST_SILENCE = 180.0  # seconds without a note or a sign of life
 _FIRST_POLL, _LONGEST_POLL, _POLL_SHARE = 0.02, 2.0, 10  # seconds; and times what a listing takes
 _CURRENT = 5.0  # seconds between two looks whether the plan is still there
 _ALIKE, _ALL = 3, 6  # attempts at a part
+_TRIES = 10  # to publish, when files of parts are gone
+_COMPARED = 3  # rows of a version that is there already
 
 
-def build_all(job: BuildJob, progress: bool | None) -> None:
+def submitted_by_many(
+    data: object,
+    store: Versions,
+    id: str,
+    version: str,
+    options: BuildOptions,
+    many: Many,
+    num_workers: int = 0,
+    replaces: Seen | None = None,
+) -> VersionRef:
+    """Builds a version of whatever `Storage.submit` takes, in parts.
+
+    Args:
+        data: gives the rows, to be read from anywhere.
+        store: the version is published there, as `version` of `id`.
+        id: which dataset.
+        version: which version of it.
+        options: how to build.
+        many: who builds.
+        num_workers: processes that read rows for each who calls.
+        replaces: the version that may be replaced; None if none may.
+
+    Raises:
+        TypeError: rows can only be read from the beginning, or cannot be sent to workers.
+        ValueError: there are more than `max_rows` rows.
+        ExistsError: another version is published there.
+        Exception: as `submitted`, and as a part fails.
+    """
+    source, options = prepared(data, id, version, options, num_workers)
+    splits = splits_of(source)
+    is_joined = many.executor is None and replaces is None
+    if is_joined:
+        with suppress(NotFoundError):
+            return _the_same(fetched(store, id, version), splits)
+    is_quiet = many.executor is None and options.progress is None and os.environ.get("RANK", "0") != "0"
+    board = Board(store, id, version, many.lease_seconds)
+    with board.present():
+        for _ in range(_TRIES):
+            try:
+                # Another one if that was removed.
+                plan = agreed_plan(store, id, version, splits, options, many, None, replaces)
+                job = BuildJob(store, plan, data, options, many, splits)
+                _build_all(job, False if is_quiet else options.progress)
+                ref = job.publish()
+            except ExistsError:
+                if not is_joined:
+                    raise
+                return _the_same(fetched(store, id, version), splits)
+            if ref is not None:
+                return ref
+    raise LostError(
+        f"files of parts of {id!r} {version!r} were removed from {store.name} each time they were built, by "
+        "clean or by remove; call again when no process does that"
+    )
+
+
+def _the_same(ref: VersionRef, splits: Splits) -> VersionRef:
+    """A version that is there already; ExistsError if it is not of these rows, as some show."""
+    differs = None
+    if splits.of_rows and len(ref) != splits.count:
+        differs = f"has {len(ref)} rows, not {splits.count}"
+    elif ref.schema is not None and len(ref):
+        numbers = {len(ref) * i // _COMPARED for i in range(_COMPARED)} if splits.of_rows else {0}
+        there = [(number, digest_of(block_of([ref[number]], ref.schema))) for number in sorted(numbers)]
+        row = splits.differing(there, ref.schema)
+        if row is not None:
+            differs = f"has another row {row}" if splits.of_rows else "has another first row"
+    if differs is not None:
+        id, version = ref.manifest.id, ref.manifest.version
+        raise ExistsError(
+            f"{id!r} {version!r} is published already, and {differs}; fetch it, or choose another version"
+        )
+    return ref
+
+
+def _build_all(job: BuildJob, progress: bool | None) -> None:
     """Has every part built by workers of the executor; without one, here and wherever else this is called.
 
     Args:
@@ -62,34 +145,29 @@ def build_all(job: BuildJob, progress: bool | None) -> None:
 
 
 def _help(job: BuildJob, watch: _BuildWatch) -> None:
-    """Builds parts that nobody builds until every part is noted."""
-    longest, ended = 0.0, time.monotonic()
+    """Builds parts that nobody builds until every part is noted; if all are begun, one whose builder is
+    silent or late."""
+    begun: Counter[int] = Counter()  # parts that were built here
+    ended = time.monotonic()
     for look in watch.looks():
-        waited = time.monotonic() - max(watch.progressed, ended)
-        part = _next(job.plan.num_parts, look, waited > max(_SHORTEST_HERE, _SLOW * longest))
-        if part is not None:
-            began = time.monotonic()
+        left = set(range(job.plan.num_parts)) - look.done
+        late = {part for part in look.alive if watch.is_late(part, begun[part])}
+        choices = sorted(left - look.alive - look.silent or look.silent or late)
+        if choices:
+            part = secrets.choice(choices)  # drawn, since many look at once
+            begun[part] += 1
             try:
                 job.build(part, is_taken=part in look.alive | look.silent)
             except Exception as error:
                 watch.see(part, error, "this process")
             ended = time.monotonic()
-            longest = max(longest, ended - began)
-        elif waited > job.many.timeout:
+        elif time.monotonic() - max(watch.progressed, ended) > job.many.timeout:
             raise BusyError(
                 f"others have begun the last parts of {job.plan.id!r} {job.plan.version!r}, and none was "
                 f"done for {job.many.timeout:.0f} s; wait longer, or stop them"
             )
         else:
             time.sleep(watch.poll)
-
-
-def _next(num_parts: int, look: Look, is_late: bool) -> int | None:
-    """A part that nobody builds; drawn, since many look at once. If all are begun, one whose builder is
-    silent, or that is late."""
-    left = set(range(num_parts)) - look.done
-    choices = sorted(left - look.alive - look.silent or left & look.silent or (left if is_late else ()))
-    return secrets.choice(choices) if choices else None
 
 
 def _drive(job: BuildJob, watch: _BuildWatch) -> None:
@@ -99,7 +177,7 @@ def _drive(job: BuildJob, watch: _BuildWatch) -> None:
     try:
         for look in watch.looks():
             driver.hand_out(look)
-            driver.wait()
+            driver.take_in()
     except BaseException as error:
         for future in driver.futures:  # takes back what no worker has begun
             future.cancel()
@@ -122,23 +200,16 @@ class _Driver:
         self._silence = max(_LONGEST_SILENCE, 3 * job.many.lease_seconds)
         self.futures: dict[Future[tuple[float, str]], int] = {}
         self._built: dict[int, list[str]] = {}  # parts that are said to be done: by which processes
-        self._took: list[float] = []  # seconds of those
-        self._begun: dict[int, float] = {}  # when a claim on a part was first seen
         self._extra: Counter[int] = Counter()  # parts handed out again although they are in flight
-        self._deaths = self._silences = 0
-        self._heard = time.monotonic()  # the last note or sign of life
+        self._deaths = 0
 
     def hand_out(self, look: Look) -> None:
         """Fills the workers with parts that nobody has, and then with those that are late."""
-        now = time.monotonic()
-        if self._watch.new:
-            self._deaths = 0
-        if self._watch.new or look.alive:
-            self._heard = now
-        for part in look.alive:
-            self._begun.setdefault(part, now)
         self._left = sorted(set(range(self._plan.num_parts)) - look.done)
-        self._check_life()
+        self._deaths = 0 if self._watch.new else self._deaths
+        silence = self._silence if self._pools.can_renew else _MOST_SILENCES * self._silence
+        if time.monotonic() - self._watch.heard > silence:
+            self._renew(f"no sign of life for {silence:.0f} s")
         for part in self._left:
             if len(self._built.get(part, ())) >= _UNSEEN:
                 raise YogaError(
@@ -154,63 +225,42 @@ class _Driver:
         for part in fresh[: max(0, window - len(self.futures))]:
             self._hand(part)
         for part in sorted(flying - look.done):
-            if self._is_late(part, look, has_others=bool(fresh)):
+            times = self._extra[part]
+            if part in look.silent:
+                is_late = times < _MOST_DEATHS
+            else:
+                is_late = not (fresh and part in look.alive) and self._watch.is_late(part, times)
+            if is_late:
                 _log.info("%s is late; another worker builds it, too", self._plan.named(part))
                 self._extra[part] += 1
                 self._hand(part)
-
-    def _check_life(self) -> None:
-        """Makes the workers anew if nothing was heard of them for long."""
-        if time.monotonic() - self._heard <= self._silence:
-            return
-        self._silences += 1
-        if self._pools.can_renew or self._silences >= _MOST_SILENCES:
-            self._renew(f"no sign of life for {self._silence:.0f} s")
-        else:  # perhaps its first worker has yet to begin
-            _log.warning("%r %r: no sign of life of a worker so far", self._plan.id, self._plan.version)
-            self._heard = time.monotonic()
-
-    def _is_late(self, part: int, look: Look, has_others: bool) -> bool:
-        """True for a part whose builder is silent, that takes much longer than others did, or that nobody
-        begins although nobody is at work."""
-        times = self._extra[part]
-        if part in look.silent:
-            return times < _MOST_DEATHS
-        usual = _SLOW * statistics.median(self._took) if len(self._took) >= _FEWEST else 0.0
-        now = time.monotonic()
-        if part not in self._begun:
-            return bool(now - self._heard > max(_QUIET, usual) * 2**times)
-        allowed: float = max(_SHORTEST, usual) * 2**times
-        return not has_others and usual > 0 and now - self._begun[part] > allowed
 
     def _hand(self, part: int) -> None:
         for _ in range(_MOST_DEATHS + 1):
             try:
                 self.futures[self._pools.submit(run_part, self._job.payload, part)] = part
                 return
-            except Broken as error:
+            except BrokenExecutor as error:
                 self._renew(str(error))
 
-    def wait(self) -> None:
+    def take_in(self) -> None:
         """Waits for the first futures, and not for long."""
         if not self.futures:
             time.sleep(self._watch.poll)
             return
         ended, _ = wait(self.futures, timeout=self._watch.poll, return_when=FIRST_COMPLETED)
-        died: list[str] = []
+        died = None
         for future in ended:
             part = self.futures.pop(future)
             error = None if future.cancelled() else future.exception()
-            if isinstance(error, Broken):
-                died.append(str(error))
+            if isinstance(error, BrokenExecutor):
+                died = str(error)
             elif error is not None:
                 self._watch.see(part, error, "a worker")
             elif not future.cancelled():
-                seconds, host = future.result()
-                self._built.setdefault(part, []).append(host)
-                self._took += [seconds] if seconds else []
-        if died:
-            self._renew(died[0])
+                self._built.setdefault(part, []).append(future.result()[1])
+        if died is not None:
+            self._renew(died)
 
     def _renew(self, why: str) -> None:
         """Goes on with new workers; a part that has no note is handed out again."""
@@ -226,8 +276,7 @@ class _Driver:
         )
         self._pools.renew(why)
         self.futures.clear()
-        self._begun.clear()
-        self._heard = time.monotonic()
+        self._watch.begin_anew()
 
 
 class _BuildWatch:
@@ -240,6 +289,7 @@ class _BuildWatch:
     Attributes:
         new: parts that are done, and were not at the look before.
         progressed: when there were some for the last time.
+        heard: when there were some, or somebody showed life.
         poll: seconds until the next look is worth it.
     """
 
@@ -249,9 +299,16 @@ class _BuildWatch:
         self._noted: defaultdict[int, list[PartFailure]] = defaultdict(list)
         self._raised: defaultdict[int, list[PartFailure]] = defaultdict(list)
         self._last: dict[int, BaseException] = {}
+        self._took: list[float] = []  # seconds of parts that were done meanwhile
         self.new: set[int] = set()
         self.progressed = time.monotonic()
         self.poll = _FIRST_POLL
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forgets who has begun: they are dead."""
+        self.heard = time.monotonic()
+        self._begun: dict[int, float] = {}  # when a claim on a part was first seen
 
     def looks(self) -> Iterator[Look]:
         """Looks at the notes, until every part is done, or another builder has published the version.
@@ -260,7 +317,7 @@ class _BuildWatch:
             Exception: of a part that failed three times alike, six times, or cannot but fail.
         """
         plan, done = self._plan, set[int]()
-        asked = -_CURRENT
+        asked = before = -_CURRENT
         while True:
             began = time.monotonic()
             look = self._board.look(plan)
@@ -269,6 +326,12 @@ class _BuildWatch:
             self._bar.update(sum(plan.bounds[part + 1] - plan.bounds[part] for part in self.new))
             if self.new:
                 self.progressed, self.poll = now, _FIRST_POLL / 1.5
+            if self.new or look.alive:
+                self.heard = now
+            if before > 0:  # parts done before the first look show nothing
+                self._took += [now - self._begun.get(part, before) for part in self.new]
+            for part in look.alive:
+                self._begun.setdefault(part, now)
             self.poll = min(_LONGEST_POLL, max(_POLL_SHARE * (now - began), 1.5 * self.poll))
             is_gone = False
             if not done <= look.done or now - asked >= _CURRENT:
@@ -277,7 +340,14 @@ class _BuildWatch:
                 return
             self._check(look)
             yield look
-            done = look.done
+            done, before = look.done, now
+
+    def is_late(self, part: int, times: int) -> bool:
+        """True for a part that takes much longer than others did, or that nobody begins although nobody is at
+        work; twice as long for each of the `times` that it was given to another builder."""
+        usual = _SLOW * statistics.median(self._took) if len(self._took) >= _FEWEST else _UNKNOWN
+        allowed: float = max(_SHORTEST, usual) * 2**times
+        return time.monotonic() - self._begun.get(part, self.heard) > allowed
 
     def see(self, part: int, error: BaseException, host: str) -> None:
         """Takes an error that came back from a worker, and may have been noted, too."""

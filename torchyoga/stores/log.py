@@ -6,18 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
-from ...errors import CorruptError
-from ...order.full import as_int
-from ...process.texts import bytes_text, count_of, escaped, in_columns
-from ...versions.lineage import Lineage, Parent
-from ...versions.listed import pieces_of
-from ...versions.names import natural
-from ..contract import Versions
-from ..sharing import Sharing
+from ..errors import CorruptError
+from ..order.full import as_int
+from ..process.texts import bytes_text, count_of, escaped, in_columns
+from ..versions.lineage import Lineage, Parent
+from ..versions.listed import pieces_of
+from ..versions.names import natural
+from .contract import Versions
 from .graph import in_time, recent
+from .sharing import Sharing
 from .tags import moves_of
-
-__all__ = ["RIGHT", "LogEntry", "VersionLog", "log_of"]
 
 _TITLES = ("version", "parent", "rows", "+rows", "bytes", "when", "who", "tags", "code", "message")
 RIGHT = ("rows", "+rows", "bytes")
