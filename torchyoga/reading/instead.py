@@ -72,7 +72,7 @@ CALLS = {  # by name of the function: a call as it should be
     "Storage.fetch": 'storage.fetch("my-data", "1.0")',
     "Storage.submit": 'storage.submit(dataset, "my-data", "1.0")',
     "map_batches": "ref.map_batches(function)",
-    "mapped": _MAP,
+    "map": _MAP,
     "split": "train, test = ref.split([0.9, 0.1])",
     "where": 'ref.where("label", lambda label: label == 3)',
 }
