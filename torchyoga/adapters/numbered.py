@@ -18,7 +18,7 @@ from ..order.contract import AnyOrder
 from ..order.full import as_int
 from ..order.place import Place, positions
 from ..order.shard import Shard
-from ..reading.in_epoch import RandomAccess, in_epoch
+from ..reading.contract import RandomAccess, in_epoch
 from ..rows.block import Block
 from ..rows.collate import fill_value
 from ..rows.collector import block_of

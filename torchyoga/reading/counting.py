@@ -18,8 +18,8 @@ from ..rows.schema import Schema
 from ..rows.stats.column_stats import TableStats
 from ..rows.stats.statistics import TableStatistics
 from ..rows.types import Json, Row
+from .contract import in_epoch
 from .dataref import DataRef
-from .in_epoch import in_epoch
 from .reader import Reader
 from .version_ref import VersionColumns, VersionRef
 

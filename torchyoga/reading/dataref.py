@@ -120,9 +120,9 @@ class DataRef(Contract[RowT], Dataset[RowT]):
     select = _chosen.select
     order_by = _chosen.order_by
     repeat = _chosen.repeat
-    zip = _zipped.zipped
+    zip = _zipped.zip
     split = _split.split
-    map = _transformed.mapped
+    map = _transformed.map
     map_batches = _computed.map_batches
     filled = _filled.filled
     masked = _filled.masked

@@ -9,9 +9,8 @@ from typing import TypeAlias
 import numpy as np
 
 from ..process.lazy import cached_property, torch
-from ..reading.contract import known_schema
+from ..reading.contract import in_epoch, known_schema
 from ..reading.dataref import DataRef
-from ..reading.in_epoch import in_epoch
 from ..rows.collector import block_of
 from ..rows.column import Column
 from ..rows.data import Data

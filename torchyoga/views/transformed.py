@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Sequence
 from multiprocessing.context import get_spawning_popen
 
@@ -18,7 +19,7 @@ from ..rows.schema import Schema
 from ..rows.types import Ints, Json, Row, RowT, Seeds
 from .over import ChangedRows
 
-__all__ = ["TransformedRef", "check_can_be_sent", "mapped", "name_of"]
+__all__ = ["TransformedRef", "check_can_be_sent", "map", "name_of"]
 
 
 def name_of(function: Callable[..., object]) -> str:
@@ -42,7 +43,7 @@ def check_can_be_sent(function: Callable[..., object]) -> None:
 
 
 @advised
-def mapped(ref: DataRef[RowT], function: Callable[[RowT], Row], schema: Schema | None = None) -> DataRef:
+def map(ref: DataRef[RowT], function: Callable[[RowT], Row], schema: Schema | None = None) -> DataRef:
     """Each row after a function, whenever it is read: a transform, or an augmentation.
 
     A loader seeds `random`, NumPy and torch for each row from (seed, epoch, row), as it does for any
@@ -103,7 +104,7 @@ class TransformedRef(ChangedRows):
             found: list[Row] = []
             try:
                 if seeds is None:
-                    found.extend(map(self._changed, given))
+                    found.extend(builtins.map(self._changed, given))
                     return found
                 seed_all = seeder()
                 for row, seed in zip(given, seeds.tolist(), strict=True):
@@ -132,7 +133,7 @@ class TransformedRef(ChangedRows):
         return self._schema
 
     def _pinned(self, whole: str) -> str:
-        return hexdigest(f"{whole} map {' '.join(map(name_of, self.functions))}")
+        return hexdigest(f"{whole} map {' '.join(builtins.map(name_of, self.functions))}")
 
     def _title(self) -> str:
-        return f"{super()._title()} after {', '.join(map(name_of, self.functions))}"
+        return f"{super()._title()} after {', '.join(builtins.map(name_of, self.functions))}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import itertools
 import operator
 from collections.abc import Sequence
@@ -25,10 +26,10 @@ from .mixes.arranged import warn_if_arranged
 from .over import ChangedRows, ProjectedRef
 from .recoded import codes_in, has_codes
 
-__all__ = ["ZippedRef", "zipped"]
+__all__ = ["ZippedRef", "zip"]
 
 
-def zipped(ref: DataRef, other: DataRef, *, prefix: str = "") -> DataRef:
+def zip(ref: DataRef, other: DataRef, *, prefix: str = "") -> DataRef:
     """The rows of two DataRefs of one length side by side: row n of this one, and row n of the other.
 
     Rows that are dicts are merged. Where neither side's are, a row is a pair of both, as of Python's
@@ -85,7 +86,7 @@ def zipped(ref: DataRef, other: DataRef, *, prefix: str = "") -> DataRef:
 def _taken(tree: Node, whole: Schema, numbers: Sequence[int]) -> Projection:
     """Columns of a schema under a tree of their own."""
     names = leaf_names(tree)
-    columns = [replace(whole.columns[n], name=name) for n, name in zip(numbers, names, strict=True)]
+    columns = [replace(whole.columns[n], name=name) for n, name in builtins.zip(numbers, names, strict=True)]
     return Projection(Schema(tree, tuple(columns)), tuple(numbers))
 
 
@@ -134,10 +135,10 @@ class ZippedRef(ChangedRows):
             parts[at].append((key, child))
             numbers[at] += own
         sides = []
-        for side, schema, start, part, some in zip(
+        for side, schema, start, part, some in builtins.zip(
             self.sources, schemas, starts, parts, numbers, strict=True
         ):
-            keys, children = zip(*part, strict=True)
+            keys, children = builtins.zip(*part, strict=True)
             node = Node("dict", keys, children) if tree.kind == "dict" else children[0]
             assert schema is not None, "there are columns"
             sides.append(side._projected(_taken(node, schema, [n - start for n in some])))
@@ -156,7 +157,7 @@ class ZippedRef(ChangedRows):
         tree = Node("tuple", (), (one.tree, other.tree))
         if one.tree.kind == "dict":
             tree = Node("dict", one.tree.keys + other.tree.keys, one.tree.children + other.tree.children)
-        columns = zip(one.columns + other.columns, leaf_names(tree), strict=True)
+        columns = builtins.zip(one.columns + other.columns, leaf_names(tree), strict=True)
         return Schema(tree, tuple(replace(column, name=name) for column, name in columns))
 
     @property
