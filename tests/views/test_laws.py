@@ -423,7 +423,7 @@ def test_states_say_which_arguments_to_keep() -> None:
         (
             mixed(own, cell=8),
             mixed(own),
-            r"of mix\(cell=8, rows=40\), but here it is mix\(cell=16.*keep cell=8",
+            r"of mix\(cell=8\), but here it is mix\(cell=16.*keep cell=8",
         ),
         (
             mixed(own),

@@ -46,7 +46,6 @@ def carried(
         StateError: the state is of another dataset, or there are new rows and `appended` is None, or the
             order before them is not known.
     """
-    saved = whole.adopted(saved, fingerprint, pins)
     is_own = saved.fingerprint == fingerprint or (saved.fingerprint, saved.rows) not in prefixes
     if not is_own and saved.rows == whole.length_in(saved.epoch):  # the same rows, with other columns
         saved, is_own = replace(saved, fingerprint=fingerprint), True

@@ -746,7 +746,7 @@ class Cursor:
             seed = self._order.seed if self._draw is None else saved.seed
             when = self.appended if appended is None else appended
             if self.arrangement is not None:
-                order = self.arrangement.going_on(order, saved, when)
+                order, saved = self.arrangement.going_on(order, saved, when, self.fingerprint, self.pins)
             saved, order = carried(saved, order, self.fingerprint, self.prefixes, when, seed, self.pins)
         entry = saved.entry
         if not strict and entry.place.position and self._is_foreign(saved, order):

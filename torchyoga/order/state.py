@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import StateError
 from .by_file import MOST_SHARDS
 from .full import ORDER_VERSION
 from .place import Place, Ranges
 from .proof import PRIME, is_count, weight_until
-from .saved import Pin, Saved, what_differs
-from .stages import same_past, short, told_at
+from .saved import Pin, Saved, digest, what_differs
+from .stages import in_effect
 
 __all__ = ["EpochEntry", "Skipped", "State", "without_keys", "written"]
 
 KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
-_PINS = ("shuffle", "window", "files", "shards", "stages", "view", "sources")
+_PINS = ("shuffle", "window", "files", "shards", "stages", "view", "sources", "passes")
 _MORE = ("grown", "steps", "left", "share", "proof", "again", "left_out", "left_of")
 _ARGUMENTS = {"window": "shuffle_window"}  # the name of the argument
 _SEED_BITS = 4096
@@ -96,7 +96,7 @@ class State:
 
     Attributes:
         pins: fields that identify the order, so that it is not continued in another one: `shuffle`, and for
-            some orders `window`, `files`, `shards`, `stages`, `view` and `sources`.
+            some orders `window`, `files`, `shards`, `stages`, `view`, `sources`, `passes`.
         left: positions that come next, if later batches came early.
         share: the rows that the rank that saved it has delivered alone; None if the place holds for all
             ranks.
@@ -125,11 +125,12 @@ class State:
         """The state as a small dict that can be written as JSON."""
         out = self.left_out
         notes = {"again": self.again, "left_out": list(out.written), "left_of": dict(out.of)}
-        stages = self.pins.get("stages")
+        pins = {name: self.pins[name] for name in ("sources", "passes") if name in self.pins}
+        if "stages" in self.pins:
+            pins["stages"] = in_effect(self.pins["stages"], self.first, self.place)
         return {
             **self.place_to_dict(),
-            **({} if stages is None else {"stages": told_at(stages, self.first, self.place)}),
-            **{name: self.pins[name] for name in ("sources",) if name in self.pins},
+            **{name: _listed(pin) for name, pin in pins.items()},
             "steps": self.steps,
             "left": written(self.left),
             "share": None if self.share is None else list(self.share),
@@ -139,7 +140,7 @@ class State:
         }
 
     def place_to_dict(self) -> Saved:
-        """The part of the dict that identifies the place and the order; long pins as digests."""
+        """The part of the dict that identifies the place and the order; stages as a digest."""
         return {
             "version": self.version,
             "seed": self.seed,
@@ -147,9 +148,9 @@ class State:
             "position": self.position,
             "length": self.length,
             **{
-                name: short(pin) if name == "stages" and isinstance(pin, str) else pin
+                name: digest(pin) if name == "stages" else pin
                 for name, pin in self.pins.items()
-                if name != "sources"
+                if name not in ("sources", "passes")
             },
             "fingerprint": self.fingerprint,
             **({} if self.grown is None else {"grown": self.grown}),
@@ -187,7 +188,7 @@ class State:
             StateError: it is damaged, or of a later version.
         """
         found = _checked(state)
-        pins = {name: found[name] for name in _PINS if name in found}
+        pins = {name: _frozen(found[name]) for name in _PINS if name in found}
         known = {name: found[name] for name in KEYS if name != "shuffle"}
         known["grown"] = _read_grown(found)
         if only_place:
@@ -201,7 +202,7 @@ class State:
         Args:
             mine: `length`, `seed`, `fingerprint` and the pins.
         """
-        found = self.place_to_dict()
+        found = {**self.pins, "length": self.length, "seed": self.seed, "fingerprint": self.fingerprint}
         self._check_view(mine.get("view"), is_as_long=self.length == mine["length"])
         for key in ("length", "seed", "shuffle", "fingerprint", "window"):
             if found.get(key) == mine.get(key):
@@ -224,7 +225,7 @@ class State:
                 f"{kinds['shards' in mine]}; use that, or pass strict=False to take its epoch and position"
             )
         stages = mine.get("stages")
-        self._check_stages(stages if isinstance(stages, str) else None)
+        self._check_stages(stages if isinstance(stages, tuple) else None)
         if found.get("files") != mine.get("files"):
             raise StateError(
                 "the state is of the same rows in other files, which make another order; were they "
@@ -255,12 +256,20 @@ class State:
                 "the state and this dataset do not have the same kind of weights or stages: there are "
                 f"{has}; the state is of another dataset"
             )
-        if not same_past(self.pins["stages"], mine, self.place):
+        if not self.has_come_by(mine):
             raise StateError(
                 f"up to the state, at position {self.position} of epoch {self.epoch}, rows came by the "
                 f"weights or stages {_shown(self.pins['stages'])}, here by {_shown(mine)}; the past cannot "
                 "be changed. For other weights from there on use reweighted(weights, at=state)"
             )
+
+    def has_come_by(self, mine: Pin) -> bool:
+        """True if the stages up to its place are the ones here, as far as it still needs them."""
+        try:
+            one, other = (in_effect(pin, self.first, self.place - 1) for pin in (self.pins["stages"], mine))
+        except ValueError:
+            return False
+        return one == other
 
     @property
     def shards(self) -> int | None:
@@ -300,8 +309,9 @@ def _checked(state: object) -> Saved:
     for key in ("version", "epoch", "position", "length"):
         if not is_count(state[key]):
             raise StateError(f"the state's {key} must be an int of at least 0, found {_shown(state[key])}")
-    for key in ("shuffle", "fingerprint", "window", "files", "stages", "view", "sources"):
-        if type(state.get(key)) not in (bool, int, str, type(None)):
+    for key in ("shuffle", "fingerprint", "window", "files", "view", "stages", "sources", "passes"):
+        may_list = key in ("stages", "sources", "passes")
+        if type(state.get(key)) not in (bool, int, str, type(None), *(list, tuple) * may_list):
             raise StateError(f"the state's {key} is damaged; pass what state_dict() gave")
     if state["version"] != ORDER_VERSION:
         raise StateError(
@@ -389,6 +399,20 @@ def _read_ranges(lists: Sequence[Sequence[int]]) -> Ranges:
     return ranges
 
 
+def _frozen(value: Any, depth: int = 3) -> Pin:
+    """Lists of JSON as tuples."""
+    is_list = isinstance(value, list | tuple) and depth
+    return tuple(_frozen(one, depth - 1) for one in value) if is_list else value
+
+
+def _listed(pin: Pin) -> Any:
+    """Tuples as lists of JSON."""
+    return [_listed(one) if isinstance(one, tuple) else one for one in pin] if isinstance(pin, tuple) else pin
+
+
 def _shown(value: object) -> str:
-    """A value as messages show it: Python refuses to write the digits of a huge int."""
-    return "a huge number" if isinstance(value, int) and value.bit_length() > 256 else f"{value!r:.100}"
+    """A value as messages show it."""
+    try:
+        return f"{value!r:.100}"
+    except ValueError:  # Python refuses to write the digits of a huge int
+        return "a huge number"

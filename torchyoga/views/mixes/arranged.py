@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -11,17 +12,21 @@ import numpy as np
 from ...order.by_file import equal_runs
 from ...order.carry import Appended
 from ...order.contract import ARRANGED, AnyOrder, Arrangement, Shuffle
-from ...order.mixing.mixed import MixOrder, Mixture
+from ...order.mixing.change import going_on
+from ...order.mixing.mixed import MixOrder
+from ...order.mixing.mixture import Mixture
+from ...order.saved import Pin
 from ...order.state import State
 from ...process.distinct import first_places
 from ...process.lazy import cached_property
 from ...process.warned import warn_user
 from ...reading.dataref import DataRef, RowView, title_of
 from ...rows.types import Ints
-from .account import Account, account_of_counts, counts_at
-from .restaged import continued
+from .account import Account, account_of
 
 __all__ = ["Arranged", "ArrangedMixture", "ArrangedRef", "warn_if_arranged"]
+
+_OF_DATA = ("view", "sources", "passes", "files")  # entries of a state
 
 
 def warn_if_arranged(ref: DataRef, what: str) -> None:
@@ -110,9 +115,6 @@ class Mixed(Protocol):
     def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> MixOrder:
         """The order of every epoch."""
 
-    def over_mixture(self, mixture: Mixture) -> Mixed:
-        """The same view with another mixture of the same sources."""
-
 
 class ArrangedMixture(Arrangement):
     """The arrangement of a mixture, which goes on from states of fewer rows."""
@@ -124,14 +126,30 @@ class ArrangedMixture(Arrangement):
         """The order of every epoch."""
         return self._ref.order(shuffle, reshuffle, window, seed)
 
-    def going_on(self, order: AnyOrder, saved: State, appended: Appended | None) -> AnyOrder:
-        """The order in which a state goes on, if rows were appended since."""
+    def going_on(
+        self,
+        order: AnyOrder,
+        saved: State,
+        appended: Appended | None,
+        fingerprint: str | None,
+        pins: Mapping[str, Pin],
+    ) -> tuple[AnyOrder, State]:
+        """The order in which a state goes on, if its sources, rows or weights are not those of the mixture.
+
+        What identifies the data is taken from here, if the state is of other sources.
+        """
         assert isinstance(order, MixOrder)
-        mixture = continued(self._ref.mixture, saved, appended)
-        return self._ref.over_mixture(mixture).order(order.shuffle, order.reshuffle, order.window, order.seed)
+        mixture = going_on(self._ref.mixture, saved, appended)
+        if mixture is None:
+            return order, saved
+        made = replace(order, mixture=mixture)
+        own = {**pins, **made.pins(saved.epoch)}
+        if saved.pins["sources"] == own["sources"]:
+            return made, saved
+        taken: dict[str, Pin] = {name: own[name] for name in own if name in _OF_DATA}
+        return made, replace(saved, fingerprint=fingerprint, pins={**saved.pins, **taken})
 
     def account(self, order: AnyOrder, saved: State) -> Account:
         """The rows delivered of each source up to a state."""
         assert isinstance(order, MixOrder)
-        mixture, counts, _ = counts_at(order.mixture, saved)
-        return account_of_counts(mixture, counts, saved)
+        return account_of(order.mixture, saved)

@@ -15,11 +15,11 @@ import numpy as np
 from ...order.by_file import equal_runs
 from ...order.contract import Arrangement, Shuffle
 from ...order.full import as_int
-from ...order.mixing.mixed import MixOrder, MixStage, MixTerms, Mixture, numbered, unpacked
+from ...order.mixing.change import changed, weighed
+from ...order.mixing.mixed import MixOrder, numbered, unpacked
+from ...order.mixing.mixture import MixStage, MixTerms, Mixture, Source, Version, tag_of
 from ...order.mixing.proportions import whole_weights
-from ...order.mixing.sources import Version, tag_of
 from ...order.saved import described
-from ...order.stages import identity_of
 from ...order.state import State
 from ...process.digests import hexdigest
 from ...process.distinct import distinct
@@ -30,10 +30,9 @@ from ...rows.schema import Schema
 from ...rows.types import Ints, Row, Seeds
 from ..chosen import check_alike, in_one_order
 from ..joined import JoinedRef
-from .account import Account, account_of_counts, counts_at
+from .account import Account, account_of
 from .arranged import ArrangedMixture, warn_if_arranged
 from .numbered import NumberedRef, check_column, with_column, with_numbers
-from .restaged import is_foreign, restaged, told_from
 from .weighing import fractions_of
 
 if TYPE_CHECKING:
@@ -112,20 +111,14 @@ def mix(
         warn_if_arranged(ref, f"mix, source {name!r}")
     refs = in_one_order(refs)
     check_alike(refs, [f"source {name!r}" for name in names])
-    whole = whole_weights(found)
-    first = MixStage(0, whole, (0,) * len(names))
+    first = MixStage.first(whole_weights(found))
     if rows is not None and until is not None:
         raise ValueError(f"give rows or until, not both; found rows={rows} and until={until!r}")
-    length = 1 if rows is None else as_int("rows", rows, 1, _MOST_ROWS)
-    size_of_cell = as_int("cell", cell, 1, _MOST_CELL)
     mixture = Mixture(
-        tuple(sizes),
+        tuple(map(Source, names, sizes, passes, map(versions_of, refs))),
         (first,),
-        length,
-        size_of_cell,
-        passes,
-        tuple(names),
-        versions=tuple(map(versions_of, refs)),
+        1 if rows is None else as_int("rows", rows, 1, _MOST_ROWS),
+        as_int("cell", cell, 1, _MOST_CELL),
         is_counted=rows is None,
         asked=MixTerms(temperature if isinstance(weights, str) else None, None if rows else until or "first"),
     )
@@ -151,9 +144,10 @@ def _flattened(
         recipe = ref.recipe.numbered
         own = recipe.mixture.stages[-1].weights
         for number, source in enumerate(recipe.sources):
-            limits = [limit for limit in (most, recipe.mixture.passes[number]) if limit is not None]
+            mixed = recipe.mixture.sources[number]
+            limits = [limit for limit in (most, mixed.most) if limit is not None]
             share = weight * own[number] / sum(own)
-            found.append((f"{name}/{recipe.mixture.names[number]}", source, share, min(limits, default=None)))
+            found.append((f"{name}/{mixed.name}", source, share, min(limits, default=None)))
     if len({name for name, *_ in found}) < len(found):
         raise ValueError(
             f"two sources are called the same, {[name for name, *_ in found][:20]}: those of a mixture "
@@ -301,9 +295,7 @@ class MixRef(JoinedRef):
             raise TypeError(
                 f"at= takes a state_dict(), found {at!r:.80}; for a number of rows write counts(rows)"
             )
-        state = State.from_dict(at)
-        mixture, counts, _ = counts_at(self.mixture, state)
-        return account_of_counts(mixture, counts, state)
+        return account_of(self.mixture, State.from_dict(at))
 
     def passes(self, rows: int | None = None, *, at: Mapping[str, object] | None = None) -> dict[str, float]:
         """How often each source is read in the first rows, of all epochs together, or up to a state.
@@ -364,11 +356,9 @@ class MixRef(JoinedRef):
             >>> loader = yoga.DataLoader(mix, 10, shuffle=True, seed=7)
         """
         state = State.from_dict(at)
-        weighed = told_from(state, lambda: self.whole_weights(weights, temperature))
+        found = weighed(state, lambda: self.whole_weights(weights, temperature))
         asked = self.mixture.asked._replace(temperature=temperature if isinstance(weights, str) else None)
-        mixture, numbers = restaged(replace(self.mixture, asked=asked), weighed, state)
-        if numbers != tuple(range(len(numbers))) or is_foreign(mixture, state):
-            mixture = replace(mixture, known=identity_of(state))
+        mixture, numbers = changed(replace(self.mixture, asked=asked), found, state)
         made = self._chosen(numbers, mixture)
         made.order(True, True, 1, 0).rows(*divmod(state.place, len(made)))  # raises if `epochs` are too few
         return made
@@ -394,7 +384,7 @@ class MixRef(JoinedRef):
             >>> mix.counts(640), mix.counts(1280)
             ({'a': 640, 'b': 0}, {'a': 960, 'b': 320})
         """
-        if self.mixture.past:
+        if self.mixture.begin is not None:
             raise ValueError("this mixture goes on from a state; stages begin with a mixture, at position 0")
         if not 1 <= len(stages) <= _MOST_STAGES:
             raise ValueError(f"give 1 to {_MOST_STAGES} stages, found {len(stages)}")
@@ -537,7 +527,7 @@ class MixRef(JoinedRef):
         mixture = self.mixture
         below = [mixture.names, mixture.lengths, [identity(source) for source in self.sources]]
         sources = nameless_pin(self, json.dumps(below))
-        return described("mix", cell=mixture.cell, rows=mixture.rows, sources=sources)
+        return described("mix", cell=mixture.cell, sources=sources)
 
     @cached_property
     def fingerprint(self) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any, SupportsIndex, TypeVar, cast
 
 import numpy as np
 
-from ...order.mixing.mixed import MixStage, Mixture
+from ...order.mixing.mixture import MixStage, Source
 from ...order.mixing.proportions import whole_weights
 from ...reading.dataref import DataRef, PackView, row_numbers
 from ...reading.pack_report import PackReport
@@ -66,11 +66,9 @@ def _made_of(kind: type[_Kind], recipe: Recipe, make: Callable[[DataRef], DataRe
                 f"{type(ref).__name__.removesuffix('Ref')}: its documents are empty, left out or too few; "
                 "leave it out, or give it the weight 0"
             )
-    lengths = tuple(map(len, made))
+    lengths, rows = tuple(map(len, made)), 1
     if asked.temperature is not None:
         weights = whole_weights(fractions_of("size", names, lengths, asked.temperature))
-    first = MixStage(0, weights, (0,) * len(names))
-    rows = 1
     if asked.until is None:  # as many as hold the documents that an epoch had
         held = sum(
             Fraction(weight * documents, count)
@@ -78,17 +76,12 @@ def _made_of(kind: type[_Kind], recipe: Recipe, make: Callable[[DataRef], DataRe
             if weight
         )
         rows = max(1, round(before.rows * sum(weights) / held))
-    mixture = Mixture(
-        lengths,
-        (first,),
-        rows,
-        before.cell,
-        before.passes,
-        names,
-        versions=tuple(map(versions_of, made)),
-        is_counted=True,
-        asked=asked,
+    sources = tuple(
+        Source(own.name, len(ref), own.most, versions_of(ref))
+        for own, ref in zip(before.sources, made, strict=True)
     )
+    first = MixStage.first(weights)
+    mixture = replace(before, sources=sources, stages=(first,), rows=rows, begin=None, is_counted=True)
     if asked.until is not None:
         mixture = replace(mixture, rows=length_until(mixture, asked.until))
     check_alike(made, [f"source {name!r}" for name in names])
