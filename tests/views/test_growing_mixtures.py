@@ -370,7 +370,7 @@ def test_hundreds_of_sources_and_of_changes() -> None:
     # One more source, first, and one that has grown, far on: 10**9 rows.
     refs["the corpus number 7"] = Rows("7", [1007, 2000])
     more = yoga.mix({"new": Rows("new", [5]), **refs}, rows=10**9)
-    view = more.reweighted({**weights(), "new": 0.5}, at=state)
+    view = more.reweighted({**weights(), "new": 9}, at=state)
     state = delivered(view, state, 1, 64, 4)[1]
     assert view.counts(at=state)["new"]
     assert account_of_state(State.from_dict(state)).numbers() == view.account(at=state).numbers()

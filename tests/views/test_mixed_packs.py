@@ -423,7 +423,7 @@ def test_a_block_shuffle_keeps_shares_and_blocks() -> None:
     batches, _ = batches_of(packs, shuffle="block", shuffle_window=1)
     assert off(batches, {"a": 1, "b": 1}) <= 1.5 + 32
     windows = mix.token_windows("ids", BUDGET)
-    order = windows.order("block", True, 1, 7)
+    order = windows.order(7, "block", True, 1)
     numbers = order.rows(0, np.arange(2000))
     rows = [own for ref, number, _, own in windows.dealt(numbers) if number == 0]
     assert np.ptp(np.concatenate(rows)) < 4096 < len(windows.sources[0])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from .saved import Pin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from typing_extensions import Self
 
@@ -162,16 +162,18 @@ class SourceCounts(Protocol):
         """Rows and passes of each source as one flat dict, for exporters."""
 
 
-class Arrangement(ABC):
+class Arrangement:
     """The choice of which rows of a dataset come in an epoch, where not each of them comes once.
 
     The orders that it makes give row numbers in `ARRANGED`, beyond those of any dataset, so that a row that
     comes several times has several numbers, each with a position of its own.
+
+    Args:
+        order: makes the order of every epoch, of (seed, shuffle, reshuffle, window).
     """
 
-    @abstractmethod
-    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> AnyOrder:
-        """The order of every epoch."""
+    def __init__(self, order: Callable[[int, Shuffle, bool, int], AnyOrder]) -> None:
+        self.order = order
 
     def going_on(
         self,

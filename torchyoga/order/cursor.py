@@ -27,10 +27,9 @@ from typing import Concatenate, ParamSpec, TypeVar
 from ..errors import StateError
 from ..process.forks import renew_in_children
 from ..process.warned import warn_user
-from .carry import Appended, Prefixes, carried, check_appended
+from .carry import Appended, Grown, Prefixes, carried, check_appended
 from .contract import AnyOrder, Arrangement, Locality, Shuffle, SourceCounts
 from .full import ORDER_VERSION, as_int
-from .grown import Grown
 from .iteration import Iteration, IterationOptions, Left, LeftAt, Reporting, Standing
 from .place import Place, after, num_steps_left, taken
 from .proof import PRIME, weight_until

@@ -66,6 +66,10 @@ class MixOrder(ArrangedOrder):
 
     what = "this mixture"
 
+    def __post_init__(self) -> None:
+        if self.shuffle and not self.reshuffle:  # every epoch is the first one
+            object.__setattr__(self, "mixture", self.mixture.plain)
+
     @property
     def length(self) -> int:  # type: ignore[override]
         """Places of an epoch N."""

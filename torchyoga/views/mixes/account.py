@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...errors import StateError
@@ -10,7 +11,7 @@ from ...order.mixing.change import counts_at, where_of
 from ...order.mixing.mixture import MixStage, Mixture, Source, Version
 from ...order.state import State
 
-__all__ = ["Account", "SourceAccount", "account_of", "account_of_state"]
+__all__ = ["Account", "SourceAccount", "account_of", "account_of_state", "accounts_of"]
 
 
 class SourceAccount(NamedTuple):
@@ -84,6 +85,14 @@ class Account(NamedTuple):
         )
 
 
+def accounts_of(mixture: Mixture, counts: Sequence[int]) -> tuple[SourceAccount, ...]:
+    """What was read of each source, by how many rows each has given."""
+    return tuple(
+        SourceAccount(source.name, source.rows, count, mixture.passes_of(number, count))
+        for number, (source, count) in enumerate(zip(mixture.sources, counts, strict=True))
+    )
+
+
 def account_of(mixture: Mixture, state: State) -> Account:
     """The rows delivered of each source of a mixture up to a state.
 
@@ -99,11 +108,7 @@ def account_of(mixture: Mixture, state: State) -> Account:
                 f"{state.left_out.rows} rows of epochs that were left early are left out, and the state does "
                 "not tell how many of each source; finish epochs, or ask at a state before them"
             )
-    rows = [
-        SourceAccount(source.name, source.rows, count, mixture.passes_of(number, count))
-        for number, (source, count) in enumerate(zip(mixture.sources, counts, strict=True))
-    ]
-    return Account(where_of(state), tuple(rows))
+    return Account(where_of(state), accounts_of(mixture, counts))
 
 
 def account_of_state(state: State) -> Account:

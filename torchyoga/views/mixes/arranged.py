@@ -5,13 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 
 from ...order.by_file import equal_runs
-from ...order.carry import Appended
-from ...order.contract import ARRANGED, AnyOrder, Arrangement, Shuffle
+from ...order.contract import ARRANGED, AnyOrder, Appended, Arrangement, Shuffle
 from ...order.mixing.change import going_on
 from ...order.mixing.mixed import MixOrder
 from ...order.mixing.mixture import Mixture
@@ -24,7 +22,7 @@ from ...reading.dataref import DataRef, RowView, title_of
 from ...rows.types import Ints
 from .account import Account, account_of
 
-__all__ = ["Arranged", "ArrangedMixture", "ArrangedRef", "warn_if_arranged"]
+__all__ = ["ArrangedRef", "MixArrangement", "warn_if_arranged"]
 
 _OF_DATA = ("view", "sources", "passes", "files")  # entries of a state
 
@@ -54,7 +52,7 @@ class ArrangedRef(RowView):
     """
 
     @abstractmethod
-    def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> AnyOrder:
+    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> AnyOrder:
         """The order of every epoch."""
 
     def unpacked(self, numbers: Ints) -> Ints:
@@ -64,12 +62,12 @@ class ArrangedRef(RowView):
     @property
     def arrangement(self) -> Arrangement:
         """The maker of its orders."""
-        return Arranged(self.order)
+        return Arrangement(self.order)
 
     @cached_property
     def _plain(self) -> AnyOrder:
         """The order of its own rows."""
-        return self.order(False, True, 1, 0)
+        return self.order(0, False, True, 1)
 
     def rows_at(self, numbers: Ints) -> Ints:
         """The rows of the whole behind rows of this view, or behind numbers of its orders."""
@@ -96,35 +94,12 @@ class ArrangedRef(RowView):
         return equal_runs(len(self))
 
 
-class Arranged(Arrangement):
-    """An arrangement by a function of (shuffle, reshuffle, window, seed)."""
-
-    def __init__(self, order: Callable[[Shuffle, bool, int, int], AnyOrder]) -> None:
-        self._order = order
-
-    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> AnyOrder:
-        """The order of every epoch."""
-        return self._order(shuffle, reshuffle, window, seed)
-
-
-class Mixed(Protocol):
-    """A view with the orders of a mixture: a `MixRef` or a `BalancedRef`."""
-
-    mixture: Mixture
-
-    def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> MixOrder:
-        """The order of every epoch."""
-
-
-class ArrangedMixture(Arrangement):
+class MixArrangement(Arrangement):
     """The arrangement of a mixture, which goes on from states of fewer rows."""
 
-    def __init__(self, ref: Mixed) -> None:
-        self._ref = ref
-
-    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> MixOrder:
-        """The order of every epoch."""
-        return self._ref.order(shuffle, reshuffle, window, seed)
+    def __init__(self, order: Callable[[int, Shuffle, bool, int], AnyOrder], mixture: Mixture) -> None:
+        super().__init__(order)
+        self._mixture = mixture
 
     def going_on(
         self,
@@ -139,7 +114,7 @@ class ArrangedMixture(Arrangement):
         What identifies the data is taken from here, if the state is of other sources.
         """
         assert isinstance(order, MixOrder)
-        mixture = going_on(self._ref.mixture, saved, appended)
+        mixture = going_on(self._mixture, saved, appended)
         if mixture is None:
             return order, saved
         made = replace(order, mixture=mixture)

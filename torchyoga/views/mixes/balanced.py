@@ -13,7 +13,7 @@ from ...order.full import as_int
 from ...order.mixing.change import changed, weighed
 from ...order.mixing.mixed import MixOrder, unpacked
 from ...order.mixing.mixture import MixStage, Mixture, Source, Version, tag_of
-from ...order.mixing.proportions import whole_weights
+from ...order.mixing.proportions import fraction, whole_weights
 from ...order.saved import described
 from ...order.state import State
 from ...process.digests import hexdigest
@@ -23,8 +23,7 @@ from ...reading.dataref import DataRef, ReweightedView, identity, nameless_pin
 from ...rows.data import bounds_of
 from ...rows.types import Ints
 from ..split import labels_of
-from .arranged import ArrangedMixture, ArrangedRef, warn_if_arranged
-from .weighing import fraction
+from .arranged import ArrangedRef, MixArrangement, warn_if_arranged
 
 __all__ = ["BalancedRef", "balanced"]
 
@@ -128,13 +127,12 @@ class BalancedRef(ArrangedRef, ReweightedView):
     @property
     def arrangement(self) -> Arrangement:
         """The maker of its orders."""
-        return ArrangedMixture(self)
+        return MixArrangement(self.order, self.mixture)
 
-    def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> MixOrder:
+    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> MixOrder:
         """The order of every epoch: each class by itself, in the shares."""
         files = tuple(self._files) if shuffle == "block" else ()
-        mixture = self.mixture.plain if shuffle and not reshuffle else self.mixture
-        return MixOrder(mixture, seed, shuffle, reshuffle, window, files)
+        return MixOrder(self.mixture, seed, shuffle, reshuffle, window, files)
 
     @cached_property
     def _plain(self) -> MixOrder:

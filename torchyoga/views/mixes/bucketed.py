@@ -16,7 +16,7 @@ from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...reading.dataref import DataRef, Numbers, RowView, identity, nameless_pin
 from ...rows.types import Ints
-from .arranged import Arranged, warn_if_arranged
+from .arranged import warn_if_arranged
 
 __all__ = ["BucketedRef", "bucketed"]
 
@@ -85,9 +85,9 @@ class BucketedRef(RowView):
     @property
     def arrangement(self) -> Arrangement:
         """The maker of its orders."""
-        return Arranged(self.order)
+        return Arrangement(self.order)
 
-    def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> BucketOrder:
+    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> BucketOrder:
         """The order of every epoch."""
         base: AnyOrder = Order(len(self), seed, bool(shuffle), reshuffle)
         if shuffle == "block":

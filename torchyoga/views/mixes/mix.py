@@ -18,7 +18,7 @@ from ...order.full import as_int
 from ...order.mixing.change import changed, weighed
 from ...order.mixing.mixed import MixOrder, numbered, unpacked
 from ...order.mixing.mixture import MixStage, MixTerms, Mixture, Source, Version, tag_of
-from ...order.mixing.proportions import whole_weights
+from ...order.mixing.proportions import fractions_of, whole_weights
 from ...order.saved import described
 from ...order.state import State
 from ...process.digests import hexdigest
@@ -30,10 +30,9 @@ from ...rows.schema import Schema
 from ...rows.types import Ints, Row, Seeds
 from ..chosen import check_alike, in_one_order
 from ..joined import JoinedRef
-from .account import Account, account_of
-from .arranged import ArrangedMixture, warn_if_arranged
+from .account import Account, SourceAccount, account_of, accounts_of
+from .arranged import MixArrangement, warn_if_arranged
 from .numbered import NumberedRef, check_column, with_column, with_numbers
-from .weighing import fractions_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -125,7 +124,7 @@ def mix(
     if rows is None:
         mixture = replace(mixture, rows=length_until(mixture, until or "first"))
     made = MixRef(refs, mixture, source_column)
-    made.order(True, True, 1, 0).rows(0, 0)  # raises if the first epoch takes too many
+    made.order(0, True, True, 1).rows(0, 0)  # raises if the first epoch takes too many
     return made
 
 
@@ -276,15 +275,17 @@ class MixRef(JoinedRef):
             >>> yoga.mix({"a": data, "b": data}, {"a": 0.7, "b": 0.3}, rows=100).counts(10**12)
             {'a': 700000000000, 'b': 300000000000}
         """
-        if at is not None and rows is None:
-            given = {one.name: one.rows for one in self.account(at=at).sources}
-            return {name: given[name] for name in self.names}
+        return {one.name: one.rows for one in self._accounted(rows, at)}
+
+    def _accounted(self, rows: int | None, at: Mapping[str, object] | None) -> Iterable[SourceAccount]:
+        if rows is None and at is not None:
+            found = {one.name: one for one in self.account(at=at).sources}
+            return [found[name] for name in self.names]
         if rows is None or at is not None:
             raise ValueError("pass rows, or at=state; not both, and not neither")
         if isinstance(rows, Mapping):
             raise TypeError("counts takes a number of rows; for a state write counts(at=state)")
-        counts = self.mixture.of_first(as_int("rows", rows, 0, _MOST_ROWS))
-        return dict(zip(self.names, counts, strict=True))
+        return accounts_of(self.mixture, self.mixture.of_first(as_int("rows", rows, 0, _MOST_ROWS)))
 
     def account(self, *, at: Mapping[str, object]) -> Account:
         """The rows delivered of each source up to a state, as a table; see `counts`.
@@ -307,14 +308,7 @@ class MixRef(JoinedRef):
             >>> yoga.mix({"a": data, "b": data[:5]}, {"a": 1, "b": 1}, rows=20).passes(20)
             {'a': 1.0, 'b': 2.0}
         """
-        if at is not None and rows is None:
-            passes = {one.name: one.passes for one in self.account(at=at).sources}
-            return {name: passes[name] for name in self.names}
-        counts = self.counts(rows, at=at).values()
-        return {
-            name: self.mixture.passes_of(number, count)
-            for number, (name, count) in enumerate(zip(self.names, counts, strict=True))
-        }
+        return {one.name: one.passes for one in self._accounted(rows, at)}
 
     def reweighted(
         self,
@@ -360,7 +354,7 @@ class MixRef(JoinedRef):
         asked = self.mixture.asked._replace(temperature=temperature if isinstance(weights, str) else None)
         mixture, numbers = changed(replace(self.mixture, asked=asked), found, state)
         made = self._chosen(numbers, mixture)
-        made.order(True, True, 1, 0).rows(*divmod(state.place, len(made)))  # raises if `epochs` are too few
+        made.order(0, True, True, 1).rows(*divmod(state.place, len(made)))  # raises if `epochs` are too few
         return made
 
     def staged(self, stages: Sequence[tuple[int, Mapping[str, float]]]) -> MixRef:
@@ -421,11 +415,10 @@ class MixRef(JoinedRef):
         """These of its sources in another mixture."""
         return type(self)([self.sources[number] for number in numbers], mixture, self._column)
 
-    def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> MixOrder:
+    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> MixOrder:
         """The order of every epoch: each source by itself, in the proportions."""
         files = tuple(source.file_starts for source in self.sources) if shuffle == "block" else ()
-        mixture = self.mixture.plain if shuffle and not reshuffle else self.mixture
-        return MixOrder(mixture, seed, shuffle, reshuffle, window, files)
+        return MixOrder(self.mixture, seed, shuffle, reshuffle, window, files)
 
     @property
     def recipe(self) -> Recipe:
@@ -435,7 +428,7 @@ class MixRef(JoinedRef):
     @property
     def arrangement(self) -> Arrangement:
         """The maker of its orders."""
-        return ArrangedMixture(self)
+        return MixArrangement(self.order, self.mixture)
 
     # -- rows
 

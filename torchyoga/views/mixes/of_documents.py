@@ -15,7 +15,7 @@ from typing import Any, SupportsIndex, TypeVar, cast
 import numpy as np
 
 from ...order.mixing.mixture import MixStage, Source
-from ...order.mixing.proportions import whole_weights
+from ...order.mixing.proportions import fractions_of, whole_weights
 from ...reading.dataref import DataRef, PackView, row_numbers
 from ...reading.pack_report import PackReport
 from ...rows.data import bounds_of
@@ -25,7 +25,6 @@ from ..tokens.plan import BatchReport
 from ..tokens.token_batches import TokenBatchesRef
 from ..tokens.token_windows import TokenWindowsRef
 from .mix import MixRef, Recipe, length_until, versions_of
-from .weighing import fractions_of
 
 __all__ = ["MixedBatches", "MixedPacks", "MixedWindows", "batches_of", "packs_of", "windows_of"]
 
@@ -86,7 +85,7 @@ def _made_of(kind: type[_Kind], recipe: Recipe, make: Callable[[DataRef], DataRe
         mixture = replace(mixture, rows=length_until(mixture, asked.until))
     check_alike(made, [f"source {name!r}" for name in names])
     found = kind(made, mixture, recipe.column)
-    found.order(True, True, 1, 0).rows(0, 0)  # raises if the first epoch takes too many rows of a source
+    found.order(0, True, True, 1).rows(0, 0)  # raises if the first epoch takes too many rows of a source
     return found
 
 

@@ -70,7 +70,7 @@ class WeightedRef(ArrangedRef, ReweightedView):
     def __len__(self) -> int:
         return self._length
 
-    def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> WeightedOrder:
+    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> WeightedOrder:
         """The order of every epoch."""
         files = self.whole.file_starts if shuffle == "block" else None
         stages = self._stages
@@ -115,7 +115,7 @@ class WeightedRef(ArrangedRef, ReweightedView):
         """The weights that a state needs to go on, and others from its place on."""
         place = place_of(state, len(self))
         if place < self._stages[0].start or not state.has_come_by(
-            self.order(True, True, 1, 0).pins(0)["stages"]
+            self.order(0, True, True, 1).pins(0)["stages"]
         ):
             raise StateError(
                 f"the state, at {where_of(state)}, was saved with other weights than this view has had up to "
