@@ -64,20 +64,6 @@ def test_an_epoch_has_the_shares_and_every_source_its_passes(sources: Any, kind:
         assert row["ids"].tolist() == list(range(row["id"] % 1000 % 5))
 
 
-@pytest.mark.quick("lmdb-*")
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_mixture_goes_on_under_other_ranks_batches_and_workers(sources: Any, workers: int) -> None:
-    mix = yoga.mix(sources, WEIGHTS, rows=120, source_column="source")
-    whole, _ = delivered(mix)
-    for number, (world, batch) in enumerate([(1, 8), (2, 5), (3, 16)]):
-        before, state = delivered(mix, 2, world=world, batch=batch)
-        others = [(3, 4), (1, 7), (2, 9)][number]
-        after, end = delivered(mix, None, state, world=others[0], batch=others[1], num_workers=workers)
-        assert sorted(ids(before + after)) == sorted(ids(whole))
-        assert (end["epoch"], end["position"]) == (1, 0)
-    assert all(row["source"] == row["id"] // 1000 for row in whole)
-
-
 def test_the_next_epoch_goes_on_in_each_source(plain: Any) -> None:
     mix = yoga.mix(plain, {"web": 1, "code": 1, "math": 1}, rows=45)
     first, state = delivered(mix)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -37,8 +37,9 @@ from .numbered import NumberedRef, check_column, with_column, with_numbers
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["MixRef", "Recipe", "Until", "length_until", "mix", "versions_of"]
+__all__ = ["MixRef", "Recipe", "Until", "checked", "mix", "mixture_of"]
 
+_Mix = TypeVar("_Mix", bound="MixRef")
 Until = Literal["first", "all"]
 _MOST_SOURCES, _MOST_CELL, _MOST_ROWS, _MOST_STAGES = 4096, 2**16, 2**60, 4096
 
@@ -97,63 +98,75 @@ def mix(
         >>> int((batch["x"] < 0).sum()) in (15, 16)
         True
     """
+    if rows is not None and until is not None:
+        raise ValueError(f"give rows or until, not both; found rows={rows} and until={until!r}")
+    length = None if rows is None else as_int("rows", rows, 1, _MOST_ROWS)
+    size = as_int("cell", cell, 1, _MOST_CELL)
     names = _checked_names(sources)
     refs = [sources[name] if columns is None else sources[name].columns(columns) for name in names]
     sizes = list(map(len, refs))
     found = fractions_of(weights, names, sizes, temperature)
     _check_filled(names, sizes, found)
-    passes = _passes(epochs, names)
-    if any(ref.recipe is not None for ref in refs):
-        names, refs, found, passes = _flattened(names, refs, found, passes)
-        sizes = list(map(len, refs))
+    parts = list(_flattened(map(_Part, names, refs, found, _passes(epochs, names))))
+    names, refs = [part.name for part in parts], [part.ref for part in parts]
+    if len(set(names)) < len(names):
+        raise ValueError(
+            f"two sources are called the same, {names[:20]}: those of a mixture within a mixture are named "
+            "as in 'web/en'; name them otherwise"
+        )
     for name, ref in zip(names, refs, strict=True):
         warn_if_arranged(ref, f"mix, source {name!r}")
+    asked = MixTerms(temperature if isinstance(weights, str) else None, None if rows else until or "first")
+    whole = whole_weights([part.weight for part in parts])
+    most = [part.most for part in parts]
     refs = in_one_order(refs)
-    check_alike(refs, [f"source {name!r}" for name in names])
-    first = MixStage.first(whole_weights(found))
-    if rows is not None and until is not None:
-        raise ValueError(f"give rows or until, not both; found rows={rows} and until={until!r}")
-    mixture = Mixture(
-        tuple(map(Source, names, sizes, passes, map(versions_of, refs))),
-        (first,),
-        1 if rows is None else as_int("rows", rows, 1, _MOST_ROWS),
-        as_int("cell", cell, 1, _MOST_CELL),
-        is_counted=rows is None,
-        asked=MixTerms(temperature if isinstance(weights, str) else None, None if rows else until or "first"),
-    )
-    if rows is None:
-        mixture = replace(mixture, rows=length_until(mixture, until or "first"))
-    made = MixRef(refs, mixture, source_column)
-    made.order(0, True, True, 1).rows(0, 0)  # raises if the first epoch takes too many
+    return checked(MixRef(refs, mixture_of(names, refs, whole, most, length, size, asked), source_column))
+
+
+def mixture_of(
+    names: Sequence[str],
+    refs: Sequence[DataRef],
+    weights: tuple[int, ...],
+    most: Sequence[float | None],
+    rows: int | None,
+    cell: int,
+    asked: MixTerms,
+) -> Mixture:
+    """The mixture of some DataRefs: see `mix`; of as many rows as `asked.until` says, if none are given."""
+    sources = tuple(map(Source, names, map(len, refs), most, map(versions_of, refs)))
+    stages = (MixStage.first(weights),)
+    mixture = Mixture(sources, stages, rows or 1, cell, is_counted=rows is None, asked=asked)
+    return mixture if asked.until is None else replace(mixture, rows=length_until(mixture, asked.until))
+
+
+def checked(made: _Mix) -> _Mix:
+    """A mixture whose sources look alike, and whose first epoch takes no more of each than it may."""
+    check_alike(made.sources, [f"source {name!r}" for name in made.names])
+    made.order(0, True, True, 1).rows(0, 0)
     return made
 
 
-def _flattened(
-    names: Sequence[str],
-    refs: Sequence[DataRef],
-    weights: Sequence[Fraction],
-    passes: Sequence[float | None],
-) -> tuple[list[str], list[DataRef], list[Fraction], tuple[float | None, ...]]:
-    """The sources of mixtures in place of these: their names, the DataRefs, their weights and passes."""
-    found: list[tuple[str, DataRef, Fraction, float | None]] = []
-    for name, ref, weight, most in zip(names, refs, weights, passes, strict=True):
-        if ref.recipe is None:
-            found.append((name, ref, weight, most))
+class _Part(NamedTuple):
+    """A source, its weight and the most passes over it."""
+
+    name: str
+    ref: DataRef
+    weight: Fraction
+    most: float | None
+
+
+def _flattened(parts: Iterable[_Part]) -> Iterator[_Part]:
+    """The sources of mixtures in place of these."""
+    for part in parts:
+        if part.ref.recipe is None:
+            yield part
             continue
-        recipe = ref.recipe.numbered
+        recipe = part.ref.recipe.numbered
         own = recipe.mixture.stages[-1].weights
-        for number, source in enumerate(recipe.sources):
-            mixed = recipe.mixture.sources[number]
-            limits = [limit for limit in (most, mixed.most) if limit is not None]
-            share = weight * own[number] / sum(own)
-            found.append((f"{name}/{mixed.name}", source, share, min(limits, default=None)))
-    if len({name for name, *_ in found}) < len(found):
-        raise ValueError(
-            f"two sources are called the same, {[name for name, *_ in found][:20]}: those of a mixture "
-            "within a mixture are named as in 'web/en'; name them otherwise"
-        )
-    one, other, third, fourth = zip(*found, strict=True)
-    return list(one), list(other), list(third), tuple(fourth)
+        for ref, mixed, weight in zip(recipe.sources, recipe.mixture.sources, own, strict=True):
+            limits = [limit for limit in (part.most, mixed.most) if limit is not None]
+            share = part.weight * weight / sum(own)
+            yield _Part(f"{part.name}/{mixed.name}", ref, share, min(limits, default=None))
 
 
 def _check_filled(names: Sequence[str], sizes: Sequence[int], weights: Sequence[Fraction]) -> None:
