@@ -27,11 +27,10 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from ..errors import StateError
 from ..process.forks import renew_in_children
 from ..process.warned import warn_user
-from .carry import Appended, Prefixes, carried, check_appended
+from .carry import Appended, Grown, Prefixes, carried, check_appended
 from .contract import AnyOrder, Arrangement, Locality, Shuffle, SourceCounts
 from .epoch import Epoch, Skipped
 from .full import as_int
-from .grown import Grown
 from .iteration import Iteration, IterationOptions, Left, LeftAt, Standing
 from .place import Place, after, taken
 from .saved import Pin, Saved
@@ -719,7 +718,7 @@ class Cursor:
             seed = self._order.seed if self._draw is None else saved.seed
             when = self.appended if appended is None else appended
             if self.arrangement is not None:
-                order = self.arrangement.going_on(order, saved, when)
+                order, saved = self.arrangement.going_on(order, saved, when, self.fingerprint, self.pins)
             saved, order = carried(saved, order, self.fingerprint, self.prefixes, when, seed, self.pins)
         entry = saved.at
         if not strict and entry.place.position and self._is_foreign(saved, order):
