@@ -244,7 +244,7 @@ class Delivery(Iterator[Batch]):
             raise StopIteration
         loader, pipeline, iteration = self._loader, self._pipeline, self._iteration
         if iteration is None:
-            in_order = not pipeline.plan.is_unordered
+            in_order = not pipeline.way.is_unordered
             self._accelerated.prepare(self._indices, loader.batch_size or 1, in_order)
             size = loader.batch_size or 1
             before = self._indices.steps_before(size, loader.drop_last)
@@ -273,7 +273,7 @@ class Delivery(Iterator[Batch]):
             self._started = started = pipeline.start(loader, iteration)
         except SamplerError as failed:
             raise failed.error from failed.error.__cause__
-        if isinstance(started, Arriving) and pipeline.plan.is_unordered:
+        if isinstance(started, Arriving) and pipeline.way.is_unordered:
             self._numbers = started.numbers
         self._batches = self._moved(started)
         return iteration, self._batches
@@ -311,22 +311,22 @@ class Delivery(Iterator[Batch]):
 
 def _setting(loader: TorchLoader, pipeline: Pipeline) -> Setting:
     """The settings of the loader, for the meter."""
-    threads, dataset = pipeline.num_threads, loader.dataset
+    way, dataset = pipeline.way, loader.dataset
     stored = dataset if isinstance(dataset, DataRef) else None
     schema = None if stored is None else stored.schema
     num_batches = 0
     with suppress(TypeError, NotImplementedError):  # a sampler without a length
         num_batches = len(pipeline.plan)
     return Setting(
-        num_workers=0 if threads else loader.num_workers,
+        num_workers=0 if way.num_threads else loader.num_workers,
         num_cpus=num_cpus(),
         is_persistent=loader.persistent_workers,
         pins=loader.pin_memory,
-        num_threads=threads,
-        are_threads=pipeline.may_be_threads,
-        is_ahead=pipeline.is_ahead,
+        num_threads=way.num_threads,
+        are_threads=way.may_be_threads,
+        is_ahead=way.is_ahead,
         can_pin=can_pin(),
-        prefetch=(pipeline.num_ahead if pipeline.is_ahead else loader.prefetch_factor) or 2,
+        prefetch=(way.num_ahead if way.is_ahead else loader.prefetch_factor) or 2,
         num_batches=num_batches,
         start_method=start_method(loader),
         is_block=getattr(loader.sampler, "shuffle", None) in (False, "block"),
