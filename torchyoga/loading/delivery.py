@@ -162,7 +162,7 @@ class Delivery(Iterator[Batch]):
         self._iteration: Iteration | None = None
         self._failed: list[int] = []  # batches since the last one that did not
         self._process = self._steps = 0
-        self._started: Arriving | InProcess | None = None
+        self._started: Arriving | InProcess | None = None  # what has workers, also when it was interrupted
         self._over = False
         self.renew()
         renew_in_children(self)
@@ -262,12 +262,12 @@ class Delivery(Iterator[Batch]):
             with self._indices.cursor.lock:
                 self._leave_out(iteration)
                 iteration.restart()
-        if self._process != os.getpid():
-            if self._batches is not None:
-                # A forked child does not have the threads and workers of its parent: it goes on by itself.
-                pipeline.leave_to_parent(self._batches)
-            self._started = None
-        self._batches = None
+        if self._started is not None:
+            if self._process == os.getpid():
+                self._started.end()
+            else:  # a forked child does not have the threads and workers of its parent
+                pipeline.leave_to_parent((self._batches, self._started))
+        self._batches = self._started = None
         self._process, self._steps = os.getpid(), iteration.num_steps
         try:
             self._started = started = pipeline.start(loader, iteration)

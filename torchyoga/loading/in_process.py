@@ -117,6 +117,9 @@ class InProcess(Iterator[Batch]):
         self._ahead = Ahead(tasks, plan.way.num_ahead if may_be_ahead else 0, num_threads)
         self._read: list[Batch] = []  # last first
 
+    def end(self) -> None:
+        """Nothing is left to end: threads end with what they read for."""
+
     def __next__(self) -> Batch:
         if not self._read:
             self._read = next(self._ahead)[::-1]

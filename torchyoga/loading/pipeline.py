@@ -173,7 +173,7 @@ class Pipeline:
         if inner is not None and inner._iterator is not None:
             inner._iterator._shutdown_workers()  # type: ignore[attr-defined]
 
-    def leave_to_parent(self, batches: Iterator[Batch]) -> None:
+    def leave_to_parent(self, batches: object) -> None:
         """Forgets, in a forked child, batches and workers of its parent, which it does not have.
 
         They are kept nevertheless: torch's iterator would stop the parent's workers if it were released.
@@ -264,6 +264,11 @@ class Arriving(Iterator[Batch]):
         self._turn = pipeline.turn
         self._batches: list[Batch] = []  # those that have arrived, last first
         self.numbers: deque[int] = deque()  # of all that came, if they come in any order
+
+    def end(self) -> None:
+        """Ends the workers: here, since of a finalizer Python drops what is raised in it, as by Ctrl-C."""
+        if not self._is_shared and hasattr(self._fetched, "_shutdown_workers"):
+            self._fetched._shutdown_workers()
 
     def __next__(self) -> Batch:
         if self._is_shared and self._turn != self._pipeline.turn:
