@@ -17,8 +17,8 @@ from torchyoga.order.cursor import Cursor
 from torchyoga.order.iteration import IterationOptions
 from torchyoga.order.mixing.mixed import MixOrder, MixStage, Mixture, unpacked
 from torchyoga.order.mixing.proportions import Proportions
+from torchyoga.order.place import Shard
 from torchyoga.order.place import positions as positions_of_rank
-from torchyoga.order.shard import Shard
 
 SOAK = 200_000
 

@@ -29,8 +29,7 @@ from ..errors import CorruptError, StateError
 from ..files.root import sync_folder
 from ..loading.lent import LentLoader
 from ..loading.loader import DataLoader
-from ..order.carry import Appended
-from ..order.contract import Shuffle
+from ..order.contract import Appended, Shuffle
 from ..order.cursor import Cursor
 from ..order.full import as_int
 from ..order.iteration import Iteration, IterationOptions

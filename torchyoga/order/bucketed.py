@@ -20,8 +20,6 @@ from .contract import OrderOver
 from .full import keyed_bytes, random_words, within
 from .saved import Pin
 
-__all__ = ["BucketOrder"]
-
 
 @dataclass(frozen=True, eq=False)
 class BucketOrder(OrderOver):

@@ -47,8 +47,6 @@ from .full import (
 )
 from .saved import Pin
 
-__all__ = ["MOST_SHARDS", "MOST_WINDOW", "BlockOrder", "Permutations", "equal_runs"]
-
 _Digits = npt.NDArray[np.unsignedinteger]  # 32 bits wide, or 64
 
 _RUN = 4096  # rows treated as a file where the dataset has no files

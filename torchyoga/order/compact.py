@@ -11,8 +11,6 @@ import base64
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-__all__ = ["MARK", "compact", "expanded", "lists_compact", "lists_expanded"]
-
 _MOST_BITS = 62
 MARK = "["  # which may stand behind lists
 _FOR_STATES = str.maketrans(";", ",")  # which divides the stages of a state

@@ -13,8 +13,6 @@ from .by_file import BlockOrder
 from .contract import AnyOrder, Shuffle
 from .full import Order, keyed_bytes, words_at
 
-__all__ = ["Passes", "passes_over"]
-
 _MOST_NUMBERS = 2**20  # sorted together
 _MOST_SORTED, _SORTED_BITS = 4096, 12  # rows of a source whose passes are sorted
 

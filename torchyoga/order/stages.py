@@ -24,18 +24,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = [
-    "ArrangedOrder",
-    "Told",
-    "folded",
-    "identity_of",
-    "parsed",
-    "same_past",
-    "short",
-    "told_at",
-    "written_stages",
-]
-
 Told: TypeAlias = tuple[int, str]  # the place at which a stage begins, and what it is
 _MOST_CHARACTERS = 2**22
 _LONG = 64  # characters

@@ -21,8 +21,8 @@ from ..order.by_file import equal_runs
 from ..order.contract import ARRANGED, Arrangement, Locality, Shuffle
 from ..order.full import as_int
 from ..order.options import OrderOptions
+from ..order.place import Shard
 from ..order.saved import described, digest
-from ..order.shard import Shard
 from ..process.digests import hexdigest
 from ..process.distinct import distinct
 from ..process.lazy import cached_property, later, once_loaded

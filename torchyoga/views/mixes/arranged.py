@@ -9,8 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from ...order.by_file import equal_runs
-from ...order.carry import Appended
-from ...order.contract import ARRANGED, AnyOrder, Arrangement, Shuffle
+from ...order.contract import ARRANGED, AnyOrder, Appended, Arrangement, Shuffle
 from ...order.mixing.mixed import MixOrder, Mixture
 from ...order.state import State
 from ...process.distinct import first_places

@@ -9,9 +9,8 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from ...errors import StateError
-from ...order.carry import Appended
 from ...order.compact import MARK, lists_compact
-from ...order.contract import Shuffle, check_epoch
+from ...order.contract import Appended, Shuffle, check_epoch
 from ...order.mixing.mixed import APPENDED, MixOrder, MixStage, Mixture
 from ...order.mixing.proportions import MOST_WEIGHT, Proportions, whole_weights
 from ...order.mixing.sources import Source, read_sources, same_rows
