@@ -37,7 +37,6 @@ EQUAL = Path(__file__).with_suffix(".txt")
 # Each room and the files of tests that are run for it: tests/<folder>/test_<name>.py.
 ROOMS = {
     "order/bijection": "order/full order/by_file sampling/unordered sampling/sampler sampling/stories",
-    "order/shard": "order/full order/place sampling/sampler sampling/stories",
     "order/by_file": "order/by_file order/full reading/reader sampling/sampler sampling/stories",
     "order/place": "order/place order/full order/by_file order/cursor sampling/unordered sampling/sampler",
     "order/state": "order/cursor order/golden_states sampling/unordered sampling/stories sampling/sampler",

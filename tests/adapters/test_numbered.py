@@ -16,8 +16,7 @@ import torchyoga as yoga
 from torchyoga.adapters.numbered import NumberedBatches, Pool, sample_of
 from torchyoga.errors import SchemaError
 from torchyoga.order.full import Order
-from torchyoga.order.place import Place
-from torchyoga.order.shard import Shard
+from torchyoga.order.place import Place, Shard
 from torchyoga.testing import assert_rows_equal
 
 

@@ -243,15 +243,6 @@ def test_torchs_loader_with_workers_warns_of_rows_that_are_not_delivered_yet() -
         sampler.state_after(101, 10)
 
 
-def test_an_older_iterator_raises_after_a_load() -> None:
-    sampler = yoga.ResumableSampler(100_000, seed=3)
-    iterator = iter(sampler)
-    list(itertools.islice(iterator, 100))
-    sampler.load_state_dict(sampler.state_dict())
-    with pytest.raises(StateError, match="a state was loaded after this iterator had begun"):
-        next(iterator)
-
-
 # -- batches that are late, and interrupts
 
 

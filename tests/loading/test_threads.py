@@ -18,7 +18,7 @@ from waiting import PATIENCE
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError
-from torchyoga.loading import way as way_module
+from torchyoga.loading import plan as plan_module
 from torchyoga.loading.meter.numbers import Numbers
 from torchyoga.loading.meter.verdict import Setting, verdict
 from torchyoga.process.stages import STAGES
@@ -28,7 +28,7 @@ ROWS = 300
 
 @pytest.fixture
 def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(way_module, "num_cpus", lambda: 4)
+    monkeypatch.setattr(plan_module, "num_cpus", lambda: 4)
 
 
 @pytest.fixture

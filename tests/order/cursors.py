@@ -9,7 +9,7 @@ from torchyoga.order.by_file import BlockOrder
 from torchyoga.order.cursor import Cursor
 from torchyoga.order.full import Order
 from torchyoga.order.iteration import Iteration, IterationOptions
-from torchyoga.order.shard import Shard
+from torchyoga.order.place import Shard
 
 
 def cursor(length: int = 10, offset: int = 0, fingerprint: str | None = "f", **shard: Any) -> Cursor:

@@ -11,9 +11,8 @@ import pytest
 
 from torchyoga.order.epoch import Epoch, Skipped
 from torchyoga.order.iteration import Iteration, IterationOptions
-from torchyoga.order.place import Place, taken
+from torchyoga.order.place import Place, Shard, taken
 from torchyoga.order.proof import weight
-from torchyoga.order.shard import Shard
 from torchyoga.order.state import State
 
 SEED = 5

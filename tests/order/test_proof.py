@@ -21,9 +21,8 @@ import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.order.cursor import Cursor
 from torchyoga.order.iteration import Iteration
-from torchyoga.order.place import Place, taken
+from torchyoga.order.place import Place, Shard, taken
 from torchyoga.order.proof import PRIME, prove, weight, weight_of_share, weight_until
-from torchyoga.order.shard import Shard
 
 
 def one_by_one(positions: Any) -> int:

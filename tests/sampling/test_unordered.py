@@ -18,8 +18,7 @@ from torchyoga.errors import StateError
 from torchyoga.order.cursor import Cursor
 from torchyoga.order.full import Order
 from torchyoga.order.iteration import Iteration, IterationOptions
-from torchyoga.order.place import taken
-from torchyoga.order.shard import Shard
+from torchyoga.order.place import Shard, taken
 from torchyoga.sampling.ranks import check_same
 
 LENGTH, BATCH = 61, 4
@@ -170,31 +169,6 @@ def test_ranks_of_which_one_has_its_short_last_batch_early() -> None:
             with pytest.raises(StateError, match=r"batches of 4 rows; .* Found batch_size=2"):
                 resumed.iteration(IterationOptions(2))
             assert resumed.iteration(IterationOptions(4)).num_steps == 1
-
-
-def test_all_orders_in_which_few_batches_can_come() -> None:
-    """A model: batches that come in any order, a stop after each, and the rest under other ranks."""
-    for length, size, world in ((11, 3, 1), (12, 3, 1), (14, 2, 2), (13, 2, 2)):
-        for rank in range(world):
-            shard = Shard(world, rank, "keep")
-            for order in itertools.permutations(range(shard.steps(length, 0, size, False))):
-                cursor = Cursor(Order(length, 1), shard)
-                run = cursor.iteration(IterationOptions(size, in_order=False))
-                mine = [i for r in taken(run.start, shard, length, 0, length) for i in r if i < length]
-                came: list[int] = []
-                for step in order[:-1]:
-                    run.deliver(step)
-                    came += mine[step * size : (step + 1) * size]
-                    cursor.reached(run)
-                    resumed = Cursor(Order(length, 1), shard)
-                    resumed.load_state_dict(json.loads(json.dumps(cursor.state_dict())))
-                    place = resumed.begin(size)
-                    count = shard.count(length, place.position)
-                    rest = [i for r in taken(place, shard, length, 0, count) for i in r]
-                    assert rest == [i for i in mine if i not in came]
-                    assert resumed.receipt()["rows"] == len(came)
-                    if world == 1:
-                        assert yoga.prove([resumed.receipt()]).rows == len(came)
 
 
 def subsets(count: int) -> Iterator[tuple[int, ...]]:

@@ -13,8 +13,7 @@ import numpy as np
 import torchyoga as yoga
 from torchyoga.order.iteration import IterationOptions
 from torchyoga.order.options import OrderOptions
-from torchyoga.order.place import positions
-from torchyoga.order.shard import Shard
+from torchyoga.order.place import Shard, positions
 
 _MOST_STEPS = 10  # of a job of cursors
 

@@ -29,8 +29,7 @@ from ..errors import CorruptError, SchemaError, StateError
 from ..files.root import sync_folder
 from ..loading.lent import LentLoader, numpy_of
 from ..loading.loader import DataLoader
-from ..order.carry import Appended
-from ..order.contract import AnyOrder, Shuffle
+from ..order.contract import AnyOrder, Appended, Shuffle
 from ..order.cursor import Cursor
 from ..order.full import as_int
 from ..order.iteration import Iteration, IterationOptions

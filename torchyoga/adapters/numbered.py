@@ -16,8 +16,7 @@ import numpy.typing as npt
 from ..errors import SchemaError
 from ..order.contract import AnyOrder
 from ..order.full import as_int
-from ..order.place import Place, positions
-from ..order.shard import Shard
+from ..order.place import Place, Shard, positions
 from ..reading.contract import RandomAccess, in_epoch
 from ..rows.block import Block
 from ..rows.collate import fill_value

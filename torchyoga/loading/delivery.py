@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from typing import NamedTuple
 
 import torch
 
@@ -29,8 +30,6 @@ from .meter.meter import Meter
 from .meter.verdict import Setting
 from .pipeline import Arriving, Pipeline, TorchLoader, start_method
 from .sealed import BatchError, is_late
-
-__all__ = ["Delivery", "Moving"]
 
 
 class Moving(Iterator[Batch]):
@@ -56,13 +55,12 @@ class Moving(Iterator[Batch]):
             return error
 
 
-class _Copied:
+class _Copied(NamedTuple):
     """A batch on its way, what it is copied from, and what signals that it has come."""
 
-    def __init__(self, batch: Batch, source: Batch, event: torch.Event | None = None) -> None:
-        self.batch = batch
-        self.source = source
-        self.event = event
+    batch: Batch
+    source: Batch
+    event: torch.Event | None = None
 
 
 class _Copy:
@@ -262,11 +260,11 @@ class Delivery(Iterator[Batch]):
             with self._indices.cursor.lock:
                 self._leave_out(iteration)
                 iteration.restart()
-        if self._started is not None:
-            if self._process == os.getpid():
-                self._started.end()
-            else:  # a forked child does not have the threads and workers of its parent
-                pipeline.leave_to_parent((self._batches, self._started))
+        if self._started is not None and self._process != os.getpid():
+            # A forked child does not have the threads and workers of its parent.
+            pipeline.leave_to_parent((self._batches, self._started))
+        elif isinstance(self._started, Arriving):
+            self._started.end()
         self._batches = self._started = None
         self._process, self._steps = os.getpid(), iteration.num_steps
         try:

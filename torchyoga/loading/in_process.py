@@ -28,17 +28,6 @@ from ..sampling.seeding import Seeding
 from .plan import EpochIndices
 from .sealed import BatchError, Failure
 
-__all__ = [
-    "COLLATING",
-    "Collating",
-    "InProcess",
-    "can_pin",
-    "has_accelerator",
-    "note_window",
-    "rows_of",
-    "title_for",
-]
-
 # Of a read by threads that always make batches. What Python does for a read takes 60 us, since a copy of
 # megabytes drives its code out of the processor's cache. More would drive out what was copied.
 _OF_THREADS = 10 * 2**20
@@ -117,9 +106,6 @@ class InProcess(Iterator[Batch]):
         may_be_ahead = source.is_thread_safe and plan.indices.is_known_ahead
         self._ahead = Ahead(tasks, plan.way.num_ahead if may_be_ahead else 0, num_threads)
         self._read: list[Batch] = []  # last first
-
-    def end(self) -> None:
-        """Nothing is left to end: threads end with what they read for."""
 
     def __next__(self) -> Batch:
         if not self._read:

@@ -15,14 +15,12 @@ import torch.utils.data
 from torch.utils.data import BatchSampler, Dataset, IterableDataset
 
 from ..errors import StateError
-from ..order.carry import Appended, check_appended
-from ..order.contract import Locality, Shuffle
+from ..order.contract import Appended, Locality, Shuffle, check_appended
+from ..order.place import Remainder
 from ..order.saved import Saved
-from ..order.shard import Remainder
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..reading.instead import check_arguments
-from ..rows.collate import is_ours
 from ..rows.types import BatchT, Collate, Index, MapStyle, Row
 from ..sampling.batch_sampler import ResumableBatchSampler
 from ..sampling.foreign import Foreign
@@ -30,7 +28,7 @@ from ..sampling.indices import Indices, Resumable
 from ..sampling.ranks import Group, Ranks
 from ..sampling.replay import Replay, is_plain, resumable
 from ..sampling.sampler import ResumableSampler, kind_for
-from ..sampling.seeding import Quiet, draws_random_numbers
+from ..sampling.seeding import Quiet
 from ..sampling.trainers import (
     Seeing,
     accelerate_device,
@@ -46,10 +44,7 @@ from .accelerate import Accelerated, AcceleratePrepared, show_to_accelerate
 from .delivery import Delivery
 from .meter.meter import Meter
 from .pipeline import Pipeline
-from .plan import EpochIndices
-from .way import Way, way_of
-
-__all__ = ["DataLoader", "parts_of"]
+from .plan import EpochIndices, way_of
 
 
 class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[BatchT]):
@@ -166,7 +161,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         self._indices = indices = choice.indices_of(dataset, order, appended)
         indices.seed_rows = seed_rows = indices.seed_rows if seed_rows is None else seed_rows
         read = flattened(dataset)
-        way = _way(dataset, read, choice, indices, seed_rows, torchs)
+        way = way_of(dataset, read, choice.is_single, indices.is_known_ahead, seed_rows, torchs)
         source = dataset if read is None else read
         plan = EpochIndices(indices, way, choice.batch_size or 1, choice.drop_last, source, choice.seen_by)
         self._pipeline = Pipeline(plan, Quiet(is_asked=seed_rows is None))
@@ -186,7 +181,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
 
     def _show(self, choice: _Choice, prefetch_factor: int | None) -> None:
         """Shows trainers, Lightning first, and states what they look for in attributes."""
-        indices, way = self._indices, self._pipeline.way
+        indices, way, dataset = self._indices, self._pipeline.way, self.dataset
         self.__dict__["seed_rows"] = (
             indices.seed_rows
         )  # as it was passed: Lightning makes loaders anew from it
@@ -195,8 +190,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         name_arguments(self)
         is_seeded = way.seeds_rows or way.seeds_batches
         indices.cursor.needs_seed |= is_seeded
-        if isinstance(self.dataset, DataRef) and self.dataset._libraries:
-            indices.cursor.extra["libraries"] = ", ".join(sorted(self.dataset._libraries))
+        if isinstance(dataset, DataRef) and dataset._libraries:
+            indices.cursor.extra["libraries"] = ", ".join(sorted(dataset._libraries))
         shown = choice.batch_sampler_to_show(indices, is_seeded)
         if shown is not None:
             self.__dict__["batch_sampler"] = shown
@@ -496,34 +491,6 @@ class _Choice:
 def parts_of(loader: DataLoader[Any]) -> tuple[Indices, Pipeline]:
     """The indices and the pipeline of a loader, for what lends its batches to a framework."""
     return loader._indices, loader._pipeline
-
-
-def _way(
-    dataset: MapStyle,
-    read: DataRef | None,
-    choice: _Choice,
-    indices: Indices,
-    seed_rows: bool | None,
-    torchs: Mapping[str, Any],
-) -> Way:
-    """The way in which a loader makes its batches, from its arguments: see `way_of`."""
-    is_in_order = torchs.get("in_order") is not False
-    if not is_in_order and choice.is_single:
-        raise ValueError("in_order=False needs batches; give a batch_size")
-    has_own_collate = torchs["collate_fn"] is not None and not is_ours(torchs["collate_fn"])
-    for_processes = (torchs["worker_init_fn"], torchs["multiprocessing_context"], torchs["timeout"] or None)
-    return way_of(
-        read,
-        torchs["num_workers"],
-        torchs.get("prefetch_factor"),
-        is_single=choice.is_single,
-        is_in_order=is_in_order,
-        is_known_ahead=indices.is_known_ahead,
-        has_own_collate=has_own_collate,
-        asks_for_processes=any(value is not None for value in for_processes),
-        seeds_rows=draws_random_numbers(dataset) if seed_rows is None else bool(seed_rows),
-        seeds_batches=has_own_collate and (seed_rows is None or bool(seed_rows)),
-    )
 
 
 def _with_random_access(dataset: object) -> MapStyle:

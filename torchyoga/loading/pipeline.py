@@ -55,8 +55,6 @@ from .row_maker import Made, RowMaker, WorkerInit
 from .sealed import BatchError, Failure, TakenOverError
 from .shared_memory import Ring
 
-__all__ = ["Arriving", "Pipeline", "TorchLoader", "start_method"]
-
 TorchLoader: TypeAlias = torch.utils.data.DataLoader[Batch]
 _SPARE_SLOTS = 4  # for batches that the training loop still holds when the next one is under way
 _inherited: list[object] = []  # by a forked child; kept until it ends
@@ -82,6 +80,7 @@ class Pipeline:
         latest: the iteration that has begun last.
         redrawn: says if the dataset's rows were drawn anew.
         turn: whose turn it is to use persistent workers, one after the other.
+        idle_ring: a ring into which no worker writes any more, for the next iteration.
     """
 
     def __init__(self, plan: EpochIndices, quiet: Quiet) -> None:
@@ -90,11 +89,11 @@ class Pipeline:
         self.redrawn = _Redrawn()
         self.turn = 0
         self._quiet = quiet
-        self._idle_ring: Ring | None = None
+        self.idle_ring: Ring | None = None
         self._inner: TorchLoader | None = None  # whose workers are persistent
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "latest": None, "_idle_ring": None, "_inner": None}
+        return {**self.__dict__, "latest": None, "idle_ring": None, "_inner": None}
 
     def begin(self, loader: TorchLoader, made: int | None = None) -> Iteration:
         """An iteration that begins now; `made` says when its iterator was made."""
@@ -163,10 +162,6 @@ class Pipeline:
         pins = loader.pin_memory and has_accelerator()
         return pin_memory(found) if pins else found  # type: ignore[no-untyped-call]
 
-    def done_with(self, ring: Ring) -> None:
-        """Keeps a ring into which no worker writes any more, for the next iteration."""
-        self._idle_ring = ring
-
     def give_up_workers(self) -> None:
         """Ends persistent workers whose progress is not known; the next iteration starts others."""
         inner, self._inner = self._inner, None
@@ -220,7 +215,7 @@ class Pipeline:
         if not loader.num_workers or self.way.is_single:
             return None
         slots = loader.num_workers * (loader.prefetch_factor or 2) + _SPARE_SLOTS
-        idle, self._idle_ring = self._idle_ring, None
+        idle, self.idle_ring = self.idle_ring, None
         is_ours = idle is not None and idle.process == os.getpid()
         return idle if is_ours else Ring.made(slots)
 
@@ -295,7 +290,7 @@ class Arriving(Iterator[Batch]):
             if before is not None and not self._is_shared:
                 self._pipeline.watch.add(Stage.START_UP, perf_counter() - asked)
             if ring is not None and ring.is_idle:
-                self._pipeline.done_with(ring)
+                self._pipeline.idle_ring = ring
             raise
         except SamplerError:
             raise

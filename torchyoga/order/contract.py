@@ -18,25 +18,18 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = [
-    "ARRANGED",
-    "AnyOrder",
-    "Appended",
-    "Arrangement",
-    "Locality",
-    "Shuffle",
-    "before_known",
-    "check_epoch",
-    "OrderOver",
-    "SourceCounts",
-]
-
 Shuffle = bool | Literal["block"]
 Locality = Literal["global", "shard"]
 Appended = Literal["next"]
 SavedState = Any  # a `State`, which knows of orders
 ARRANGED = range(2**61, 2**62)
 _MOST_PLACES = 2**61
+
+
+def check_appended(appended: object) -> None:
+    """Raises ValueError unless it is None or "next"."""
+    if appended not in (None, "next"):
+        raise ValueError(f"appended must be 'next' or None, found {appended!r:.100}")
 
 
 def check_epoch(epoch: int, length: int) -> None:

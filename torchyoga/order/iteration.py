@@ -10,12 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from .epoch import Epoch, Skipped
-from .place import Place, Ranges, after, taken
+from .place import Place, Ranges, Shard, after, taken
 from .proof import PRIME, weight, weight_of_share
 from .saved import Saved
-from .shard import Shard
-
-__all__ = ["Iteration", "IterationOptions", "Left", "LeftAt", "Standing", "rows_seen"]
 
 _MOST_SEEN = 16  # epochs
 
@@ -49,35 +46,18 @@ class IterationOptions:
     may_be_left: bool = False
 
 
-class LeftAt(NamedTuple):
-    """How far an epoch was when it was left, and by which iteration; None if a state stood there."""
-
-    epoch: Epoch
-    by: Iteration | None
-
-    @property
-    def is_held(self) -> bool:
-        """True if the iteration may go on."""
-        return self.by is not None and self.by.is_held
-
-    @property
-    def now(self) -> Epoch:
-        """How far it is by now."""
-        return self.epoch if self.by is None else self.by.now()
-
-
 class Left(NamedTuple):
     """The rows of epochs that were left before their end.
 
     Attributes:
         out: those that no iteration will give.
-        open: where epochs were left whose rows may still come: their iterators are held, or no other
-            iteration has begun since.
+        open: the epochs whose rows may still come, since their iterators are held, or no other iteration has
+            begun since: the iteration that was in each, or how far it was where a state stood.
         epoch: the epoch that was left last.
     """
 
     out: Skipped = Skipped()
-    open: tuple[LeftAt, ...] = ()
+    open: tuple[Iteration | Epoch, ...] = ()
     epoch: int | None = None
 
 
@@ -90,8 +70,8 @@ class Standing(NamedTuple):
         last: the iteration that has delivered last.
         running: True if it has left the place behind its beginning.
         bound: True if set_epoch has named the epoch, and nothing was delivered since.
-        seen: by epoch, how far the two iterations have come that came furthest, over all ranks, and their
-            numbers; the last one is not among them.
+        seen: by epoch, how far the two iterations had come that came furthest, over all ranks, and their
+            numbers, when another one was the last.
         left: the rows of epochs that were left early.
     """
 

@@ -15,8 +15,6 @@ from .proof import PRIME, are_counts, weight_until
 from .saved import Pin, Saved, digest, what_differs
 from .stages import in_effect
 
-__all__ = ["State", "without_keys", "written"]
-
 KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
 _PINS = ("shuffle", "window", "files", "shards", "stages", "view", "sources", "passes")
 _MORE = ("grown", "steps", "left", "share", "proof", "again", "left_out", "left_of")

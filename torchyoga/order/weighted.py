@@ -30,8 +30,6 @@ from .full import Order
 from .saved import Pin
 from .stages import ArrangedOrder
 
-__all__ = ["MOST_PLACES", "WeightedOrder", "WeightedStage", "whole_ends"]
-
 _Weights: TypeAlias = npt.NDArray[np.generic]
 MOST_PLACES = 2**31 - 1  # of an epoch: the square of it, and a weight, fit int64
 _MOST_WEIGHT = 2**62  # of all rows

@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, cast
 
 import numpy as np
 
-from ..order.carry import Appended
+from ..order.contract import Appended
 from ..order.full import as_int
 from ..order.iteration import Iteration, IterationOptions
 from ..order.options import OrderOptions

@@ -15,8 +15,6 @@ from .place import Place
 from .saved import Pin
 from .state import State
 
-__all__ = ["Appended", "Grown", "Prefixes", "carried", "check_appended"]
-
 Prefixes = Sequence[tuple[str, int]]
 
 
@@ -73,12 +71,6 @@ class Grown(OrderOver):
     def pins(self, epoch: int) -> dict[str, Pin]:
         """Entries of a state, so that it is not continued in another order."""
         return self._in(epoch).pins(epoch)
-
-
-def check_appended(appended: object) -> None:
-    """Raises ValueError unless it is None or "next"."""
-    if appended not in (None, "next"):
-        raise ValueError(f"appended must be 'next' or None, found {appended!r:.100}")
 
 
 def carried(
