@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import re
 import shutil
 import signal
@@ -31,11 +30,10 @@ from doctored import (
     Held,
     Sharded,
     Slow,
-    Streamed,
     in_trial,
     seeded_alike,
 )
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
+from torch.utils.data import DataLoader, DistributedSampler, Subset
 
 import torchyoga as yoga
 from torchyoga.loading.meter.pace import most_workers
@@ -219,37 +217,12 @@ def test_a_function_that_seeds_all_workers_alike_is_a_finding(kind: str, name: s
     assert same(DataLoader(Drawing("torch"), num_workers=2, worker_init_fn=seeded_alike)) == []
 
 
-class SeedsItself(Dataset[float]):
-    """Rows that seed the generator themselves: by their number, or all alike."""
-
-    def __init__(self, alike: bool) -> None:
-        self.alike = alike
-
-    def __len__(self) -> int:
-        return 64
-
-    def __getitem__(self, row: int) -> float:
-        random.seed(0 if self.alike else row)
-        return random.random()
-
-
-def test_rows_that_are_to_be_the_same_in_each_epoch_are_none() -> None:
-    assert same(DataLoader(SeedsItself(alike=False), num_workers=2)) == []
-    (found,) = same(DataLoader(SeedsItself(alike=True), num_workers=2))
-    assert found.startswith("two rows seeded random with the same number")
-
-
 def test_a_slow_batch_is_no_hang() -> None:
     loader = DataLoader(Slow(0.3), batch_size=32, num_workers=2)
     diagnosis = yoga.doctor(loader, seconds=6)
     assert "hang" not in [finding.name for finding in diagnosis.findings]
     (slow,) = [finding for finding in diagnosis.findings if finding.name == "slow-rows"]
     assert re.match(r"a row takes 0\.\d+ s; first batch: not within 2 s", slow.measured)
-
-
-def test_a_dataset_without_row_numbers_is_looked_at_too() -> None:
-    assert len(same(DataLoader(Streamed(Drawing("own")), num_workers=2))) == 1
-    assert same(DataLoader(Streamed(Drawing("numpy")), num_workers=2)) == []
 
 
 # -- handles
@@ -364,28 +337,6 @@ def test_a_loader_that_was_told_its_rank_is_no_mistake() -> None:
     (finding,) = dealt(Patient.of(told), (), RunningJob(2, True))
     assert (finding.name, finding.severity) == ("not-sharded", "maybe")
     assert "the loader gives this one all rows" in finding.measured
-
-
-def test_two_processes_of_a_group_are_looked_at(tmp_path: Path) -> None:
-    code = """
-    import sys
-    import torch.distributed as dist
-    import torchyoga as yoga
-    from torch.utils.data import DataLoader
-    from torchyoga.tools.doctor.patient import Patient
-    from torchyoga.tools.doctor.sharding import dealt
-    rank = int(sys.argv[1])
-    dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}/meet", rank=rank, world_size=2)
-    alone = yoga.DataLoader(range(8), 2, num_replicas=1, rank=0)
-    for loader in (yoga.DataLoader(range(8), 2), DataLoader(range(8), 2), alone):
-        print([finding.name for finding in dealt(Patient.of(loader))])
-    dist.destroy_process_group()
-    """
-    with started(textwrap.dedent(code), "1", str(tmp_path)) as other:
-        first = run_program(textwrap.dedent(code), "0", str(tmp_path))
-        second = other.stdout.read()
-    expected = "[]\n['not-sharded']\n['not-sharded']\n"
-    assert (first.stdout, second) == (expected, expected), first.stderr
 
 
 def test_receipts_of_ranks_show_rows_that_came_twice() -> None:

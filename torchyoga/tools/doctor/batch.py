@@ -33,7 +33,7 @@ def _first_batch(patient: Patient, seconds: float) -> dict[str, Any]:
     """A batch made without workers: its rows, the bytes of its tensors, and whether one came."""
     size, loader = patient.batch_size(), patient.loader
     if loader is None or patient.is_ours:
-        batch = next(iter(patient.like(0, patient.dataset, size)), None)
+        batch = next(iter(patient.like(0, size)), None)
     else:
         batch = next(iter(patient.again(in_workers=False)), None)
     came = batch is not None and not (
@@ -56,7 +56,7 @@ def _sent_batch(patient: Patient, seconds: float) -> dict[str, Any]:
         other processes took much of the CPUs).
     """
     if patient.is_ours:
-        batch = next(iter(patient.like(1, patient.dataset, patient.batch_size())), None)
+        batch = next(iter(patient.like(1, patient.batch_size())), None)
         return {"bytes": _sizes(batch, True)[1], "used": 0, "came": True, "first": 0.0, "whole": None}
     others, once = Others(os.getsid(0)), _epoch(patient, seconds)
     if once["whole"] is None or once["first"] < _LEAST_START:

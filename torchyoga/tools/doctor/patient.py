@@ -9,17 +9,18 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader as TorchLoader
-from torch.utils.data import Dataset, IterableDataset, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 
 from ...loading.loader import DataLoader
 
-__all__ = ["Endless", "Patient", "numbers"]
+__all__ = ["Patient", "numbers"]
 
 _BATCH = 64  # rows, of a dataset that comes without a loader
+_ENDLESS = 2**40  # rows
 _MOST_KEYS, _DEEPEST = 4096, 3
 _OF_ALL = (RandomSampler, SequentialSampler)
 _EVALUATION = {"val", "valid", "validation", "test", "testing", "eval", "evaluation", "dev"}
@@ -132,31 +133,27 @@ class Patient:
             return loader.batch_size
         return max(1, len(next(iter(loader.batch_sampler), [0])))
 
-    def like(self, num_workers: int, dataset: Any, size: int | None, **more: Any) -> TorchLoader[Any]:
+    def like(self, num_workers: int, size: int | None, **more: Any) -> TorchLoader[Any]:
         """A loader that makes batches as the patient does, of rows in any order. Make and use it in a trial.
 
         Args:
             num_workers: its workers.
-            dataset: the patient's, or one in its place.
             size: rows of a batch; None for single rows.
             **more: other arguments for it.
         """
-        loader = self.loader
-        given: dict[str, Any] = {"num_workers": num_workers, "batch_size": size}
+        loader, dataset = self.loader, self.dataset
+        given: dict[str, Any] = {"num_workers": num_workers, "batch_size": size, **more}
         if loader is not None and (size is None or loader.batch_sampler is not None):
             given["collate_fn"] = loader.collate_fn  # torch's for single rows collates nothing
         if num_workers and loader is not None:
-            given["worker_init_fn"] = loader.worker_init_fn
-            given["multiprocessing_context"] = loader.multiprocessing_context
-            given["prefetch_factor"] = loader.prefetch_factor
-        given |= more
+            for name in ("worker_init_fn", "multiprocessing_context", "prefetch_factor"):
+                given[name] = getattr(loader, name)
         if isinstance(loader, DataLoader):
             seeds = loader.seed_rows
             return DataLoader(dataset, seed=0, shuffle=True, num_replicas=1, rank=0, seed_rows=seeds, **given)
-        given["generator"] = torch.Generator().manual_seed(0)
-        if not isinstance(dataset, IterableDataset):
-            given["sampler"] = Endless(len(dataset))
-        return TorchLoader(cast("Dataset[Any]", dataset), **given)
+        if not self.is_iterable:
+            given["sampler"] = RandomSampler(dataset, replacement=True, num_samples=_ENDLESS)
+        return TorchLoader(dataset, generator=torch.Generator().manual_seed(0), **given)
 
     def probe(self, collate_fn: Any, keys: Sequence[Any], num_workers: int, **more: Any) -> TorchLoader[Any]:
         """A loader of torch's over the dataset itself, whose batches are what a function makes of a row.
@@ -166,9 +163,8 @@ class Patient:
         loader = self.loader
         given: dict[str, Any] = {"batch_size": 1, "generator": torch.Generator().manual_seed(0)}
         if loader is not None:
-            given["worker_init_fn"] = loader.worker_init_fn
-            given["multiprocessing_context"] = loader.multiprocessing_context
-            given["persistent_workers"] = loader.persistent_workers and num_workers > 0
+            for name in ("worker_init_fn", "multiprocessing_context", "persistent_workers"):
+                given[name] = getattr(loader, name)
         if not self.is_iterable:
             given["sampler"] = keys
             if loader is not None and loader.batch_sampler is None:
@@ -193,15 +189,3 @@ def numbers(loader: TorchLoader[Any]) -> Iterator[Any]:
         return
     for batch in loader.batch_sampler:
         yield from batch
-
-
-class Endless(Sampler[int]):
-    """Row numbers in random order, again and again."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def __iter__(self) -> Iterator[int]:
-        generator = torch.Generator().manual_seed(0)
-        while self._count:
-            yield from cast("Iterable[int]", torch.randperm(self._count, generator=generator).tolist())

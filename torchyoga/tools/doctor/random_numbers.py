@@ -39,12 +39,10 @@ def _drawn(patient: Patient, seconds: float) -> dict[str, Any]:
     workers, is_stream = min(_WORKERS, patient.num_workers or _WORKERS), patient.is_iterable
     # Batches go to the workers in turn, so that each row reaches each of them.
     keys = [] if is_stream else [key for key in patient.keys(_ROWS) for _ in range(workers * _TIMES)]
-    begin = _Begin(None if patient.loader is None else patient.loader.worker_init_fn)
-    spied = patient.probe(_Spy(), keys, workers, worker_init_fn=begin)
+    spied = patient.probe(_Spy(), keys, workers)
     epochs = [[*islice(spied, workers * _STREAMED if is_stream else len(keys))] for _ in range(_EPOCHS)]
-    # What a stream draws before its first row may well be the same: an order that workers share.
     one, other, later = (
-        [record for record in epochs[epoch] if record["worker"] == worker][int(is_stream) :]
+        [record for record in epochs[epoch] if record["worker"] == worker]
         for epoch, worker in ((0, 0), (0, 1), (1, 0))
     )
     if patient.is_evaluation:  # its epochs should be alike
@@ -52,22 +50,28 @@ def _drawn(patient: Patient, seconds: float) -> dict[str, Any]:
     twice = [*zip(one[::_TIMES], one[1::_TIMES], strict=False)]
     if not is_stream and all(a["row"] is not None and a["row"] == b["row"] for a, b in twice):
         return {"stood": [], "alike": [] if patient.is_ours else _seeded_alike(patient)}
-    equal = [_is_equal(one, other), _is_equal(one, later)]
-    names = {name for record in one for name in record["used"]}
+    equal = [not is_stream and _is_equal(one, some) for some in (other, later)]
+    names = {name for record in one for name in record["stood"]}
     if not is_stream:  # where each row seeds by itself, the same row is to be the same
-        names = {name for name in names if any(a["after"][name] != b["after"].get(name) for a, b in twice)}
+        names = {name for name in names if any(a["stood"][name] != b["stood"].get(name) for a, b in twice)}
     if patient.is_ours:  # its loader seeds these for each row
         names -= {*_SHARED}
-    stood = [[name, _stood_alike(one, other, name), _stood_alike(one, later, name)] for name in sorted(names)]
+    stood = [[name, *(_stood_alike(one, some, name) for some in (other, later))] for name in sorted(names)]
     stood = [fact for fact in stood if any(fact[1:])]
-    if not stood and not is_stream and not patient.is_ours and any(equal):
+    if not stood and not patient.is_ours and any(equal):
         stood = [["a generator that was not found", *equal]]
-    return {"stood": stood, "equal": [False, False] if is_stream else equal, "alike": []}
+    return {"stood": stood, "equal": equal, "alike": []}
 
 
 def _stood_alike(some: list[Record], others: list[Record], name: str) -> bool:
-    pairs = [(a, b) for a, b in zip(some, others, strict=False) if name in a["used"]]
-    return bool(pairs) and all(a["before"].get(name) == b["before"].get(name) for a, b in pairs)
+    """True if a generator was at the same place before each row, but the first, that drew from it.
+
+    What is drawn before the first row of a stream may well be the same: an order that workers share.
+    """
+    mine, theirs = ([record["stood"].get(name) for record in records] for records in (some, others))
+    pairs = zip(mine, mine[1:], theirs, strict=False)
+    alike = [before == their for before, after, their in pairs if before != after]
+    return bool(alike) and all(alike)
 
 
 def _is_equal(some: list[Record], others: list[Record]) -> bool:
@@ -76,34 +80,14 @@ def _is_equal(some: list[Record], others: list[Record]) -> bool:
     return bool(rows) and all(a is not None and a == b for a, b in rows)
 
 
-_STOOD: dict[str, str | None] = {}  # where the generators of this worker stood last
-
-
-class _Begin:
-    """A `worker_init_fn` that notes where the generators stand after the user's."""
-
-    def __init__(self, user: Any) -> None:
-        self._user = user
-
-    def __call__(self, worker: int) -> None:
-        if self._user is not None:
-            self._user(worker)
-        _STOOD.clear()
-        info = get_worker_info()
-        _STOOD.update(_states(None if info is None else info.dataset))
-
-
 class _Spy:
-    """A `collate_fn` that gives what making a row did."""
+    """A `collate_fn` that gives a digest of a row, and where the generators stand after it."""
 
     def __call__(self, batch: Any) -> Record:
         info = get_worker_info()
         assert info is not None
-        before, after = dict(_STOOD), _states(info.dataset)
-        _STOOD.update(after)
-        used = [name for name, state in after.items() if before.get(name) != state]
         row = digest(batch if isinstance(batch, list) and len(batch) == 1 else [batch])
-        return {"worker": info.id, "row": row, "used": used, "before": before, "after": after}
+        return {"worker": info.id, "row": row, "stood": _states(info.dataset)}
 
 
 def _states(dataset: object) -> dict[str, str | None]:

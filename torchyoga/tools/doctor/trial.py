@@ -38,7 +38,7 @@ _END_TIMES = 20
 _END_SECONDS = 2.0  # for a child that was killed to be gone
 _MOST_TEXT = 300
 _LOOK_SECONDS, _LOOKS = 0.5, 10  # for how long processes are looked at, and how often
-_IDLE = 0.2  # of that time, and of those looks, in which idle ones may run
+_IDLE = 0.2  # of those looks, at which idle ones may run
 _FUTEX = {"x86_64": "202", "aarch64": "98"}  # the system call that waits for a lock
 _FUTEX_PRIVATE = 128  # of its operation: not for other processes
 _OF_FRAME, _RAISED = re.compile(r'File ".+", line \d+'), re.compile(r"[A-Za-z_][\w.]*(: |$)")
@@ -229,7 +229,7 @@ class Others:
 
 def _looked_at(hang: Hang, session: int, stacks: IO[bytes]) -> Hang:
     """Whether the processes of a trial wait, and where."""
-    others, before, could_run = Others(session), running_seconds(session), 0
+    others, could_run = Others(session), 0
     for _ in range(_LOOKS):
         time.sleep(_LOOK_SECONDS / _LOOKS)
         states = [
@@ -238,8 +238,7 @@ def _looked_at(hang: Hang, session: int, stacks: IO[bytes]) -> Hang:
             for text in _of_threads(pid, "stat")
         ]
         could_run += "R" in states
-    spent, is_busy = running_seconds(session) - before, others.share >= BUSY
-    is_idle = spent <= _IDLE * _LOOK_SECONDS and could_run <= _IDLE * _LOOKS
+    is_busy, is_idle = others.share >= BUSY, could_run <= _IDLE * _LOOKS
     pids = [*_of_session(session)]
     is_locked = is_idle and any(map(_waits_for_locks, pids))
     for pid in pids:

@@ -11,8 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import IterableDataset
-
 from ...loading.loader import DataLoader
 from ...loading.meter.numbers import seconds_text
 from ...loading.meter.pace import Costs, most_workers
@@ -86,8 +84,7 @@ def _rate(patient: Patient, count: int, size: int | None, seconds: float) -> tup
     threads of the loader ran, or wanted to.
     """
     more: dict[str, Any] = {"persistent_workers": True} if count else {}
-    rows = _Repeated(patient.dataset) if patient.is_iterable else patient.dataset
-    batches = _without_end(patient.like(count, rows, size, **more))
+    batches = _without_end(patient.like(count, size, **more))
     warm_until = time.perf_counter() + seconds
     for _ in range(max(1, count)):
         next(batches)
@@ -196,22 +193,6 @@ def _without_end(loader: Any) -> Iterator[object]:
             yield batch
         if not count:
             raise ValueError("the loader gives no batch")
-
-
-class _Repeated(IterableDataset[Any]):
-    """A dataset without row numbers, again and again."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __iter__(self) -> Iterator[Any]:
-        while True:
-            count = 0
-            for row in self.dataset:
-                count += 1
-                yield row
-            if not count:
-                return
 
 
 WORKERS = Check("workers", lambda patient: True, _rates, _judged, in_workers=True)
