@@ -404,7 +404,7 @@ class DataRef(Contract[RowT], Dataset[RowT]):
 
     def __getstate__(self) -> Json:
         # What is read ahead is this process's, and a copy's rows may be others.
-        return {key: value for key, value in self.__dict__.items() if key != "_readahead"}
+        return {key: value for key, value in self.__dict__.items() if key not in ("_prefetch", "_readahead")}
 
     def __iter__(self) -> Iterator[RowT]:
         for start in range(0, len(self), 256):
