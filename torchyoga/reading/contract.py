@@ -1,7 +1,7 @@
 """The contract of a DataRef: what a subclass defines, and what loaders, samplers and views ask it.
 
 Users call the methods of `DataRef`; the names here that begin with an underscore are for those who read rows.
-`torchyoga.testing.check_dataref` is the kit of the contract: it tries all of it.
+The kit of the contract is `torchyoga.testing`: `check_dataref` for any dataset, `check_view` for views.
 """
 
 from __future__ import annotations
