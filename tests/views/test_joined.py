@@ -21,9 +21,8 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, default_collate, ra
 
 import torchyoga as yoga
 from torchyoga.formats.contract import FORMATS
-from torchyoga.process.lazy import cached_property
 from torchyoga.reading.dataref import DataRef
-from torchyoga.reading.readahead import ReadAhead
+from torchyoga.reading.readahead import Prefetch
 from torchyoga.testing import assert_rows_equal, check_resume
 from torchyoga.views.flattened import flattened
 from torchyoga.views.joined import JoinedRef
@@ -60,9 +59,9 @@ class Counting(DataRef):
     def _row_bytes(self) -> int:
         return self.first + 1
 
-    @cached_property
-    def _readahead(self) -> ReadAhead:
-        return ReadAhead(self._row_bytes, self)
+    @property
+    def _prefetch(self) -> Prefetch:
+        return self
 
     def announce(self, rows: Any, values: bool) -> None:
         self.announced.append((rows.tolist(), values))

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -499,9 +498,9 @@ class Wrong(yoga.DataRef):
     def take(self, rows: Any) -> Any:
         return self.whole.take(self.rows_at(rows))
 
-    @cached_property
-    def _readahead(self) -> Any:
-        return self.whole[::2]._readahead
+    @property
+    def _prefetch(self) -> Any:
+        return self.whole[::2]._prefetch
 
     @property
     def fingerprint(self) -> Any:
@@ -525,13 +524,13 @@ class Fat(Wrong):
 
 
 class Silent(Wrong):
-    _readahead: Any = None
+    _prefetch: Any = None
 
 
 class Astray(Wrong):
-    @cached_property
-    def _readahead(self) -> Any:
-        return self.whole[1:]._readahead
+    @property
+    def _prefetch(self) -> Any:
+        return self.whole[1:]._prefetch
 
 
 class Changing(Wrong):

@@ -22,7 +22,7 @@ from smallfiles import make_files_of
 import torchyoga as yoga
 from torchyoga.errors import SchemaError
 from torchyoga.process.lazy import cached_property
-from torchyoga.reading.readahead import ReadAhead
+from torchyoga.reading.readahead import Prefetch
 from torchyoga.testing import assert_rows_equal, check_dataref
 from torchyoga.views.windows.anchors import Anchors
 from torchyoga.views.windows.windowed import WindowsRef, group_starts
@@ -419,9 +419,9 @@ class Followed(Own):
         return 10
 
     @cached_property
-    def _readahead(self) -> ReadAhead:
+    def _prefetch(self) -> Prefetch:
         self.announced: list[Any] = []
-        return ReadAhead(10, self)
+        return self
 
     def announce(self, rows: Any, values: bool) -> None:
         self.announced.append((rows.tolist(), values))

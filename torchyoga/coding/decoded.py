@@ -130,7 +130,7 @@ class DecodedRef(ChangedRows):
         """True if parts or mirrors are chosen at random, or the rows of the whole are random."""
         return self.whole._is_random or any(decoder.is_random for decoder in self._decoders.values())
 
-    most_read_at_once = 1
+    _most_batches = 1
 
     def over(self, whole: DataRef) -> DataRef:
         """The rows of another DataRef, decoded."""

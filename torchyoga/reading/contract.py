@@ -1,7 +1,7 @@
 """The contract of a DataRef: what a subclass defines, and what loaders, samplers and views ask it.
 
 Users call the methods of `DataRef`; the names here that begin with an underscore are for those who read rows.
-`torchyoga.testing.check_dataref` is the kit of the contract: it tries all of it.
+The kit of the contract is `torchyoga.testing`: `check_dataref` for any dataset, `check_view` for views.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..rows.pieces import check_parts, taken_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Numbers, RowT, Seeds
-from .readahead import ReadAhead
+from .readahead import MOST_BATCHES, Prefetch, ReadAhead
 
 if TYPE_CHECKING:
     from ..views import over as _over
@@ -50,7 +50,8 @@ class Contract(ABC, Generic[RowT]):
     `is_thread_safe`  True lets a loader call `take` from a thread of its own while you call it, too
     For speed
     `_row_bytes`      how large a row is, so that small batches are read at once
-    `_readahead`      the reader ahead
+    `_prefetch`       what makes rows ready before they are taken; `_readahead` is made of it
+    `_most_batches`   how many batches may be read at once
     `_keeps_rows`     False lets worker processes gather batches straight into shared memory
     `_only_copies`    True if threads of a loader do as well as processes
     `_projected`      the same rows with some columns only
@@ -73,6 +74,7 @@ class Contract(ABC, Generic[RowT]):
     """
 
     is_thread_safe = False
+    _most_batches = MOST_BATCHES
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -141,10 +143,17 @@ class Contract(ABC, Generic[RowT]):
         """Bytes of an average row, so that several small batches are read at once; 0 if that is not known."""
         return 0
 
+    @property
+    def _prefetch(self) -> Prefetch | None:
+        """What makes rows ready before they are taken; None if they are always in memory."""
+        return None
+
     @cached_property
     def _readahead(self) -> ReadAhead | None:
         """The reader ahead for loaders and samplers; None if the size of a row is not known."""
-        return ReadAhead(self._row_bytes) if self._row_bytes else None
+        if self._prefetch is None and not self._row_bytes:
+            return None
+        return ReadAhead(self._row_bytes, self._prefetch, self._most_batches)
 
     @property
     def _keeps_rows(self) -> bool:

@@ -26,7 +26,7 @@ from ..rows.outline import ShownColumn, in_lines
 from ..rows.projection import Projection
 from ..rows.types import Array, Json, Numbers, RowT
 from .contract import Contract, known_schema, title_of
-from .instead import METHODS, advised
+from .instead import METHODS, METHODS_OF, advised
 from .stream import Stream
 
 if TYPE_CHECKING:
@@ -87,8 +87,6 @@ class _Told:
 
 _ASKING = threading.local()  # the ids of DataRefs whose info is looked at
 _OF_VIEWS = ("sources", "whole")  # of some; their entries in an info are no attributes
-_OF_PACKS = ("report", "members", "packs_of", "tokens_of")  # methods of some views alone
-_OF_MIXTURES = ("reweighted", "account", "counts", "passes", "num_epochs", "names")
 _ARRAY_KINDS = frozenset(
     {"ndarray", "scalar", "int", "float", "bool", "complex", "datetime", "date", "timedelta"}
 )
@@ -380,31 +378,26 @@ class DataRef(Contract[RowT], Dataset[RowT]):
                 asking.remove(id(self))
             if name in info:
                 return info[name]
-            if name in _OF_PACKS or name in _OF_MIXTURES:
-                has = "ref.packed(...) has, see docs/packing.md"
-                if name in _OF_MIXTURES:
-                    has = "yoga.mix(...) has, see docs/mixtures.md"
-                told = f"this {type(self).__name__} has no {name}, which {has}"
-                raise AttributeError(told, name=name, obj=self)
-            instead = METHODS.get(name)
+            said, instead = f"this {type(self).__name__} has no {name}", METHODS.get(name)
             with suppress(Exception):  # of any kind: the schema may be a user's own
                 if self._at_hand() and self.schema is not None:
                     names = {column.name.partition("/")[0] for column in self.schema.columns}
                     instead = f"ref[{name!r}], which is the column" if name in names else instead
-            if instead is not None:
-                raise AttributeError(f"DataRef has no {name}; use {instead}", name=name, obj=self)
-            raise AttributeError(
-                f"this {type(self).__name__} has no {name}: its info says "
-                f"{sorted(info)[:8] or 'nothing'}. An attribute of a dataset is kept if "
-                f"info=[{name!r}] names it when its version is built; "
-                "docs/views.md has the names of methods",
-                name=name,
-                obj=self,
-            )
+            if name in METHODS_OF:
+                said += f", which {METHODS_OF[name]}"
+            elif instead is not None:
+                said = f"DataRef has no {name}; use {instead}"
+            else:
+                said += (
+                    f": its info says {sorted(info)[:8] or 'nothing'}. An attribute of a dataset is kept if "
+                    f"info=[{name!r}] names it when its version is built; "
+                    "docs/views.md has the names of methods"
+                )
+            raise AttributeError(said, name=name, obj=self)
 
     def __getstate__(self) -> Json:
         # What is read ahead is this process's, and a copy's rows may be others.
-        return {key: value for key, value in self.__dict__.items() if key != "_readahead"}
+        return {key: value for key, value in self.__dict__.items() if key not in ("_prefetch", "_readahead")}
 
     def __iter__(self) -> Iterator[RowT]:
         for start in range(0, len(self), 256):

@@ -22,7 +22,7 @@ from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Numbers, Row
 from ..versions.location import Progress
 from .dataref import DataRef
-from .readahead import ReadAhead
+from .readahead import Prefetch
 from .shards import MappedShards, ShardFiles
 
 
@@ -279,9 +279,9 @@ class InPlaceRef(ForeignRef):
         return sum(self._layout.files.nbytes) // max(1, len(self))
 
     @cached_property
-    def _readahead(self) -> ReadAhead:
-        """The reader ahead: it reads pages and downloads files before their rows are taken."""
-        return ReadAhead(self._row_bytes, _Announced(self._layout, self._shards))
+    def _prefetch(self) -> Prefetch:
+        """Reads pages and downloads files before their rows are taken."""
+        return _Announced(self._layout, self._shards)
 
 
 def files_of(starts: Ints, rows: Ints) -> Ints:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-__all__ = ["CALLS", "METHODS", "advised", "check_arguments"]
+__all__ = ["CALLS", "METHODS", "METHODS_OF", "advised", "check_arguments"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -65,6 +65,11 @@ _BY_METHOD = {
     "np.unique(np.asarray(ref[column]), return_counts=True)": "value_counts",
 }
 
+_BY_VIEW = {  # methods of some views alone
+    "ref.packed(...) has, see docs/packing.md": "report members packs_of tokens_of",
+    "yoga.mix(...) has, see docs/mixtures.md": "reweighted account counts passes num_epochs names",
+}
+
 CALLS = {  # by name of the function: a call as it should be
     "DataRef.stream": "ref.stream(shuffle=True)",
     "Storage.__init__": 'Storage("~/datasets")',
@@ -92,9 +97,9 @@ _BY_ARGUMENT = {  # what to write instead: arguments that it is for
 }
 
 
-METHODS, _ARGUMENTS = (
+METHODS, METHODS_OF, _ARGUMENTS = (
     {name: instead for instead, names in some.items() for name in names.split()}
-    for some in (_BY_METHOD, _BY_ARGUMENT)
+    for some in (_BY_METHOD, _BY_VIEW, _BY_ARGUMENT)
 )
 
 

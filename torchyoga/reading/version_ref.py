@@ -25,7 +25,7 @@ from ..versions.listed import pieces_of
 from ..versions.location import Files, Folder, Progress, list_bytes
 from ..versions.manifest import Manifest
 from .dataref import DataRef
-from .readahead import ReadAhead
+from .readahead import Prefetch
 from .reader import LocatedRows, Reader
 
 _LOOKS = 10  # attempts, at a version that others keep converting
@@ -72,9 +72,9 @@ class OfVersion(DataRef):
         return Rows(self._version.open(self._of).take(rows, self._of)) if len(rows) else []
 
     @cached_property
-    def _readahead(self) -> ReadAhead:
-        """The reader ahead: it reads pages and downloads files before their rows are taken."""
-        return ReadAhead(self._row_bytes, _Prefetch(self._version, self._of))
+    def _prefetch(self) -> Prefetch:
+        """Reads pages and downloads files before their rows are taken."""
+        return _Prefetch(self._version, self._of)
 
     @property
     def info(self) -> Json:

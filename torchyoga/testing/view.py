@@ -17,7 +17,7 @@ from ..order.saved import Saved
 from ..process.lazy import cached_property
 from ..process.seeding import GeneratorsPutBack, row_seeds
 from ..reading.dataref import DataRef
-from ..reading.readahead import ReadAhead
+from ..reading.readahead import Prefetch
 from ..rows.block import exact_rows, plain_row
 from ..rows.node import path_name
 from ..rows.schema import Schema
@@ -212,9 +212,9 @@ class _Recorded(_Like):
         return self.whole.take(rows)
 
     @cached_property
-    def _readahead(self) -> ReadAhead:
-        """A reader that records rows instead of reading them."""
-        return ReadAhead(1, _Recording(self))
+    def _prefetch(self) -> Prefetch:
+        """Records rows instead of making them ready."""
+        return _Recording(self)
 
 
 class _Recording:

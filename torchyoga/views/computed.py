@@ -119,7 +119,7 @@ class ComputedRef(ChangedRows):
         """True if the function takes `draw`, or rows of the whole are random."""
         return self._draws or self.whole._is_random
 
-    most_read_at_once = 1
+    _most_batches = 1
 
     def _taken(self, rows: Ints, seeds: Seeds | None) -> Rows:
         own = drawn_seeds(len(rows)) if seeds is None and self._draws else seeds

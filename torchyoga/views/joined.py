@@ -18,7 +18,7 @@ from ..process.distinct import distinct
 from ..process.lazy import cached_property
 from ..reading.contract import are_at_hand, identity, title_of
 from ..reading.dataref import DataRef
-from ..reading.readahead import Prefetch, ReadAhead
+from ..reading.readahead import Prefetch
 from ..reading.reader import LocatedRows, Together
 from ..reading.version_ref import located
 from ..rows.block import Rows, interleaved
@@ -190,14 +190,12 @@ class JoinedRef(DataRef):
         return int(sum(map(operator.mul, sizes, counts))) // max(1, len(self))
 
     @cached_property
-    def _readahead(self) -> ReadAhead | None:
-        """A ReadAhead over those of the sources, each for its own rows; None if they have none."""
-        ahead = [source._readahead for source in self.sources]
-        prefetches = [None if one is None else one.prefetch for one in ahead]
-        if all(prefetch is None for prefetch in prefetches):
-            return super()._readahead
-        prefetch = _Dealt(self.rows, self._starts, prefetches, self._parts_of())
-        return ReadAhead(self._row_bytes, prefetch)
+    def _prefetch(self) -> Prefetch | None:
+        """The prefetches of the sources, each for its own rows; None if they have none."""
+        found = [source._prefetch for source in self.sources]
+        if all(prefetch is None for prefetch in found):
+            return None
+        return _Dealt(self.rows, self._starts, found, self._parts_of())
 
     def _parts_of(self) -> Callable[[Ints], Iterable[RowsOf]]:
         """Finds the rows of the sources, as `_of_sources` does, but holds nothing that holds itself."""
@@ -292,9 +290,9 @@ def _announce(parts: Iterable[RowsOf], values: bool) -> None:
         _announce(documents, values)
         return
     for ref, _, rows in wanted:
-        ahead = ref._readahead
-        if ahead is not None and ahead.prefetch is not None:
-            ahead.prefetch.announce(rows, values)
+        prefetch = ref._prefetch
+        if prefetch is not None:
+            prefetch.announce(rows, values)
 
 
 def _located(wanted: Sequence[RowsOf]) -> list[tuple[Ints, LocatedRows]] | None:

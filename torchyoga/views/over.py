@@ -17,7 +17,7 @@ from ..process.lazy import cached_property
 from ..process.seeding import seeds_within
 from ..reading.contract import are_at_hand, identity, nameless_pin, taken_of, title_of
 from ..reading.dataref import DataRef
-from ..reading.readahead import MOST_BATCHES, ReadAhead, Translated
+from ..reading.readahead import Prefetch, Translated
 from ..rows.block import Rows
 from ..rows.collector import block_of
 from ..rows.projection import Projection
@@ -119,8 +119,6 @@ class Over(DataRef[RowT]):
 class ChangedRows(Over[RowT]):
     """The rows of another DataRef, each changed: as many, in the same order."""
 
-    most_read_at_once = MOST_BATCHES
-
     def __len__(self) -> int:
         return len(self.whole)
 
@@ -150,11 +148,10 @@ class ChangedRows(Over[RowT]):
         """The whole's."""
         return self.whole.file_starts
 
-    @cached_property
-    def _readahead(self) -> ReadAhead | None:
-        """The whole's, for rows that are changed after they are read; None if the whole has none."""
-        whole = self.whole._readahead
-        return None if whole is None else ReadAhead(self._row_bytes, whole.prefetch, self.most_read_at_once)
+    @property
+    def _prefetch(self) -> Prefetch | None:
+        """The whole's, for rows that are changed after they are read."""
+        return self.whole._prefetch
 
 
 class RowView(Over[RowT]):
@@ -203,12 +200,10 @@ class RowView(Over[RowT]):
         return self.over(self.whole._projected(of))
 
     @cached_property
-    def _readahead(self) -> ReadAhead | None:
-        """The whole's, for the rows of the view; None if the whole has none."""
-        whole = self.whole._readahead
-        if whole is None or whole.prefetch is None:
-            return super()._readahead
-        return ReadAhead(self._row_bytes, Translated(whole.prefetch, self.rows_at))
+    def _prefetch(self) -> Prefetch | None:
+        """The whole's, for the rows of the view."""
+        whole = self.whole._prefetch
+        return None if whole is None else Translated(whole, self.rows_at)
 
 
 class SlicedRef(RowView[RowT]):

@@ -95,7 +95,7 @@ class TransformedRef(ChangedRows):
         """True: the functions may draw random numbers."""
         return True
 
-    most_read_at_once = 1
+    _most_batches = 1
 
     def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
         """The rows of these numbers; with seeds, `random`, NumPy and torch are seeded before each."""

@@ -14,7 +14,7 @@ from ..process.lazy import cached_property
 from ..process.seeding import seeds_within
 from ..reading.contract import are_at_hand, identity, known_schema, taken_of, title_of
 from ..reading.dataref import DataRef
-from ..reading.readahead import ReadAhead
+from ..reading.readahead import Prefetch
 from ..rows.block import Block, Rows
 from ..rows.collector import block_of
 from ..rows.node import Node, leaf_names
@@ -199,13 +199,10 @@ class ZippedRef(ChangedRows):
     _prefixes = DataRef._prefixes
 
     @cached_property
-    def _readahead(self) -> ReadAhead | None:
-        """A ReadAhead over both; None if they have none."""
-        found = [ahead.prefetch for side in self.sources if (ahead := side._readahead) and ahead.prefetch]
-        if not found:
-            return super()._readahead
-        prefetch = found[0] if len(found) == 1 else Prefetches(found)
-        return ReadAhead(self._row_bytes, prefetch, self.most_read_at_once)
+    def _prefetch(self) -> Prefetch | None:
+        """Those of both."""
+        found = [one for side in self.sources if (one := side._prefetch) is not None]
+        return Prefetches(found) if len(found) > 1 else found[0] if found else None
 
     @cached_property
     def fingerprint(self) -> str | None:

@@ -21,7 +21,7 @@ from ...process.stages import Stage, timed
 from ...reading.dataref import DataRef
 from ...reading.file_parts import Threads
 from ...reading.in_place_ref import ForeignRef
-from ...reading.readahead import Prefetch, ReadAhead
+from ...reading.readahead import Prefetch
 from ...rows.block import Block, Rows
 from ...rows.data import Data, bounds_of
 from ...rows.projection import Projection
@@ -128,11 +128,10 @@ class ZarrRef(ForeignRef):
         """Bytes of an average row with all columns."""
         return self._source.row_bytes
 
-    @cached_property
-    def _readahead(self) -> ReadAhead | None:
-        """The reader ahead, if there is one."""
-        prefetch = self._source.prefetch
-        return None if prefetch is None else ReadAhead(self._row_bytes, prefetch)
+    @property
+    def _prefetch(self) -> Prefetch | None:
+        """The thread that decodes the next chunk, where there are several."""
+        return self._source.prefetch
 
 
 def _opened(place: Place) -> Any:

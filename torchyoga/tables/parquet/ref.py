@@ -24,7 +24,7 @@ from ...errors import CorruptError
 from ...process.lazy import cached_property
 from ...process.texts import count_of
 from ...reading.dataref import DataRef
-from ...reading.readahead import ReadAhead
+from ...reading.readahead import Prefetch
 from ...rows.block import Block, Rows, joined
 from ...rows.node import VALID
 from ...rows.projection import Projection
@@ -115,10 +115,10 @@ class ParquetRef(DataRef):
         """Bytes of an average row, as the footers say."""
         return int(self._group_bytes.sum()) // max(1, len(self))
 
-    @cached_property
-    def _readahead(self) -> ReadAhead:
+    @property
+    def _prefetch(self) -> Prefetch:
         """The thread that decodes the next row group before its rows are taken."""
-        return ReadAhead(self._row_bytes, self._groups)
+        return self._groups
 
     @property
     def schema(self) -> Schema:

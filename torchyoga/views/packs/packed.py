@@ -19,7 +19,7 @@ from ...process.seeding import seeds_within
 from ...process.warned import warn_user
 from ...reading.contract import identity, nameless_pin, row_numbers, taken_of
 from ...reading.dataref import DataRef
-from ...reading.readahead import Grouped, ReadAhead
+from ...reading.readahead import Grouped, Prefetch
 from ...rows.block import Rows
 from ...rows.collector import block_of
 from ...rows.data import bounds_of
@@ -295,12 +295,10 @@ class PackedRef(PackView):
         return round(self._read[0]._row_bytes * self._packing.report.mean)
 
     @cached_property
-    def _readahead(self) -> ReadAhead | None:
-        """The whole's, for all rows of the packs; None if the whole has none."""
-        ahead = None if self._layout is None else self._read[0]._readahead
-        if ahead is None or ahead.prefetch is None:
-            return super()._readahead
-        return ReadAhead(self._row_bytes, Grouped(ahead.prefetch, self._members_of))
+    def _prefetch(self) -> Prefetch | None:
+        """The whole's, for all rows of the packs."""
+        whole = None if self._layout is None else self._read[0]._prefetch
+        return None if whole is None else Grouped(whole, self._members_of)
 
     def _members_of(self, packs: Ints) -> tuple[Ints, Ints]:
         """How many rows each pack holds, and these."""

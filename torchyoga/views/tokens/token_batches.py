@@ -18,7 +18,7 @@ from ...process.seeding import seeds_within
 from ...process.warned import warn_user
 from ...reading.contract import known_schema, row_numbers, taken_of
 from ...reading.dataref import DataRef
-from ...reading.readahead import Grouped, ReadAhead
+from ...reading.readahead import Grouped, Prefetch
 from ...rows.collate import Padding, is_ours, jagged
 from ...rows.data import bounds_of
 from ...rows.projection import Projection
@@ -170,12 +170,10 @@ class TokenBatchesRef(Over[Batch]):
         return self.whole._row_bytes * len(self._plan.rows) // max(1, len(self))
 
     @cached_property
-    def _readahead(self) -> ReadAhead | None:
-        """The whole's, for all rows of the batches; None if the whole has none."""
-        ahead = self.whole._readahead
-        if ahead is None or ahead.prefetch is None:
-            return super()._readahead
-        return ReadAhead(self._row_bytes, Grouped(ahead.prefetch, self.members))
+    def _prefetch(self) -> Prefetch | None:
+        """The whole's, for all rows of the batches."""
+        whole = self.whole._prefetch
+        return None if whole is None else Grouped(whole, self.members)
 
     def _pinned(self, whole: str) -> str:
         collate = self._collate

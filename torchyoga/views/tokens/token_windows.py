@@ -20,7 +20,7 @@ from ...process.warned import warn_user
 from ...process.words import keyed_words
 from ...reading.contract import identity, nameless_pin, row_numbers
 from ...reading.dataref import DataRef
-from ...reading.readahead import Grouped, ReadAhead
+from ...reading.readahead import Grouped, Prefetch
 from ...rows.block import Block, Rows
 from ...rows.column import Column
 from ...rows.data import Data, bounds_of
@@ -412,12 +412,10 @@ class TokenWindowsRef(DataRef):
         return 0 if self._schema is None else sum(column.row_bytes for column in self._schema.columns)
 
     @cached_property
-    def _readahead(self) -> ReadAhead | None:
-        """That of the documents, for those of the windows; None if they have none."""
-        ahead = self._column._readahead
-        if ahead is None or ahead.prefetch is None or not self._reads_tokens:
-            return super()._readahead
-        return ReadAhead(self._row_bytes, Grouped(ahead.prefetch, self.members, self._short))
+    def _prefetch(self) -> Prefetch | None:
+        """That of the documents, for those of the windows."""
+        documents = self._column._prefetch if self._reads_tokens else None
+        return None if documents is None else Grouped(documents, self.members, self._short)
 
     def _short(self, rows: Ints) -> Ints:
         """Those of some rows that are not much longer than a window."""

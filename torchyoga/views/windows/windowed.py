@@ -17,7 +17,7 @@ from ...process.seeding import seeds_within
 from ...process.warned import warn_user
 from ...reading.contract import known_schema, taken_of
 from ...reading.dataref import DataRef
-from ...reading.readahead import Prefetch, ReadAhead
+from ...reading.readahead import Prefetch
 from ...rows.block import Block, Rows
 from ...rows.collector import block_of
 from ...rows.data import Data
@@ -267,16 +267,10 @@ class WindowsRef(Over):
         return sum(sizes) + sum(len(offsets) for _, offsets in self._masks) if all(sizes) else 0
 
     @cached_property
-    def _readahead(self) -> ReadAhead | None:
-        """The whole's, for all rows of the windows; None if the whole has none."""
-        prefetches = []
-        for read in self._reads:
-            ahead = read.ref._readahead
-            if ahead is not None and ahead.prefetch is not None:
-                prefetches.append((ahead.prefetch, read.offsets))
-        if not prefetches:
-            return super()._readahead
-        return ReadAhead(self._row_bytes, _Prefetches(self._anchors, prefetches, self._offsets))
+    def _prefetch(self) -> Prefetch | None:
+        """The whole's, for all rows of the windows."""
+        found = [(one, read.offsets) for read in self._reads if (one := read.ref._prefetch) is not None]
+        return _Prefetches(self._anchors, found, self._offsets) if found else None
 
     @property
     def file_starts(self) -> Ints:
