@@ -352,6 +352,13 @@ def test_footers_say_what_pyarrow_says(group: int, tmp_path: Path) -> None:
             assert found.nulls[number, index] == column.statistics.null_count
 
 
+@pytest.mark.parametrize("inner", [b"\x19", b"\x01\xbb", b"\x1c"], ids=["lists", "maps", "structs"])
+def test_footers_that_nest_too_deeply_are_refused(inner: bytes) -> None:
+    head = b"\x1b" if inner == b"\x01\xbb" else b""
+    with pytest.raises(ValueError, match="it nests too deeply"):
+        described(head + inner * 5000)
+
+
 def test_checksums_of_pages_are_compared(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     table = pa.table({"a": np.arange(5000) * 7919})

@@ -259,7 +259,9 @@ def _behind(data: bytes, at: int, kind: int, depth: int) -> int:
         at += bool(count)
     else:
         raise ValueError(f"there is no kind {kind} of values")
+    if depth > _MOST_DEPTH:
+        raise ValueError("it nests too deeply")
     for _ in range(count):
         for item in kinds:  # each takes a byte or more, a bool as well
-            at = _behind(data, at, max(item, _BYTE), depth)
+            at = _behind(data, at, max(item, _BYTE), depth + 1)
     return at
