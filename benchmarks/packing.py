@@ -22,10 +22,9 @@ import numpy as np
 from common import ratio, verdict
 
 import torchyoga as yoga
-from torchyoga.reading.dataref import Long
 from torchyoga.views.packs.members import Members
 from torchyoga.views.packs.plan import planned
-from torchyoga.views.packs.request import Request, packing_of
+from torchyoga.views.packs.request import Long, Request, packing_of
 
 DOCUMENTS, BUDGET = 10**6, 4096
 SAMPLE = 100_000  # documents that the other ways are given

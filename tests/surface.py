@@ -20,7 +20,7 @@ def _parameters(function: object) -> str:
     except (TypeError, ValueError):
         return ""
     kinds = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
-    shown = [kinds.get(one.kind, "") + one.name for one in names if one.name not in ("self", "cls")]
+    shown = [kinds.get(one.kind, "") + one.name for one in names if one.name not in ("self", "cls", "ref")]
     return f"({', '.join(shown)})"
 
 

@@ -119,7 +119,7 @@ class Storage:
         (2, {'x': 2})
     """
 
-    @advised('Storage("~/datasets")')
+    @advised
     def __init__(
         self,
         url: str | os.PathLike[str],
@@ -159,7 +159,7 @@ class Storage:
         compression = f", compression={self.compression!r}" if self.compression else ""
         return f"Storage({self.url!r}, format={self.format!r}{compression})"
 
-    @advised('storage.submit(dataset, "my-data", "1.0")')
+    @advised
     def submit(
         self,
         data: object,
@@ -335,7 +335,7 @@ class Storage:
         many = _planned.Many(None, self._lease_seconds, self.timeout)
         return _planned.planned_build(data, self._store, id, version, options, many, count, replaces)
 
-    @advised('storage.fetch("my-data", "1.0")')
+    @advised
     def fetch(
         self,
         id: str,
@@ -380,7 +380,7 @@ class Storage:
         choice, how = _refs.Choice(id, version, tag, at, latest), _refs.Opening(verify, download, progress)
         return _refs.chosen(self._store, choice, how)
 
-    @advised('@storage.cacheable("my-data", "1.0") above the function')
+    @advised
     def cacheable(
         self,
         id: str,

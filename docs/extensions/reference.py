@@ -69,7 +69,7 @@ PAGES_OF = {
     },
     "torchyoga.Storage": {
         "Storage": {
-            "Keep and fetch": ["cacheable", "submit", "fetch", "list", "versions", "path", "url"],
+            "Keep and fetch": ["cacheable", "submit", "fetch", "list", "versions", "path"],
             "Copy, check, remove": ["copy", "check", "remove", "clean"],
         },
         "Storage: versions": {
@@ -139,7 +139,7 @@ GROUPS = {
         "Rows by number, and what can be made of them.",
         "torchyoga",
         ["DataRef", "Stream", "Schema", "RaggedColumn", "concat", "mix"],
-        ["torchyoga.views.mixes.mix.MixRef", "torchyoga.reading.pack_report.PackReport"],
+        ["torchyoga.views.mixes.mix.MixRef", "torchyoga.views.packs.view.PackReport"],
     ),
     "looks": Group(
         "Report and view",
@@ -205,7 +205,6 @@ GROUPS = {
         [
             "torchyoga.loading.meter.meter.Meter",
             "torchyoga.loading.meter.meter.Numbers",
-            "torchyoga.loading.meter.meter.RankWaits",
             "torchyoga.tools.doctor.diagnosis.Diagnosis",
             "torchyoga.tools.doctor.diagnosis.Finding",
         ],
@@ -325,7 +324,8 @@ def _entry(name: str) -> str:
     if kind != "class":
         return entry
     # What a result inherits is on the page of that class.
-    others = f"{_NOT_OURS}, DataRef" * (name.endswith("Ref") and name != "torchyoga.DataRef") or _NOT_OURS
+    is_view = name.endswith("Ref") and name != "torchyoga.DataRef"
+    others = f"{_NOT_OURS}, DataRef, Contract" if is_view else _NOT_OURS
     entry += f"   :members:\n   :inherited-members: {others}\n"
     # A NamedTuple's stand under its Attributes.
     fields = (

@@ -40,7 +40,7 @@ class Held:
 
 
 def start(one: Cursor, size: int = 2, holder: Any = None, **options: Any) -> Iteration:
-    run = one.iteration(IterationOptions(size, made=one.num_begun, **options))
+    run = one.iteration(IterationOptions(size, **{"made": one.num_begun, **options}))
     if holder is not None:
         run.hold(holder)
     one.begun(run)

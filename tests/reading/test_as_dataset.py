@@ -27,7 +27,7 @@ assert "torch" not in sys.modules
 {}
 from torch.utils.data import Dataset
 print(isinstance(squares, Dataset), isinstance(part, Dataset), issubclass(Squares, Dataset))
-print(yoga.DataRef.__mro__[1:3] == (__import__("abc").ABC, Dataset), list(yoga.DataLoader(squares, 10))[0][3])
+print(yoga.DataRef.__mro__[2:4] == (__import__("abc").ABC, Dataset), list(yoga.DataLoader(squares, 10))[0][3])
 """
 
 

@@ -20,8 +20,7 @@ from stored import short_lists, tidied
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError, StateError
 from torchyoga.process.digests import json_digest
-from torchyoga.reading.grouped_reader import GroupedReader
-from torchyoga.reading.version_ref import VersionRef
+from torchyoga.reading.version_ref import GroupedReader, VersionRef
 from torchyoga.storage import Storage
 from torchyoga.versions.manifest import Manifest
 

@@ -22,11 +22,12 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, default_collate, ra
 import torchyoga as yoga
 from torchyoga.formats.contract import FORMATS
 from torchyoga.process.lazy import cached_property
-from torchyoga.reading.dataref import DataRef, SlicedRef
+from torchyoga.reading.dataref import DataRef
 from torchyoga.reading.readahead import ReadAhead
 from torchyoga.testing import assert_rows_equal, check_resume
 from torchyoga.views.flattened import flattened
 from torchyoga.views.joined import JoinedRef
+from torchyoga.views.over import SlicedRef
 
 
 class Counting(DataRef):

@@ -23,11 +23,11 @@ from records import ROWS, SCHEMA, ids, own, plain
 
 import torchyoga as yoga
 from torchyoga.errors import SchemaError, StateError
-from torchyoga.reading.dataref import ProjectedRef, RowView
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.rows.projection import Projection
 from torchyoga.testing import check_dataref
 from torchyoga.views.joined import JoinedRef
+from torchyoga.views.over import ProjectedRef, RowView
 from torchyoga.views.selection import Selection
 from torchyoga.views.where import SelectedRef
 

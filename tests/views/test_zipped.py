@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import torchyoga as yoga
-from torchyoga.reading.dataref import ProjectedRef
 from torchyoga.rows.projection import Projection
+from torchyoga.views.over import ProjectedRef
 
 
 @pytest.mark.parametrize("shuffle", [True, "block"])

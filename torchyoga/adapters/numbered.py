@@ -13,7 +13,7 @@ from ..errors import SchemaError
 from ..order.contract import AnyOrder
 from ..order.place import Place, positions
 from ..order.shard import Shard
-from ..reading.in_epoch import RandomAccess, in_epoch
+from ..reading.contract import RandomAccess, in_epoch
 from ..rows.block import Block
 from ..rows.collate import fill_value
 from ..rows.collector import block_of

@@ -30,8 +30,8 @@ from ..order.full import as_int
 from ..order.iteration import Iteration, IterationOptions
 from ..order.place import batches
 from ..process.background import Ahead, Task
+from ..reading.contract import RandomAccess, in_epoch
 from ..reading.dataref import DataRef
-from ..reading.in_epoch import RandomAccess, in_epoch
 from ..reading.stream import Stream, begun, windows_of
 from ..rows.block import Block, joined
 from ..rows.collector import block_of

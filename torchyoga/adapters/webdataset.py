@@ -13,7 +13,7 @@ from ..building.sources import RowSource
 from ..files.tar import KEY
 from ..process.lazy import cached_property
 from ..process.stages import Stage, timed
-from ..reading.dataref import ChangedRows, DataRef
+from ..reading.dataref import DataRef
 from ..reading.file_parts import Threads
 from ..reading.left_out import LeftOut, check_share, told_of
 from ..reading.streamed import StreamedRef
@@ -24,6 +24,7 @@ from ..rows.schema import Schema
 from ..rows.types import Ints, Json, Row, Seeds
 from ..tables.foreign.named_files import NamedFiles
 from ..tables.foreign.tar_shards import TarIndex, left_out_of, samples_of, tar_indices
+from ..views.over import ChangedRows
 from .shard_stream import Parse, ShardRows, Shards, is_remote, parsed, shard_names
 
 _COMPRESSED = (".gz", ".tgz")

@@ -193,7 +193,7 @@ def _coded_alike(data: object, old: Manifest, schema: Schema) -> tuple[object, S
     theirs = data.schema if isinstance(data, DataRef) else None
     if theirs is None:
         every = [schema, *(one for one in before_map if one is not None)]
-        check_names(before_map, every, "the new rows")
+        check_names(before_map, joined_names(every), "the new rows")
     elif isinstance(data, DataRef):
         _check_named(schema, theirs)
         names = joined_names([schema, theirs])

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import SchemaError
-from ..reading.dataref import DataRef, title_of
+from ..reading.contract import title_of
+from ..reading.dataref import DataRef
 from ..reading.version_ref import VersionColumns, VersionRef
 from ..rows.compared import SchemaDiff, differing, schema_diff
 from ..rows.hashing import Hashes, alike, exact_hashes, key_words, values_of

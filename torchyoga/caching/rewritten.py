@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..reading.dataref import Condition
 from ..reading.reader import Reader
 from ..reading.version_ref import VersionRef
 from ..rows.types import Ints, Json
@@ -17,6 +16,7 @@ from ..versions.checks import fingerprint_of
 from ..versions.columns import ColumnGroup
 from ..versions.deleted import MOST_DELETED, Deleted
 from ..versions.file_entry import FileEntry
+from ..views.where import Condition
 from .appended import Growth
 
 Numbers = Sequence[int] | Ints

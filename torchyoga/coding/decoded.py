@@ -22,8 +22,8 @@ from ..process.digests import hexdigest
 from ..process.seeding import drawn_seeds, seeds_within
 from ..process.stages import Stage, timed
 from ..process.warned import warn_user
-from ..reading.dataref import ChangedRows, DataRef, Over, RowView, known_schema
-from ..reading.in_epoch import in_epoch
+from ..reading.contract import in_epoch, known_schema
+from ..reading.dataref import DataRef
 from ..rows.block import Block, Rows
 from ..rows.collector import block_of
 from ..rows.column import Column
@@ -34,6 +34,7 @@ from ..rows.schema import Schema
 from ..rows.types import Ints, Row, Seeds
 from ..rows.values import leaf_values
 from ..views.draw import Draw
+from ..views.over import ChangedRows, Over, RowView
 from ..views.windows.windowed import WindowsRef
 from .decoder import Bytes, Decoder, RowError, Run
 from .decoders import decoder_of

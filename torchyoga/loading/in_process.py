@@ -16,7 +16,8 @@ from ..process.noted import note_batch
 from ..process.seeding import seeder
 from ..process.stages import Stage, Stopwatch, timed
 from ..process.warned import warn_user
-from ..reading.dataref import DataRef, title_of
+from ..reading.contract import title_of
+from ..reading.dataref import DataRef
 from ..reading.stream import Window
 from ..rows.block import Rows
 from ..rows.collate import Collation, is_ours, stacked
@@ -100,24 +101,25 @@ class InProcess(Iterator[Batch]):
         seeding: Seeding,
         collate: Collate,
         pins: bool,
-        num_ahead: int,
-        num_threads: int,
-        watch: Stopwatch,
     ) -> None:
         assert plan.iteration is not None
-        self._reading = reading = _Reading(source, plan.epoch, collate, pins, watch)
+        self._reading = reading = _Reading(source, plan.epoch, collate, pins, plan.watch)
         self._seeding = seeding
         self._seed, self._epoch = plan.indices.cursor.order.seed, plan.epoch
         self._firsts = plan.indices.firsts(plan.iteration)
         # Texts are objects, which threads make in turn: two of them would only wait for each other.
+        num_threads = plan.way.num_threads
         if num_threads and _is_mostly_text(source):
             num_threads = 0
         windows = plan.windows(plan.iteration, read_bytes=_OF_THREADS if num_threads else None)
         tasks = (Task(partial(reading.window, window), len(window.ends)) for window in windows)
         # A sampler that may draw at any time does so in the user's thread, when it is asked.
         may_be_ahead = source.is_thread_safe and plan.indices.is_known_ahead
-        self._ahead = Ahead(tasks, num_ahead if may_be_ahead else 0, num_threads)
+        self._ahead = Ahead(tasks, plan.way.num_ahead if may_be_ahead else 0, num_threads)
         self._read: list[Batch] = []  # last first
+
+    def end(self) -> None:
+        """Nothing is left to end: threads end with what they read for."""
 
     def __next__(self) -> Batch:
         if not self._read:

@@ -11,13 +11,15 @@ import numpy as np
 from ..order.iteration import Iteration
 from ..process.stages import Stage, Stopwatch
 from ..process.warned import warn_user
-from ..reading.dataref import DataRef, title_of
+from ..reading.contract import title_of
+from ..reading.dataref import DataRef
 from ..reading.stream import Window, windows_of
 from ..rows.types import Index, MapStyle
 from ..sampling.foreign import Keys
 from ..sampling.indices import Indices
 from ..sampling.trainers import Seeing
 from .shared_memory import Ring
+from .way import Way
 
 __all__ = ["EpochIndices", "Job", "SingleRow"]
 
@@ -49,23 +51,19 @@ class EpochIndices:
     def __init__(
         self,
         indices: Indices,
-        is_single: bool,
+        way: Way,
         batch_size: int,
         drop_last: bool,
         source: MapStyle,
-        together: int | None,
+        seen_by: Seeing | None = None,
     ) -> None:
         self.indices = indices
         self.iteration: Iteration | None = None  # the iteration that they are for
-        self.is_unordered = False
-        self.is_single = is_single  # single rows, no batches of them
-        self.seen_by: Seeing | None = None  # is shown the rows of each batch
+        self.way = way
+        self.seen_by = seen_by  # is shown the rows of each batch
         self.ring: Ring | None = None
         self.source = source  # reads ahead what is announced to it
         self._size = batch_size, drop_last
-        self.together = together
-        self.reads_here = True  # False if workers do
-        self.at_once = 1  # windows read before they are wanted
         self.watch = Stopwatch()
         self._has_warned = False  # that they are much, compared with what is kept
 
@@ -85,7 +83,7 @@ class EpochIndices:
     def _jobs(self, iteration: Iteration) -> Iterator[SingleRow | Job]:
         indices, epoch = self.indices, iteration.start.epoch
         firsts = indices.firsts(iteration)
-        if self.is_single:
+        if self.way.is_single:
             for row in indices.rows(iteration):
                 iteration.handed += 1
                 yield SingleRow(row, next(firsts), indices.cursor.order.seed, epoch)
@@ -94,8 +92,8 @@ class EpochIndices:
         if ring is not None:
             ring.begin()
         step = 0
-        for window in self.windows(iteration, read_here=False, most=self.together):
-            number = step if self.is_unordered else None
+        for window in self.windows(iteration, read_here=False, most=self.way.together):
+            number = step if self.way.is_unordered else None
             key, slot = (ring.key, ring.send()) if ring else (0, -1)
             begun = list(islice(firsts, len(window.ends)))
             iteration.handed += len(window.ends)
@@ -134,14 +132,14 @@ class EpochIndices:
         readahead = source._readahead
         if readahead is None or readahead.ahead_bytes is None or not readahead.row_bytes:
             return most
-        bound, nbytes = readahead.ahead_bytes, self._size[0] * readahead.row_bytes * self.at_once
-        if not self.reads_here and nbytes > 2 * bound and not self._has_warned:
+        bound, nbytes = readahead.ahead_bytes, self._size[0] * readahead.row_bytes * self.way.at_once
+        if self.way.kind == "processes" and nbytes > 2 * bound and not self._has_warned:
             self._has_warned = True
             warn_user(
-                f"workers read {self.at_once} batches ahead, {nbytes / 1e6:.1f} MB, for which the cache of "
-                f"{title_of(source)} is too small: files will be downloaded again and again. Set cache_bytes="
-                f"{2 * nbytes + self._windows_bytes(source)}, which is twice that and two windows of files, "
-                "or use smaller batches, a smaller prefetch_factor or fewer workers"
+                f"workers read {self.way.at_once} batches ahead, {nbytes / 1e6:.1f} MB, for which the cache "
+                f"of {title_of(source)} is too small: files will be downloaded again and again. Set "
+                f"cache_bytes={2 * nbytes + self._windows_bytes(source)}, which is twice that and two "
+                "windows of files, or use smaller batches, a smaller prefetch_factor or fewer workers"
             )
         fitting = max(1, bound // nbytes)
         return fitting if most is None else min(most, fitting)

@@ -27,12 +27,11 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from ..errors import StateError
 from ..process.forks import renew_in_children
 from ..process.warned import warn_user
-from .carry import Appended, Prefixes, carried, check_appended
+from .carry import Appended, Grown, Prefixes, carried, check_appended
 from .contract import AnyOrder, Arrangement, Locality, Shuffle, SourceCounts
 from .epoch import Epoch, Skipped
 from .full import as_int
-from .grown import Grown
-from .iteration import Iteration, IterationOptions, Left, LeftAt, Standing
+from .iteration import Iteration, IterationOptions, Left, LeftAt, Standing, rows_seen
 from .place import Place, after, taken
 from .saved import Pin, Saved
 from .shard import Shard
@@ -357,15 +356,13 @@ class Cursor:
                 self.begun(iteration)
             at, now = self._going_on(iteration), iteration.now()
             place, is_last = now.place, at.last is iteration
-            seen, again = at.seen if is_last else at.seen_by_all, iteration.again
+            seen = at.seen if is_last else at.seen_by_all
             if not iteration.number:
                 self._num_begun = iteration.number = self._num_begun + 1
             elif not is_last:
-                # It goes on after others have delivered.
-                others = seen.get(place.epoch, 0) - iteration.reported
-                again = max(again, iteration.entry.again + others)
-            iteration.reported, iteration.again = place.position, again
-            now = now._replace(again=again)
+                _note_others(iteration, seen)
+            iteration.reported = place.position
+            now = now._replace(again=iteration.again)
             rolled = self._rolled(now, iteration.batch_size, iteration.drop_last, iteration.shard)
             running = rolled is now
             entry = iteration.entry if running else rolled
@@ -389,7 +386,7 @@ class Cursor:
             if one.by is not None:
                 one.by.leave()
         iteration.is_begun, iteration.before, iteration.left = True, at, left
-        iteration.again += max(0, at.seen_by_all.get(start.epoch, 0) - start.position)
+        iteration.again += max(0, rows_seen(at.seen_by_all, start.epoch) - start.position)
         self._at = at._replace(left=left)
 
     def _leave(self, at: Standing) -> Left:
@@ -503,7 +500,10 @@ class Cursor:
         if iteration is not at.last and not iteration.delivered:
             is_here = is_here or self.begin(iteration.batch_size, iteration.drop_last) == iteration.start
         if iteration.options.counts and is_here:
-            seen = at.seen if iteration is at.last else at.seen_by_all
+            seen = at.seen
+            if iteration is not at.last:
+                seen = at.seen_by_all
+                _note_others(iteration, seen)
             self._at = at._replace(last=iteration, seen=seen).entered(iteration.entry.next)
 
     def steps(self, batch_size: int, drop_last: bool) -> int:
@@ -719,7 +719,7 @@ class Cursor:
             seed = self._order.seed if self._draw is None else saved.seed
             when = self.appended if appended is None else appended
             if self.arrangement is not None:
-                order = self.arrangement.going_on(order, saved, when)
+                order, saved = self.arrangement.going_on(order, saved, when, self.fingerprint, self.pins)
             saved, order = carried(saved, order, self.fingerprint, self.prefixes, when, seed, self.pins)
         entry = saved.at
         if not strict and entry.place.position and self._is_foreign(saved, order):
@@ -776,3 +776,11 @@ class Cursor:
                 f"batches early; this is rank {self.shard.rank} of {self.shard.num_replicas}. Load each "
                 "rank's own state, or train with in_order=True"
             )
+
+
+def _note_others(iteration: Iteration, seen: Mapping[int, tuple[tuple[int, int], ...]]) -> None:
+    """An iteration goes on after others have delivered, perhaps of the same epoch, from the same place on."""
+    if iteration.number:
+        place = iteration.entry.place
+        others = rows_seen(seen, place.epoch, iteration.number) - place.position
+        iteration.again = max(iteration.again, iteration.entry.again + others)

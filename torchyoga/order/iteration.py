@@ -15,7 +15,7 @@ from .proof import PRIME, weight, weight_of_share
 from .saved import Saved
 from .shard import Shard
 
-__all__ = ["Iteration", "IterationOptions", "Left", "LeftAt", "Standing"]
+__all__ = ["Iteration", "IterationOptions", "Left", "LeftAt", "Standing", "rows_seen"]
 
 _MOST_SEEN = 16  # epochs
 
@@ -90,7 +90,8 @@ class Standing(NamedTuple):
         last: the iteration that has delivered last.
         running: True if it has left the place behind its beginning.
         bound: True if set_epoch has named the epoch, and nothing was delivered since.
-        seen: rows that iterations before the last have delivered, over all ranks, by epoch.
+        seen: by epoch, how far the two iterations have come that came furthest, over all ranks, and their
+            numbers; the last one is not among them.
         left: the rows of epochs that were left early.
     """
 
@@ -99,7 +100,7 @@ class Standing(NamedTuple):
     last: Iteration | None = None
     running: bool = False
     bound: bool = False
-    seen: Mapping[int, int] = {}
+    seen: Mapping[int, tuple[tuple[int, int], ...]] = {}
     left: Left = Left()
 
     def entered(self, epoch: Epoch, bound: bool = False) -> Standing:
@@ -120,14 +121,21 @@ class Standing(NamedTuple):
         return last if self.running or is_whole else None
 
     @property
-    def seen_by_all(self) -> Mapping[int, int]:
-        """`seen`, with what the last iteration has delivered."""
-        if self.last is None:
+    def seen_by_all(self) -> Mapping[int, tuple[tuple[int, int], ...]]:
+        """`seen`, with the last iteration."""
+        last = self.last
+        if last is None:
             return self.seen
-        last = self.last.start.epoch
-        seen = {epoch: rows for epoch, rows in self.seen.items() if epoch != last}
-        seen[last] = max(self.seen.get(last, 0), self.last.reported)
+        epoch, mine = last.start.epoch, (last.reported, last.number)
+        seen = {other: found for other, found in self.seen.items() if other != epoch}
+        others = [one for one in self.seen.get(epoch, ()) if one[1] != last.number]
+        seen[epoch] = tuple(sorted((mine, *others), reverse=True)[:2])
         return dict(list(seen.items())[-_MOST_SEEN:])
+
+
+def rows_seen(seen: Mapping[int, tuple[tuple[int, int], ...]], epoch: int, besides: int = 0) -> int:
+    """How many rows of an epoch iterations have delivered; all but the one of number `besides`."""
+    return max((rows for rows, number in seen.get(epoch, ()) if not besides or number != besides), default=0)
 
 
 class Iteration:

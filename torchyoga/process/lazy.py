@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-__all__ = ["cached_property", "cached_with", "later", "np", "once_loaded", "torch"]
+__all__ = ["cached_property", "cached_with", "later", "methods_of", "np", "once_loaded", "torch"]
 
 T = TypeVar("T")
 
@@ -89,6 +89,40 @@ class _Later:
 
     def __repr__(self) -> str:
         return f"<{self.__dict__['__name__']}, when it is used>"
+
+
+def methods_of(name: str) -> object:
+    """A stand-in for a module whose functions become methods of a class; it is loaded when one is looked at.
+
+    Example:
+        >>> class Numbers(list):
+        ...     mean = methods_of("statistics").mean
+        >>> Numbers([1, 3]).mean()
+        2
+    """
+    return _Methods(name)
+
+
+class _Methods:
+    def __init__(self, name: str) -> None:
+        self.__dict__["__name__"] = name
+
+    def __getattr__(self, function: str) -> object:
+        return _Method(self.__dict__["__name__"], function)
+
+
+class _Method:
+    """Puts a function of a module in its own place in a class, when it is first looked at."""
+
+    def __init__(self, module: str, function: str) -> None:
+        self._module, self._function = module, function
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._owner, self._name = owner, name
+
+    def __get__(self, instance: object, owner: type | None = None) -> object:
+        setattr(self._owner, self._name, getattr(import_module(self._module), self._function))
+        return getattr(owner if instance is None else instance, self._name)
 
 
 def once_loaded(name: str, then: Callable[[Any], object]) -> None:

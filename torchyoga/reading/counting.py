@@ -18,8 +18,8 @@ from ..rows.schema import Schema
 from ..rows.stats.column_stats import TableStats
 from ..rows.stats.statistics import TableStatistics
 from ..rows.types import Json, Row
+from .contract import in_epoch
 from .dataref import DataRef
-from .in_epoch import in_epoch
 from .reader import Reader
 from .version_ref import VersionColumns, VersionRef
 
@@ -78,8 +78,33 @@ def merged(parts: Sequence[tuple[Json, int]], schema: Schema) -> Json:
     return found.published()
 
 
-def stats(ref: DataRef, rows: int | None, seed: int, progress: bool | None) -> TableStats:
-    """The statistics that `DataRef.stats` returns."""
+def stats(
+    ref: DataRef, rows: int | None = None, seed: int = 0, *, progress: bool | None = None
+) -> TableStats:
+    """Statistics of each column: counts, bounds, mean, histogram, lengths, the most frequent values.
+
+    Those of a cached version, and of some of its columns, were made when it was built: nothing is read.
+    Of a view, and of a version built without them, all rows are read once; those that are made with
+    random numbers are those of epoch 0 with seed 0. See docs/versions.md.
+
+    Args:
+        rows: read only so many, drawn at random, where rows are to be read at all; `rows_read` of the
+            result says how many were.
+        seed: of the draw; the same one draws the same rows.
+        progress: show a progress bar; by default on a terminal.
+
+    Raises:
+        CorruptError: the statistics in the manifest are damaged.
+        SchemaError: rows look different, of a DataRef that does not say what they look like.
+
+    Example:
+        >>> ref = storage.submit({"x": np.arange(5.0), "label": np.array([2, 1, 2, 2, 0])}, "few", "1")
+        >>> stats = ref.stats()
+        >>> stats["x"].mean, stats["x"].max, stats["label"].top
+        (2.0, 4.0, ((2, 3), (0, 1), (1, 1)))
+        >>> ref[:4].stats(rows=2)["x"].rows
+        2
+    """
     limit = None if rows is None else as_int("rows", rows, low=1)
     if isinstance(ref, (VersionRef, VersionColumns)) and ref.manifest.stats:
         return ref.manifest.known_stats(ref.projection if isinstance(ref, VersionColumns) else None)

@@ -17,7 +17,7 @@ from ..order.place import batches, chunks
 from ..order.saved import Saved
 from ..rows.block import Rows
 from ..rows.types import Ints, RowT
-from .in_epoch import RandomAccess, in_epoch
+from .contract import RandomAccess, in_epoch
 from .readahead import ReadAhead
 
 __all__ = ["Stream", "Window", "begun", "read_batches", "windows_of"]

@@ -27,6 +27,7 @@ __all__ = [
     "Ints",
     "Json",
     "MapStyle",
+    "Numbers",
     "Row",
     "RowT",
     "Seeds",
@@ -47,6 +48,15 @@ class MapStyle(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: Index, /) -> Row: ...
+
+
+class Numbers(Protocol):
+    """Row numbers: an array, or a tensor."""
+
+    def __len__(self) -> int: ...
+
+    def tolist(self) -> Any:
+        """The numbers as a list."""
 
 
 def mapped(

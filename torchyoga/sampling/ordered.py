@@ -18,9 +18,8 @@ from ..order.full import as_int
 from ..order.iteration import Iteration, IterationOptions
 from ..order.place import batches, chunks, first_positions
 from ..order.proof import PINS, SAME
-from ..order.saved import Saved
+from ..order.saved import Saved, digest
 from ..order.shard import Shard
-from ..order.stages import short
 from ..process.warned import warn_user
 from ..versions.location import Progress
 from ..views.flattened import flattened
@@ -218,7 +217,7 @@ class OrderedIndices(Indices):
         # Other fields, such as batches that came early, may take more than a message holds.
         mine = {name: state[name] for name in ("position", "steps", "share", *SAME, *PINS) if name in state}
         if "stages" in mine:
-            mine["stages"] = short(mine["stages"])
+            mine["stages"] = digest(mine["stages"])
         mine |= {"rank": shard.rank, "num_replicas": shard.num_replicas}
         check_same(gathered(mine, group), self.ranks.is_alone)
 

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ..errors import SchemaError
-from ..reading.dataref import DataRef, known_schema
+from ..reading.contract import known_schema
+from ..reading.dataref import DataRef
 from ..rows.node import path_name
 from ..rows.projection import Projection
 from ..rows.schema import Schema

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import SchemaError
-from ..reading.dataref import DataRef, known_schema
-from ..reading.in_epoch import in_epoch
+from ..reading.contract import in_epoch, known_schema
+from ..reading.dataref import DataRef
 from ..rows.block import Block
 from ..rows.collector import block_of, spans
 from ..rows.column import Column

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, MappingView, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,12 +11,14 @@ import numpy.typing as npt
 from ..errors import SchemaError
 from ..order.full import as_int
 from ..process.digests import hexdigest
-from ..reading.dataref import DataRef, RowView
+from ..reading.contract import row_numbers
+from ..reading.dataref import DataRef
 from ..rows.node import outermost, path_name
 from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Array, Ints
+from ..rows.types import Array, Ints, Numbers, RowT
 from .joined import JoinedRef
+from .over import RowView
 from .ragged import RaggedColumn
 from .recoded import named_alike
 from .row_map import RowMap
@@ -70,13 +73,35 @@ class RepeatedRef(RowView):
         return f"{super()._title()} {self.times} times"
 
 
-def select(ref: DataRef, rows: Ints) -> DataRef:
-    """These rows, each in 0..len - 1, in this order: see `DataRef.select`."""
-    return JoinedRef([ref], RowMap(_small(rows.copy(), len(ref))))
+def select(ref: DataRef[RowT], rows: Iterable[int] | Numbers) -> DataRef[RowT]:
+    """These rows, in this order; a row may come more than once. The first n and the rest are slices.
+
+    Args:
+        rows: an array, a tensor, a list, or anything that gives ints, such as a generator.
+
+    Raises:
+        IndexError: there is no such row.
+
+    Example:
+        >>> [int(row["x"]) for row in yoga.from_arrays({"x": np.arange(9)}).select([7, 0, 0, -1])]
+        [7, 0, 0, 8]
+    """
+    given: Any = list(rows) if isinstance(rows, (Iterator, MappingView)) else rows
+    return JoinedRef([ref], RowMap(_small(row_numbers(given, len(ref)).copy(), len(ref))))
 
 
-def order_by(ref: DataRef, name: str, descending: bool = False) -> DataRef:
-    """All rows in the order of a column: see `DataRef.order_by`."""
+def order_by(ref: DataRef[RowT], name: str, descending: bool = False) -> DataRef[RowT]:
+    """All rows in the order of a column of numbers or text; rows with equal values stay in their order.
+
+    With `descending` the largest value comes first. Either way NaN comes after numbers, and None last.
+
+    The row numbers are kept in memory, 4 bytes each, 8 beyond 2**32 rows.
+
+    Example:
+        >>> ref = yoga.from_arrays({"x": np.array([3, 1, 2])})
+        >>> [int(row["x"]) for row in ref.order_by("x")]
+        [1, 2, 3]
+    """
     found: list[Array] = []
     masks: list[Array] = []
     for _, _, columns in scan(ref, [name]):
@@ -103,6 +128,16 @@ def order_by(ref: DataRef, name: str, descending: bool = False) -> DataRef:
     if there is not None:
         order = np.concatenate([there[order], np.flatnonzero(last == 1), np.flatnonzero(last == 2)])
     return JoinedRef([ref], RowMap(_small(order, len(ref))))
+
+
+def repeat(ref: DataRef[RowT], times: int) -> RowView[RowT]:
+    """All rows, so many times; a shuffle mixes them all.
+
+    Example:
+        >>> [int(row["x"]) for row in yoga.from_arrays({"x": np.arange(2)}).repeat(3)]
+        [0, 1, 0, 1, 0, 1]
+    """
+    return RepeatedRef(ref, times)
 
 
 def _last(values: Array) -> npt.NDArray[np.int8]:

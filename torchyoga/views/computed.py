@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,9 @@ from ..process.noted import note_batch
 from ..process.seeding import drawn_seeds, generators
 from ..process.stages import Stage, timed
 from ..process.warned import warn_user
-from ..reading.dataref import ChangedRows, DataRef, known_schema, title_of
+from ..reading.contract import known_schema, title_of
+from ..reading.dataref import DataRef
+from ..reading.instead import advised
 from ..rows.block import Block, Rows, joined
 from ..rows.collector import block_of
 from ..rows.column import Column
@@ -31,6 +33,7 @@ from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row, Seeds
 from .draw import Draw
+from .over import ChangedRows
 from .ragged import RaggedColumn
 from .scan import as_given, is_text
 from .transformed import check_can_be_sent, name_of
@@ -42,6 +45,46 @@ Given: TypeAlias = Array | RaggedColumn
 MaskedArray: TypeAlias = np.ma.MaskedArray[Any, Any]
 _MOST_SCHEMAS = 64  # that batches have looked like
 _PYTHONS = {"int": "<i8", "float": "<f8", "bool": "|b1", "complex": "<c16"}
+
+
+class _WithDraw(Protocol):
+    """A function of columns that takes random numbers by name."""
+
+    def __call__(self, columns: Any, /, *, draw: Any) -> object: ...
+
+
+# Columns, by name, to columns; the number of its arguments says which of these a lambda is.
+OfColumns: TypeAlias = Callable[[Any], object] | Callable[[Any, Any], object] | _WithDraw
+
+
+@advised
+def map_batches(ref: DataRef, function: OfColumns, threads: bool = False) -> DataRef:
+    """The columns of many rows at once after a function of arrays, whenever they are read.
+
+    Args:
+        function: takes a dict of arrays (B, ...) by column, or the array, where a row is one value. A
+            ragged column is a `yoga.RaggedColumn`, text an array of objects. It returns the columns of
+            the same rows: arrays, tensors, lists of text or of arrays, or RaggedColumns. How many rows
+            it is given differs, so a row must not depend on those beside it.
+            If it has a parameter named `draw`, it is given random numbers: see `views.draw.Draw`. They
+            follow from (seed, epoch, row), so batch size, workers, ranks and resumes do not matter.
+        threads: True if a thread of the training loop's process may call it, to read ahead.
+
+    Raises:
+        SchemaError: when read: another number of rows was returned, or columns that look different from
+            those of other batches.
+        TypeError: it is not known what a row looks like.
+
+    Example:
+        >>> ref = yoga.from_arrays({"x": np.arange(3), "y": np.arange(3)})
+        >>> [int(row["x"]) for row in ref.map_batches(lambda c: {**c, "x": c["x"] * 10})]
+        [0, 10, 20]
+        >>> def noisy(c, draw):
+        ...     return {"x": c["x"] + draw.normal(scale=0.1)}
+        >>> ref.map_batches(noisy).columns(["x"]).schema.columns[0].dtype
+        '<f8'
+    """
+    return ComputedRef(ref, function, threads)
 
 
 class ComputedRef(ChangedRows):

@@ -11,7 +11,8 @@ import numpy as np
 
 from ..errors import SchemaError
 from ..process.digests import hexdigest
-from ..reading.dataref import ChangedRows, DataRef, known_schema, taken_of
+from ..reading.contract import known_schema, taken_of
+from ..reading.dataref import DataRef
 from ..rows.block import Block, Rows
 from ..rows.collate import fill_value
 from ..rows.collector import block_of
@@ -21,6 +22,7 @@ from ..rows.node import Node, Path, leaf_names, leaf_paths, path_name
 from ..rows.projection import unknown_column
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Seeds
+from .over import ChangedRows
 
 __all__ = ["FilledRef", "filled", "masked"]
 
@@ -43,7 +45,20 @@ class _Origin(NamedTuple):
 
 
 def filled(ref: DataRef, values: Mapping[str, object]) -> DataRef:
-    """The rows of a DataRef with values in place of None; see `DataRef.filled`."""
+    """The same rows with values in place of None, so that the columns become tensors in batches.
+
+    Args:
+        values: by name of the column; each of the column's own type, such as [] for a list.
+
+    Raises:
+        KeyError: there is no such column.
+        ValueError: a column cannot hold its value.
+
+    Example:
+        >>> ref = storage.submit([{"age": 40}, {"age": None}], "ages", "1")
+        >>> [row["age"] for row in ref.filled({"age": -1})]
+        [40, -1]
+    """
     if not isinstance(values, Mapping) or not values:
         raise TypeError(
             f"filled takes a value for each of some columns, {{'label': -1}}, found {values!r:.80}"
@@ -51,8 +66,21 @@ def filled(ref: DataRef, values: Mapping[str, object]) -> DataRef:
     return _changed(ref, dict(values), ())
 
 
-def masked(ref: DataRef, names: Sequence[str] | None) -> DataRef:
-    """The rows of a DataRef with masks in place of None; see `DataRef.masked`."""
+def masked(ref: DataRef, names: Sequence[str] | None = None) -> DataRef:
+    """The same rows with 0, or nothing, in place of None, and a bool besides that says where a value is.
+
+    Args:
+        names: of columns in dicts, all that may be None by default; the bool of "age" is "age_is_valid".
+
+    Raises:
+        KeyError: there is no such column.
+        ValueError: there is a column of that name already.
+
+    Example:
+        >>> ref = storage.submit([{"age": 40}, {"age": None}], "more-ages", "1")
+        >>> list(ref.masked())
+        [{'age': 40, 'age_is_valid': True}, {'age': 0, 'age_is_valid': False}]
+    """
     if isinstance(names, str):
         raise TypeError(f"columns are named by a list, as in masked([{names!r}])")
     return _changed(ref, {}, None if names is None else list(names))

@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, Subset
 
-from ..reading.dataref import DataRef, SlicedRef
+from ..reading.dataref import DataRef
 from ..rows.types import Ints
 from .joined import JoinedRef
+from .over import SlicedRef
 from .recoded import named_alike
 from .row_map import RowMap
 

@@ -16,7 +16,8 @@ from ..process.buffers import BufferPool
 from ..process.digests import hexdigest
 from ..process.distinct import distinct
 from ..process.lazy import cached_property
-from ..reading.dataref import DataRef, PackView, RowsOf, RowView, are_at_hand, identity, title_of
+from ..reading.contract import are_at_hand, identity, title_of
+from ..reading.dataref import DataRef
 from ..reading.readahead import Prefetch, ReadAhead
 from ..reading.reader import LocatedRows, Together
 from ..reading.version_ref import located
@@ -28,6 +29,8 @@ from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row, Seeds
 from ..versions.location import Progress
 from .info import agreed, info_of
+from .over import RowView
+from .packs.view import PackView, RowsOf
 
 __all__ = ["JoinedRef", "Prefetches"]
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from ..errors import CorruptError, SchemaError
 from ..process.digests import hexdigest
-from ..reading.dataref import ChangedRows, DataRef, Over, taken_of
+from ..reading.contract import taken_of
+from ..reading.dataref import DataRef
 from ..rows.block import Block, Rows
 from ..rows.collector import block_of
 from ..rows.column import Column
@@ -23,6 +24,7 @@ from ..rows.data import Data
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Ints, Json, Row, Seeds
+from .over import ChangedRows, Over
 
 __all__ = [
     "check_names",
@@ -64,9 +66,9 @@ def named_alike(refs: Sequence[DataRef]) -> list[DataRef]:
     if not mapped:
         return found
     before = {name: rows_before(ref) for name, ref in zip(called, found, strict=True)}
-    every = [schema for schemas in before.values() for schema in schemas if schema is not None]
+    names = joined_names([schema for schemas in before.values() for schema in schemas if schema is not None])
     for name in called:
-        check_names(before[name], every, name)
+        check_names(before[name], names, name)
     # Where a column names its codes, they are changed before the function; where only an `info` does, the
     # function may be what changes them to those of rows without one.
     are_named = any(not lacks_names(schema) for name in mapped for schema in before[name])
@@ -85,15 +87,14 @@ def rows_before(ref: DataRef) -> Sequence[Schema | None]:
     return [schema for one in below for schema in rows_before(one)]
 
 
-def check_names(before: Sequence[Schema | None], every: Sequence[Schema], called: str) -> None:
+def check_names(before: Sequence[Schema | None], names: Names, called: str) -> None:
     """Raises SchemaError if rows that a function changes have other codes than the rest for the same names.
 
     Args:
         before: how they look before the function.
-        every: how all rows look, the first ones first.
+        names: of the codes of all rows.
         called: what they are called.
     """
-    names = joined_names(every)
     for column in (column for schema in before if schema is not None for column in schema.columns):
         words, wanted = column.meaning.words, names.get(column.name, ())
         if words is not None and words != wanted[: len(words)]:

@@ -9,8 +9,8 @@ from typing import TypeAlias
 import numpy as np
 
 from ..process.lazy import cached_property, torch
-from ..reading.dataref import DataRef, known_schema
-from ..reading.in_epoch import in_epoch
+from ..reading.contract import in_epoch, known_schema
+from ..reading.dataref import DataRef
 from ..rows.collector import block_of
 from ..rows.column import Column
 from ..rows.data import Data

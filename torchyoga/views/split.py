@@ -13,9 +13,11 @@ import torch
 from ..order.full import Order, as_int
 from ..process.warned import warn_user
 from ..process.words import keyed_bytes, splitmix
-from ..reading.dataref import DataRef, RowView
+from ..reading.dataref import DataRef
+from ..reading.instead import advised
 from ..rows.data import bounds_of
-from ..rows.types import Array, Ints
+from ..rows.types import Array, Ints, RowT
+from .over import RowView
 from .ragged import RaggedColumn
 from .scan import scan
 from .selection import Selection
@@ -30,10 +32,38 @@ _NEAR = 1e-9  # of a row
 _SUM_NEAR = 1e-6  # of 1, which shares sum to; they may be float32
 
 
+@advised
 def split(
-    ref: DataRef, shares: Sequence[float], seed: int = 0, by: str | None = None, stratify: str | None = None
-) -> list[DataRef]:
-    """Parts of a DataRef, each row in exactly one: see `DataRef.split`."""
+    ref: DataRef[RowT],
+    shares: Sequence[float],
+    seed: int = 0,
+    by: str | None = None,
+    stratify: str | None = None,
+) -> list[DataRef[RowT]]:
+    """Parts of the rows, each row in exactly one of them and in its order there.
+
+    Args:
+        shares: a list: the share of each part, which sum to 1, or how many rows each part gets.
+        seed: any int; another one makes other parts.
+        by: a column of integers or text: all rows with the same value are in one part, which depends on
+            the value alone. So rows that are added later move nobody, and the shares are approximate.
+        stratify: a column of integers or text: each part has its share of each of the values, to a row.
+
+    There is a warning for a part without rows, and with `stratify` for values with so few rows that a
+    part has none of them.
+
+    Raises:
+        ValueError: shares that do not sum to 1, or numbers that do not sum to the number of rows.
+        TypeError: the column holds something else, or `shares` is no list of numbers.
+
+    Example:
+        >>> ref = yoga.from_arrays({"x": np.arange(10), "user": np.arange(10) // 3})
+        >>> [len(part) for part in ref.split([0.8, 0.1, 0.1], seed=7)]
+        [8, 1, 1]
+        >>> train, test = ref.split([0.5, 0.5], seed=1, by="user")
+        >>> {int(r["user"]) for r in train} & {int(r["user"]) for r in test}
+        set()
+    """
     seed = as_int("seed", seed)
     shares = _listed(shares)
     if by is not None and stratify is not None:
@@ -50,7 +80,7 @@ def split(
         parts = _stratified(ref, stratify, list(map(float, shares)), seed)
     else:
         parts = _by_place(len(ref), counts or exact_counts(list(map(float, shares)), len(ref)), seed)
-    found: list[DataRef] = [
+    found: list[DataRef[RowT]] = [
         SelectedRef(ref, each, splits and (*splits[:-1], f"{splits[-1]} {number}"))
         for number, each in enumerate(Selection.of_parts(parts, len(shares)))
     ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +12,17 @@ from ..order.by_file import equal_runs
 from ..process.digests import hexdigest
 from ..process.distinct import distinct
 from ..process.noted import note_batch
-from ..reading.dataref import Condition, DataRef, RowView, title_of
-from ..rows.types import Ints
+from ..reading.contract import title_of
+from ..reading.dataref import DataRef
+from ..reading.instead import CALLS, advised
+from ..rows.types import Ints, RowT
+from .over import RowView
 from .scan import scan
 from .selection import Selection
 
-__all__ = ["SelectedRef", "where"]
+__all__ = ["Condition", "SelectedRef", "where"]
 
+Condition: TypeAlias = Callable[[Any], npt.ArrayLike]  # columns, as arrays of rows, to a bool for each row
 Mask = npt.NDArray[np.bool_]
 _FEW_ROWS = 256  # of a file; more would take the files of a whole window out of a small cache
 
@@ -72,11 +76,34 @@ class SelectedRef(RowView):
         return f"rows selected of {super()._title()}"
 
 
-def where(ref: DataRef, names: str | Sequence[str], condition: Condition) -> SelectedRef:
-    """The rows for which a condition on some columns holds; nothing but those columns is read.
+@advised
+def where(ref: DataRef[RowT], names: str | Sequence[str], condition: Condition) -> RowView[RowT]:
+    """The rows for which a condition on some columns holds, in their order; only these columns are read.
 
-    See `DataRef.where`.
+    The condition is called with thousands of rows at once, so it should work on arrays.
+
+    Args:
+        names: a column, which the condition gets as an array (B, ...), or several, as a dict of arrays.
+            Of a ragged column it gets `lengths`, `offsets` and `values`, each read when looked at, and
+            `any` and `all`, which turn a bool for each value into one for each row. Text is an array of
+            objects.
+        condition: returns a bool for each row, (B,).
+
+    Raises:
+        KeyError: there is no such column.
+        ValueError: the condition returns something else; the message gives the rows.
+
+    Example:
+        >>> ref = yoga.from_arrays({"x": np.arange(9), "y": np.arange(9) % 3})
+        >>> [int(row["x"]) for row in ref.where("y", lambda y: y == 2)]
+        [2, 5, 8]
+        >>> [int(row["x"]) for row in ref.where(["x", "y"], lambda c: c["x"] < 3 * c["y"])]
+        [1, 2, 5]
     """
+    if not callable(condition):
+        raise TypeError(
+            f"where takes a function as its condition, found {condition!r:.80}; write {CALLS['where']}"
+        )
     if type(ref) is not SelectedRef:
         return SelectedRef(ref, Selection.of_masks(mask for _, mask in _masks(ref, names, condition)))
     # Both conditions at once, so that no row number is looked up twice.

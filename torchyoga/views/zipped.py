@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import itertools
 import operator
 from collections.abc import Sequence
@@ -11,16 +12,8 @@ from typing import Any
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property
 from ..process.seeding import seeds_within
-from ..reading.dataref import (
-    ChangedRows,
-    DataRef,
-    ProjectedRef,
-    are_at_hand,
-    identity,
-    known_schema,
-    taken_of,
-    title_of,
-)
+from ..reading.contract import are_at_hand, identity, known_schema, taken_of, title_of
+from ..reading.dataref import DataRef
 from ..reading.readahead import ReadAhead
 from ..rows.block import Block, Rows
 from ..rows.collector import block_of
@@ -30,13 +23,32 @@ from ..rows.schema import Schema
 from ..rows.types import Ints, Json, Seeds
 from .joined import Prefetches
 from .mixes.arranged import warn_if_arranged
+from .over import ChangedRows, ProjectedRef
 from .recoded import codes_in, has_codes
 
-__all__ = ["ZippedRef", "zipped"]
+__all__ = ["ZippedRef", "zip"]
 
 
-def zipped(ref: DataRef, other: DataRef, prefix: str) -> DataRef:
-    """Rows side by side: see `DataRef.zip`."""
+def zip(ref: DataRef, other: DataRef, *, prefix: str = "") -> DataRef:
+    """The rows of two DataRefs of one length side by side: row n of this one, and row n of the other.
+
+    Rows that are dicts are merged. Where neither side's are, a row is a pair of both, as of Python's
+    `zip`; a dict beside something else is an error. Each side is read for its own columns only.
+
+    Args:
+        other: a DataRef; `info` has the entries of both, this one's where both have one.
+        prefix: put before the keys of the other's rows, if they are dicts.
+
+    Raises:
+        ValueError: the lengths differ, or both sides have a key.
+        TypeError: it is no DataRef, or only one side's rows are dicts, or what they look like is not
+            known.
+
+    Example:
+        >>> photos, vectors = yoga.from_arrays({"x": np.arange(3)}), yoga.from_arrays({"y": np.ones(3)})
+        >>> sorted(photos.zip(vectors)[2]), sorted(photos.zip(photos, prefix="b_")[0])
+        (['x', 'y'], ['b_x', 'x'])
+    """
     if not isinstance(other, DataRef):
         raise TypeError(
             f"zip takes a DataRef, such as yoga.from_arrays(...) gives; found a {type(other).__name__}"
@@ -74,7 +86,7 @@ def zipped(ref: DataRef, other: DataRef, prefix: str) -> DataRef:
 def _taken(tree: Node, whole: Schema, numbers: Sequence[int]) -> Projection:
     """Columns of a schema under a tree of their own."""
     names = leaf_names(tree)
-    columns = [replace(whole.columns[n], name=name) for n, name in zip(numbers, names, strict=True)]
+    columns = [replace(whole.columns[n], name=name) for n, name in builtins.zip(numbers, names, strict=True)]
     return Projection(Schema(tree, tuple(columns)), tuple(numbers))
 
 
@@ -123,10 +135,10 @@ class ZippedRef(ChangedRows):
             parts[at].append((key, child))
             numbers[at] += own
         sides = []
-        for side, schema, start, part, some in zip(
+        for side, schema, start, part, some in builtins.zip(
             self.sources, schemas, starts, parts, numbers, strict=True
         ):
-            keys, children = zip(*part, strict=True)
+            keys, children = builtins.zip(*part, strict=True)
             node = Node("dict", keys, children) if tree.kind == "dict" else children[0]
             assert schema is not None, "there are columns"
             sides.append(side._projected(_taken(node, schema, [n - start for n in some])))
@@ -145,7 +157,7 @@ class ZippedRef(ChangedRows):
         tree = Node("tuple", (), (one.tree, other.tree))
         if one.tree.kind == "dict":
             tree = Node("dict", one.tree.keys + other.tree.keys, one.tree.children + other.tree.children)
-        columns = zip(one.columns + other.columns, leaf_names(tree), strict=True)
+        columns = builtins.zip(one.columns + other.columns, leaf_names(tree), strict=True)
         return Schema(tree, tuple(replace(column, name=name) for column, name in columns))
 
     @property

@@ -17,7 +17,8 @@ from ...rows.types import Json
 from ...stores.address import directory_of, is_url
 from ...stores.cache import Cache
 from ...stores.kept_index import cache_of
-from ...stores.objects import Found, Remote
+from ...stores.kinds import Found
+from ...stores.objects import Remote
 from ...stores.shard_downloads import RemoteShards, StoredShard
 
 _AT_ONCE = 32  # requests

@@ -20,7 +20,8 @@ from ...reading.shards import LocalShards, ShardFiles
 from ...stores.address import directory_of, is_url
 from ...stores.cache import Cache
 from ...stores.kept_index import FileIndex, IndexOf, cache_of, kept_index
-from ...stores.objects import Found, Remote
+from ...stores.kinds import Found
+from ...stores.objects import Remote
 from ...stores.shard_downloads import RemoteShards, StoredShard
 from ...versions.names import natural
 

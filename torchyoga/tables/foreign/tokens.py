@@ -33,7 +33,8 @@ from ...rows.schema import Schema
 from ...rows.types import Array, Ints
 from ...stores.address import directory_of, is_url
 from ...stores.kept_index import FileIndex, IndexOf, cache_of
-from ...stores.objects import Found, Remote
+from ...stores.kinds import Found
+from ...stores.objects import Remote
 from ...stores.shard_downloads import RemoteShards, StoredShard
 from ..npy_header import LONGEST_HEADER, npy_header
 from .named_files import NamedFiles

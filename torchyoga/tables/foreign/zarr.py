@@ -20,7 +20,7 @@ from ...process.lazy import cached_property
 from ...process.stages import Stage, timed
 from ...reading.dataref import DataRef
 from ...reading.file_parts import Threads
-from ...reading.foreign_ref import ForeignRef
+from ...reading.in_place_ref import ForeignRef
 from ...reading.readahead import Prefetch, ReadAhead
 from ...rows.block import Block, Rows
 from ...rows.data import Data, bounds_of

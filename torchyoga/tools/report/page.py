@@ -25,7 +25,8 @@ from markupsafe import Markup
 from ...errors import YogaError
 from ...order.full import as_int
 from ...process.texts import bytes_text, count_of, number
-from ...reading.dataref import DataRef, title_of
+from ...reading.contract import title_of
+from ...reading.dataref import DataRef
 from ...reading.version_ref import VersionColumns, VersionRef
 from ...stores.log import VersionLog, log_of
 from ...stores.refs import store_of

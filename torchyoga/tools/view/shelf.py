@@ -15,14 +15,15 @@ import numpy as np
 from ...coding.decoders import decoder_of
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
-from ...reading.dataref import DataRef, RowView, title_of
-from ...reading.in_epoch import in_epoch
+from ...reading.contract import in_epoch, title_of
+from ...reading.dataref import DataRef
 from ...reading.version_ref import VersionRef
 from ...rows.column import Column
 from ...rows.projection import Projection
 from ...storage import Storage, store_of
 from ...stores.log import LogEntry
 from ...stores.refs import fetched
+from ...views.over import RowView
 from ..cells.flat import flat, flat_names
 from ..cells.picture import thumbnail
 from ..cells.text import classes_of, named_class, visible

@@ -14,9 +14,11 @@ from ...order.full import Order, as_int
 from ...order.saved import described
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
-from ...reading.dataref import DataRef, Numbers, RowView, identity, nameless_pin
-from ...rows.types import Ints
-from .arranged import Arranged, warn_if_arranged
+from ...reading.contract import identity, nameless_pin
+from ...reading.dataref import DataRef
+from ...rows.types import Array, Ints, Numbers, RowT
+from ..over import RowView
+from .arranged import warn_if_arranged
 
 __all__ = ["BucketedRef", "bucketed"]
 
@@ -24,9 +26,28 @@ _MOST_POOL, _STEP = 2**24, 2**16
 
 
 def bucketed(
-    ref: DataRef, lengths: str | Sequence[int] | Ints | Numbers, pool: int = 8192, batch: int = 64
-) -> BucketedRef:
-    """Rows of like lengths together: see `DataRef.bucketed`."""
+    ref: DataRef[RowT], lengths: str | Sequence[int] | Array | Numbers, *, pool: int = 8192, batch: int = 64
+) -> RowView[RowT]:
+    """All rows, those of like lengths together, so that batches need little padding.
+
+    Rows come, shuffled, into pools; each pool is sorted by length and cut into runs, and the runs come in
+    random order. Each row comes once an epoch.
+
+    Args:
+        lengths: a ragged column, or an int for each row.
+        pool: rows that are sorted together: the more, the less padding, and the less random an order.
+        batch: rows of a batch, over all ranks: they are of like lengths.
+
+    Raises:
+        ValueError: lengths that are no ints of at least 0.
+        TypeError: the column is not ragged.
+
+    Example:
+        >>> ref = yoga.from_arrays({"x": np.array([3, 1, 2, 3, 1, 2])})
+        >>> batches = yoga.DataLoader(ref.bucketed([3, 1, 2, 3, 1, 2], batch=2), 2, shuffle=True, seed=7)
+        >>> sorted(batch["x"].tolist() for batch in batches)
+        [[1, 1], [2, 2], [3, 3]]
+    """
     warn_if_arranged(ref, "bucketed")
     run = as_int("batch", batch, 1, _MOST_POOL)
     size = as_int("pool", pool, run, _MOST_POOL) // run * run
@@ -85,9 +106,9 @@ class BucketedRef(RowView):
     @property
     def _arrangement(self) -> Arrangement:
         """The maker of its orders."""
-        return Arranged(self.order)
+        return Arrangement(self.order)
 
-    def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> BucketOrder:
+    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> BucketOrder:
         """The order of every epoch."""
         base: AnyOrder = Order(len(self), seed, bool(shuffle), reshuffle)
         if shuffle == "block":

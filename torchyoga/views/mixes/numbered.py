@@ -10,7 +10,8 @@ import numpy as np
 from ...errors import SchemaError
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
-from ...reading.dataref import ChangedRows, DataRef, ProjectedRef, taken_of
+from ...reading.contract import taken_of
+from ...reading.dataref import DataRef
 from ...rows.block import Block, Rows
 from ...rows.collector import block_of
 from ...rows.column import Column
@@ -19,6 +20,7 @@ from ...rows.node import Node, path_name
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Ints, Row, Seeds
+from ..over import ChangedRows, ProjectedRef
 
 __all__ = ["NumberedRef", "check_column", "with_column", "with_numbers"]
 

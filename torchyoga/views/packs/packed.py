@@ -11,23 +11,14 @@ import numpy as np
 
 from ...order.by_file import equal_runs
 from ...order.full import as_int
-from ...order.saved import described, digest
+from ...order.saved import described
 from ...process.buffers import BufferPool
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.seeding import seeds_within
 from ...process.warned import warn_user
-from ...reading.dataref import (
-    DataRef,
-    Over,
-    PackView,
-    RowsOf,
-    identity,
-    nameless_pin,
-    row_numbers,
-    taken_of,
-)
-from ...reading.pack_report import PackReport
+from ...reading.contract import identity, nameless_pin, row_numbers, taken_of
+from ...reading.dataref import DataRef
 from ...reading.readahead import Grouped, ReadAhead
 from ...rows.block import Rows
 from ...rows.collector import block_of
@@ -35,13 +26,15 @@ from ...rows.data import bounds_of
 from ...rows.node import outermost, path_name
 from ...rows.projection import Projection
 from ...rows.schema import Schema
-from ...rows.types import Ints, Json, Row, Seeds
+from ...rows.types import Ints, Row, Seeds
 from ..mixes.arranged import warn_if_arranged
+from ..over import Over
 from ..ragged import RaggedColumn
 from ..scan import scan
 from .layout import Layout, sequences
 from .members import Documents, Members, documents_of_each
 from .request import PackColumns, Packing, Request, packing_of
+from .view import PackReport, PackView, RowsOf
 
 __all__ = ["PackedRef", "packed"]
 
@@ -259,21 +252,6 @@ class PackedRef(PackView):
     def report(self) -> PackReport:
         """The outcome of packing: how many packs, how full they are, what was left out."""
         return self._packing.report
-
-    @property
-    def request(self) -> Json:
-        """How rows were packed, but for a function that says what they cost."""
-        return self._packing.told
-
-    @property
-    def most(self) -> int | None:
-        """See `Request.most`."""
-        return self._packing.most
-
-    @property
-    def told(self) -> list[str]:
-        """The way in which packs are made, for states: the budget, and a digest."""
-        return [f"{self._packing.report.budget}@{digest(self._packing.plan.pin, self._seed)[1:9]}"]
 
     def members(self, packs: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
         """The rows of the whole (S,) in these packs, in this epoch, and where each pack begins (B + 1,)."""

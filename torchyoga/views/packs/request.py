@@ -5,25 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, SupportsIndex, cast, get_args
+from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from ...order.full import as_int
-from ...reading.dataref import DataRef, LabelKind, Long, PackCost
-from ...reading.pack_report import PackReport
-from ...rows.data import bounds_of
+from ...reading.dataref import DataRef
 from ...rows.pieces import numbered_within
 from ...rows.projection import Projection, unknown_column
 from ...rows.schema import Schema
 from ...rows.types import Ints, Json
 from ..ragged import RaggedColumn
 from ..scan import Scanned, scan
-from .layout import are_tokens
+from .layout import LabelKind, are_tokens
 from .plan import PackPlan, planned
+from .view import PackReport
 
 __all__ = ["PackColumns", "Packing", "packing_of", "Request"]
+
+# Columns, by name, as arrays of many rows, to what each row costs, or a dict of that by budget.
+PackCost: TypeAlias = Callable[[Any], Any]
+Long: TypeAlias = Literal["error", "cut", "split", "drop"]  # what becomes of rows over the budget of a pack
 
 _MOST = 2**31 - 1  # tokens: what cu_seqlens, which are int32, may count
 _AT_ONCE = 2**20  # rows
@@ -156,7 +159,6 @@ class Packing(NamedTuple):
         looked: the columns that were looked at.
         told: how they were packed: `Request.told`.
         most: `Request.most`.
-        costs: (K, D) what a document of each class costs, of several budgets; None if that is not known.
     """
 
     plan: PackPlan
@@ -164,7 +166,6 @@ class Packing(NamedTuple):
     looked: tuple[str, ...]
     told: Json
     most: int | None
-    costs: Ints | None = None
 
 
 def packing_of(ref: DataRef, request: Request) -> Packing:
@@ -190,13 +191,7 @@ def packing_of(ref: DataRef, request: Request) -> Packing:
         most=int(np.diff(plan.slots.bounds).max(initial=0)),
         **found.left._asdict(),
     )
-    costs = None
-    if len(budgets) > 1:  # of which none is of pieces
-        rows = plan.rows[bounds_of(plan.sizes)[:-1]]
-        costs = found.costs[rows if found.rows is None else np.searchsorted(found.rows, rows)].astype(
-            np.int64
-        )
-    return Packing(plan, report, found.looked, request.told, request.most, costs)
+    return Packing(plan, report, found.looked, request.told, request.most)
 
 
 class _Left(NamedTuple):

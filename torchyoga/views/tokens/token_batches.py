@@ -16,13 +16,15 @@ from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.seeding import seeds_within
 from ...process.warned import warn_user
-from ...reading.dataref import DataRef, Over, known_schema, row_numbers, taken_of
+from ...reading.contract import known_schema, row_numbers, taken_of
+from ...reading.dataref import DataRef
 from ...reading.readahead import Grouped, ReadAhead
 from ...rows.collate import Padding, is_ours, jagged
 from ...rows.data import bounds_of
 from ...rows.projection import Projection
 from ...rows.types import Batch, Collate, Ints, Seeds
 from ..mixes.arranged import warn_if_arranged
+from ..over import Over
 from .documents import checked_lengths, lengths_of
 from .plan import BatchMembers, BatchPlan, BatchReport, planned
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, SupportsIndex, get_args
+from typing import Literal, NamedTuple, SupportsIndex, TypeAlias, get_args
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from ...process.distinct import distinct
 from ...process.lazy import cached_property
 from ...process.seeding import seeds_within
 from ...process.warned import warn_user
-from ...reading.dataref import DataRef, Edge, Over, RowView, taken_of
+from ...reading.contract import known_schema, taken_of
+from ...reading.dataref import DataRef
 from ...reading.readahead import Prefetch, ReadAhead
 from ...rows.block import Block, Rows
 from ...rows.collector import block_of
@@ -27,13 +28,16 @@ from ...versions.location import Progress
 from ..chosen import RepeatedRef
 from ..joined import Prefetches
 from ..mixes.arranged import warn_if_arranged
+from ..over import Over, RowView
 from ..ragged import RaggedColumn
 from ..scan import Scanned, scan
 from ..where import SelectedRef
 from .anchors import Anchors
 from .stacking import Offsets, Stacking
 
-__all__ = ["WindowsRef", "group_starts", "windows"]
+__all__ = ["Edge", "WindowsRef", "group_starts", "windows"]
+
+Edge: TypeAlias = Literal["drop", "repeat"]  # what becomes of windows beyond the rows of a group
 
 _FURTHEST = 2**62  # rows between two windows: more than there are rows
 _AT_ONCE, _MOST_LOOKED = 2**18, 2**22  # rows whose numbers are looked at: some milliseconds, however many
@@ -47,7 +51,36 @@ def windows(
     edge: Edge = "drop",
     static: Sequence[str] = (),
 ) -> WindowsRef:
-    """Rows that are windows of rows: see `DataRef.windows`."""
+    """Rows that are windows of rows: each column of a row is several rows of it, stacked (L, ...).
+
+    Args:
+        size_or_offsets: how many rows in sequence a window has, of all columns. Or the columns it has,
+            each with its offsets from the row at which the window lies, as in
+            `{"state": range(-1, 1), "action": range(0, 50)}`; a container stands for all that is in it.
+        stride: rows from one window to the next.
+        group_by: a column of integers or text: rows in sequence that have the same value are a group, and
+            no window has rows of two. It is read now. Without it all rows are one group.
+        edge: "drop" leaves out windows that do not fit into a group. With "repeat" a window lies at every
+            `stride` rows of a group, and beyond its borders the first or last row is repeated; a column
+            "is_pad" of bools, or "action_is_pad" and such, says where.
+        static: columns that are not stacked, but read once: at the first row of the window, or at
+            offset 0.
+
+    Raises:
+        KeyError: there is no such column.
+        TypeError: it is not known what a row looks like, or the column of `group_by` holds floats.
+        ValueError: rows of a column cannot be stacked, because they are text or differ in length; or the
+            rows of a group are not all in sequence: the message says which.
+
+    Example:
+        >>> ref = yoga.from_arrays({"x": np.arange(7), "episode": np.array([4, 4, 4, 4, 9, 9, 9])})
+        >>> [row["x"].tolist() for row in ref.windows(3, group_by="episode")]
+        [[0, 1, 2], [1, 2, 3], [4, 5, 6]]
+        >>> chunks = ref.windows({"x": range(0, 3)}, stride=2, group_by="episode", edge="repeat")
+        >>> chunks[1]["x"].tolist(), chunks[1]["x_is_pad"].tolist()
+        ([2, 3, 3], [False, False, True])
+    """
+    known_schema(ref)
     warn_if_arranged(ref, "windows")
     stride = as_int("stride", stride, 1, _FURTHEST)
     if edge not in get_args(Edge):
