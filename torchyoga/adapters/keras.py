@@ -41,7 +41,7 @@ from ..rows.node import path_name
 from ..rows.types import Batch, Json
 from ..sampling.trainers import told_by_keras
 from .keras_sequence import as_dataref
-from .numbered import NumberedBatches, Pool
+from .numbered import NumberedBatches
 
 __all__ = ["Checkpoint", "KerasDataset", "as_dataref", "make_keras_dataset"]
 
@@ -55,9 +55,6 @@ def make_keras_dataset(
     fields: Sequence[str | int] | None = None,
     drop_last: bool = False,
     padding: float | None = None,
-    workers: int = 1,
-    use_multiprocessing: bool = False,
-    max_queue_size: int = 10,
 ) -> KerasDataset:
     """A stream or a DataRef as a `keras.utils.PyDataset`, for `fit(dataset, shuffle=False)` on every backend.
 
@@ -71,9 +68,6 @@ def make_keras_dataset(
             that are tuples are taken as they are, and a dict without `fields` is one x of several inputs.
         drop_last: leave out a shorter last batch.
         padding: fills ragged rows up to the longest of their batch.
-        workers: threads that read ahead, if more than 1; one for a DataRef that is not thread-safe.
-        use_multiprocessing: processes instead of threads, `workers` of them.
-        max_queue_size: batches read ahead, if there are workers.
 
     Pass `shuffle=False` to `fit`, or Keras permutes the batches once more and they cannot be resumed within
     an epoch. Give each rank the stream of its shard, with `drop_shard_remainder=True`; and set
@@ -90,11 +84,10 @@ def make_keras_dataset(
         (3, [4, 4, 2])
     """
     if isinstance(data, DataLoader):
-        given = (batch_size, shuffle, seed, drop_last, padding, workers, use_multiprocessing, max_queue_size)
-        if given != (None, None, 0, False, None, 1, False, 10):
+        if (batch_size, shuffle, seed, drop_last, padding) != (None, None, 0, False, None):
             raise ValueError("only fields= goes with a loader; pass the other arguments to the DataLoader")
         lent = LentLoader(data)
-        return KerasDataset(data, lent.cursor, _LoaderBatches(lent, fields), None)
+        return KerasDataset(data, lent.cursor, _LoaderBatches(lent, fields))
     if batch_size is None:
         raise ValueError("batch_size is missing; only a torchyoga.DataLoader has its own")
     if isinstance(data, DataRef):
@@ -122,11 +115,7 @@ def make_keras_dataset(
     _check_parts(
         len(fields or tree.children) if fields or tree.kind in ("tuple", "list", "namedtuple") else 1
     )
-    threads = not use_multiprocessing
-    if threads and workers > 1 and not getattr(data.source, "is_thread_safe", False):
-        workers = 1
-    pool = Pool(batches, workers, threads, as_int("max_queue_size", max_queue_size, low=1))
-    return KerasDataset(data, cursor, batches, pool if workers > 1 or (workers and not threads) else None)
+    return KerasDataset(data, cursor, batches)
 
 
 class _LoaderBatches:
@@ -236,8 +225,8 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
     or leaves in the middle moves nothing: the next pass begins where that one did.
 
     Keras's own queue of workers is not used, because on some backends it hands out batches twice (Keras
-    3.15, if the model is not built before `fit`): `workers` is always 1 for Keras, and those asked for work
-    here.
+    3.15, if the model is not built before `fit`): `workers` is always 1 for Keras. The workers of a
+    `torchyoga.DataLoader` make its batches ahead.
     """
 
     def __init__(
@@ -245,12 +234,10 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         stream: Stream | DataLoader[Any],
         cursor: Cursor,
         batches: NumberedBatches | _LoaderBatches,
-        pool: Pool | None,
     ) -> None:
         super().__init__()
         self._stream, self._cursor = stream, cursor
         self._batches = batches
-        self._pool = pool
         self._pass: _Pass | None = None
         self._planned: int | None = None  # batches of the epochs of this fit
         self._begins = True
@@ -287,7 +274,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
             )
         if self._pass is not None:
             self._pass.ask(index)
-        return self._batches.batch(start, index) if self._pool is None else self._pool.batch(start, index)
+        return self._batches.batch(start, index)
 
     def __iter__(self) -> Iterator[Batch]:
         start = self._begin()
@@ -332,9 +319,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         """Makes batches in the order that the stream has now: a loaded state may have changed it."""
         order = self._cursor.order
         if order is not self._batches.order:
-            self._batches = made = self._batches.ordered(order)
-            if self._pool is not None and isinstance(made, NumberedBatches):
-                self._pool.make(made)
+            self._batches = self._batches.ordered(order)
 
     def _begin(self) -> Place:
         self._follow()

@@ -358,7 +358,7 @@ class _FilesSource(RowSource):
 
     def __init__(self, ref: FilesRef) -> None:
         self.length = len(ref)
-        self.name = ref.held.name
+        self.name = ref.name
         self.schema = ref.schema
         self.fingerprint = ref.fingerprint
         self._ref = ref
