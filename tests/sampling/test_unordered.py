@@ -214,33 +214,3 @@ def test_stopped_twice_with_any_batches_early_the_others_are_left(
                     three, _, mine = opened(then, other, two.state_dict())
                     assert mine == left
                     assert three.receipt()["weight"] == two.receipt()["weight"]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"left": [[4]]},
-        {"left": [[4, 8, 1, 1]]},
-        {"left": [[8, 4, 1]]},
-        {"left": [[4, 8, 1], [6, 9, 1]]},
-        {"left": [[4, 8, 0]]},
-        {"left": [[-4, 8, 1]]},
-        {"left": [[40, 44, 1]]},
-        {"left": "all"},
-        {"left": [["4", "8", "1"]]},
-        {"steps": -1},
-        {"steps": 1.5},
-        {"share": [2, 2, 0]},
-        {"share": [0, 2]},
-        {"proof": "what"},
-        {"proof": 5},
-    ],
-)
-def test_a_damaged_state_is_refused(change: Any) -> None:
-    cursor = Cursor(Order(LENGTH, 1), Shard())
-    state = {**cursor.state_dict(), "position": 8}
-    with pytest.raises(StateError, match="steps, left, share or proof are damaged"):
-        cursor.load_state_dict({**state, **change})
-    assert cursor.generation == 0
-    cursor.load_state_dict({**state, "left": [[4, 8, 1]]})
-    assert cursor.begin().left == (range(4, 8),)

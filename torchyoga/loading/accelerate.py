@@ -24,6 +24,7 @@ from ..process.warned import warn_user
 from ..rows.types import Batch, Collate, Index, Row
 from ..sampling.indices import Indices
 from ..sampling.trainers import gradient_state, is_accelerate_asking, is_skipping_batches, num_skipped
+from .pipeline import itself
 
 
 class Accelerated:
@@ -152,7 +153,7 @@ class _Attribute:
         if loader is None:
             return self
         if is_skipping_batches():
-            shown = _Shown(_Delivered(loader), _Deliveries(loader), _itself, torch.Generator())
+            shown = _Shown(_Delivered(loader), _Deliveries(loader), itself, torch.Generator())
             return getattr(shown, self._name)
         if self._property is not None:
             return self._property.__get__(loader, kind)
@@ -224,8 +225,3 @@ class _Shown(NamedTuple):
     multiprocessing_context: str | None = None
     timeout: float = 0
     pin_memory: bool = False
-
-
-def _itself(batch: Batch) -> Batch:
-    """The batch itself: it has been collated already."""
-    return batch

@@ -45,7 +45,7 @@ from ..process.stops import kill_when_terminated, listened
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..rows.types import Batch, MapStyle
-from ..sampling.foreign import SamplerError
+from ..sampling.foreign import SamplerError, that_differ
 from ..sampling.seeding import Quiet, Seeding
 from ..views.flattened import flattened
 from .in_process import InProcess, has_accelerator
@@ -201,7 +201,7 @@ class Pipeline:
         rows = RowMaker(dataset, seeding, loader.collate_fn, plan.ring, self.watch)
         inner = _Inner(
             cast("torch.utils.data.Dataset[Batch]", rows),
-            collate_fn=_itself,
+            collate_fn=itself,
             pin_memory=loader.pin_memory,
             generator=torch.Generator().manual_seed(seed),
             **more,
@@ -359,7 +359,7 @@ def start_method(loader: TorchLoader) -> str:
     return chosen or multiprocessing.get_all_start_methods()[0]
 
 
-def _itself(batch: Batch) -> Batch:
+def itself(batch: Batch) -> Batch:
     """The collate function of batches that are collated already."""
     return batch
 
@@ -392,7 +392,7 @@ class _Redrawn:
         held, saved = self._still(dataset), extra.pop(_KEY, {})
         if held:
             extra[_KEY] = held
-        others = _changed(saved, held) if epoch == self._loaded_epoch else ""
+        others = ", ".join(sorted(that_differ(saved, held))) if epoch == self._loaded_epoch else ""
         if others:
             self._warn(
                 f"when the state was saved, {others} of the dataset held other numbers than now, so the rest "
@@ -401,7 +401,7 @@ class _Redrawn:
         # A dataset with a set_epoch says that its rows belong to an epoch. Where no generator has moved that
         # all code shares, they were not drawn from one.
         is_next = self._at_end is not None and epoch != self._epoch
-        others = _changed(self._held, held) if is_next else ""
+        others = ", ".join(sorted(that_differ(self._held, held))) if is_next else ""
         if others and is_kept:
             self._warn(
                 f"{others} of the dataset changed between epochs {self._epoch} and {epoch}, but persistent "
@@ -438,11 +438,6 @@ class _Redrawn:
 def _shared() -> tuple[object, ...]:
     """Where `random` and NumPy are; not torch, which each pass of its loaders moves, as validation does."""
     return generators()[:-1]
-
-
-def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """The names of those that differ, of those in both."""
-    return ", ".join(name for name in now if before.get(name, now[name]) != now[name])
 
 
 def _held(dataset: object) -> dict[str, str]:

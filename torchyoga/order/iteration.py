@@ -29,8 +29,7 @@ class IterationOptions:
         in_order: False if batches may come in any order.
         made: `Cursor.num_begun` when its iterator was made, if that is known.
         counts: False if its batches will not be trained on, so that nothing is reported.
-        in_rows: rows are counted, of which others make batches.
-        first_rows: the size of a first batch: one batch, or its rows if rows are counted.
+        in_rows: rows of a first batch, if rows are counted, of which others make batches; 0 if batches are.
         asked: batches that torch has requested and not delivered, if it asks for them ahead.
         may_be_left: its caller leaves it early on purpose.
     """
@@ -40,8 +39,7 @@ class IterationOptions:
     in_order: bool = True
     made: int | None = None
     counts: bool = True
-    in_rows: bool = False
-    first_rows: int = 1
+    in_rows: int = 0
     asked: Mapping[int, object] = field(default_factory=dict)
     may_be_left: bool = False
 
@@ -400,7 +398,7 @@ class Iteration:
     def is_at_first_batch(self) -> bool:
         """True if it has delivered a first batch only."""
         options = self.options
-        return 0 < self.counted <= options.first_rows * (1 + len(options.asked))
+        return 0 < self.counted <= (options.in_rows or 1) * (1 + len(options.asked))
 
 
 def _joined(done: int, early: set[int]) -> int:

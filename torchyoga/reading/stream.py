@@ -161,7 +161,7 @@ class Stream(Generic[RowT]):
         return self._rows(self.cursor.num_begun)
 
     def _rows(self, made: int) -> Iterator[RowT]:
-        iteration, _held = self._iterating(IterationOptions(made=made, in_rows=True))
+        iteration, _held = self._iterating(IterationOptions(made=made, in_rows=1))
         for rows in read_batches(self._source_in(iteration), self._numbers(iteration, _WINDOW)):
             for row in rows:
                 self._deliver(iteration)

@@ -273,7 +273,7 @@ class Handed:
         indices, cursor = self.indices, self.indices.cursor
         size, tasks = batches_of_torch()
         with cursor.lock:
-            options = IterationOptions(in_rows=True, first_rows=size, asked=tasks)
+            options = IterationOptions(in_rows=size, asked=tasks)
             self.iteration = iteration = indices.begin(options, progress=self._progress())
             iteration.hold(self.iterator())
             indices.begun = iteration
