@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ __all__ = ["EpochEntry", "Skipped", "State", "without_keys", "written"]
 
 KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
 _PINS = ("shuffle", "window", "files", "shards", "stages", "view", "sources", "passes")
+_LISTS = {"stages": 2, "sources": 1, "passes": 2}  # how deep: in a dict they are lists, here tuples
 _MORE = ("grown", "steps", "left", "share", "proof", "again", "left_out", "left_of")
 _ARGUMENTS = {"window": "shuffle_window"}  # the name of the argument
 _SEED_BITS = 4096
@@ -125,12 +126,12 @@ class State:
         """The state as a small dict that can be written as JSON."""
         out = self.left_out
         notes = {"again": self.again, "left_out": list(out.written), "left_of": dict(out.of)}
-        pins = {name: self.pins[name] for name in ("sources", "passes") if name in self.pins}
-        if "stages" in self.pins:
-            pins["stages"] = in_effect(self.pins["stages"], self.first, self.place)
+        pins = {name: pin for name, pin in self.pins.items() if name in _LISTS}
+        if "stages" in pins:
+            pins["stages"] = in_effect(pins["stages"], self.first, self.place)
         return {
-            **self.place_to_dict(),
-            **{name: _listed(pin) for name, pin in pins.items()},
+            **self._place,
+            **{name: _converted(list, pin, _LISTS[name]) for name, pin in pins.items()},
             "steps": self.steps,
             "left": written(self.left),
             "share": None if self.share is None else list(self.share),
@@ -140,18 +141,19 @@ class State:
         }
 
     def place_to_dict(self) -> Saved:
-        """The part of the dict that identifies the place and the order; stages as a digest."""
+        """The part of the dict that identifies the place and the order, for receipts; stages as a digest."""
+        stages = self.pins.get("stages")
+        return {**self._place, **({} if stages is None else {"stages": digest(stages)})}
+
+    @property
+    def _place(self) -> Saved:
         return {
             "version": self.version,
             "seed": self.seed,
             "epoch": self.epoch,
             "position": self.position,
             "length": self.length,
-            **{
-                name: digest(pin) if name == "stages" else pin
-                for name, pin in self.pins.items()
-                if name not in ("sources", "passes")
-            },
+            **{name: pin for name, pin in self.pins.items() if name not in _LISTS},
             "fingerprint": self.fingerprint,
             **({} if self.grown is None else {"grown": self.grown}),
         }
@@ -188,7 +190,8 @@ class State:
             StateError: it is damaged, or of a later version.
         """
         found = _checked(state)
-        pins = {name: _frozen(found[name]) for name in _PINS if name in found}
+        pins = {name: found[name] for name in _PINS if name in found}
+        pins |= {name: _converted(tuple, pins[name], _LISTS[name]) for name in _LISTS if name in pins}
         known = {name: found[name] for name in KEYS if name != "shuffle"}
         known["grown"] = _read_grown(found)
         if only_place:
@@ -310,8 +313,7 @@ def _checked(state: object) -> Saved:
         if not is_count(state[key]):
             raise StateError(f"the state's {key} must be an int of at least 0, found {_shown(state[key])}")
     for key in ("shuffle", "fingerprint", "window", "files", "view", "stages", "sources", "passes"):
-        may_list = key in ("stages", "sources", "passes")
-        if type(state.get(key)) not in (bool, int, str, type(None), *(list, tuple) * may_list):
+        if type(state.get(key)) not in (bool, int, str, type(None), *(list, tuple) * (key in _LISTS)):
             raise StateError(f"the state's {key} is damaged; pass what state_dict() gave")
     if state["version"] != ORDER_VERSION:
         raise StateError(
@@ -399,15 +401,13 @@ def _read_ranges(lists: Sequence[Sequence[int]]) -> Ranges:
     return ranges
 
 
-def _frozen(value: Any, depth: int = 3) -> Pin:
-    """Lists of JSON as tuples."""
-    is_list = isinstance(value, list | tuple) and depth
-    return tuple(_frozen(one, depth - 1) for one in value) if is_list else value
-
-
-def _listed(pin: Pin) -> Any:
-    """Tuples as lists of JSON."""
-    return [_listed(one) if isinstance(one, tuple) else one for one in pin] if isinstance(pin, tuple) else pin
+def _converted(kind: Callable[[Any], Any], pin: Any, depth: int) -> Any:
+    """A pin as a list, or as a tuple, and what it consists of down to a depth."""
+    if not isinstance(pin, list | tuple):
+        return pin
+    if depth > 1:
+        return kind([_converted(kind, one, depth - 1) for one in pin])
+    return kind([kind(one) if type(one) in (list, tuple) else one for one in pin])
 
 
 def _shown(value: object) -> str:
