@@ -367,16 +367,6 @@ def test_what_came_before_other_weights_is_not_known(plain: Any, labelled: yoga.
         assert len(list(fresh)) == 5
 
 
-def test_weights_change_without_a_shuffle(plain: Any) -> None:
-    mix = yoga.mix(plain, WEIGHTS, rows=120)
-    before, state = delivered(mix, None, shuffle=False)
-    more, state = delivered(mix, 3, state, shuffle=False)
-    other = mix.reweighted({"web": 0, "code": 1, "math": 0}, at=state)
-    after, _ = delivered(other, None, state, shuffle=False)
-    codes = shares(before + more)[1]
-    assert ids(after) == [1000 + (codes + n) % 30 for n in range(96)]
-
-
 def test_states_of_others_and_damaged_ones(plain: Any) -> None:
     mix = yoga.mix(plain, WEIGHTS, rows=120)
     _, state = delivered(mix, 3)
