@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from ..errors import CorruptError
 
-__all__ = ["Member", "members"]
-
 _BLOCK = 512
 _EMPTY = bytes(_BLOCK)
 _LONGEST_NAME = 2**16

@@ -8,8 +8,6 @@ from typing import Generic, NamedTuple, TypeVar
 from ..errors import CorruptError
 from .tar_members import Member
 
-__all__ = ["APART", "KEY", "TarSample", "divided", "samples"]
-
 T = TypeVar("T")
 KEY = "__key__"
 # What is wrong with samples whose key came before in their shard.

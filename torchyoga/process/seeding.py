@@ -27,25 +27,6 @@ from .digests import word_of
 from .forks import renew_in_children
 from .lazy import torch
 
-__all__ = [
-    "GeneratorsPutBack",
-    "OwnGenerators",
-    "batch_seeds",
-    "drawn_seeds",
-    "generators",
-    "row_seeds",
-    "sampler_seed",
-    "seed_noted",
-    "seeder",
-    "seeds_within",
-    "splitmix",
-    "unmoved_seed",
-    "where",
-    "where_all",
-    "worker_seed",
-]
-
-
 Words = npt.NDArray[np.uint64]
 _STEP, _WORD = np.uint64(0x9E3779B97F4A7C15), 2**64 - 1
 _FEW = 4  # numbers that are mixed in less time by themselves than as an array
