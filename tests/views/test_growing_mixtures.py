@@ -154,6 +154,8 @@ def test_a_loader_goes_on_over_appended_rows(kind: Any, steps: int) -> None:
     before, state = delivered(mixes[0], None, 2, 2, steps, shuffle=kind)
     with pytest.raises(StateError, match=r"appended since .*'a' \(40 rows, here 61\).*Pass appended='next'"):
         delivered(mixes[1], state, 1, 1, 1, shuffle=kind)
+    with pytest.raises(StateError, match=f"has shuffle {kind}, but here it is {not kind}"):
+        delivered(mixes[1], state, 1, 1, 1, shuffle=not kind, appended="next")
     options: dict[str, Any] = {"shuffle": kind, "appended": "next"}
     after, later = delivered(mixes[1], state, 3, 2, 30, **options)
     oracle = Oracle({"a": 40, "b": 7}, {"a": 3, "b": 1}, 64)
